@@ -43,7 +43,7 @@ static void far_bring(far_end *f, const uint8_t *at, size_t len)
     rig_bring(f->conn, at, len);
 }
 
-/* So many bytes of what waits come; 0: all. */
+/* The given number of waiting bytes arrives; 0: all. */
 static void far_flow(far_end *f, size_t len)
 {
     uint8_t some[FAR_WAIT_BYTES];

@@ -1,4 +1,4 @@
-/* core_claims.h - what holds of the manager's core whatever it read or was told
+/* core_claims.h - invariants of the manager's core under any input
    SPDX-License-Identifier: MIT */
 #ifndef CORE_CLAIMS_H_INCLUDED
 #define CORE_CLAIMS_H_INCLUDED
@@ -23,7 +23,7 @@ static void check_core(const core *c)
         must(p->slot[i].lease == POOL_NONE || p->lease[p->slot[i].lease].count);
         must(p->slot[i].state != POOL_LEASED || p->slot[i].lease != POOL_NONE);
         must(p->slot[i].epoch <= p->epoch);
-        must(node[slot[i].node].connected || /* nobody gets one of a box that is away */
+        must(node[slot[i].node].connected || /* a disconnected box's slots are not lent */
              (p->slot[i].state != POOL_FREE && p->slot[i].state != POOL_SPARE));
         leased += p->slot[i].lease != POOL_NONE;
     }
@@ -104,7 +104,7 @@ static uint64_t node_sum(const core *c, uint32_t i)
     const corei_node *m = &c->t.node_more[i];
     uint64_t sum = add_number(add_number(n->number, n->role), n->total);
     sum = add_bytes(sum, n->identity, sizeof n->identity);
-    if (m->unsaved && !n->connected) /* until it has told all it tells this with each part */
+    if (m->unsaved && !n->connected) /* until all is reported, each part says this */
         return add_unit(add_number(sum, m->missing), c, corei_node_unit(c, i));
     sum = add_bytes(sum, n->name, strlen(n->name));
     sum = add_bytes(sum, n->program, strlen(n->program));
@@ -128,7 +128,7 @@ static uint64_t slot_sum(const core *c, uint32_t i)
     const pool *p = c->t.pool;
     const pool_slot *s = &p->slot[i];
     const corei_slot *m = &c->t.slot_more[i];
-    /* Which ones are spare is chosen anew; who is away is hidden, or drained. */
+    /* Spares are chosen again; disconnected boxes are hidden, or drained. */
     bool as_free = s->state == POOL_SPARE || m->silent;
     uint64_t sum = add_device(slot_name(c, i), &c->t.slot[i].device);
     sum = m->other ? add_device(sum, m->other) : sum;
@@ -169,7 +169,7 @@ static uint64_t tables_sum(const core *c)
     return sum;
 }
 
-/* Tables that are made anew are as they were. */
+/* Rebuilt tables equal the previous ones. */
 static inline void make_anew(core *c)
 {
     uint64_t was = tables_sum(c);

@@ -1,8 +1,8 @@
 /* Fuzz target: what `dxpu` makes of the answers of a manager, or of a proxy's control port, that
-   says what it likes.  A byte for the command, one for the terminal, then the answers.  Whatever
+   may be anything.  A byte for the command, one for the terminal, then the answers.  Whatever
    they are: no character that a terminal would obey is printed, but the colors and the screen that
-   are dxpu's own; with --json only JSON is; a failure is told, and nothing is done that nobody has
-   confirmed; so many questions are asked, so long is waited and so much is taken, and no more.
+   are dxpu's own; with --json only JSON is; a failure is reported, nothing is done without
+   confirmation; and the questions asked, the time waited and the bytes taken are bounded.
    libFuzzer: -max_len=4096 */
 #ifndef _DEFAULT_SOURCE
 #define _DEFAULT_SOURCE

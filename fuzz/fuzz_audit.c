@@ -85,7 +85,7 @@ static void check_chain(input *in)
     if (read_all(is, now, &lines, &whole) || lines < 2)
         return;
     for (last = (size_t)whole - 1; is[last - 1] != '\n';)
-        last--; /* the last line: nobody vouches for it yet */
+        last--; /* the last line: nothing confirms it yet */
     there = memmem(was, bytes, is, last);
     must(there && (there == was || there[-1] == '\n'));
 }

@@ -1,6 +1,6 @@
-/* Fuzz target: the manager's core, told by its proxies, users, operators, the clock and the disk
+/* Fuzz target: the manager's core.  Proxies, users, operators, the clock and the disk do
    what the input says: registers of boxes and hosts in parts, answers to orders, alarms, ends of
-   connections, all requests; a store that fails; a start anew.  Its tables agree with each other
+   connections, all requests; a store that fails; a restart.  Its tables agree with each other
    after each step; a slot's lease never begins twice under one epoch nor under a lower one; no two
    orders are out for one slot; and what was leased is leased after a start.
    libFuzzer: -max_len=1024 */
@@ -94,12 +94,12 @@ static void do_register(input *in, uint8_t how)
         }
     }
     was = instance_of(number[who]);
-    key[0] = (uint8_t)(1 + who); /* an identity has one key, wire.c sees to it */
+    key[0] = (uint8_t)(1 + who); /* an identity has one key, wire.c checks that */
     rig_key = how & 8 ? key : NULL;
     rig_name = how & 4 ? "other" : "name";
     node = rig_register(c, who & 1 ? DXPU_CONTROL_ROLE_HOST : DXPU_CONTROL_ROLE_BOX, who,
                         1u + (how >> 4), d, SLOTS, first, count, &why);
-    if (was && instance_of(number[who]) != was) /* it was started anew, and knows of none */
+    if (was && instance_of(number[who]) != was) /* it restarted, and knows of none */
         forget_out(number[who]);
     must(node || why.code != CORE_OK);
     if (node)

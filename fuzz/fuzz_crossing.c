@@ -28,7 +28,7 @@
 #include "queue.c"
 #include "retry.c"
 #include "slot.c"
-/* names that stand in two of these */
+/* names that two of these define */
 #define COMMAND      COMMAND_OF_VMD
 #define CAPABILITIES CAPABILITIES_OF_VMD
 #define MARGIN_NS    MARGIN_NS_OF_GUEST

@@ -101,7 +101,7 @@ static void check_completion(const dxpu_tlp *t)
         oracle.asked[i].data = t->type == DXPU_TLP_CPLD || t->type == DXPU_TLP_CPLDLK;
         return;
     }
-    must(oracle.asked_count == ASKED); /* nobody asked */
+    must(oracle.asked_count == ASKED); /* no such request */
 }
 
 static void check_passed(dxpu_bytes tlp)

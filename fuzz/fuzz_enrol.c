@@ -68,7 +68,7 @@ static struct network {
     dxpu_udp_address local;
     uint8_t room[ROOM];
     uint64_t now_ns, sent, met;
-    event_callback_fn on_input, on_signal; /* NULL: nobody listens */
+    event_callback_fn on_input, on_signal; /* NULL: no callback */
     void *input_user, *signal_user;
     char typed[256], line[LINE]; /* not yet read; read since the question, and no line yet */
     size_t typed_bytes, line_bytes;

@@ -66,7 +66,7 @@ static void make_right(uint8_t *f, size_t len)
     memcpy(f + UDP4 + UDP_CHECKSUM, &check, sizeof check);
 }
 
-/* Headers built anew around the same datagram are taken, with the same sender. */
+/* Headers rebuilt around the same datagram are accepted, with the same sender. */
 static void check_built(const dxpu_xdp_receiver *r, const uint8_t *f, const dxpu_xdp_datagram *d)
 {
     uint8_t again[FRAME_ROOM + DXPU_XDP_HEADERS_6] = { 0 };

@@ -314,7 +314,7 @@ static dxpu_tlp nth(const dxpu_place *host, uint64_t e, uint64_t n)
     return t;
 }
 
-/* So many at once, and then the others have their turn. */
+/* One batch, and then the others have their turn. */
 static bool on_work(void *user, fabric_channel *c, uint64_t now)
 {
     fabric *f = user;

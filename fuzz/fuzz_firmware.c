@@ -98,7 +98,7 @@ static bool hook_keep(void *user, uint16_t number, const dxpu_fw_kept *lease)
 
 static const dxpu_fw_hooks hooks = { hook_random, hook_reset, NULL, hook_keep };
 
-/* -- Keys: a suite whose only virtue is that nobody guesses its tags -- */
+/* -- Keys: a suite whose tags are only hard to guess -- */
 
 static uint64_t mix(uint64_t sum, const uint8_t *bytes, size_t len)
 {
@@ -133,7 +133,7 @@ static bool key_open(void *user, uint8_t phase, uint64_t nonce, dxpu_bytes heade
 
 static const dxpu_suite suite = { KEY_SUITE, TAG_BYTES, key_seal, key_open };
 
-/* One for the dialer: in the place of one that nobody has opened. */
+/* One for the dialer, replacing one that was never opened. */
 static session *session_new(void)
 {
     session *s = sessions;

@@ -192,7 +192,7 @@ static void at_box(unsigned address)
     dxpu_bytes datagram = { p->bytes, p->len }, from = { at[address], sizeof at[address] };
     int rc = dxpu_sodium_ingest(end[BOX], now_ns, datagram, from, answer, ROOM, &bytes, &x);
     must((rc == DXPU_OK || bytes == 0) && !x);
-    must(bytes <= p->len); /* the box sends nobody more than came in their name */
+    must(bytes <= p->len); /* no address gets more bytes than came from it */
     must(agreements == agreed || proves(p, address));
     must(pending() <= had || (bytes && agreements > agreed));
     if (!bytes)

@@ -1,9 +1,9 @@
 /* Fuzz target: the leases of a box (leases.c), over a state file that fails, power cuts, media that
    are exchanged and wipes that fail, between a manager, which keeps the rules until the input has
-   it do anything, and hosts that try what they once had.  Nobody finds another's data; whoever is
+   it do anything, and hosts that try what they once had.  No host finds another's data; who is
    let in has the lease; what was answered is there after a power cut, what was refused changed
    nothing (M-54 to M-67, M-83, M-84); who calls a slot wiped has wiped it; and the manager is
-   told of each change at once.
+   notified of each change at once.
    libFuzzer: -max_len=1024 */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -31,7 +31,7 @@ typedef struct medium {
 
 /* A slot as its manager knows it. */
 typedef struct order {
-    uint8_t tenant; /* who has it, or whose data it keeps; 0: nobody's */
+    uint8_t tenant; /* who has it, or whose data it keeps; 0: none */
     bool leased, kept;
     uint64_t epoch;
 } order;
@@ -53,11 +53,11 @@ static slot slots[SLOTS];
 static shard loop;
 static box b;
 static order orders[SLOTS];
-static uint8_t channel[SLOTS]; /* the tenant that has one; 0: nobody */
+static uint8_t channel[SLOTS]; /* the tenant that has one; 0: none */
 static struct {
     uint8_t phase;
     uint64_t epoch;
-} heard[SLOTS]; /* of each slot, when its manager was last told of it */
+} heard[SLOTS]; /* of each slot, when its manager was last notified */
 static bool plain, wild;
 static bool begun[SLOTS]; /* its wipe */
 static unsigned failing;  /* writes of the file */
@@ -211,7 +211,7 @@ static dxpu_control_device told(unsigned i)
     return d;
 }
 
-/* A refusal leaves all as it was; what is done stands in the file. */
+/* A refusal changes nothing; what is done is in the file. */
 static bool done(unsigned i, unsigned code, const before *was, bool broken)
 {
     if (code) {
@@ -299,7 +299,7 @@ static void resume(unsigned i)
     o->epoch = newest;
 }
 
-/* What nobody has is wiped, also what is kept. */
+/* An unassigned slot is wiped, also if its data are kept. */
 static void clean(unsigned i)
 {
     dxpu_control_device d = told(i);

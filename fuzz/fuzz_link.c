@@ -125,10 +125,10 @@ static const uint8_t identity[IDENTITY_BYTES] = { 1 };
 static struct {
     uint8_t role;
     unsigned slots, beats;
-    bool refuses;                      /* nobody is where it dials */
+    bool refuses;                      /* nothing listens where it dials */
     bool answers;                      /* the manager answers all at once */
     uint8_t value[SLOTS], told[SLOTS]; /* of each slot: now, and as the manager has it */
-    bool silent[SLOTS];                /* it changed, and nobody said so */
+    bool silent[SLOTS];                /* it changed without a report */
     alarm_told alarm[ALARMS];
     unsigned alarms;
     uint64_t alarms_ever, alarms_dropped;
@@ -137,7 +137,7 @@ static struct {
 
 /* The connection. */
 static struct {
-    bool open, greeted, registered, lost; /* lost: something was said that nobody hears */
+    bool open, greeted, registered, lost; /* lost: a message is not received */
     unsigned first;                       /* slot that is registered next */
     unsigned out[ASKED_END];              /* asked for, not answered */
     uint32_t said[ASKED_END];             /* the last number of each */

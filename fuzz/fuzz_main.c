@@ -1,5 +1,5 @@
 /* Replay for any fuzz target without libFuzzer: runs once every file named, and every file of each
-   folder named.  Prints how many; a failure aborts after naming its input. */
+   directory named.  Prints how many; a failure aborts after naming its input. */
 #define _POSIX_C_SOURCE 200809L
 #include <dirent.h>
 #include <stdint.h>
@@ -24,7 +24,7 @@ static int run_file(const char *path, size_t bytes)
         free(data);
         return 2;
     }
-    fprintf(stderr, "%s\n", path); /* the last line before an abort tells the input */
+    fprintf(stderr, "%s\n", path); /* the last line before an abort names the input */
     LLVMFuzzerTestOneInput(data, bytes);
     free(data);
     inputs++;

@@ -1,5 +1,5 @@
 /* Fuzz target: any bytes as a configuration file, with a row of each kind of option.  Values that
-   are taken are within their ranges; what is not taken is told.
+   are accepted are within their ranges; what is not is reported.
    libFuzzer: -max_len=1200 */
 #ifndef _DEFAULT_SOURCE
 #define _DEFAULT_SOURCE

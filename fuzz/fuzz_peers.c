@@ -1,6 +1,6 @@
-/* Fuzz target: any bytes as a file of peers. Whoever is taken from it may something and has a
-   sound name, addresses and slots; each key and each name stands there once, and is found; and the
-   mistakes are told with the number of the line.
+/* Fuzz target: any bytes as a file of peers. Every accepted peer has a right and a
+   sound name, addresses and slots; each key and each name is there once, and is found; and
+   mistakes are reported with the number of the line.
    libFuzzer: -max_len=4096 */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -23,7 +23,7 @@ static void must(bool holds)
         abort();
 }
 
-/* Nobody is asked for names that the fuzzer made up. */
+/* Names that the fuzzer made up are not resolved. */
 static int numbers_only(const char *host, const char *port, const struct addrinfo *hints,
                         struct addrinfo **found)
 {

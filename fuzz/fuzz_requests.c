@@ -57,7 +57,7 @@ static unsigned changes;   /* that the proxy was asked for, by the answers that 
 static unsigned changed;   /* and that it was */
 static struct {
     uint64_t requests, refused, bad, ignored;
-    uint64_t answers, answered; /* a manager's, and those that the proxy was told */
+    uint64_t answers, answered; /* a manager's, and those that the proxy got */
 } sum;
 
 /* -- The proxy -- */
@@ -459,7 +459,7 @@ static void check(const bool stay[PEERS])
     for (unsigned i = 0; i < PEERS; i++) {
         const peer *k = &peers[i];
         must(!far_open(&k->far) || !k->ends); /* who broke a rule is not heard any more */
-        must(!stay[i] || far_open(&k->far));  /* nobody else is sent away */
+        must(!stay[i] || far_open(&k->far));  /* no other is disconnected */
         open += k->far.conn != NULL;
         if (viewer == k && !k->far.conn)
             viewer = NULL;
@@ -482,7 +482,7 @@ static void say_something(peer *k, input *in, uint8_t op, uint8_t how)
         far_say_raw(&k->far, in, how >> 3);
 }
 
-/* Is it still there after such a step, about this one, if nobody breaks a rule? */
+/* Is it still there after such a step, about this one, if no rule is broken? */
 static bool stays(const peer *k, const peer *about, uint8_t op)
 {
     const secure_conn *conn = k->far.conn;

@@ -1,4 +1,4 @@
-/* Fuzz target: any bytes as a box's file of leases.  What is taken is within its ranges, stands in
+/* Fuzz target: any bytes as a box's file of leases.  What is accepted is within its ranges, is in
    the table, and comes back when the file is written and read again.
    libFuzzer: -max_len=2048 */
 #ifndef _GNU_SOURCE

@@ -1,6 +1,6 @@
 /* Fuzz target: any records in the manager's store: lines of a key, a blank and a value.  What is
-   refused is told; what is taken stands in tables that agree with each other, and is the same when
-   it is read again.
+   refused is reported; accepted records give tables that agree with each other, and the same when
+   they are read again.
    libFuzzer: -max_len=4096 */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* what store.c asks of the system */

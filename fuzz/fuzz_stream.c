@@ -72,7 +72,7 @@ static void heard(end *to, const end *from, dxpu_bytes plain)
     to->heard++;
 }
 
-/* So many bytes of its way arrive. */
+/* The given number of bytes of its way arrives. */
 static void arrive(end *from, end *to, size_t len)
 {
     dxpu_bytes in, plain;

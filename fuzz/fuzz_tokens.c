@@ -1,5 +1,5 @@
 /* Fuzz target: any bytes as the manager's file of tokens.  When it is taken, every token in it has
-   the role and the tenant of its line, and nobody gets in with another one.
+   the role and the tenant of its line, and no other one is accepted.
    libFuzzer: -max_len=2048 */
 #ifndef _POSIX_C_SOURCE
 #define _POSIX_C_SOURCE 200809L

@@ -511,7 +511,7 @@ static void check_silence(void)
         must(now <= w->by_node[i]->heard_ms + 3 * HEARTBEAT_MS + w->scan_ms);
 }
 
-/* At once this program was held up, which is nobody's silence. */
+/* At once this program was held up, which is no peer's silence. */
 static void pass_time(uint8_t how)
 {
     uint64_t left_ns = 1000000ull << (how & 0x7f) % 15,

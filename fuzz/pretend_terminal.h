@@ -45,7 +45,7 @@ static inline void pretend_begin(void)
     }
 }
 
-/* From here on what was printed stands in text. */
+/* From here on what was printed is in text. */
 static inline void pretend_closed(void)
 {
     for (unsigned i = 0; i < 2; i++)

@@ -110,7 +110,7 @@ struct secure_listener {
     unsigned count;
 };
 
-/* The target's: what was said there; not `good`: nobody hears it. */
+/* The target's: what was said there; not `good`: it is not received. */
 static void rig_said(const secure_conn *c, const uint8_t *data, size_t bytes, bool good);
 
 secure_listener *secure_listen(struct event_base *base, const dxpu_udp_address *local,
@@ -272,7 +272,7 @@ static void rig_connect(secure_listener *l, const uint8_t *key, secure_conn **ow
     rig_leave(c);
 }
 
-/* Bytes come; each piece is memory of its own, so that nobody reads beyond. */
+/* Bytes come; each piece is memory of its own, so that ASan sees reads beyond it. */
 static void rig_bring(secure_conn *c, const uint8_t *at, size_t len)
 {
     c->busy++;
