@@ -28,7 +28,7 @@ enum {
     HEARTBEAT_MAX_MS = 600000
 };
 
-#define REFUSAL_NS 60000000000u /* the same one is told so often */
+#define REFUSAL_NS 60000000000u /* interval at which the same one is repeated */
 
 /* ==== 1  State ================================================================================ */
 
@@ -69,13 +69,13 @@ struct manager_link {
     uint64_t instance;
     secure_conn *conn;
     struct event *timer; /* to dial, to give up, to send a heartbeat: as the state has it */
-    struct event *flush; /* what has changed; told by an eventfd, also from other threads */
+    struct event *flush; /* what has changed; set by an eventfd, also from other threads */
     int flush_fd;
     link_state state;
     bool closing;
     const char *complaint; /* said last; the same again is not news */
     secure_telling refusals;
-    char refusal[REFUSAL_TEXT_BYTES]; /* told last, "" since it is registered */
+    char refusal[REFUSAL_TEXT_BYTES]; /* reported last, "" since it is registered */
     unsigned backoff_ms, heartbeat_ms;
     uint32_t node, changes, sequence;
     uint32_t asked[ASKED_END]; /* without an answer */
@@ -110,7 +110,7 @@ static void set_timer(manager_link *m, unsigned ms)
 static void wake(const manager_link *m)
 {
     uint64_t one = 1;
-    (void)!write(m->flush_fd, &one, sizeof one); /* full: it is told already */
+    (void)!write(m->flush_fd, &one, sizeof one); /* full: it is set already */
 }
 
 static bool ask(manager_link *m, unsigned what, dxpu_control *msg)
@@ -131,7 +131,7 @@ static void describe(const manager_link *m, unsigned number, uint8_t out[DXPU_CO
     dxpu_control_device_encode(&d, out);
 }
 
-/* Slots as `told` has them. */
+/* Slots in the form of `told`. */
 static bool send_register(manager_link *m, unsigned first, unsigned count)
 {
     dxpu_control msg;
@@ -320,7 +320,7 @@ static void heartbeat(manager_link *m)
     if (!ask(m, ASKED_HEARTBEAT, &msg))
         return;
     set_timer(m, m->heartbeat_ms);
-    set_changed(m, true); /* whatever nobody told */
+    set_changed(m, true); /* also what was not reported */
     register_changed(m);
 }
 
@@ -494,7 +494,7 @@ static void dial(manager_link *m)
     dxpu_tcp_settings set;
     const char *why;
     dxpu_tcp_settings_default(&set);
-    set.idle_ms = 0; /* heartbeats tell */
+    set.idle_ms = 0; /* heartbeats do this */
     m->conn = secure_connect(m->base, &m->address, &set, keys_own(m->keys), m->key, &cb, &why);
     if (!m->conn)
         on_closed(m, NULL, why);

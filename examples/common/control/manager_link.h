@@ -1,4 +1,4 @@
-/* manager_link.h - a proxy's connection to its manager: what it tells, and how often
+/* manager_link.h - a proxy's connection to its manager: its reports, and how often
    SPDX-License-Identifier: MIT
 
    The proxy connects, registers all its slots, and from then on each one again that has changed.
@@ -73,7 +73,7 @@ void manager_close(manager_link *m); /* NULL is allowed, also below */
 /* Something of a slot has changed: it is registered again, once this turn of the loop is over.
    This, and manager_alarm(), from any thread. */
 void manager_changed(manager_link *m, unsigned number);
-/* Tell what somebody should look at; slot 0: about none.  Kept while there is no connection, the
+/* Report what an operator should look at; slot 0: none.  Kept while there is no connection, the
    oldest ones. */
 void manager_alarm(manager_link *m, unsigned slot, unsigned kind, uint64_t epoch, const char *text);
 void manager_report(manager_link *m, report *r);

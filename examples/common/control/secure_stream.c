@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 enum { CHUNK_BYTES = 16384 }; /* of what is sent in one message: bounds what the other side keeps */
-#define SAY_NS    1000000000u /* strangers are told of so often, */
+#define SAY_NS    1000000000u /* interval between lines about strangers, */
 #define UNLIKE_NS 60000000000u /* and so often whoever has no keys, or another one for this side */
 
 static const char NO_HANDSHAKE[] = "it ends the handshake: it has another key than was given here, "
@@ -250,7 +250,7 @@ static void on_bytes(void *context, dxpu_tcp_conn *tcp, dxpu_bytes in)
     c->inside--;
 }
 
-/* What is told of an end below, before the other side has proven itself. */
+/* The reason of an end, before the other side has proven itself. */
 static const char *early(const secure_conn *c, const char *why)
 {
     if (c->why || !c->reached || !c->stream)

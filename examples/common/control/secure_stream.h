@@ -26,12 +26,12 @@ typedef struct secure_callbacks {
 
 enum { SECURE_MORE_BYTES = 48 };
 
-/* Of what others can make happen as often as they like one line is told, and then a count. */
+/* Events that others can repeat without limit: one line is logged, then a count. */
 typedef struct secure_telling {
     uint64_t said_ns, unsaid;
 } secure_telling;
 
-/* Is it told now?  Not within every_ns of the last time; more: "" or " (and 3 others)". */
+/* Is it logged now?  Not within every_ns of the last time; more: "" or " (and 3 others)". */
 bool secure_tell(secure_telling *t, uint64_t every_ns, char more[SECURE_MORE_BYTES]);
 
 /* ==== Listener ================================================================================ */
@@ -64,7 +64,7 @@ secure_conn *secure_connect(struct event_base *base, const dxpu_udp_address *rem
                             const uint8_t *server, const secure_callbacks *cb, const char **why);
 /* The other side's public key; NULL without keys. */
 const uint8_t *secure_key(const secure_conn *c);
-/* What closed() was told is that the other side ended the handshake: one of the keys is not the
+/* The reason of closed() is that the other side ended the handshake: one of the keys is not the
    one that is expected. */
 bool secure_is_handshake(const char *why);
 /* As in dxpu_tcp.h. */

@@ -189,7 +189,7 @@ static void ask(fabric *f, fabric_channel *c, uint64_t now)
     uint8_t *room = dxpu_udp_room(f->udp), path = 0;
     int n;
     if (now - c->born_ns >= f->base.hold_ms * 1000000ull) {
-        c->asking = false; /* as an open that nobody answered: no frame of it is left to send */
+        c->asking = false; /* as an unanswered open: no frame of it is left to send */
         (void)dxpu_channel_open(&c->ch, c->born_ns);
         (void)dxpu_channel_emit(&c->ch, now, room, f->base.frame_limit_bytes, &path);
         return;
@@ -198,11 +198,11 @@ static void ask(fabric *f, fabric_channel *c, uint64_t now)
         return;
     n = dxpu_sodium_initiate(c->session, now, keys_wall_ns(f->keys), room,
                              f->base.frame_limit_bytes);
-    if (n <= 0) { /* a public key that is none */
+    if (n <= 0) { /* an invalid public key */
         dxpu_channel_reset(&c->ch, DXPU_REASON_PROTOCOL);
         return;
     }
-    path = (uint8_t)(c->asked % c->ch.cfg.paths); /* by turns, as an open */
+    path = (uint8_t)(c->asked % c->ch.cfg.paths); /* in turn, as an open */
     send_frame(f, &c->paths.path[path].at, room, (size_t)n);
     c->ask_ns = now + ask_gap_ns(f, c->asked++);
 }
@@ -282,7 +282,7 @@ static bool same_place(const dxpu_place *a, const dxpu_place *b)
 }
 
 /* The channel that an open repeated by the network or the opener belongs to.  It may come from
-   anywhere: the opener tries its paths by turns. */
+   anywhere: the opener tries its paths in turn. */
 static fabric_channel *channel_of_open(const fabric *f, const dxpu_offer *o)
 {
     for (unsigned i = 0; i < f->live_count; i++) {
@@ -536,7 +536,7 @@ static void on_sealed_open(fabric *f, uint8_t *buf, size_t len, const dxpu_udp_p
             ? NULL
             : sealed_channel(f, x, &offer);
     if (!c) {
-        f->count.opens_refused++; /* the next handshake tells why */
+        f->count.opens_refused++; /* the next handshake says why */
         dxpu_sodium_end(x);
         return;
     }
@@ -682,8 +682,8 @@ static void service(fabric *f, fabric_channel *c, uint64_t now)
         channel_free(f, c);
 }
 
-/* Each channel is the first by turns: who comes first finds the batch empty and the peer idle.
-   Where one is freed the last one of the list stands in its place; what misses its turn by that
+/* Each channel is the first in turn: the first one finds the batch empty and the peer idle.
+   A freed one is replaced by the last of the list; one that misses its turn by that
    has the next one. */
 static void run(void *user, uint64_t now)
 {
@@ -912,7 +912,7 @@ static int open_port(fabric *f, const fabric_settings *s)
     f->base.frame_limit_bytes = (uint32_t)s->mtu - headers;
     cfg.wait = s->wait;
     cfg.datagram_bytes = DATAGRAM_BYTES;
-    cfg.ecn_capable = !s->lossless; /* without congestion control nobody heeds a mark */
+    cfg.ecn_capable = !s->lossless; /* without congestion control marks are ignored */
     f->udp = dxpu_udp_open(&cfg, &why);
     if (!f->udp && chosen && errno == EADDRINUSE)
         return FABRIC_TAKEN;

@@ -70,7 +70,7 @@ typedef struct fabric_callbacks {
     void *user;
     /* Somebody opens, or asks for keys to do so: then of the offer only epoch and places are set.
        Return DXPU_REASON_NONE and complete *cfg (epoch and places are set), or the reason to
-       refuse.  key: whose it is, NULL with --plain.  NULL: nobody may open. */
+       refuse.  key: whose it is, NULL with --plain.  NULL: none may open. */
     uint8_t (*welcome)(void *user, const dxpu_offer *offer, const uint8_t *key,
                        dxpu_channel_config *cfg);
     /* The channel carries TLPs from now on. */
@@ -135,13 +135,13 @@ typedef struct fabric_settings {
     bool spread, lossless;
     const char *frames; /* pcap of all datagrams, NULL for none */
     const char *af_xdp; /* interface and how, NULL for the kernel's sockets alone */
-    /* So many fabrics, one for each thread: the first one has the ports of `listen`, the next one
+    /* Number of fabrics, one for each thread: the first one has the ports of `listen`, the next one
        those that follow, and so on; --frames is one file. */
     uint64_t shards;
     unsigned shard;   /* which one this is, from 0 */
     fabric *beside;   /* the first one, for all others */
     bool in_a_row;    /* also where the system chooses the first one's port */
-    uint64_t rekey_s; /* a new key phase after so long */
+    uint64_t rekey_s; /* lifetime of a key phase */
     keys *keys;       /* the program's */
 } fabric_settings;
 #define FABRIC_SETTINGS_DEFAULT(listen)                                                            \
@@ -210,7 +210,7 @@ typedef struct fabric_settings {
             OPTION_TEXT, &(s).af_xdp, 0, 0                                                         \
     }
 
-/* The same address, so many ports further; port 0, which is any, stays.  False: no port is so
+/* The same address, that many ports further; port 0, which is any, stays.  False: no port is so
    high. */
 bool fabric_port_further(dxpu_udp_address *a, unsigned ports);
 /* NULL, or what is wrong with the settings: a matter of usage.  Valid until the next call. */

@@ -312,7 +312,7 @@ static const char *add_lines(table *t, FILE *f, unsigned *number)
     return ferror(f) ? strerror(errno) : NULL;
 }
 
-/* Who may write the file decides who may all that it grants.  NULL, or what is wrong, with *rc
+/* Who may write the file can grant itself every right.  NULL, or what is wrong, with *rc
    BAD_USE where that is a matter of the file. */
 static const char *file_problem(int fd, int *rc)
 {
@@ -839,8 +839,8 @@ static int cannot_write(const addition *a)
     return cannot(a, why);
 }
 
-/* The file itself, if it is there, not a link to it; and its folder, where two that add to it take
-   turns.  It waits a few seconds: anybody who reads the folder could hold it. */
+/* The file itself, if it is there, not a link to it; and its directory, where two writers take
+   turns.  It waits a few seconds: anyone who can read the directory could hold it. */
 static int open_folder(addition *a)
 {
     char copy[PATH_MAX];

@@ -101,7 +101,7 @@ bool keys_plain(const keys *k);
 bool keys_allow_address(const keys *k, const dxpu_udp_address *a);
 /* This program's identity, NULL with --plain. */
 const dxpu_noise_pair *keys_own(const keys *k);
-/* Nobody was told its public key before: it was made for this run. */
+/* Its public key is known to no peer: it was made for this run. */
 bool keys_own_new(const keys *k);
 /* Read --peers again.  0, or -1 after a message: all is as before. */
 int keys_reload(keys *k);
@@ -132,7 +132,7 @@ unsigned keys_shared_slot(keys *k, unsigned slots);
 uint64_t keys_newest(keys *k, const uint8_t key[DXPU_NOISE_KEY_BYTES]);
 /* Take this one, unless it is not above all before.  It is for keys that were let in. */
 bool keys_fresh(keys *k, const uint8_t key[DXPU_NOISE_KEY_BYTES], uint64_t timestamp);
-/* The key of the box at these addresses, for a host that nobody told another: of the peer that is
+/* The key of the box at these addresses, for a host that was given no other: of the peer that is
    `at` one of them, else of the only one that is at none.  NULL, or why not, with a remedy. */
 const char *keys_box(keys *k, const dxpu_udp_address *box, unsigned count,
                      uint8_t out[DXPU_NOISE_KEY_BYTES]);

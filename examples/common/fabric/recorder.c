@@ -35,7 +35,7 @@ int recorder_open(recorder *r, const char *option, const char *file)
         return -1;
     }
     (void)pthread_mutex_init(&r->lock, NULL); /* an ordinary one: cannot fail */
-    usual = umask(077);                       /* what a guest reads and writes stands in it */
+    usual = umask(077);                       /* it contains a guest's data */
     r->writer = dxpu_pcap_create(file, why);
     (void)umask(usual);
     if (!r->writer)

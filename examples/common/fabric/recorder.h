@@ -1,4 +1,4 @@
-/* recorder.h - a capture that a proxy writes while it runs; a full disk is told when it happens
+/* recorder.h - a capture that a proxy writes while it runs; a full disk is reported at once
    SPDX-License-Identifier: MIT */
 #ifndef RECORDER_H_INCLUDED
 #define RECORDER_H_INCLUDED

@@ -166,7 +166,7 @@ static int start(worker *w, unsigned index, int ended)
 void worker_call(worker *w, void (*fn)(void *arg), void *arg)
 {
     pthread_mutex_lock(&w->lock);
-    if (!w->running) { /* nobody else is there */
+    if (!w->running) { /* no other thread is there */
         pthread_mutex_unlock(&w->lock);
         fn(arg);
         return;

@@ -66,7 +66,7 @@ static long next_line(FILE *f, char line[LINE_MAX_BYTES])
     return (long)bytes;
 }
 
-/* What a line says of itself; false: it is none of ours. */
+/* What a line says of itself; false: it is not ours. */
 static bool read_line(const char *line, uint64_t *number, uint8_t before[AUDIT_HASH_BYTES])
 {
     json_t *j = json_loads(line, JSON_REJECT_DUPLICATES, NULL);
@@ -303,8 +303,8 @@ static const char *look_at_end(const audit *a)
     return line[a->last - 1] != '\n' || sodium_memcmp(is, a->head, sizeof is) ? other : NULL;
 }
 
-/* One line with its end, whole or not at all.  What a failed write left and could not be taken away
-   is an end that nobody wrote: see look_at_end().  NULL, or what is wrong. */
+/* One line with its end, whole or not at all.  What a failed write left and could not be removed
+   is an incomplete end: see look_at_end().  NULL, or what is wrong. */
 static const char *append(audit *a, const char *text)
 {
     size_t bytes = strlen(text);

@@ -31,8 +31,8 @@ typedef struct audit_field { /* of a line; text NULL: number */
 audit *audit_open(const char *program, const char *file);
 void audit_close(audit *a); /* NULL is allowed */
 /* Append a line: what happened ("lease.created"), and fields of other names than n, unix_ms,
-   program, what and before.  Text is escaped.  A NULL audit takes nothing.  What cannot be written
-   is counted, told once on stderr, and noted in the log when it can be written again. */
+   program, what and before.  Text is escaped.  A NULL audit ignores it.  What cannot be written
+   is counted, reported once on stderr, and noted in the log when it can be written again. */
 void audit_write(audit *a, const char *what, const audit_field *fields, unsigned count);
 /* The file was moved away: begin a new one, whose first line follows the last of the old one.
    False after a message: the old one stays. */

@@ -1,4 +1,4 @@
-/* refusal.h - the answer to a request that nobody can serve
+/* refusal.h - the answer to a request that cannot be served
    SPDX-License-Identifier: MIT */
 #ifndef REFUSAL_H_INCLUDED
 #define REFUSAL_H_INCLUDED

@@ -3,7 +3,7 @@
 
    The filter has three answers.  A list of calls is allowed.  Those that start programs, look into
    other processes, or change the system end the process (SIGSYS, which the kernel's audit log
-   tells).  All others fail with ENOSYS, on which C libraries fall back to older calls, so that one
+   shows).  All others fail with ENOSYS, on which C libraries fall back to older calls, so that one
    of a later version still runs. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE 1
@@ -182,7 +182,7 @@ enum {
 
 #if defined SYS_landlock_create_ruleset && !defined __SANITIZE_ADDRESS__
 
-/* Files may be moved between folders, which every domain forbids that says nothing of it. */
+/* Files may be moved between directories, which a domain forbids unless it handles the right. */
 static int allow_moves(int rules)
 {
     struct {

@@ -21,7 +21,7 @@ typedef struct program_loop {
     struct event_base *base;
     void (*on_stop)(void); /* SIGINT, SIGTERM */
     void (*on_usr1)(void);
-    void (*on_hup)(void); /* NULL: the program's own, or nobody's, affair */
+    void (*on_hup)(void); /* NULL: the program handles it itself, or not at all */
     int (*run)(void);     /* from when it is called a signal does what it is documented to do */
 } program_loop;
 /* Behind the filter of system calls (sandbox.h): run()'s result, or PROGRAM_SYSTEM when signals
