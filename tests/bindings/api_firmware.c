@@ -555,7 +555,7 @@ static void rig_says_handshake(rig *g)
 
 static const uint8_t zeros[TLP_BYTES];
 
-/* A request; the address tells it from others. */
+/* A request; the address identifies it. */
 static dxpu_tlp request(uint8_t type, uint32_t number)
 {
     dxpu_tlp t;
@@ -622,7 +622,7 @@ static bool device_takes(rig *g, dxpu_tlp *t)
     return true;
 }
 
-/* Whoever has no list of keys lets nobody in. */
+/* A node without a list of keys refuses all hosts. */
 static const dxpu_fw_security without_list;
 
 static void test_init_refuses(void **state)
@@ -674,7 +674,7 @@ static void test_tlps_cross_both_ways(void **state)
     (void)state;
     rig_begin(&g, NULL);
     rig_up(&g, 1, 64);
-    assert_int_equal(g.resets, 1); /* at the start; nobody has touched it since */
+    assert_int_equal(g.resets, 1); /* at the start; it is untouched since */
     assert_int_equal(g.kept, 1);
     while (got[0] < 1000 || got[1] < 1000) {
         dxpu_tlp w[2] = { request(DXPU_TLP_MWR, sent[0]), request(DXPU_TLP_MWR, sent[1]) };
@@ -729,7 +729,7 @@ static void test_requests_wait_others_pass(void **state)
     rig_begin(&g, NULL);
     rig_up(&g, 1, 1);
     dxpu_tlp_completion(&read, 0, DXPU_CPL_UR, &cpl);
-    for (uint32_t i = 0; i < 24; i++) { /* 16 stand in the channel, 1 has credit */
+    for (uint32_t i = 0; i < 24; i++) { /* 16 wait in the channel, 1 has credit */
         t = request(DXPU_TLP_MRD, i);
         assert_true(device_sends(&g, &t));
     }
@@ -837,7 +837,7 @@ static void test_hostile_device(void **state)
     assert_true(host_takes(&g, DXPU_POSTED, &t)); /* control: the fifth is good */
     assert_false(host_takes(&g, DXPU_POSTED, &t));
 
-    g.from_device.put += 1000; /* some were lost, nobody knows which */
+    g.from_device.put += 1000; /* some were lost, unknown which */
     rig_turns(&g, 8);
     assert_int_equal(g.fw.counters.rings_astray, 1);
     assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_FAILED);
@@ -1111,7 +1111,7 @@ static void test_s107_answers_that_wait(void **state)
     assert_int_equal(got, READS);
     assert_int_equal(g.fw.counters.device_refused, 0);
     dxpu_tlp_completion(&t, 0, DXPU_CPL_UR, &cpl);
-    assert_true(device_sends(&g, &cpl)); /* nobody asked for another */
+    assert_true(device_sends(&g, &cpl)); /* no request for another */
     rig_turns(&g, 4);
     assert_int_equal(g.fw.counters.device_refused, 1);
     rig_end(&g);
@@ -1253,7 +1253,7 @@ static void test_d49_w28_leases(void **state)
     rig_end(&g);
 }
 
-/* D-49: a reset stands between two who had the device, and what it says to nobody is one of them.
+/* D-49: the device is reset between two hosts; what it sends while unassigned reaches neither.
    None is made twice: it may take long. */
 static void test_d49_one_reset_between_hosts(void **state)
 {
@@ -1283,7 +1283,7 @@ static void test_d49_one_reset_between_hosts(void **state)
     rig_end(&g);
 }
 
-/* A host with keys at a node without them is seen as one, and told nothing (S-92). */
+/* A host with keys at a node without them is recognized, and gets no answer (S-92). */
 static void test_s92_handshake_without_keys(void **state)
 {
     rig g;
@@ -1455,7 +1455,7 @@ static void test_p27_a_host_that_moved(void **state)
     rig_end(&g);
 }
 
-/* A host that only opens, with ever new ids, takes nobody's channel and no memory. */
+/* A host that only opens, with ever new ids, takes no other's channel and no memory. */
 static void test_flood_of_opens(void **state)
 {
     rig g;
@@ -1688,7 +1688,7 @@ static void toy_end(void *user, void *suite_user)
 static const dxpu_fw_security toy_security = { toy_handshake, toy_reads_open, toy_allowed,
                                                toy_work,      toy_end,        NULL };
 
-/* An open() that tells no key, or no suite, lets nobody in, neither so nor without keys. */
+/* An open() that gives no key, or no suite, refuses all hosts, with and without keys. */
 static void test_s95_open_without_owner(void **state)
 {
     rig g;
@@ -1979,7 +1979,7 @@ static void test_s41_s44_real_keys(void **state)
     keys_close(&ring_of_keys);
 }
 
-/* The other host, as node 1 as well, is told so in its handshake, and where that does not ask the
+/* The other host, as node 1 as well, learns it in its handshake, and where that does not ask the
    node, its open is not answered. */
 static void other_is_refused(rig *g, uint64_t epoch)
 {
@@ -2051,7 +2051,7 @@ static void test_s95_a_lease_is_its_keys(void **state)
     keys_close(&ring_of_keys);
 }
 
-/* A node that had forgotten the key tells it to keep(), and is refused where it cannot be kept. */
+/* A node that had forgotten the key passes it to keep(), and is refused where it cannot be kept. */
 static void test_s95_a_forgotten_key_is_kept_again(void **state)
 {
     static const dxpu_fw_kept kept = { .epoch = 1, .host_node = 1 };
@@ -2249,7 +2249,7 @@ static void test_s98_a_box_gives_handshakes_their_share(void **state)
     count = dxpu_fw_keys_count(&b.keys);
     b.costs_ns = 10000000;
     box_flood(&g, 100, 0);
-    assert_int_equal(count->cookies_sent, 100); /* control: nobody waits for it */
+    assert_int_equal(count->cookies_sent, 100); /* control: it is not awaited */
     assert_int_equal(b.keys.late, 0);
     b.costs_ns = 0;
     (void)rig_dial_keyed(&g, HOST, 1);

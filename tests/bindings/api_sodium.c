@@ -35,11 +35,11 @@ typedef struct world {
     dxpu_sodium_session *x[2];
     dxpu_sodium_peer peer;     /* what the box remembers of the host */
     bool stranger, has_cookie; /* the host's session */
-    uint8_t reason;            /* of the box's welcome */
+    uint8_t reason;            /* of the box's welcome() */
     unsigned finds, welcomes, stamps;
     uint64_t stamp; /* the last of them; another port of the box shares it */
     uint32_t next_id;
-    dxpu_sodium_request ask, asked; /* by the host; as the box's welcome saw it */
+    dxpu_sodium_request ask, asked; /* by the host; as the box's welcome() saw it */
     uint64_t now_ns, wall_ns;
 } world;
 
@@ -675,7 +675,7 @@ static void test_s17_cookies_grow_old(void **state)
     }
 }
 
-/* A cookie that nobody asked for, a forged one, and a second one for the same initiation. */
+/* An unsolicited cookie, a forged one, and a second one for the same initiation. */
 static void test_s18_cookies_at_the_initiator(void **state)
 {
     world w;
@@ -726,8 +726,8 @@ static void test_s18_an_old_cookie_is_not_used(void **state)
     }
 }
 
-/* A flood of good initiations from addresses that are none: no Diffie-Hellman (nobody is looked
-   for), no session, no answer longer than what it answers; and who is honest gets through. */
+/* A flood of good initiations from forged addresses: no Diffie-Hellman (no key is looked
+   up), no session, no answer longer than its request; and an honest host gets through. */
 static void test_s17_s19_flood(void **state)
 {
     world w;
@@ -1440,7 +1440,7 @@ static void test_s33_forged_reset(void **state)
 }
 
 /* An open that offers another channel id, epoch, slot or suite than was asked for, sealed with the
-   right keys: nobody's.  Control: the one that was asked for. */
+   right keys: refused.  Control: the one that was asked for. */
 static void test_s32_open_must_be_what_was_asked(void **state)
 {
     (void)state;
@@ -1481,8 +1481,8 @@ static void test_s32_open_must_be_what_was_asked(void **state)
     }
 }
 
-/* An open with a byte changed, or sealed with other keys, is nobody's. */
-static void test_s31_open_of_nobody(void **state)
+/* An open with a byte changed, or sealed with other keys, is refused. */
+static void test_s31_altered_open_is_refused(void **state)
 {
     dxpu_offer offer;
     line *l = line_new(), *other = line_new();
@@ -1690,7 +1690,7 @@ static void test_s13_refused_initiations_count(void **state)
     }
 }
 
-/* Answers that are lost: the host asks anew, and the box keeps one session of it. */
+/* Answers that are lost: the host asks again, and the box keeps one session of it. */
 static void test_s13_lost_answers(void **state)
 {
     world w;
@@ -1731,7 +1731,7 @@ static void test_s20_ended_sessions(void **state)
     line_free(l);
 }
 
-/* No room at the box, or no channel for it: the host is told. */
+/* No room at the box, or no channel for it: the host is notified. */
 static void test_s15_no_room(void **state)
 {
     (void)state;
@@ -2148,7 +2148,7 @@ static void test_config_and_counters(void **state)
     }
     assert_string_equal(dxpu_sodium_suite_name(DXPU_SUITE_AES_256_GCM), "aes-256-gcm");
     assert_string_equal(dxpu_sodium_suite_name(1), "?");
-    packet p; /* an end that nobody may ask */
+    packet p; /* an end without a list of keys */
     begin(&w);
     p = initiate(&w);
     assert_int_equal(take(&w, 0, &p), DXPU_E_STATE);
@@ -2190,7 +2190,7 @@ int main(void)
         cmocka_unit_test(test_s40_control_a_liar_where_nothing_is_sealed),
         cmocka_unit_test(test_s33_forged_reset),
         cmocka_unit_test(test_s32_open_must_be_what_was_asked),
-        cmocka_unit_test(test_s31_open_of_nobody),
+        cmocka_unit_test(test_s31_altered_open_is_refused),
         cmocka_unit_test(test_s14_pending_sessions_are_few_and_short),
         cmocka_unit_test(test_s14_pending_sessions_end_by_time),
         cmocka_unit_test(test_s157_pending_sessions_are_shared),

@@ -469,7 +469,7 @@ static void test_two_sockets_are_two_paths(void **state)
         e.path[i].socket = i;
         e.path[i].remote = *dxpu_udp_local(e.udp, i);
     }
-    for (unsigned i = 0; i < 4; i++) { /* by turns: a batch for each socket */
+    for (unsigned i = 0; i < 4; i++) { /* in turn: a batch for each socket */
         memset(dxpu_udp_room(e.udp), (int)i, 100);
         dxpu_udp_commit(e.udp, &e.path[i % 2], 100);
     }

@@ -21,7 +21,7 @@ static ssize_t kernel(void);
 static struct {
     unsigned calls, taken;
     int error;        /* what each call says, 0: it takes all */
-    unsigned refuses; /* so many calls, then it takes all */
+    unsigned refuses; /* the first calls, then it takes all */
 } driver;
 
 static struct rings {

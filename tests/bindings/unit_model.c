@@ -91,7 +91,7 @@ static void test_reads_stop_at_the_link(void **state)
     NEAR(dxpu_model_read_gbs(&m, false), 22.08, 0.01); /* the control: a host has no network */
 }
 
-/* Real frames, filled by the builder until so many TLPs are in: their bytes on the cable are what
+/* Real frames, filled by the builder up to a number of TLPs: their bytes on the cable are what
    the equation charges. */
 static double bytes_on_the_cable(uint32_t payload, bool completion, unsigned count)
 {

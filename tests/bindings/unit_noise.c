@@ -344,7 +344,7 @@ static void test_turns_and_sizes(void **state)
 }
 
 /* A public key whose every multiple is zero gives no secret: at the one who reads it as an
-   ephemeral one, and at the one who was told that it is the responder's. */
+   ephemeral one, and at the one who was given it as the responder's. */
 static void test_s2_public_key_of_small_order(void **state)
 {
     static const uint8_t order1[KEY] = { 1 };

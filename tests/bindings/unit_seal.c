@@ -269,7 +269,7 @@ static dxpu_seal near_end, far_end; /* not on the stack */
 
 typedef struct keys_made {
     uint16_t suite;
-    unsigned last; /* what is called last: what it leaves nobody overwrites */
+    unsigned last; /* what is called last: what it leaves is not overwritten */
 } keys_made;
 
 static void *make_keys(void *user)

@@ -23,7 +23,7 @@ typedef struct pair {
     dxpu_noise_pair own[2];
     dxpu_sodium_stream *s[2];
     uint64_t ended[2][ENDS];
-    bool stranger; /* the server knows nobody */
+    bool stranger; /* the server knows no key */
     unsigned asked;
     uint8_t seen[KEY_BYTES]; /* by known() */
 } pair;
@@ -294,7 +294,7 @@ static void test_s70_top_bit_of_an_ephemeral_key(void **state)
     alter(1, HEAD_BYTES + KEY_BYTES - 1, 7);
 }
 
-static void test_s71_others_are_told_by_their_first_bytes(void **state)
+static void test_s71_others_are_known_by_their_first_bytes(void **state)
 {
     static const struct {
         const char *text;
@@ -392,7 +392,7 @@ static void test_s73_a_recorded_handshake_proves_nothing(void **state)
     assert_true(say_of(&p, SERVER, answer)); /* it answers, ... */
     assert_null(dxpu_sodium_stream_peer(p.s[SERVER]));
     assert_int_equal(give(&p, SERVER, t.bytes[2], t.len[2], NULL), DXPU_E_CRC);
-    assert_over(&p, SERVER, DXPU_SODIUM_STREAM_FORGED); /* ... and nobody has come */
+    assert_over(&p, SERVER, DXPU_SODIUM_STREAM_FORGED); /* ... and no one was accepted */
     assert_null(dxpu_sodium_stream_peer(p.s[SERVER]));
     end_pair(&p);
 }
@@ -433,7 +433,7 @@ static void test_s74_a_stranger_gets_no_answer(void **state)
     end_pair(&p);
 }
 
-static void test_s74_without_a_list_nobody_comes_in(void **state)
+static void test_s74_without_a_list_all_are_refused(void **state)
 {
     pair p;
     uint8_t out[FIRST_BYTES];
@@ -679,14 +679,14 @@ int main(void)
         cmocka_unit_test(test_s70_each_knows_the_other),
         cmocka_unit_test(test_s71_s77_every_byte_of_a_handshake_counts),
         cmocka_unit_test(test_s70_top_bit_of_an_ephemeral_key),
-        cmocka_unit_test(test_s71_others_are_told_by_their_first_bytes),
+        cmocka_unit_test(test_s71_others_are_known_by_their_first_bytes),
         cmocka_unit_test(test_s72_another_server_key),
         cmocka_unit_test(test_s72_an_impostor_cannot_answer),
         cmocka_unit_test(test_s72_a_key_that_gives_no_secret),
         cmocka_unit_test(test_s73_a_recorded_handshake_proves_nothing),
         cmocka_unit_test(test_s73_s74_nothing_is_allocated_before),
         cmocka_unit_test(test_s74_a_stranger_gets_no_answer),
-        cmocka_unit_test(test_s74_without_a_list_nobody_comes_in),
+        cmocka_unit_test(test_s74_without_a_list_all_are_refused),
         cmocka_unit_test(test_s75_every_byte_of_a_message_counts),
         cmocka_unit_test(test_s75_a_message_cut_is_not_delivered),
         cmocka_unit_test(test_s75_messages_of_another_stream),

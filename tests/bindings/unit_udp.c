@@ -161,7 +161,7 @@ static void test_refused_segments_go_singly(void **state)
     dxpu_udp_close(p.udp);
 }
 
-/* A message that cannot leave at all is counted for each of its datagrams, and tells nothing about
+/* A message that cannot leave at all is counted for each of its datagrams, and says nothing about
    segments: port 0 is nowhere. */
 static void test_refused_datagrams_are_counted(void **state)
 {

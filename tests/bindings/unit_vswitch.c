@@ -64,7 +64,7 @@ static void start(bench *b, unsigned topology, unsigned slots, bool power)
     assert_int_equal(dxpu_vswitch_init(&b->vs, &b->cfg), DXPU_OK);
 }
 
-/* Take all actions; MSIs must go where the enumerator told ports to send them. */
+/* Take all actions; MSIs must go where the enumerator set ports to send them. */
 static void drain(bench *b)
 {
     dxpu_vswitch_action a;
@@ -793,7 +793,7 @@ static void test_v7_interrupt_edges(void **state)
         insert(&b, 1);
         assert_int_equal(b.msis, 2);
         serve(&b, 1);
-        /* an event with its enables off is not told, and is when they come on: each of them */
+        /* an event with its enables off is not signaled, and is when they come on: each of them */
         static const struct {
             unsigned at, mask;
         } gates[] = { { SLTCTL, 0x20 }, { SLTCTL, 0x1008 }, { MSI + 2, 1 }, { COMMAND, 4 } };
@@ -877,7 +877,7 @@ static void test_v8_power(void **state)
         unsigned p = b.port[2], bus = own_bus(&b, 2), on = rd16(&b, p, SLTCTL) & ~0x400u;
         serve(&b, 2);
         b.msis = 0;
-        insert(&b, 2); /* no power, no link; presence is told, but not asked for */
+        insert(&b, 2); /* no power, no link; presence is reported, but not enabled */
         assert_int_equal(rd16(&b, p, SLTCTL + 2), PDS | PDC);
         assert_int_equal(b.msis, 0);
         assert_int_equal(dxpu_vswitch_attention(&b.vs, 2), DXPU_OK);
@@ -932,7 +932,7 @@ static void test_v9_slot_reset(void **state)
     }
 }
 
-/* A pulse that is over before the owner looks is told whole. */
+/* A pulse that is over before the owner looks is reported whole. */
 static void test_v9_pulse(void **state)
 {
     (void)state;
@@ -1046,7 +1046,7 @@ static void test_v9_retrain(void **state)
     assert_int_equal(rd16(&b, p, LNKCTL + 2) & 0xc000, 0);
 }
 
-/* The host starts anew while devices are there: it finds them unchanged, and they are reset. */
+/* The host restarts while devices are there: it finds them unchanged, and they are reset. */
 static void test_v5_host_reset(void **state)
 {
     (void)state;
@@ -1223,7 +1223,7 @@ static void test_v12_errors(void **state)
         serve(&b, 1);
         unsigned root = DXPU_BDF(0, 1, 0);
         b.msis = 0;
-        assert_false(message(&b, 2, 0x30, 0x0200)); /* nobody there */
+        assert_false(message(&b, 2, 0x30, 0x0200)); /* no device there */
         assert_false(message(&b, 1, 0x20, 0x0200)); /* another message */
         assert_true(message(&b, 1, 0x30, 0x0200));
         assert_int_equal(b.msis, 0);

@@ -1,4 +1,4 @@
-/* TCP streams of bindings/libevent: addresses, time-outs, bounds, who is told what of the end. */
+/* TCP streams of bindings/libevent: addresses, time-outs, bounds, and which end is reported how. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -113,7 +113,7 @@ static dxpu_tcp_conn *join(end *e)
     dxpu_tcp_settings_default(&mine);
     dxpu_tcp_conn *c = dxpu_tcp_connect(base, dxpu_tcp_local(listener), &mine, &cb, &why);
     assert_non_null(c);
-    assert_int_equal(e->opened + e->closed, 0); /* told later */
+    assert_int_equal(e->opened + e->closed, 0); /* reported later */
     return c;
 }
 
@@ -260,7 +260,7 @@ static void test_server_speaks_first(void **state)
     assert_true(dxpu_tcp_send(client.conn, "then", 4));
     close(peer);
     run_until(&client.closed, 1);
-    assert_int_equal(client.opened, 1); /* not told twice */
+    assert_int_equal(client.opened, 1); /* not reported twice */
     close(fd);
 }
 
@@ -314,7 +314,7 @@ static void test_drained(void **state)
     assert_int_equal(left, 0);
 }
 
-static void test_nobody_there(void **state)
+static void test_no_answer(void **state)
 {
     dxpu_udp_address at;
     const char *why = NULL;
@@ -548,7 +548,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_server_speaks_first, setup, teardown),
         cmocka_unit_test_setup_teardown(test_finish_sends_the_rest, setup, teardown),
         cmocka_unit_test_setup_teardown(test_drained, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_nobody_there, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_no_answer, setup, teardown),
         cmocka_unit_test_setup_teardown(test_refused_here, setup, teardown),
         cmocka_unit_test_setup_teardown(test_no_greeting, setup, teardown),
         cmocka_unit_test_setup_teardown(test_silent, setup, teardown),

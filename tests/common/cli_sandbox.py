@@ -171,7 +171,7 @@ def status(pid):
 
 
 class Running:
-    """A program that serves, in a folder of its own."""
+    """A program that serves, in a directory of its own."""
 
     def __init__(self, name, *more):
         self.folder = tempfile.mkdtemp(prefix="dxpu-sandbox-")
@@ -220,7 +220,7 @@ def caged(found):
 
 @case
 def s121_s122_programs():
-    """Each of them, all its threads; and it still ends in order when asked."""
+    """Each of them, all its threads; and it still ends gracefully when asked."""
     for name in ("dxpu-box", "dxpu-host", "dxpu-manager"):
         with Running(name) as program:
             found = program.settled(caged)
@@ -332,7 +332,7 @@ def s120_before_names_are_looked_up():
 
 
 def elf(path):
-    """What readelf tells of a program that matters here."""
+    """What readelf prints of a program that matters here."""
     def ask(option):
         return subprocess.run(["readelf", "-W", option, path], stdout=subprocess.PIPE, text=True,
                               check=True).stdout

@@ -35,7 +35,7 @@ static void fresh(void)
     unlink(other);
 }
 
-/* A new log of so many lines. */
+/* A new log of that many lines. */
 static void write_log(unsigned count)
 {
     audit *a;
@@ -141,7 +141,7 @@ static void test_s131_what_is_missing_is_seen(void **state)
 
 /* Lines that are gone at the beginning: the rest is whole, and says with which number it begins and
    what that one follows. */
-static void test_s131_a_beginning_is_told(void **state)
+static void test_s131_a_beginning_is_logged(void **state)
 {
     char first[AUDIT_HASH_TEXT_BYTES], head[AUDIT_HASH_TEXT_BYTES], why[160];
     size_t bytes;
@@ -353,7 +353,7 @@ int main(void)
         cmocka_unit_test(test_s130_a_pipe_is_refused),
         cmocka_unit_test(test_s131_what_was_changed_is_seen),
         cmocka_unit_test(test_s131_what_is_missing_is_seen),
-        cmocka_unit_test(test_s131_a_beginning_is_told),
+        cmocka_unit_test(test_s131_a_beginning_is_logged),
         cmocka_unit_test(test_s132_a_torn_end_is_taken_away),
         cmocka_unit_test(test_s132_a_full_disk_loses_lines_and_says_so),
         cmocka_unit_test(test_s132_nothing_is_appended_behind_what_differs),

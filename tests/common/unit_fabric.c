@@ -63,7 +63,7 @@ static void open_test_port(fabric_settings *set, fabric_callbacks *cb)
         dial(i, &path);
 }
 
-static void test_each_channel_is_first_by_turns(void **state)
+static void test_each_channel_is_first_in_turn(void **state)
 {
     fabric_settings set = FABRIC_SETTINGS_DEFAULT("127.0.0.1:0");
     fabric_callbacks cb = { 0 };
@@ -499,7 +499,7 @@ static void test_s92_initiations_get_rarer(void **state)
     }
 }
 
-/* Nobody answers: it ends as an open that nobody answers, and nothing but initiations was sent. */
+/* No answer: it ends as an unanswered open, and nothing but initiations was sent. */
 static unsigned other_kinds;
 
 static bool drop_all(unsigned from, uint8_t *frame, size_t len)
@@ -548,7 +548,7 @@ static void test_s15_a_refusal_has_its_reason(void **state)
     close_both();
 }
 
-/* Between handshake and open: nothing is said then, the next handshake tells. */
+/* Between handshake and open: nothing is said then, the next handshake does. */
 static bool refuse_open(unsigned from, uint8_t *frame, size_t len)
 {
     (void)len;
@@ -633,7 +633,7 @@ static void test_s14_all_places(void **state)
     close_both();
 }
 
-/* With no place at all who asks is told so. */
+/* With no place at all the caller is refused. */
 static void test_s15_no_place(void **state)
 {
     (void)state;
@@ -665,7 +665,7 @@ static void test_an_open_is_repeated(void **state)
     assert_int_equal(ends[BOX].f.count.opens_repeated, 1);
     pump();
     assert_int_equal(ends[BOX].ups, 1);
-    bring(BOX, kept, kept_len); /* it is up: nobody's any more */
+    bring(BOX, kept, kept_len); /* it is up: no longer kept */
     assert_int_equal(counted(BOX)->opens_unknown, 1);
     assert_int_equal(ends[BOX].f.sealing.count.plain_opens, 0);
     assert_int_equal(ends[BOX].f.count.opens_accepted, 1);
@@ -762,7 +762,7 @@ static size_t arrives_elsewhere(bool to_host)
     return bytes;
 }
 
-/* Both go on until the host has taken so many TLPs, and its acknowledgements have had time. */
+/* Both go on until the host has taken that many TLPs, and its acknowledgements have had time. */
 static void pump_until(unsigned tlps)
 {
     uint64_t end_ns = dxpu_udp_now_ns() + 900000000ull, quiet_ns = 0;
@@ -1186,7 +1186,7 @@ static void test_s2_random_frames(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_each_channel_is_first_by_turns),
+        cmocka_unit_test(test_each_channel_is_first_in_turn),
         cmocka_unit_test(test_s161_a_closed_channel_waits_for_its_turns),
         cmocka_unit_test(test_a_place_out_of_the_middle),
         cmocka_unit_test(test_s92_keys_then_a_channel),

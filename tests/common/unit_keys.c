@@ -1,4 +1,4 @@
-/* unit_keys.c - keys.h: settings, files of peers with every mistake told, questions, reloading
+/* unit_keys.c - keys.h: settings, files of peers with every mistake reported, questions, reloading
    SPDX-License-Identifier: MIT */
 #ifndef _DEFAULT_SOURCE
 #define _DEFAULT_SOURCE
@@ -317,7 +317,7 @@ static void test_s176_shared_slots(void **state)
     assert_int_equal(shared("", "may=control"), 0);
 }
 
-static void test_s91_mistakes_are_told(void **state)
+static void test_s91_mistakes_are_reported(void **state)
 {
     static const struct {
         const char *behind, *told;
@@ -691,7 +691,7 @@ int main(void)
         cmocka_unit_test(test_s90_key_of_a_run),
         cmocka_unit_test(test_s91_peers_of_the_command_line),
         cmocka_unit_test(test_s91_lines),
-        cmocka_unit_test(test_s91_mistakes_are_told),
+        cmocka_unit_test(test_s91_mistakes_are_reported),
         cmocka_unit_test(test_m86_names_of_lines),
         cmocka_unit_test(test_s91_a_name_is_given_once),
         cmocka_unit_test(test_s144_a_line_is_added),

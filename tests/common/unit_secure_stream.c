@@ -1,4 +1,4 @@
-/* secure_stream.h over loopback: who comes in, what arrives, who is told what of the end, with keys
+/* secure_stream.h over loopback: who is accepted, what arrives, what each end reports, with keys
    and without; a key that is taken away. */
 #ifndef _DEFAULT_SOURCE
 #define _DEFAULT_SOURCE
@@ -207,7 +207,7 @@ static void test_s97_bytes_without_keys(void **state)
     join(NULL);
     exchange();
     assert_false(server.has_key || client.has_key);
-    secure_recheck(listener); /* nobody is sent away */
+    secure_recheck(listener); /* none is disconnected */
     assert_int_equal(server.closed, 0);
 }
 
@@ -299,7 +299,7 @@ static void test_s96_a_key_that_is_taken_away(void **state)
     run_until(&client.closed);
 }
 
-/* M-134: one key has so many at a time; when one has ended, there is room for another. */
+/* M-134: one key has a bounded number at a time; when one has ended, there is room for another. */
 static void test_m134_connections_of_one_key(void **state)
 {
     secure_conn *conn[2] = { NULL, NULL };
@@ -328,7 +328,7 @@ static void test_m134_connections_of_one_key(void **state)
     run_until(&client.opened);
 }
 
-static void test_nobody_there(void **state)
+static void test_no_answer(void **state)
 {
     (void)state;
     serve(false);
@@ -358,7 +358,7 @@ int main(void)
         CASE(test_a_drop_from_inside),
         CASE(test_s96_a_key_that_is_taken_away),
         CASE(test_m134_connections_of_one_key),
-        CASE(test_nobody_there),
+        CASE(test_no_answer),
     };
     if (dxpu_sodium_init() != DXPU_OK)
         return 1;

@@ -222,7 +222,7 @@ static void test_s101_events(void **state)
     assert_int_equal(windows_at(&w, 0x9000), 0);
 }
 
-/* Each difference told and made: the one becomes the other, whatever they were. */
+/* Each difference reported and applied: any set becomes any other. */
 static void test_s103_differences_lead_from_one_to_the_other(void **state)
 {
     windows other = { 0 };

@@ -38,10 +38,10 @@
 #include "nvme_wipe.c"
 #include "pci.c"
 
-/* The store's system calls, counted, and failing when told to. */
+/* The store's system calls, counted, and failing when set to. */
 static unsigned sync_count;
 static bool disk_fails;
-static int sync_errors; /* the next so many syncs fail, with sync_error; those behind them do not */
+static int sync_errors; /* that many next syncs fail, with sync_error; those behind them do not */
 static int sync_error = EIO;
 static void (*syncing)(unsigned number);
 
@@ -399,7 +399,7 @@ static void test_config_identity(void **state)
     drv_close(d);
 }
 
-/* The completer is 00:00.0 until a configuration write tells otherwise; a read does not. */
+/* The completer is 00:00.0 until a configuration write sets it; a read does not. */
 static void test_config_captures_its_number(void **state)
 {
     driver *d = drv_open(NULL);
@@ -1418,7 +1418,7 @@ static uint64_t medium_of(const char *files, uint64_t bytes, bool *pristine)
     return medium;
 }
 
-/* M-67: what stays has a number of its own; nobody's data are in what create() has made. */
+/* M-67: what stays has a number of its own; what create() has made has no data. */
 static void test_medium(void **state)
 {
     char one[] = "/tmp/unit_nvme.XXXXXX", two[] = "/tmp/unit_nvme.XXXXXX", files[64], swapped[64];
@@ -1488,7 +1488,7 @@ static void test_medium_of_a_disk(void **state)
     assert_int_equal(system(command), 0);
 }
 
-/* A medium that fails is told once, until a wipe has shown that it works; a full one is not. */
+/* A medium that fails is reported once, until a wipe has shown that it works; a full one is not. */
 static void test_wipe_and_faults_of_a_file(void **state)
 {
     char path[] = "/tmp/unit_nvme.XXXXXX";
@@ -2187,7 +2187,7 @@ static void test_errors_fetching_entries_are_fatal(void **state)
     drv_close(d);
 }
 
-/* Nobody answers: the command fails after the time that Device Control 2 says, not before. */
+/* No completion: the command fails after the time that Device Control 2 says, not before. */
 static void test_errors_completion_timeout(void **state)
 {
     driver *d = drv_up(1);
@@ -2291,7 +2291,7 @@ static void test_poison_messages_pending(void **state)
 
 enum { AER = 0x100, DEVCTL = 0x68 };
 
-/* A write that nobody takes. */
+/* A write that is not accepted. */
 static void write_nowhere(rc *r)
 {
     uint8_t b[4] = { 1, 2, 3, 4 };
@@ -2353,7 +2353,7 @@ static void test_aer_messages(void **state)
     rc *r = &d->r;
     (void)state;
     write_nowhere(r);
-    assert_int_equal(r->errors[1], 0);    /* nobody wants to hear it */
+    assert_int_equal(r->errors[1], 0);    /* reporting is disabled */
     cfg_write_be(r, DEVCTL, 0x2007, 0x3); /* errors, but not unsupported requests */
     write_nowhere(r);
     assert_int_equal(r->errors[1], 0);
@@ -2385,7 +2385,7 @@ static void test_aer_messages(void **state)
     drv_close(d);
 }
 
-/* Poison, too much payload, completions nobody asked for, no completion. */
+/* Poison, too much payload, unexpected completions, no completion. */
 static void test_aer_kinds(void **state)
 {
     driver *d = drv_up(1);
@@ -2423,7 +2423,7 @@ static void test_aer_kinds(void **state)
     assert_int_equal(rc_ask(r, &t), DXPU_CPL_UR);
     assert_int_equal(cfg_read(r, 0x3c), 0x55); /* it is as it was */
     assert_int_equal(cfg_read(r, AER + 0x04), 0x1000);
-    assert_int_equal(r->errors[0], 1); /* advisory: the completion has told */
+    assert_int_equal(r->errors[0], 1); /* advisory: the completion reports it */
     cfg_write(r, AER + 0x04, 0xffffffff);
     read = rc_request(r, DXPU_TLP_MRD, MEM_LOW, 64);
     read.requester = BDF;
@@ -2896,7 +2896,7 @@ static void test_renumbered_while_busy(void **state)
     drv_close(d);
 }
 
-static void test_completions_nobody_asked_for(void **state)
+static void test_unexpected_completions(void **state)
 {
     driver *d = drv_up(1);
     rc *r = &d->r;
@@ -3115,7 +3115,7 @@ static void test_cache_off_beside_a_write(void **state)
 }
 
 /* S-162: a write that was under way is over before the controller is ready again; one that had not
-   begun never comes.  Nobody sees their results. */
+   begun never happens.  Their results are not visible. */
 static void test_s162_resets_fence_writes(void **state)
 {
     (void)state;
@@ -3952,7 +3952,7 @@ int main(void)
         cmocka_unit_test(test_reset_keeps_data_only),
         cmocka_unit_test(test_bus_master_enable),
         cmocka_unit_test(test_renumbered_while_busy),
-        cmocka_unit_test(test_completions_nobody_asked_for),
+        cmocka_unit_test(test_unexpected_completions),
         cmocka_unit_test(test_s160_many_are_under_way),
         cmocka_unit_test(test_cache_off_beside_a_write),
         cmocka_unit_test(test_s162_resets_fence_writes),
