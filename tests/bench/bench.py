@@ -303,7 +303,7 @@ def part_round_trip_xdp(table, size):
 
 
 def part_frames(table, size):
-    """Frames a second of a write stream, the two ways over veth by turns."""
+    """Frames a second of a write stream, the two ways over veth in turn."""
     length = ("--count", 2000) if size.cut > 1 else ("--seconds", 1)
     for _ in range(size.rounds):
         rates = []
@@ -382,7 +382,7 @@ def part_streams(table, size):
 
 
 def part_sealed(table, size):
-    """With keys, beside the same without, by turns."""
+    """With keys, and the same without, in turn."""
     length = ("--count", 2000) if size.cut > 1 else ("--seconds", 1)
     box = ("dxpu-box", "--listen", "127.0.0.1:0") + BUSY
     kinds = [("read %d B sealed" % n, "us",
@@ -439,7 +439,7 @@ def part_cores(table, size):
 
 
 def part_guest(table, size):
-    """4 KB random reads in a guest, by turns through the fabric and with the model attached."""
+    """4 KB random reads in a guest, in turn through the fabric and with the model attached."""
     if size.cut > 1:
         raise Skipped("a guest takes minutes")
     with tempfile.TemporaryDirectory() as folder:

@@ -143,7 +143,7 @@ static void measure(uint32_t payload, unsigned burst, unsigned long count, unsig
     open_pair(tlp, (unsigned)dxpu_tlp_class(&t), burst);
     frames = pair.frames[0];
     bytes = pair.bytes[0];
-    if (what == FLOOR) /* what is carried only tells how long its frame is */
+    if (what == FLOOR) /* the payload only shows how long its frame is */
         (void)carry(tlp, (unsigned)dxpu_tlp_class(&t), burst, 1);
     else
         ours = carry(tlp, (unsigned)dxpu_tlp_class(&t), burst, count);

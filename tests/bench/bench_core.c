@@ -1,9 +1,9 @@
 /* bench_core.c - how long the manager's core takes for a lease, with 512 and 100,000 slots
    SPDX-License-Identifier: MIT
 
-   bench_core FOLDER: the database is made there.  A line for each: slots, store, then p50 and p99
+   bench_core DIR: the database is made there.  A line for each: slots, store, then p50 and p99
    of one core_create() in microseconds, leases a second, seconds to load, MiB of memory; and p50
-   and p99 of a register in which another device stands in a slot. */
+   and p99 of a register in which another device is in a slot. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -40,7 +40,7 @@ static store_error none_commit(store *s, const store_change *changes, unsigned c
     return STORE_OK;
 }
 
-/* So many slots, in boxes and hosts; straight into the store, since proxies would take long. */
+/* Slots in boxes and hosts; straight into the store, since proxies would take long. */
 static void fill(store *s, unsigned boxes, unsigned hosts)
 {
     static char value[2 * PER_BOX + 2][400], key[2 * PER_BOX + 2][32];

@@ -14,7 +14,7 @@ enum { KEYS = 4096, MEGABYTE = 1 << 20, HEADER_BYTES = 16 };
 static const uint32_t sizes[] = { 8, 64, 512, 4096, 65534 };
 enum { SIZES = sizeof sizes / sizeof sizes[0] };
 
-/* What stands in the tables of one size, and what is asked of them. */
+/* The contents of the tables of one size, and the searches in them. */
 typedef struct tables {
     uint32_t size;
     fabric channels;

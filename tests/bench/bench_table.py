@@ -75,7 +75,7 @@ def read(path):
 
 
 def stale(told):
-    """The files whose tables are not those of what is told."""
+    """The files whose tables are not those of the figures."""
     wrong = []
     for path, make in ((FULL, full), (SHORT, short)):
         now = between(read(path))

@@ -22,7 +22,7 @@
 enum { TAGS_MAX = 256, SETTLE_ROUND_TRIPS = 100 };
 
 typedef struct scene {
-    uint32_t tags, read_bytes; /* tags 0: writes of so many bytes */
+    uint32_t tags, read_bytes; /* tags 0: writes of that many bytes */
     uint32_t rtt_ns, window_frames;
 } scene;
 
@@ -113,7 +113,7 @@ static void box_work(void)
     }
 }
 
-/* One end takes, submits and sends; its timer is armed anew. */
+/* One end takes, submits and sends; its timer is armed again. */
 static void service(const scene *sc, unsigned end)
 {
     uint8_t path;

@@ -1,6 +1,6 @@
 /* The floor of a stream: datagrams of one size through the loopback, from one process to another,
    32 a system call, as plain messages or as segments that the kernel cuts and joins (GSO, GRO).
-   The receiver counts what arrives; nobody asks for what is lost.  Then what a datagram costs in
+   The receiver counts what arrives; nothing is retransmitted.  Then what a datagram costs in
    processor time: sending one and receiving one.
 
    usage: bench_udp ROUNDS MILLISECONDS BYTES... */
@@ -137,7 +137,7 @@ static double measure(size_t bytes, bool segmented, double ns, double *cost)
     int tx = socket(AF_INET, SOCK_DGRAM, 0);
     double rate;
     double *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-                          -1, 0); /* what the child tells */
+                          -1, 0); /* the child's report */
     pid_t child;
     bench_must(shared != MAP_FAILED, "memory");
     memset(&at, 0, sizeof at);

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Draws what `dxpu model --sweep` prints, as SVG and PNG (needs gnuplot and build/dxpu):
 
-    tests/bench/model_plot.py FOLDER [OPTION...]
+    tests/bench/model_plot.py DIR [OPTION...]
 
 Without options: the paper's workloads beside its figures, the
-README's pictures.  With options of `dxpu model` that tell a system and a workload: model-yours."""
+README's pictures.  With options of `dxpu model` that give a system and a workload: model-yours."""
 # SPDX-License-Identifier: MIT
 import os
 import subprocess

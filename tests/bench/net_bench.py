@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What `make bench` runs, with a trace of its work: every part measures something and every figure
-stands in the JSON.  No figure is judged here.
+is in the JSON.  No figure is judged here.
 
 Prints `ok NAME` or `not ok NAME` for each check."""
 # SPDX-License-Identifier: MIT

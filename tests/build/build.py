@@ -4,7 +4,7 @@ README.md and in its first comment.
 
     tests/build/build.py          all of them
     tests/build/build.py size     text size on a Cortex-M4
-    tests/build/build.py ship     only dxpu.h, in an empty folder
+    tests/build/build.py ship     only dxpu.h, in an empty directory
 """
 # run.py: --timeout 600
 import glob
@@ -36,7 +36,7 @@ def check(name, truth, shown=""):
 
 
 class Folder:
-    """An empty folder to compile in; include is where dxpu.h is looked for."""
+    """An empty directory to compile in; include is where dxpu.h is looked for."""
 
     def __init__(self, include=ROOT):
         self.temporary = tempfile.TemporaryDirectory()
@@ -86,7 +86,7 @@ def dialects(f):
         head = f.write("head" + extension(compiler),
                        '#include "dxpu.h"\nint user(void);\nint user(void)\n'
                        '{\n    return DXPU_OK;\n}\n')
-        # gcc tells some warnings only when it optimises; once for C and once for C++ will do
+        # gcc gives some warnings only when it optimises; once for C and once for C++ will do
         work = ["-O2", "-c", "-o", "body.o"] if std in ("c99", "c++11") else ["-fsyntax-only"]
         status, out = f.compile(compiler, std, body, *work)
         check("alone_" + label(compiler, std), status == 0, out)
@@ -457,7 +457,7 @@ def size():
 
 
 def ship():
-    """dxpu.h and nothing else in an empty folder, used in the ways the README names."""
+    """dxpu.h and nothing else in an empty directory, used in the ways the README names."""
     f = Folder(include="")
     shutil.copy(os.path.join(ROOT, "dxpu.h"), f.path)
     text, expected = readme_program()

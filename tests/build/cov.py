@@ -4,7 +4,7 @@
 the CRC once more with other options, build/cov8; `make cov` and `make check` build them) and run
 with few seeds: every line and every branch, as gcc -O0 --coverage and gcov -b count them, must have
 been taken.
-A control shows that a line nobody runs is seen.
+A control shows that a line that never runs is seen.
 
     tests/build/cov.py [TEST...]      names of tests (unit_wire); all that are built without
 """

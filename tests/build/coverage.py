@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""tests/build/coverage.py FILE FOLDER...: lines and branches of FILE that the counts gcov left
-under the folders cover, merged over all programs and option sets, and the lines that miss some.
+"""tests/build/coverage.py FILE DIR...: lines and branches of FILE that the counts gcov left
+under the directories cover, merged over all programs and option sets, and the lines that miss some.
 Fails when one is missed; the asserts of FILE must be off, for nothing can take their other
 branch."""
 import glob
@@ -11,7 +11,7 @@ import sys
 
 
 def counts(folder, wanted):
-    """(line, count, branch counts) for every line of the file in every object under a folder."""
+    """(line, count, branch counts) for every line of the file in every object under a directory."""
     for data in glob.glob(os.path.join(folder, "**", "*.gcda"), recursive=True):
         done = subprocess.run(["gcov", "--json-format", "--stdout", "-b", os.path.abspath(data)],
                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True,

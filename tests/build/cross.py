@@ -9,15 +9,15 @@
 
 Programs for other machines are built static and run under qemu-user; cross.sh fetches their
 compilers, musl.sh that for musl.  MemorySanitizer sees all of a test, since cmocka is built
-with it, too; the C library's calls it knows.  Controls: each machine tells its byte order and
+with it, too; the C library's calls it knows.  Controls: each machine prints its byte order and
 pointer size; a copy of dxpu.h that takes the machine's byte order for granted must fail on the
 big-endian one (at the CRC by eight tables another), one that leaves memory as it was under
 MemorySanitizer, one that loads 32 bits at once where alignment is strict; valgrind must see a
-program that reads beyond what it has and one that loses it; and the program with musl tells that it
+program that reads beyond what it has and one that loses it; and the program with musl says that it
 is without glibc.
 
 api_crc compares with a CRC made bit by bit, and with zlib; other machines have no zlib, and here
-dxpu.h's own stands in its place (tests of this machine compare with the true one).
+dxpu.h's own replaces it (tests of this machine compare with the true one).
 """
 # run.py: --timeout 1200
 import argparse
@@ -88,7 +88,7 @@ int main(void)
 WARN = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wundef", "-Werror"]
 # What analysers say that is no fault, and why; everything else they say is a failure.
 QUIET = [
-    # arguments of one type stand in the order of the wire, and units stand in their names
+    # arguments of one type are in the order of the wire, and units are in their names
     "bugprone-easily-swappable-parameters",
     # a macro's text is an initialiser, which takes no parentheses
     "bugprone-macro-parentheses",
@@ -219,7 +219,7 @@ def natives():
 
 
 def control_copy(machine, folder, test, sign, first=()):
-    """The test must fail, by this sign, with the copy of dxpu.h in that folder."""
+    """The test must fail, by this sign, with the copy of dxpu.h in that directory."""
     rc, text = machine.test(test, ["-I" + os.path.join(FOLDER, folder), *first], "_" + folder)
     say(rc != 0 and sign in text, "control_%s_fails_on_%s" % (folder, machine.name), text)
 

@@ -10,7 +10,7 @@ with a MUST must be cited by a test in C, or in a script that runs what was buil
 name (test_w6_...) or as W-6.  Tests of other things (the reader in Python) do not count: they test
 no dxpu.h.
 
-    tests/build/spec.py            check; rules without a test are told, as a skipped test
+    tests/build/spec.py            check; rules without a test are printed, as a skipped test
     tests/build/spec.py --strict   the same, and they fail
     tests/build/spec.py --list     print each rule with what cites it
 """

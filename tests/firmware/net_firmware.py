@@ -109,7 +109,7 @@ class Net(lab.Lab):
         raise RuntimeError("the image did not print %r:\n%s%s" % (pattern, text, self.box.errors()))
 
     def over(self, channels):
-        """The counters that the image prints after so many channels."""
+        """The counters that the image prints after that many channels."""
         told = self.console(r"(?ms)(a channel is over\n.*?^\.\n.*){%d}" % channels)
         return {name: int(value) for name, value in
                 re.findall(r"(?m)^  (\w+) (\d+)$", told.rsplit("is over\n", 1)[1])}
@@ -137,7 +137,7 @@ def unusable(board):
 
 
 def clean(board):
-    """Two hosts by turns; what the first wrote is not there for the second."""
+    """Two hosts in turn; what the first wrote is not there for the second."""
     if unusable(board):
         return unusable(board)
     with Net(board) as n:
@@ -238,7 +238,7 @@ def sealed(board):
 
 def masters(n, epoch):
     """The device writes to its host: before it may, where it may, and where it may not.  The first
-    and the last are seen by nobody; what the host refused of them."""
+    and the last reach no host; what the host refused of them."""
     path = n.file("vm")
     host = n.ours("dxpu-host", *n.keys("dxpu-host"), "--vfio-user", path, "--slots", 2,
                   "--topology", "root-ports", "--attach", "1=%s:4458/1" % BOX, "--epoch", epoch,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
-   One call of every hooked entry: C(name, args, extra), where extra tells what the library is to
+   One call of every hooked entry: C(name, args, extra), where extra says what the library is to
    add: h a copy to the GPU, d one from it, x a kernel, - nothing.  `stream` is NULL in one round
    and a stream in another. */
 #ifndef DXPU_TEST_CALLS_H

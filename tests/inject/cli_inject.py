@@ -34,7 +34,7 @@ def check(name, truth, shown=""):
 
 
 class Rig:
-    """The library, the stand-in and the programs, compiled in one way into one folder."""
+    """The library, the stand-in and the programs, compiled in one way into one directory."""
 
     def __init__(self, folder, compiler="gcc", flags=()):
         self.folder = folder
@@ -442,7 +442,7 @@ def settings(rig):
 
 
 def page():
-    """Settings of settings.c and keys of the profile stand in the manual."""
+    """Settings of settings.c and keys of the profile are in the manual."""
     with open(os.path.join(ROOT, "examples", "inject", "dxpu-inject.1"), encoding="utf-8") as file:
         text = file.read()
     with open(os.path.join(ROOT, "examples", "inject", "settings.c"), encoding="utf-8") as file:

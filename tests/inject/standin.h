@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
    A stand-in for libcuda.so.1: a GPU on a virtual clock, which moves data, orders and times what
-   it is told, and writes everything down. */
+   as called, and logs everything. */
 #ifndef DXPU_TEST_STANDIN_H
 #define DXPU_TEST_STANDIN_H
 

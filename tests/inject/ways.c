@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
    Finds every entry of the driver in the way that the argument names, calls it, and prints what
-   the driver was told: one line a call,
+   the driver was called with: one line a call,
 
      NAME ROUND EXTRA RESULT {KIND:STREAM:BYTES:NAME:own|other}...
 

@@ -3,7 +3,7 @@
 elsewhere because of a secret (S-113, S-190).
 
 The C tests of keys run under valgrind's memcheck with all secrets marked as undefined
-(ct/taint.c).  A branch or an address that depends on one is then told with its line, and
+(ct/taint.c).  A branch or an address that depends on one is then reported with its line, and
 fails when that line is in one of the three; libsodium and the tests may do as they like.  Controls:
 tests/proof/ct/leak.c does it on purpose, and each of its ways must be seen.
 
@@ -76,7 +76,7 @@ def build(folder, name, files, known=True):
 
 
 def leaks(program, *args, part="*"):
-    """What memcheck tells, [(text, function, file, line)] by the innermost frame; the status."""
+    """What memcheck reports, [(text, function, file, line)] by the innermost frame; the status."""
     log = program + ".log"
     done = subprocess.run(["valgrind", "--tool=memcheck", "--leak-check=no", "--num-callers=12",
                            "--error-limit=no", "--log-file=" + log, program, *args],

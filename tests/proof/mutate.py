@@ -4,7 +4,7 @@
     tests/proof/mutate.py             all
     tests/proof/mutate.py NAME...     these
 
-A mutation whose text does not stand in dxpu.h exactly once is a failure, so that the table stays
+A mutation whose text is not in dxpu.h exactly once is a failure, so that the table stays
 true, and so is one whose test its program does not have.  The unbroken copy is the control: the
 same tests find nothing wrong with it, and their CPU time, which no load of the machine changes, is
 the measure of what never ends.
@@ -26,7 +26,7 @@ import rooms  # noqa: E402
 ROOT = rooms.ROOT
 TABLE = os.path.join(ROOT, "spec", "mutations.md")
 FOLDER = os.path.join(ROOT, "build", "mutants")
-# What takes so many CPU seconds, and so many times those of the unbroken copy, never ends.
+# Over both this many CPU seconds and this many times those of the unbroken copy: it hangs.
 HANGS, HANGS_TIMES = 60, 20
 CAUGHT, PASSED, NOT_RUN = "caught", "passed", "not run"
 FLAGS = ["-std=c11", "-O0", "-pthread"]

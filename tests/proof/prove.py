@@ -93,7 +93,7 @@ def cbmc(words, proof, folders):
 
 
 def broken_copy(proof, text):
-    """A folder with dxpu.h in which the control's lines stand; None when they fit nowhere."""
+    """A directory with dxpu.h that has the control's lines; None when they fit nowhere."""
     blanks = r"\n *"
     pattern = re.compile(blanks.join(re.escape(line) for line in proof.old))
     if len(pattern.findall(text)) != 1:

@@ -1,6 +1,6 @@
 """The cases of a script of tests: functions marked @case, run one after the other.  A case that
 returns a reason was skipped, one that raises has failed; each prints its line for tests/run.py.
-Arguments of the script name the cases to run; DXPU_TIMES tells what each took."""
+Arguments of the script name the cases to run; DXPU_TIMES prints what each took."""
 import os
 import sys
 import time

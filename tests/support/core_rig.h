@@ -19,7 +19,7 @@ typedef struct rig_store {
     unsigned records, room;
     unsigned commits, failures;
     bool forgetful;      /* says that it has what it has not */
-    unsigned fail_after; /* so many more commits succeed; UINT_MAX: all */
+    unsigned fail_after; /* that many more commits succeed; UINT_MAX: all */
     bool unreadable;     /* loads fail */
     store_error fault;   /* of the others */
     bool lost;           /* a failed commit was made all the same */
@@ -115,7 +115,7 @@ static void rig_store_free(rig_store *s)
 
 /* -- What the store has -- */
 
-/* Does the record say what the table does?  plain: it needs none, being as nobody ever set it. */
+/* Does the record say what the table does?  plain: it needs none, as nothing was ever set. */
 static bool rig_agrees(const core *c, const rig_store *s, corei_kind kind, uint32_t index,
                        bool plain)
 {
@@ -139,7 +139,7 @@ static uint32_t rig_count(const rig_store *s, const char *prefix)
     return last - first;
 }
 
-/* What is to outlive this core stands in the store, and nothing else: NULL, or what differs. */
+/* The store has exactly what is to outlive this core: NULL, or what differs. */
 static inline const char *rig_differs(const core *c, const rig_store *s)
 {
     const pool *p = c->t.pool;
@@ -147,7 +147,8 @@ static inline const char *rig_differs(const core *c, const rig_store *s)
     if (c->dead || s->forgetful)
         return NULL;
     for (uint32_t i = 0; i < c->t.nodes; i++) {
-        bool later = c->t.node_more[i].unsaved; /* as its store failed, or it has not told all */
+        bool later =
+            c->t.node_more[i].unsaved; /* as its store failed, or it has not reported all */
         if (!later && !rig_agrees(c, s, COREI_NODE, i, false))
             return "a node";
         if (later && c->t.node[i].connected && !c->t.timers.place[corei_node_unit(c, i)])
@@ -179,7 +180,7 @@ static inline const char *rig_differs(const core *c, const rig_store *s)
 static const uint8_t *rig_key; /* whose the connection is; NULL: without keys */
 static const char *rig_name = "name";
 
-/* A proxy tells of `count` slots from the first one on. */
+/* A proxy reports `count` slots from the first one on. */
 static inline uint32_t rig_register(core *c, uint8_t role, uint8_t identity, uint64_t instance,
                                     const dxpu_control_device *d, unsigned total, unsigned first,
                                     unsigned count, core_result *why)

@@ -22,7 +22,7 @@ typedef enum mutation {
     MOVES_KEPT,     /* a parked lease is exchanged as others are */
     LIES_DONE,      /* a host says that it detached, and did not */
     COPIES_SHARE,   /* a copy of a host is given the epoch that the first one has */
-    DROPS_RETAINED, /* what is retained is wiped, and nobody decided so */
+    DROPS_RETAINED, /* what is retained is wiped without a decision */
     MIXES_OWNERS,   /* what is retained for one lease is given to another */
     MUTATIONS
 } mutation;
@@ -149,7 +149,7 @@ static dxpu_control_device as_device(const proxy *p, unsigned i)
     return d;
 }
 
-/* Tell of slots from `first` on, as they are now. */
+/* Report slots from `first` on, as they are now. */
 static void tell(proxy *p, unsigned first, unsigned count)
 {
     if (!p->linked)

@@ -116,7 +116,7 @@ class Refused(Exception):
 
 
 class Fake(Stream):
-    """A proxy by hand: it says what it is told to say."""
+    """A proxy by hand: it says what the test gives it."""
 
     def __init__(self, manager, role=BOX, identity=None, instance=None, slots=4, greet=True):
         self.role, self.total, self.name = role, slots, "fake"
@@ -124,7 +124,7 @@ class Fake(Stream):
         self.instance = instance or int.from_bytes(os.urandom(7), "big") + 1
         host, port = manager.listen.rsplit(":", 1)
         self.socket = socket.create_connection((host, int(port)), 10)
-        self.secretive = True  # it tells no counters
+        self.secretive = True  # it reports no counters
         self.later = []  # requests of the manager that came while an answer was waited for
         if greet:
             self.send(hello(role))
@@ -195,7 +195,7 @@ class Fake(Stream):
             return said
 
 
-# ---- Proxies that do as they are told ----
+# ---- Proxies that do as ordered ----
 
 class Robots:
     """Boxes and hosts by hand, in a thread: each order is done at once and registered."""

@@ -1,4 +1,4 @@
-"""Where things are: importing this puts the folders of the tests and of the demo on sys.path."""
+"""Where things are: importing this puts the tests' and the demo's directories on sys.path."""
 import os
 import sys
 

@@ -1,4 +1,4 @@
-/* Reads the vector files; their format stands in spec/vectors/README.md.  Included after cmocka. */
+/* Reads the vector files; their format is in spec/vectors/README.md.  Included after cmocka. */
 #ifndef VECTOR_FILE_H
 #define VECTOR_FILE_H
 
@@ -79,7 +79,7 @@ static inline void vector_line(vector *x, char *line)
     snprintf(x->value[i], sizeof x->value[i], "%.*s", LINE_MAX_BYTES - 1, mid);
 }
 
-/* Reads a file of the folder into *x, one vector after the other, and calls `each` for every one.
+/* Reads a file of the directory into *x, in order, and calls `each` for every one.
    Returns how many there were. */
 static inline unsigned vector_run(const char *file, vector *x, void (*each)(void))
 {

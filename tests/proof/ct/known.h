@@ -1,4 +1,4 @@
-/* known.h - tells memcheck that whether two things are equal may be known, whatever they are; put
+/* known.h - marks the result of comparisons as known to memcheck; put
    before each file that tests/proof/ct.py compiles */
 #include <stdbool.h>
 #include <valgrind/memcheck.h>

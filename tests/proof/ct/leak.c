@@ -7,7 +7,7 @@
 int main(int argc, char **argv)
 {
     static volatile unsigned char table[256];
-    static volatile unsigned found; /* else the compiler would see to it that nothing leaks */
+    static volatile unsigned found; /* else the compiler would remove the leak */
     unsigned char key[32], other[32] = { 0 }, seen[32];
     const char *way = argc > 1 ? argv[1] : "";
     if (sodium_init() < 0)

@@ -1,4 +1,4 @@
-/* taint.c - secrets marked as undefined for valgrind's memcheck, which then tells of every branch
+/* taint.c - secrets marked as undefined for valgrind's memcheck, which then reports every branch
    and every address that depends on one (S-113).
 
    It stands between bindings/sodium and libsodium (ld --wrap): what is drawn at random with the
@@ -11,7 +11,7 @@
 
 enum { SECRET_BYTES = 32 };
 
-/* What a function of libsodium returned is known, whatever it was computed from. */
+/* What a function of libsodium returned is known, even if computed from secrets. */
 static int known(int rc)
 {
     (void)VALGRIND_MAKE_MEM_DEFINED(&rc, sizeof rc);
@@ -53,7 +53,7 @@ int __wrap_sodium_memcmp(const void *a, const void *b, size_t len)
     return known(__real_sodium_memcmp(a, b, len));
 }
 
-/* That a key is 0 is told aloud: such a file is refused. */
+/* That a key is 0 is public: such a file is refused. */
 int __real_sodium_is_zero(const unsigned char *n, size_t len);
 int __wrap_sodium_is_zero(const unsigned char *n, size_t len);
 int __wrap_sodium_is_zero(const unsigned char *n, size_t len)

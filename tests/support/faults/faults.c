@@ -3,16 +3,16 @@
    SPDX-License-Identifier: MIT
 
    DXPU_FAULTS names a file of 64-bit words that the test made and both map.  The test may change
-   the schedule while the program runs, and reads the counts whatever became of the program:
+   the schedule while the program runs, and reads the counts even after a crash:
 
-     0  a call in so many thousand fails, chosen by the generator in word 2; 0: none at random
+     0  one call in that many thousand fails, chosen by the generator in word 2; 0: none at random
      1  which functions fail at random, a bit each
      2  state of the generator; the test writes a seed
      3  the function, its index plus one, of which the n-th call fails; 0: none
      4  n, from 1 on
      5  how it fails: index into its ways
      6  1: allocations of libraries fail too, 0: those of the program only
-     7  the time of day is so many nanoseconds ahead (signed); clocks that only run are as they are
+     7  nanoseconds (signed) that the time of day is ahead; clocks that only run are as they are
      126  nanoseconds that each access of the file whose inode word 127 has takes: of its data
      127  that inode; 0: none is slow
      8 + 2 i, 9 + 2 i  calls of function i that could have failed, and those that did

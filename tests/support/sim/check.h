@@ -72,7 +72,7 @@ static inline void sim_check(sim *s, sim_conn *from, unsigned cls, dxpu_bytes tl
         sim_fail(s, "passed a link event, class", cls, i);
 }
 
-/* True when the next two of a class can be told apart. */
+/* True when the next two of a class can be distinguished. */
 static inline bool sim_differ(const sim_conn *from, unsigned cls)
 {
     const sim_sent *e = &from->log[cls][from->seen[cls]];
@@ -162,7 +162,7 @@ static inline void sim_check_direction(sim *s, const sim_conn *from, const sim_c
         if (a->used.header[c] + b->cfg.rx.header[c] != b->granted.header[c] ||
             a->used.data[c] + b->cfg.rx.data[c] != b->granted.data[c])
             sim_fail(s, "credit ledgers differ, class", c, from->end);
-        /* the frame that told the last limits may have been lost: then they are lower */
+        /* the frame with the last limits may have been lost: then they are lower */
         if (dxpui_seq_cmp(a->limits.header[c], b->granted.header[c]) > 0 ||
             dxpui_seq_cmp(a->limits.data[c], b->granted.data[c]) > 0)
             sim_fail(s, "credit that was never given, class", c, from->end);
@@ -189,7 +189,7 @@ static inline void sim_check_books(sim *s, sim_pair *p)
     }
 }
 
-/* Nothing waits to be acknowledged, told or taken. */
+/* Nothing waits to be acknowledged, reported or taken. */
 static inline bool sim_quiet(const sim *s, const sim_conn *c)
 {
     return !(dxpu_channel_wants(&c->ch, sim_clock(s, c)) & ~(unsigned)DXPU_WANTS_EMIT) &&

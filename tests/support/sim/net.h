@@ -105,7 +105,7 @@ typedef struct sim_queue {
 /* One direction of one path.  Chances are per mille of the frames. */
 typedef struct sim_link {
     uint32_t loss, dup, corrupt;
-    uint32_t burst, burst_frames; /* chance that so many frames in a row begin to be lost */
+    uint32_t burst, burst_frames; /* chance that a loss of that many frames begins */
     uint32_t spike;               /* chance of spike_ns more on the way */
     uint64_t spike_ns;
     uint64_t delay_ns, jitter_ns; /* one way; jitter reorders ... */

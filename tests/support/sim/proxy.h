@@ -327,7 +327,7 @@ static inline void sim_contain(sim *s, sim_conn *c)
         sim_fail(s, "containment left requests unanswered", c->requests, c->answered);
 }
 
-/* A channel may end by hold only when nothing valid came for so long, or no answer to its probes
+/* A channel may end by hold only when nothing valid came for that time, or no answer to its probes
    or to its close did, although both ends were up and the other one tried. */
 static inline void sim_check_hold(sim *s, sim_conn *c, unsigned state)
 {

@@ -169,7 +169,7 @@ static inline bool sim_step(sim *s)
     return true;
 }
 
-/* Run to the end; s->why tells the first broken property.  Call sim_teardown() after. */
+/* Run to the end; s->why is the first broken property.  Call sim_teardown() after. */
 static inline void sim_run(sim *s, const sim_options *o)
 {
     sim_start(s, o);

@@ -56,10 +56,10 @@ typedef struct sim_options {
     bool suite;                            /* frames are sealed by a toy cipher */
     bool close;                            /* in the end the channel is closed */
     bool eager;                            /* the application acts at every frame */
-    uint32_t bulk_bytes;    /* instead of random TLPs the host writes so many, numbered */
+    uint32_t bulk_bytes;    /* instead of random TLPs the host writes that many, numbered */
     uint64_t bulk_every_ns; /* ... one at a time; 0: as fast as they are taken */
-    uint32_t reads;         /* ... after so many reads */
-    uint64_t until_ns;      /* the run lasts so long at least */
+    uint32_t reads;         /* ... after that many reads */
+    uint64_t until_ns;      /* the least time of the run */
     sim_fault fault[SIM_FAULTS];
     uint32_t faults;
     int sabotage; /* SIM_*: what a control breaks */
