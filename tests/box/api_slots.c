@@ -831,7 +831,7 @@ static void hostile(stub *d)
     };
     for (unsigned i = 0; i < sizeof list / sizeof list[0]; i++)
         stub_emit(d, &list[i]);
-    emit_completion(d, 77); /* nobody asked for it */
+    emit_completion(d, 77); /* unexpected */
     d->port->emit(d->port->user, (dxpu_bytes){ (const uint8_t *)"not a TLP", 9 });
 }
 
@@ -1037,7 +1037,7 @@ static bool opens_came(void)
     return loop.fabric.count.opens_accepted == 2 * CAPACITY;
 }
 
-/* Opens that nobody goes on with keep no place for ever. */
+/* Opens that are not continued do not keep their place. */
 static void test_half_open_channels_make_room(void **state)
 {
     (void)state;
@@ -1096,7 +1096,7 @@ static bool bad_frame_came(void)
     return only_channel()->ch.count.rx_crc == 1;
 }
 
-/* Only an authentic frame tells where a path leads. */
+/* Only an authentic frame sets where a path leads. */
 static void test_path_is_learnt_from_authentic_frames(void **state)
 {
     uint8_t frame[2048], path;

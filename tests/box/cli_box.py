@@ -80,7 +80,7 @@ def pipes(l):
 
 
 def reads_and_writes(l):
-    """A configuration that cannot be read to its end, and results that nobody gets."""
+    """A configuration that cannot be read to its end, and results that are not read."""
     refused(l, "box_config_is_a_folder", 2, "cannot read", "--config", l.folder)
     for name, to, status in (("control_json", os.devnull, 0),
                              ("json_to_a_full_disk", "/dev/full", 3)):

@@ -244,7 +244,7 @@ static void test_s104_requester_and_bus_master(void **state)
     dxpu_tlp t = request(DXPU_TLP_MWR, BASE, 4);
     (void)state;
     assert_int_equal(up(&t), DXPU_GUARD_PASS);
-    t.requester = DXPU_BDF(5, 0, 1); /* a function that nobody configured */
+    t.requester = DXPU_BDF(5, 0, 1); /* a function that was not configured */
     assert_int_equal(up(&t), DXPU_GUARD_requester);
     t.requester = DXPU_BDF(6, 0, 0); /* a neighbour's */
     assert_int_equal(up(&t), DXPU_GUARD_requester);
@@ -294,7 +294,7 @@ static void test_s104_resets_clear_bus_master(void **state)
     assert_int_equal(try(DXPU_TLP_MWR, BASE, 4), DXPU_GUARD_master);
     write_config(US, 4, 0x04);
     assert_int_equal(try(DXPU_TLP_MWR, BASE, 4), DXPU_GUARD_PASS);
-    write_config(US, EXPRESS_AT + 8, 0x8000); /* nobody has found a capability there yet */
+    write_config(US, EXPRESS_AT + 8, 0x8000); /* no capability was found there yet */
     assert_int_equal(try(DXPU_TLP_MWR, BASE, 4), DXPU_GUARD_PASS);
     read_config(US, 0x34, 0x1, 0x40);
     read_config(US, EXPRESS_AT, 0x3, 0x0010); /* read, but not come to */
@@ -357,7 +357,7 @@ static void test_s106_only_what_an_endpoint_sends(void **state)
     t.requester = US;
     t.message_code = 0x31; /* ERR_NONFATAL */
     assert_int_equal(up(&t), DXPU_GUARD_PASS);
-    t.requester = DXPU_BDF(6, 0, 0); /* told of a neighbour */
+    t.requester = DXPU_BDF(6, 0, 0); /* learned of a neighbor */
     assert_int_equal(up(&t), DXPU_GUARD_requester);
     t.message_code = 0x19; /* PME_Turn_Off is the root's */
     t.message_routing = DXPU_MSG_BROADCAST;

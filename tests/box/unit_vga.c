@@ -199,7 +199,7 @@ static void test_error_bits_are_set_and_cleared(void **state)
                      0x9); /* correctable, unsupported */
     ep_config_put(&ep, VGA_CAP_PCIE + 8, 12, 0x00080000u);
     assert_int_equal(ep_config_get(&ep, VGA_CAP_PCIE + 8) >> 16, 0x1);
-    put_number(FRAME + VGA_FRAME_BYTES, 1, 4); /* posted: nobody is told */
+    put_number(FRAME + VGA_FRAME_BYTES, 1, 4); /* posted: no answer */
     assert_int_equal(ep_config_get(&ep, VGA_CAP_PCIE + 8) >> 16, 0xb);
 }
 
@@ -361,7 +361,7 @@ static void test_outside_is_unsupported(void **state)
         put_number(at[i], 0xffffffffu, 4);
     }
     t = request(DXPU_TLP_MRD, FRAME + VGA_FRAME_BYTES - 4, 4);
-    t.length_dw = 2; /* over the end; a 4 KB boundary the decoder lets nobody cross */
+    t.length_dw = 2; /* over the end; the decoder refuses to cross a 4 KB boundary */
     t.last_be = 15;
     assert_false(pci_locate(&((vga *)ep.dev)->f, 0, &t, 8, &(uint64_t){ 0 }));
     assert_true(pci_locate(&((vga *)ep.dev)->f, 0, &t, 4, &(uint64_t){ 0 }));

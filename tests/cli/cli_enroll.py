@@ -252,7 +252,7 @@ def a_terminal_that_goes_says_no():
 
 
 @case
-def nobody_is_asked_without_a_terminal():
+def no_question_without_a_terminal():
     with World() as w:
         for more in ({}, {"to": "127.0.0.1:9"}):
             a = End(w, "a", **more)
@@ -278,8 +278,8 @@ def interrupted():
 
 
 @case
-def nobody_in_time():
-    """S-142: nobody there, nobody comes, nobody answers."""
+def no_peer_in_time():
+    """S-142: no peer there, none connects, none answers."""
     with World() as w:
         other = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         other.bind(("127.0.0.1", 0))

@@ -63,7 +63,7 @@ def error(c):
 
 
 @case
-def errors_are_small_and_all_told():
+def errors_are_small_and_all_reported():
     """Errors are those of cells that were measured and that nothing was calibrated by."""
     found, errors = cells()
     groups = {"predicted": [], "calibration": [], "unmeasured": []}

@@ -786,7 +786,7 @@ def drain():
 
 @case
 def drain_that_leaves_leases():
-    """What --move leaves is told, with the manager's reason, and not waited for."""
+    """What --move leaves is reported, with the manager's reason, and not waited for."""
     with Fake(everything()) as fake:
         fake.routes["PUT /v1/boxes/10/drain"] = dict(node=10, draining=True, left=3)
         stay = [slot(), slot("10.4"), slot("10.5", lease="c4")]
@@ -907,7 +907,7 @@ def refusals():
 @case
 def no_connection():
     with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))  # nobody listens
+        s.bind(("127.0.0.1", 0))  # no listener
         url = "http://127.0.0.1:%d" % s.getsockname()[1]
         done = dxpu(None, "pool", "--manager", url, status=CONNECTION)
         check("is dxpu-manager there?" in done.err and not done.out, done)
@@ -929,7 +929,7 @@ def no_connection():
 
 @case
 def changes_are_asked_for_once():
-    """A connection that breaks off before the answer: nobody knows, so nothing is repeated."""
+    """A connection that breaks before the answer: its result is unknown, nothing is repeated."""
     def nothing(_):
         raise ConnectionError
     with Fake(everything()) as fake:
@@ -945,7 +945,7 @@ def changes_are_asked_for_once():
 
 @case
 def certificates():
-    """One that nobody signed is not believed, and no token is sent there."""
+    """An unsigned one is not trusted, and no token is sent there."""
     with tempfile.TemporaryDirectory() as folder:
         key, cert = os.path.join(folder, "key"), os.path.join(folder, "cert")
         try:

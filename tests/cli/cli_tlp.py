@@ -194,7 +194,7 @@ def expected(v):
             want[key] = value
     if want.get("length_dw") == 0:
         want["length_dw"] = None
-    if want.get("th"):  # the steering tag stands in their place
+    if want.get("th"):  # the steering tag is in their place
         for key in ("tag",) if v.get("type") == "MWr" else ("first_be", "last_be"):
             if key in want:
                 want[key] = None

@@ -230,7 +230,7 @@ def drain_leaves_data():
 
 @case
 def lease_in_a_silent_box():
-    """Boxes that went away a moment ago lend nothing, and whoever has a slot there is told so."""
+    """Boxes that just disconnected lend nothing, and a caller with a slot there learns it."""
     with lab.Lab() as l:
         p = Pool(l, grace_ms=60000)
         lease = p.create()["lease"]
@@ -274,7 +274,7 @@ def broken_slots():
 @case
 def waits_over_a_crash():
     """The manager is killed while a lease is waited for, and while events are followed: the lease
-    comes up, and no event is missed or told twice."""
+    comes up, and no event is missed or doubled."""
     with lab.Lab() as l:
         p = Pool(l)
         follower = p.start("events", "--follow", "--json", "--after", 0)
@@ -314,7 +314,7 @@ def tokens():
         p = Pool(l, path, OP)
         words = ("lease", "create", "--model", "memory", "--token-file", mine, "--host")
         number = p.json("list", "hosts")["nodes"][0]["node"]
-        for host in ("h", number):  # it is nobody's yet
+        for host in ("h", number):  # it is unassigned yet
             p.run(*words, host, status=1)
         check("no host of tenant blue" in p.run(*words, number, status=1)[1])
         p.run("owner", "h", "blue", status=1, DXPU_TOKEN=BLUE)

@@ -213,7 +213,7 @@ static void test_links_and_the_line_fitted_to_table_12(void **state)
         NEAR(r.gbs, links, 0.02);
         NEAR(line, measured[i], 0.14);
         assert_true(line <= links && links >= 0.99 * measured[i]);
-        if (i) { /* the difference that spec/model.md tells */
+        if (i) { /* the difference that spec/model.md states */
             assert_true(line < 0.93 * r.gbs);
             assert_true(r.gbs > 1.13 * measured[i] && r.gbs < 1.25 * measured[i]);
         }

@@ -107,7 +107,7 @@ static void test_s143_the_oldest_goes(void **state)
     assert_int_equal(enroll_count(waiting)->refused, 0);
 }
 
-static void test_s143_so_many_begin_at_once(void **state)
+static void test_s143_beginnings_are_limited(void **state)
 {
     uint8_t first[DXPU_SODIUM_FRAME_BYTES], noise[60] = { 0 };
     dxpu_sodium_enrol e;
@@ -207,7 +207,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_s143_the_oldest_goes, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_s143_so_many_begin_at_once, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_s143_beginnings_are_limited, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_s51_answers_what_is_repeated, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_s144_names_that_others_say, set_up, tear_down),
     };

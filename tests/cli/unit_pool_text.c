@@ -67,7 +67,7 @@ static void test_clean(void **state)
     }
 }
 
-/* Whatever it was: no control character is left, it is no longer, and clean a second time. */
+/* Of any text no control character is left, it is no longer, and clean a second time. */
 static void test_clean_of_random_bytes(void **state)
 {
     uint64_t seed = 88172645463325252u;

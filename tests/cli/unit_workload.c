@@ -177,7 +177,7 @@ static void test_bytes_that_cannot_be_read(void **state)
     }
 }
 
-static void test_rows_left_out_are_told(void **state)
+static void test_rows_left_out_are_reported(void **state)
 {
     (void)state;
     assert_null(read_text(HEAD "0,8000,1,,G,1,7,k\n\nx,y,z\n9000,1,2,,G,1,7,k\n,,\n"));
@@ -221,7 +221,7 @@ static void test_profiles_that_are_no_native_run(void **state)
     assert_non_null(read_text(PROFILE(CALL("cuMemcpy", ",\"htod\":1,\"htod_bytes\":4001"), "")));
 }
 
-/* The library knows which way a copy went; its name need not tell. */
+/* The library knows which way a copy went; its name need not say. */
 static void test_copies_by_direction(void **state)
 {
     (void)state;
@@ -279,7 +279,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_copies_shared_with_other_gpus, begin, end),
         cmocka_unit_test_setup_teardown(test_changes_are_sorted_and_do_no_harm, begin, end),
         cmocka_unit_test_setup_teardown(test_bytes_that_cannot_be_read, begin, end),
-        cmocka_unit_test_setup_teardown(test_rows_left_out_are_told, begin, end),
+        cmocka_unit_test_setup_teardown(test_rows_left_out_are_reported, begin, end),
         cmocka_unit_test_setup_teardown(test_profiles_that_are_no_native_run, begin, end),
         cmocka_unit_test_setup_teardown(test_copies_by_direction, begin, end),
         cmocka_unit_test_setup_teardown(test_broken_files, begin, end),

@@ -334,7 +334,7 @@ static void answer_and_end(peer *p, uint64_t now)
     p->step = NULL;
 }
 
-/* Their completions come with the end of the channel, and nobody has taken them before it. */
+/* Their completions come with the end of the channel, and not before. */
 static void test_d60_requests_with_untaken_completions_are_contained(void **state)
 {
     (void)state;
@@ -354,7 +354,7 @@ static bool all_asked_are_taken(void)
     return requests == asked || peer_polls >= 2000;
 }
 
-/* Configuration writes take tags, and nobody waits for them: the guest is held before these run
+/* Configuration writes take tags, and none are awaited: the guest is held before these run
    out. */
 static void test_no_request_is_lost_for_want_of_a_tag(void **state)
 {
@@ -618,7 +618,7 @@ static bool is_down(void)
     return !the_slot.up;
 }
 
-/* Events cannot be left out: a box that takes none begins anew. */
+/* Events cannot be left out: a box that accepts none begins again. */
 static void test_events_without_room_end_the_channel(void **state)
 {
     unsigned n = 0;
@@ -831,11 +831,11 @@ static void test_interrupts_wait_for_room(void **state)
     assert_int_equal(the_slot.msis, 1);
 }
 
-/* ==== What the box is told that the device may reach ========================================== */
+/* ==== What the box learns that the device may reach ========================================= */
 
 static unsigned windows_at_write;
 
-/* What was told when the write came. */
+/* What was sent when the write came. */
 static void take_write_and_events(peer *p, uint64_t now)
 {
     dxpu_tlp t;
@@ -866,7 +866,7 @@ static void begin_windows(void)
 }
 
 /* However many they are: more than fit into the queues of events at a time. */
-static void test_s103_windows_are_told_ahead_of_what_uses_them(void **state)
+static void test_s103_windows_are_sent_ahead_of_what_uses_them(void **state)
 {
     (void)state;
     begin_windows();
@@ -948,7 +948,7 @@ static unsigned try_both(uint16_t requester, uint8_t at, bool pasid)
     return good + (unsigned)the_slot.dma_writes - before;
 }
 
-/* A box that sees to nothing. */
+/* A box that enforces nothing. */
 static void test_s109_the_host_looks_itself(void **state)
 {
     (void)state;
@@ -971,7 +971,7 @@ static void test_s109_the_host_looks_itself(void **state)
     direct_detach(&the_box);
     run_until(is_empty);
     attach_far();
-    assert_false(the_slot.alarmed); /* the first of another lease is told again */
+    assert_false(the_slot.alarmed); /* the first of another lease is reported again */
 }
 
 /* ==== A device that is not ready ============================================================== */
@@ -1021,7 +1021,7 @@ static bool is_shown(void)
     return shown == 1;
 }
 
-/* A device is shown once its BARs are known, and not before; one that does not tell them never. */
+/* A device is shown once its BARs are known, and not before; one that does not give them never. */
 static void test_device_is_shown_when_it_is_known(void **state)
 {
     (void)state;
@@ -1198,7 +1198,7 @@ int main(void)
         CASE(test_detach_ends_the_look_at_the_device),
         CASE(test_v15_only_programmed_interrupts_are_delivered),
         CASE(test_interrupts_wait_for_room),
-        CASE(test_s103_windows_are_told_ahead_of_what_uses_them),
+        CASE(test_s103_windows_are_sent_ahead_of_what_uses_them),
         CASE(test_s103_interrupts_are_granted_as_programmed),
         CASE(test_s109_the_host_looks_itself),
     };

@@ -554,7 +554,7 @@ static bool translated_reaches(uint8_t at, uint16_t control)
     return reads > before;
 }
 
-/* Without a translation agent nobody may ask for a translation, nor has one for host memory. */
+/* Without a translation agent no device may ask for a translation, nor has one for host memory. */
 static void test_s109_translated_requests(void **state)
 {
     (void)state;
@@ -570,7 +570,7 @@ static void test_s109_translated_requests(void **state)
 }
 
 /* Its own window, and a slot that is gone: Unsupported Request. */
-static void test_v11_nobody_there(void **state)
+static void test_v11_no_device_there(void **state)
 {
     (void)state;
     start(60000);
@@ -633,7 +633,7 @@ static void test_v16_answers_for_a_device_that_is_gone(void **state)
     run_until(four_answers);
 }
 
-/* A silent device is timed out at its own channel, and the one that asked is told. */
+/* A silent device is timed out at its own channel, and the requester gets an answer. */
 static void test_v16_silent_peer_is_timed_out(void **state)
 {
     (void)state;
@@ -736,7 +736,7 @@ int main(void)
         CASE(test_v11_both_directions_and_the_guest),
         CASE(test_v11_acs_bits_are_obeyed),
         CASE(test_s109_translated_requests),
-        CASE(test_v11_nobody_there),
+        CASE(test_v11_no_device_there),
         CASE(test_v16_requests_are_contained),
         CASE(test_v16_answers_for_a_device_that_is_gone),
         CASE(test_v16_silent_peer_is_timed_out),

@@ -81,8 +81,8 @@ def is_silent(guest, seconds=0.2):
     return not select.select([guest.socket], [], [], seconds)[0]
 
 
-def closed_in_order(guest):
-    """None; or what the client is told when bytes of it were not read."""
+def closed_gracefully(guest):
+    """None; or what the client is sent when bytes of it were not read."""
     try:
         guest.socket.settimeout(10)
         while guest.socket.recv(65536):
@@ -93,7 +93,7 @@ def closed_in_order(guest):
 
 
 def write_unread(guest, seconds=0.5):
-    """Posted writes until the socket has taken none for so long: nobody reads it any more."""
+    """Posted writes until the socket has taken none for that time: it is no longer read."""
     message = struct.pack("<HHIII", 1, vfio_client.WRITE, 16 + 16 + 64, vfio_client.NO_REPLY, 0)
     message += struct.pack("<QII", BASE, WINDOW, 64) + bytes(64)
     guest.socket.setblocking(False)
@@ -227,7 +227,7 @@ def v31_several_guests_go_on():
             check(guest.read32(ECAM, DEVICE) != ONES)
         keepers = [pid for name, pid in host.children() if name == "dxpu-keeper"]
         os.kill(keepers[0], signal.SIGKILL)
-        check(closed_in_order(guests[0]) is None)
+        check(closed_gracefully(guests[0]) is None)
         host.says("its guest's connection is shut down")
         check(guests[1].read32(ECAM, DEVICE) != ONES, "the other guest does not notice")
         check(host.stop() == 3, "one guest was lost")
@@ -247,19 +247,19 @@ def congested(l):
 
 
 @case
-def v33_interrupt_ends_the_connection_in_order():
+def v33_interrupt_ends_the_connection_gracefully():
     with lab.Lab() as l:
         host, guest = congested(l)
         host.popen.send_signal(signal.SIGINT)
         host.popen.send_signal(signal.SIGINT)
-        error = closed_in_order(guest)
+        error = closed_gracefully(guest)
         check(error is None, error)
         check(host.wait(10) == 0, host.errors())
 
 
 @case
 def v34_worker_that_does_not_end_is_killed():
-    """It takes no question; the guest's connection ends in order for all that."""
+    """It takes no question; the guest's connection ends gracefully for all that."""
     with lab.Lab() as l:
         _, host, guest = start(l, "--hold-ms", 300)
         ready(guest)
@@ -267,7 +267,7 @@ def v34_worker_that_does_not_end_is_killed():
         os.kill(worker, signal.SIGSTOP)
         begun = time.monotonic()
         host.popen.send_signal(signal.SIGTERM)
-        check(closed_in_order(guest) is None)
+        check(closed_gracefully(guest) is None)
         check(host.wait(10) == 3, host.errors())
         check(3 < time.monotonic() - begun < 8 and "does not end: killed" in host.errors())
 
@@ -279,7 +279,7 @@ def v33_either_process_may_be_killed():
             host, guest = congested(l)
             keeper = child(host, "dxpu-keeper")
             os.kill(host.popen.pid if name == "parent" else keeper, signal.SIGKILL)
-            error = closed_in_order(guest)
+            error = closed_gracefully(guest)
             check(error is None, name, error)
             if name == "dxpu-keeper":
                 check(host.wait(40) == 3, host.errors())
@@ -297,7 +297,7 @@ def control_a_socket_that_is_closed_unread_is_an_error():
         guest.write(WINDOW, BASE, bytes(64), posted=True)
         direct.popen.kill()
         direct.wait(10)
-        check(isinstance(closed_in_order(guest), ConnectionResetError))
+        check(isinstance(closed_gracefully(guest), ConnectionResetError))
 
 
 # ---- What each process has ----

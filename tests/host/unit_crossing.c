@@ -130,7 +130,7 @@ static void test_only_sleepers_are_woken(void **state)
     assert_true(is_woken(&worker));
     crossing_woken(&worker);
     assert_false(is_woken(&worker));
-    assert_true(send(&keeper, 1, 0, data, sizeof data)); /* told already */
+    assert_true(send(&keeper, 1, 0, data, sizeof data)); /* notified already */
     assert_false(is_woken(&worker));
 }
 
@@ -249,7 +249,7 @@ static void test_s181_credits_that_were_not_taken(void **state)
     assert_true(keeper.broken);
 }
 
-/* Whatever stands in the memory, an end reads within it and stops. */
+/* With any bytes in the memory, an end reads within it and stops. */
 static void test_s181_any_bytes(void **state)
 {
     uint32_t seed = 1;
@@ -292,7 +292,7 @@ static void test_s202_neither_makes_the_other_wait(void **state)
     (void)alarm(0);
 }
 
-/* A pipe that nobody writes to any more is readable for ever. */
+/* A pipe without a writer is readable for ever. */
 static void test_end_of_the_other_is_heard_once(void **state)
 {
     (void)state;

@@ -40,7 +40,7 @@ static unsigned count, replies, errors, interrupts;
 static uint64_t last_token;
 static uint8_t last_data[ACCESS_BYTES];
 static bool refuse_all, no_way;
-static unsigned reached; /* times that a slot was told to tell its box */
+static unsigned reached; /* times that a slot was told to notify its box */
 static windows the_reach[SLOTS];
 static dxpu_vfu_memory regions[2];
 static uint32_t region_count, region_changes;
@@ -505,7 +505,7 @@ static void test_long_writes_are_cut(void **state)
     assert_int_equal(the.combined, 0);
 }
 
-static void test_where_nobody_is(void **state)
+static void test_where_no_device_is(void **state)
 {
     (void)state;
     write32(4, PREF + 8 * MB, 1);
@@ -523,7 +523,7 @@ static void test_where_nobody_is(void **state)
     assert_int_equal(errors, 1);
 }
 
-static void test_m20_no_room_is_told(void **state)
+static void test_m20_no_room_is_reported(void **state)
 {
     guest_view out;
     char text[120];
@@ -544,7 +544,7 @@ static void test_m20_no_room_is_told(void **state)
     settings.topology = the.vs.cfg.topology = DXPU_VSWITCH_SWITCH;
     remedy(&the, (uint64_t)1 << 32, text, sizeof text);
     assert_string_equal(text, "guest parameter pci=hpmmioprefsize=8G and --bar4 32G");
-    for (unsigned bit = 40; bit < 64; bit++) { /* no --bar4 helps, whatever size a box tells */
+    for (unsigned bit = 40; bit < 64; bit++) { /* no --bar4 helps, whatever size a box reports */
         remedy(&the, (uint64_t)1 << bit, text, sizeof text);
         assert_string_equal(text, "");
     }
@@ -555,7 +555,7 @@ static void test_m20_no_room_is_told(void **state)
     out = guest_look(&the, 1);
     assert_int_equal(out.state, GUEST_SHOWN);
     assert_string_equal(out.note, "");
-    s->probe.failed = true; /* one whose BARs could not be told */
+    s->probe.failed = true; /* one whose BARs could not be read */
     out = guest_look(&the, 1);
     assert_int_equal(out.state, GUEST_UNREADABLE);
 }
@@ -725,14 +725,14 @@ static void give_memory(uint64_t address, uint64_t bytes, unsigned access, bool 
     region_changes++;
 }
 
-/* Guest memory as the client maps it, told before the guest's next access goes anywhere. */
+/* Guest memory as the client maps it, reported before the guest's next access goes anywhere. */
 static void test_s103_devices_reach_what_the_client_mapped(void **state)
 {
     (void)state;
     write8(PREF, 0);
     reached = 0;
     write8(PREF + 1, 0);
-    assert_int_equal(reached, 0); /* the control: nothing new, nothing told */
+    assert_int_equal(reached, 0); /* the control: nothing new, nothing reported */
     give_memory(0, 0xa0000, DXPU_VFU_READ | DXPU_VFU_WRITE, true);
     give_memory(0xc0000, 0x1000, DXPU_VFU_READ, true);
     write8(PREF + 2, 0);
@@ -783,8 +783,8 @@ int main(void)
         CASE(test_before_reads_and_configuration),
         CASE(test_nothing_is_held_back_when_idle),
         CASE(test_long_writes_are_cut),
-        CASE(test_where_nobody_is),
-        CASE(test_m20_no_room_is_told),
+        CASE(test_where_no_device_is),
+        CASE(test_m20_no_room_is_reported),
         CASE(test_v12_errors_reach_the_root_port),
         CASE(test_v7_interrupts_wait_for_room),
         CASE(test_v7_interrupts_that_wait_may_be_over),

@@ -339,7 +339,7 @@ static void test_v30_what_waits_is_contained_once(void **state)
     assert_false(up[0]);
     link_worker();
     begin(1);
-    answer(second, 1, DXPU_COMPLETION); /* nobody asked this one */
+    answer(second, 1, DXPU_COMPLETION); /* this one got no request */
     hear();
     (void)guest_work(the.guest, 1, 0);
     assert_int_equal(completions, 2);
@@ -443,7 +443,7 @@ static void test_s181_names_are_printable(void **state)
     assert_string_equal(last_whose, "a?[2Jb?c?");
 }
 
-/* The next worker is told what the last one had attached, byte for byte; nothing that is over. */
+/* The next worker gets what the last one had attached, byte for byte; nothing that is over. */
 static void test_v32_attachments_are_remembered(void **state)
 {
     crossing_record r;

@@ -24,7 +24,7 @@ enum {
 #define DOORBELL 0xfee01000u
 
 static msi_filter all;
-static uint8_t space[256]; /* as the device tells it */
+static uint8_t space[256]; /* as the device reports it */
 static uint16_t next_tag;
 
 static void put32(uint8_t *p, uint32_t v)

@@ -219,7 +219,7 @@ static void test_all_functions(void **state)
     probe_start(&p);
     assert_int_equal(go_on(&p, &s, 100), 2 * 10 + 6);
     assert_int_equal(probe_bars(&p, bars), 2);
-    s.header = 2; /* a header that nobody knows */
+    s.header = 2; /* an unknown header */
     probe_start(&p);
     assert_int_equal(go_on(&p, &s, 100), 2);
     assert_false(p.failed);
@@ -231,7 +231,7 @@ static void test_all_functions(void **state)
 }
 
 /* A device that reads as ones is none. */
-static void test_nobody_at_function_0(void **state)
+static void test_no_device_at_function_0(void **state)
 {
     uint8_t ones[4] = { 0xff, 0xff, 0xff, 0xff }, out[4];
     dxpu_tlp t, cpl;
@@ -258,7 +258,7 @@ int main(void)
         cmocka_unit_test(test_device_asks_for_time),
         cmocka_unit_test(test_reset_meanwhile),
         cmocka_unit_test(test_all_functions),
-        cmocka_unit_test(test_nobody_at_function_0),
+        cmocka_unit_test(test_no_device_at_function_0),
     };
     cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
