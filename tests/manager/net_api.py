@@ -505,7 +505,7 @@ def same_key_is_the_same_lease():
 
 
 @case
-def conflicts_are_told_apart():
+def conflicts_are_distinguished():
     with lab.Lab(plain=True) as l:
         m = Manager(l)
         with Robots(m, [(BOX, 4), (HOST, 8)]) as robots:
@@ -686,7 +686,7 @@ def tenants_see_their_own():
 
 @case
 def tenants_name_their_own_hosts():
-    """Another's host, a host that is nobody's, a box and what there is not are told alike; whose a
+    """Another's host, an unassigned host, a box and what there is not are answered alike; whose a
     host is outlives the manager."""
     with lab.Lab(plain=True) as l:
         m = Manager(l, "--tokens", tokens_file(l))
@@ -1343,8 +1343,8 @@ def lent(m, host):
 
 
 @case
-def the_end_of_a_lease_is_told_as_it_is():
-    """Wiped, not yet, or not at all: a wait tells them apart, and without one the slots do."""
+def the_end_of_a_lease_is_reported_as_it_is():
+    """Wiped, not yet, or not at all: a wait distinguishes them, and without one the slots do."""
     for becomes, status, state in ((WIPED, 200, "free"), (UNWIPED, 409, "quarantined"),
                                    (WIPING, 202, "wiping")):
         with lab.Lab(plain=True) as l:
@@ -1395,7 +1395,7 @@ def a_wait_for_a_box_that_is_away_is_no_success():
 
 @case
 def a_wait_finds_its_slots_again():
-    """The tables were built anew meanwhile: a node before the slot's was forgotten."""
+    """The tables were rebuilt meanwhile: a node before the slot's was forgotten."""
     with lab.Lab(plain=True) as l:
         m = Manager(l)
         with Fake(m, BOX, slots=3) as other:
@@ -1421,8 +1421,8 @@ def a_wait_finds_its_slots_again():
 
 
 @case
-def parked_is_told_when_the_box_has_it_back():
-    """Without its box nobody knows that the data are out of the host's reach."""
+def parked_is_reported_when_the_box_has_it_back():
+    """Without its box it is unknown whether the data are out of the host's reach."""
     with lab.Lab(plain=True) as l:
         m = Manager(l)
         with Box(m, KEPT) as b:
@@ -1467,7 +1467,7 @@ def connections_are_bounded_and_known_ones_stay():
 
 
 def crowd_with(m, token, count, target=b"/v1/pool", fields=b""):
-    """So many connections of its owner, each with a request that is answered, or waits."""
+    """Connections of its owner, each with a request that is answered, or waits."""
     host, port = m.http.rsplit(":", 1)
     crowd = []
     for _ in range(count):

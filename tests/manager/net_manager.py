@@ -69,7 +69,7 @@ class Proxy:
         self.process.kill()
 
     def status(self):
-        """Its slots by their numbers, as the proxy itself tells them."""
+        """Its slots by their numbers, as the proxy itself reports them."""
         done = self.world.lab.run("dxpu", "status", "--json", self.control)
         check(done.status == 0, self.name, done.errors())
         return {s["slot"]: s for s in done.result()["slots"]}
@@ -200,7 +200,7 @@ class World:
                 if not want:
                     check(s["epoch"] == 0 and s["state"] in ("empty", "wiped"), where)
                 elif not want[1]:
-                    # parked; maybe before its box was ever told of it
+                    # parked; maybe before its box ever learned of it
                     check(s["state"] == "kept" or s["epoch_seen"] < want[0], where)
                 else:
                     check((s["epoch"], s["peer_node"], s["peer_slot"]) == want, where)
@@ -613,9 +613,9 @@ def a_box_that_restarts_with_other_cores():
 
 
 @case
-def a_box_that_was_installed_anew():
+def a_box_that_was_reinstalled():
     """Its record of leases is gone, and who knows whose disk it has: a slot that was free is lent
-    to nobody before somebody says so, and then wiped; a lease that was up goes on."""
+    is lent only after a decision, and then wiped; a lease that was up goes on."""
     planted = b"somebody's data " * 256
     with lab.Lab() as l:
         w = World(l, boxes=0, hosts=2, slots=2, disks=True)

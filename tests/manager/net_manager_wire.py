@@ -172,7 +172,7 @@ def bad_messages_cost_only_their_connection():
             refused(MALFORMED, f, message(HEARTBEAT, b"\0" * 4), ends=False)
             refused(TYPE, f, message(BIND, struct.pack(">HHIQ", 1, 1, 1, 1)), ends=False)
             f.send(message(0xF000))
-            f.send(done(1, 0, 0, 77))  # nobody asked
+            f.send(done(1, 0, 0, 77))  # unexpected
             f.send(message(STATUS, struct.pack(">BxxxIHHHH", BOX, 1, 4, 1, 0, 168), 78))
             check(f.lives())
             refused(MALFORMED, f, message(HEARTBEAT, struct.pack(">QI", 1, 0)))
@@ -275,7 +275,7 @@ def counters_are_asked_for():
 
 
 @case
-def strangers_are_so_many_and_no_more():
+def strangers_are_bounded():
     with lab.Lab(plain=True) as l:
         m = Manager(l, "--nodes", 3, "--slots", 20)
         with Fake(m, BOX) as box:
@@ -300,7 +300,7 @@ def status(first, count, total):
 
 @case
 def a_status_without_end():
-    """A proxy that tells the same slot again and again, or ever more of them, is asked no more."""
+    """A proxy that repeats a slot, or adds ever more of them, is asked no more."""
     with lab.Lab(plain=True) as l:
         m = Manager(l, "--status-ms", 3600000)
 
@@ -395,7 +395,7 @@ def thousands_of_connections():
                     others.append(socket.create_connection((host, int(port)), 20))
                     others[-1].sendall(greeting)
                 for s in others[::97] + others[-1:]:
-                    good.heartbeat()  # so many a second are let in
+                    good.heartbeat()  # the number let in a second is limited
                     s.settimeout(20)
                     check(s.recv(16)[:4] == b"DXCT")
                 check(good.lives())
@@ -662,7 +662,7 @@ def disk(l, *settings):
 
 
 @case
-def a_crowd_on_a_slow_disk_keeps_nobody_waiting():
+def a_crowd_on_a_slow_disk_delays_no_other():
     many = 60
     with lab.Lab(plain=True) as l:
         m = Wrapped(l, disk(l, "DISK_US=10000"))

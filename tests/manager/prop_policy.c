@@ -287,7 +287,7 @@ static void step_end(void)
     }
 }
 
-/* Does this cell, of boxes or groups, have so many slots that nobody has? */
+/* Does this cell, of boxes or groups, have that many unassigned slots? */
 static bool has_lendable(uint32_t cell, unsigned count)
 {
     unsigned n = 0;
@@ -654,8 +654,8 @@ static bool good_place(uint32_t slot, uint32_t other)
     return r.need == POOL_SPREAD ? alone : fits((1u << n) - 1, slots, &r);
 }
 
-/* Among slots that are as good otherwise, the group of the slot that is replaced comes first; told
-   of leases of one slot, where nothing else is near. */
+/* Among slots that are as good otherwise, the group of the slot that is replaced comes first; shown
+   for leases of one slot, where nothing else is near. */
 static bool in_nearest(uint32_t slot, uint32_t other)
 {
     const pool_slot *a = &p->slot[slot], *b = &p->slot[other];

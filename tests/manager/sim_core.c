@@ -38,7 +38,7 @@ enum {
     ABSENCE_STEPS = 1000
 };
 
-/* What users were told. */
+/* What users were answered. */
 typedef enum { NOTHING, HELD, UNSURE } knows; /* UNSURE: killed before the answer */
 typedef struct entry {
     knows state;
@@ -53,7 +53,7 @@ static entry ledger[KEYS];
 static uint64_t over[4096], given_up[BOXES][BOX_SLOTS][2];
 static bool erased[BOXES][BOX_SLOTS]; /* whatever is there, until it is wiped */
 static unsigned overs;
-/* When the first of these was told of a lease: data were kept for it. */
+/* When the first of these learned of a lease: data were kept for it. */
 static struct {
     uint64_t lease, since_ms;
 } kept_since[4096];
@@ -94,7 +94,7 @@ static void manager_start(void)
     }
 }
 
-/* Killed in the commit that just failed.  What it did since, nobody has seen. */
+/* Killed in the commit that just failed.  What it did since was not seen. */
 static bool killed(void)
 {
     if (!disk.failures || disk.fault != STORE_E_IO)
@@ -413,7 +413,7 @@ static void operator_replaces(uint32_t slot)
         memset(ledger[i].place, 0, sizeof ledger[i].place);
 }
 
-/* A slot that is quarantined, or broken and nobody's, is wiped then. */
+/* A slot that is quarantined, or broken and unassigned, is wiped then. */
 static void operator_repairs(uint32_t slot)
 {
     const pool_slot *s = &core_pool(c)->slot[slot];
@@ -516,8 +516,7 @@ static void trouble(void)
         cut(p);
         break;
     case 2:
-        restart(p,
-                draw(4) == 0 && !restores); /* a box that forgets, and an old store: nobody knows */
+        restart(p, draw(4) == 0 && !restores); /* a box that forgets, and an old store: unknown */
         break;
     case 3:
         u->bad_wipe = draw(4) == 0;
@@ -541,7 +540,7 @@ static void trouble(void)
         disk.lost = false;
         disk.fail_after = draw(4);
         break;
-    case 8: /* all tables anew, as when the pool grows: nobody is to see it */
+    case 8: /* all tables rebuilt, as when the pool grows: not visible */
         if (!c->dead && corei_load(c).code != CORE_OK)
             violate("the store cannot be read", 0);
         break;
@@ -583,7 +582,7 @@ static const entry *entry_of(uint64_t lease)
     return NULL;
 }
 
-/* No lease that nobody asked for, or that was given back. */
+/* No lease that was not requested, or that was given back. */
 static void check_leases(void)
 {
     const pool *p = core_pool(c);
@@ -804,7 +803,7 @@ static void begin_run(void)
     restores = false;
 }
 
-/* False: something did not hold, and `violation` tells. */
+/* False: something did not hold, and `violation` says what. */
 static bool run_seed(uint64_t seed, mutation m)
 {
     random_word = seed * 0x9e3779b97f4a7c15u + 1;
@@ -1073,7 +1072,7 @@ static bool all_connected(void)
     return connected == PROXIES;
 }
 
-/* Nobody asks for anything but new leases, under keys of their own. */
+/* All requests are for new leases, under keys of their own. */
 static void rest_guarded(bool repair)
 {
     for (uint64_t end = now_ms + REST_MS; now_ms < end && !violation[0]; now_ms += 250) {

@@ -184,7 +184,7 @@ static void test_create_release(void **state)
     core_order o = expect(DXPU_CONTROL_BIND, box_node);
     unsigned s = o.m.u.bind.slot, p = o.m.u.bind.host_slot;
     uint64_t epoch = o.m.u.bind.epoch;
-    expect_none(); /* the host is told when the box has it */
+    expect_none(); /* the host is notified when the box has it */
     done(&o, DXPU_CONTROL_SLOT_HELD, epoch);
     o = expect(DXPU_CONTROL_ATTACH, host_node);
     assert_int_equal(o.m.u.attach.slot, p);
@@ -233,7 +233,7 @@ static void test_m73_port_offset(void **state)
     assert_non_null(strstr(why.text, "port"));
 }
 
-/* The lease is up at the host; the order of it all is told above. */
+/* The lease is up at the host; the order of it all is above. */
 static uint64_t lease_up(unsigned *slot, unsigned *port)
 {
     uint64_t lease = lease_one();
@@ -276,7 +276,7 @@ static void test_restart(void **state)
 }
 
 /* Epochs, and numbers of leases, begin above the time of day: a store that was put back gives none
-   again that it gave before, though no box tells of it. */
+   again that it gave before, though no box reports it. */
 static void test_m74_old_store(void **state)
 {
     (void)state;
@@ -316,9 +316,9 @@ static void test_m74_old_store(void **state)
     assert_true(c && core_pool(c)->epoch == epoch);
 }
 
-/* The highest epoch that a proxy may tell leaves the others theirs: what is given next, proxies may
-   tell, also after a restart. */
-static void test_m74_told(void **state)
+/* The highest epoch that a proxy may report leaves the others theirs: the next given ones may be
+   reported, also after a restart. */
+static void test_m74_reported(void **state)
 {
     (void)state;
     unsigned slot, port;
@@ -359,7 +359,7 @@ static void copy_says(uint64_t instance, dxpu_control_device *ports)
         fail_msg("node %u: %s", node, why.text);
 }
 
-/* The box is told of a new epoch, and then the host: whoever has the one before is fenced off. */
+/* The box learns of a new epoch, and then the host: one with the epoch before is fenced off. */
 static uint64_t expect_renewed(uint64_t before)
 {
     core_order o = expect(DXPU_CONTROL_BIND, box_node);
@@ -441,7 +441,7 @@ static void test_m75_many(void **state)
     r.host = rig_register(c, DXPU_CONTROL_ROLE_HOST, HOST, 8, ports, MANY, 1, MANY, &why);
     for (unsigned i = 0; i < 2; i++)
         assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_OK);
-    for (before = core_pool(c)->epoch; core_next_order(c, &o);) { /* the host is told of all */
+    for (before = core_pool(c)->epoch; core_next_order(c, &o);) { /* the host is notified of all */
         dxpu_control_done d = { order_slot_number(&o.m), DXPU_CONTROL_SLOT_HELD,
                                 order_epoch(&o.m) };
         core_answered(c, &o, DXPU_CONTROL_CODE_NONE, &d);
@@ -594,7 +594,7 @@ static void test_foreign_box(void **state)
         box[i].epoch = i == 3 ? 2 + i : 0;
         box[i].state = states[i];
     }
-    for (unsigned again = 0; again < 2; again++) { /* in place, and when the tables are made anew */
+    for (unsigned again = 0; again < 2; again++) { /* in place, and when the tables are rebuilt */
         uint32_t other = rig_register(c, DXPU_CONTROL_ROLE_BOX, (uint8_t)(9 + again), 1, box, SLOTS,
                                       1, again ? 0 : SLOTS, &why);
         if (again)
@@ -664,7 +664,7 @@ static void test_fresh_store(void **state)
     expect_none();
 }
 
-/* A box that says `wiped` of a lease before the last one was never told of the last: it is told. */
+/* A box that says `wiped` of a lease before the last never learned of the last: it is notified. */
 static void test_stale_wiped(void **state)
 {
     (void)state;
@@ -986,7 +986,7 @@ static void test_refusals(void **state)
     assert_int_equal(core_pool(c)->leases, 0);
 }
 
-/* A tenant for whom the tables are made anew, in which models stand in another order; and one whose
+/* A tenant for whom the tables are rebuilt, in which models are in another order; and one whose
    request fails leaves nothing. */
 static void test_new_tenants(void **state)
 {
@@ -1020,7 +1020,7 @@ static void test_new_tenants(void **state)
     r.count = 1;
     assert_int_equal(core_find_model(c, "tpu"), was);
     assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_OK);
-    assert_int_not_equal(core_find_model(c, "tpu"), was); /* control: they were made anew */
+    assert_int_not_equal(core_find_model(c, "tpu"), was); /* control: they were rebuilt */
     assert_string_equal(c->t.slot[pool_find_lease(core_pool(c), lease)->first].device.model, "tpu");
 }
 
@@ -1049,7 +1049,7 @@ static void test_expiry(void **state)
     assert_non_null(pool_find_lease(core_pool(c), longer));
 }
 
-/* An order that is refused is given again later and later, and told once. */
+/* An order that is refused is given again later and later, and reported once. */
 static void test_refused_order(void **state)
 {
     (void)state;
@@ -1075,7 +1075,7 @@ static void test_refused_order(void **state)
     assert_int_equal(told, 1);
 }
 
-/* Slots that were lent to nobody, of whose data nobody knows: a box that was installed anew. */
+/* Slots that were never lent, with unknown data: a box that was reinstalled. */
 static void test_unknown_data(void **state)
 {
     (void)state;
@@ -1122,7 +1122,7 @@ static void test_drain_moves(void **state)
     assert_int_equal(core_pool(c)->slot[slot % SLOTS].state, POOL_DRAINED);
 }
 
-/* Another model in a slot without a lease: the pool is built anew, the leases stay. */
+/* Another model in a slot without a lease: the pool is rebuilt, the leases stay. */
 /* Boxes with 8 slots in groups of 4, and a lease in the first; others are free but for `taken`
    slots of each. */
 static uint64_t lease_in_groups(uint8_t count, uint8_t need, unsigned boxes, unsigned taken)
@@ -1252,7 +1252,7 @@ static void test_other_device(void **state)
     assert_null(strstr(rig_value(&disk, "slot/1.1"), "gpu\"x"));
 }
 
-/* A box whose devices change all the time costs no tables made anew, and no more changes of the
+/* A box whose devices change all the time costs no rebuilt tables, and no more changes of the
    store than there are allowed; the last one counts in the end. */
 static void test_changes_all_the_time(void **state)
 {
@@ -1314,7 +1314,7 @@ static void test_models_come_and_go(void **state)
         assert_int_equal(core_pool(c)->slot[SLOTS + i].state, POOL_FREE);
 }
 
-/* A proxy with ever more slots makes the tables anew once a minute, no more; others in between. */
+/* A proxy with ever more slots rebuilds the tables at most once a minute; others in between. */
 static void test_ever_more_slots(void **state)
 {
     (void)state;
@@ -1341,8 +1341,8 @@ static void test_ever_more_slots(void **state)
     assert_int_equal(core_pool(c)->slots, 64 + 4 * SLOTS);
 }
 
-/* A slot that was wiped, and that its box calls `empty` now: nobody gets it before it is wiped. */
-static void test_m77_installed_anew(void **state)
+/* A slot that was wiped, and that its box calls `empty` now: it is not lent before it is wiped. */
+static void test_m77_reinstalled(void **state)
 {
     (void)state;
     core_request r = { .model = "nvme", .count = SLOTS };
@@ -1482,14 +1482,14 @@ static void test_forget(void **state)
     box_says(1, SLOTS);
     assert_true(box_node > was && box_node > host_node);
     core_disconnected(c, box_node);
-    box_says(1, SLOTS - 1); /* it is back, and has not told of all */
+    box_says(1, SLOTS - 1); /* it is back, and has not reported all */
     assert_int_equal(core_forget(c, box_node).code, CORE_E_STATE);
     core_disconnected(c, box_node);
     assert_int_equal(core_forget(c, box_node).code, CORE_OK);
 }
 
 /* Events are numbered without gaps, are there after a restart, and the oldest go. */
-/* Strangers register until there are as many nodes, or slots, as there may be: told once; those
+/* Strangers register until there are as many nodes, or slots, as there may be: reported once; those
    that never had a lease can be forgotten together. */
 static void test_strangers(void **state)
 {
@@ -1518,7 +1518,7 @@ static void test_strangers(void **state)
     box_says(1, SLOTS); /* who was here before is not refused */
     core_clock(c, 1000000 + 999, now_ms);
     assert_int_equal(core_forget_unused(c, 1000, &count).code, CORE_OK);
-    assert_int_equal(count, 0); /* not for so long */
+    assert_int_equal(count, 0); /* not for that time */
     core_clock(c, 1000000 + 2000, now_ms);
     disk.fail_after = 0;
     disk.fault = STORE_E_FULL;
@@ -1605,8 +1605,8 @@ static void test_events_kept_fewer_and_more(void **state)
     assert_true(core_events_after(c, 0, e, 128) >= 10);
 }
 
-/* Once a change is written, tables that cannot be made anew say what the store does not. */
-static void test_tables_that_cannot_be_made_anew(void **state)
+/* Once a change is written, tables that cannot be rebuilt say what the store does not. */
+static void test_tables_that_cannot_be_rebuilt(void **state)
 {
     (void)state;
     char text[256];
@@ -1636,7 +1636,7 @@ static void test_no_spares_no_record(void **state)
     assert_null(rig_value(&disk, "spares/nvme"));
 }
 
-/* A record that is not as this program writes it is told by its key. */
+/* A record that is not as this program writes it is reported by its key. */
 static void test_damaged(void **state)
 {
     (void)state;
@@ -1716,7 +1716,7 @@ static void test_strange_keys(void **state)
     }
 }
 
-/* Where nobody knows what the disk has, nothing is ordered and nothing granted any more. */
+/* Where the disk's contents are unknown, nothing is ordered and nothing granted any more. */
 static void test_store_is_lost(void **state)
 {
     (void)state;
@@ -1942,7 +1942,7 @@ static void test_m81_kept_later(void **state)
     static const char *const names[] = { "n0", "n1", "n2", "n3" };
     (void)state;
     for (unsigned i = 0; i < 4; i++) {
-        bool refused = i & 1, leaves = i & 2; /* nobody asks the store; it does not stay */
+        bool refused = i & 1, leaves = i & 2; /* the store is not asked; it does not stay */
         box_says(1, SLOTS);
         core_disconnected(c, box_node);
         disk.fail_after = 0;
@@ -1966,14 +1966,14 @@ static void test_m81_kept_later(void **state)
         at(now_ms + 5000); /* grace */
         assert_true(corei_node_given_up(c, 0));
         assert_int_equal(core_pool(c)->slot[0].state, POOL_BROKEN);
-        assert_false(c->t.slot_more[0].silent); /* and its slots are told as broken */
+        assert_false(c->t.slot_more[0].silent); /* and its slots are reported as broken */
         rig_key = NULL;
     }
     rig_name = "name";
 }
 
-/* What a node's connection has is the same after the tables were made anew. */
-static void test_m82_tables_anew(void **state)
+/* What a node's connection has is the same after the tables were rebuilt. */
+static void test_m82_tables_rebuilt(void **state)
 {
     static const uint8_t key[2][32] = { { 1 }, { 2 } };
     dxpu_control_device more[2] = { box[0], box[1] };
@@ -2001,7 +2001,7 @@ static void test_m81_m82_keys(void **state)
 {
     static const uint8_t key[3][32] = { { 1 }, { 2 }, { 3 } };
     (void)state;
-    assert_int_equal(box_may(key[2]), CORE_OK); /* nobody has it yet */
+    assert_int_equal(box_may(key[2]), CORE_OK); /* it is unassigned yet */
     rig_key = key[0];
     box_says(1, SLOTS);
     rig_key = key[1];
@@ -2120,7 +2120,7 @@ static void test_m86_the_name_of_another_key(void **state)
     (void)host_called(53, key[1], "web7"); /* a store of before this rule: both have it, and stay */
     assert_int_equal(may_be(53, key[1], "web7", "", false), CORE_OK);
     assert_int_equal(may_be(50, key[0], "web7", "", false), CORE_OK);
-    assert_int_equal(may_be(54, key[0], "", "", false), CORE_OK); /* nobody has no name */
+    assert_int_equal(may_be(54, key[0], "", "", false), CORE_OK); /* an empty name matches none */
     assert_string_equal(name_of(second), "web8");
 }
 
@@ -2246,7 +2246,7 @@ static void test_m82_no_keys(void **state)
     assert_int_equal(box_may(key), CORE_OK);
 }
 
-/* A reset whose box was lost before it was told is for the lease that there was. */
+/* A reset whose box was lost before it was notified is for the lease that there was. */
 static void test_stale_reset(void **state)
 {
     (void)state;
@@ -2518,7 +2518,7 @@ static void test_listener_and_names(void **state)
     assert_int_equal(why.code, CORE_E_ARG);
 }
 
-/* A lease whose record does not fit the others is told, not dropped. */
+/* A lease whose record does not fit the others is reported, not dropped. */
 static void test_damaged_lease(void **state)
 {
     (void)state;
@@ -2564,7 +2564,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_m73_port_offset, begin, end),
         cmocka_unit_test_setup_teardown(test_restart, begin, end),
         cmocka_unit_test_setup_teardown(test_m74_old_store, begin, end),
-        cmocka_unit_test_setup_teardown(test_m74_told, begin, end),
+        cmocka_unit_test_setup_teardown(test_m74_reported, begin, end),
         cmocka_unit_test_setup_teardown(test_m75_copies, begin, end),
         cmocka_unit_test_setup_teardown(test_m75_many, begin, end),
         cmocka_unit_test_setup_teardown(test_m76_rival, begin, end),
@@ -2584,7 +2584,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_m81_m82_keys, begin, end),
         cmocka_unit_test_setup_teardown(test_m81_parts_are_kept, begin, end),
         cmocka_unit_test_setup_teardown(test_m81_kept_later, begin, end),
-        cmocka_unit_test_setup_teardown(test_m82_tables_anew, begin, end),
+        cmocka_unit_test_setup_teardown(test_m82_tables_rebuilt, begin, end),
         cmocka_unit_test_setup_teardown(test_m81_identities_of_one_key, begin, end),
         cmocka_unit_test_setup_teardown(test_m86_the_name_of_another_key, begin, end),
         cmocka_unit_test_setup_teardown(test_m86_the_name_of_a_list, begin, end),
@@ -2624,7 +2624,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_changes_all_the_time, begin, end),
         cmocka_unit_test_setup_teardown(test_models_come_and_go, begin, end),
         cmocka_unit_test_setup_teardown(test_ever_more_slots, begin, end),
-        cmocka_unit_test_setup_teardown(test_m77_installed_anew, begin, end),
+        cmocka_unit_test_setup_teardown(test_m77_reinstalled, begin, end),
         cmocka_unit_test_setup_teardown(test_m132_refusals, begin, end),
         cmocka_unit_test_setup_teardown(test_m132_other_keys, begin, end),
         cmocka_unit_test_setup_teardown(test_more_slots, begin, end),
@@ -2632,7 +2632,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_strangers, begin, end),
         cmocka_unit_test_setup_teardown(test_events, begin, end),
         cmocka_unit_test_setup_teardown(test_events_kept_fewer_and_more, begin, end),
-        cmocka_unit_test_setup_teardown(test_tables_that_cannot_be_made_anew, begin, end),
+        cmocka_unit_test_setup_teardown(test_tables_that_cannot_be_rebuilt, begin, end),
         cmocka_unit_test_setup_teardown(test_no_spares_no_record, begin, end),
         cmocka_unit_test_setup_teardown(test_damaged, begin, end),
         cmocka_unit_test_setup_teardown(test_strange_keys, begin, end),

@@ -545,7 +545,7 @@ static void test_m91_discard(void **state)
     assert_int_equal(core_lease_now(c, lease), CORE_LEASE_ACTIVE);
 }
 
-/* What people do is told beforehand. */
+/* The effects of a request are reported beforehand. */
 static void test_m91_would_erase(void **state)
 {
     (void)state;
@@ -890,7 +890,7 @@ static void test_m96_before_the_last(void **state)
     (void)after(1);
     assert_true(core_clock_held(c, &step));
     assert_true(says(CORE_EVENT_ALARM, "before the last time"));
-    unix_ms += 100000; /* nobody knows whether that is right */
+    unix_ms += 100000; /* whether that is right is unknown */
     (void)after(1);
     assert_true(core_clock_held(c, &step));
     assert_int_equal(core_confirm_clock(c).code, CORE_OK);
@@ -907,7 +907,7 @@ static void test_m96_before_the_last(void **state)
     (void)after(2000);
 }
 
-/* -- Nobody knows whose -- */
+/* -- Owner unknown -- */
 
 static void change_record(const char *key, const char *from, const char *to)
 {
@@ -1166,8 +1166,8 @@ static void test_m98_unknown_is_not_wiped(void **state)
     }
 }
 
-/* A disk that its box knows nothing of stands in the slot of a parked lease.  Whoever decides that
-   the lease's data are wiped decides nothing about that one. */
+/* A disk that its box knows nothing of is in the slot of a parked lease.  A decision that
+   the lease's data are wiped is not about that disk. */
 static void test_m98_unknown_before_the_decision(void **state)
 {
     (void)state;

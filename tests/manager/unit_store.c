@@ -25,7 +25,7 @@ enum { LARGE_BYTES = 64 * 1024 };
 static char folder[64], path[128];
 static store_fault why;
 
-/* An empty folder for each test. */
+/* An empty directory for each test. */
 static int begin(void **state)
 {
     (void)state;
@@ -216,7 +216,7 @@ static void test_failed_change_is_undone(void **state)
 
 /* -- Killed -- */
 
-/* Commits pairs that are equal, and tells each number once it is acknowledged. */
+/* Commits pairs that are equal, and reports each number once it is acknowledged. */
 static void commit_until_killed(int told)
 {
     store *s = store_open_sqlite(path, &why);
@@ -257,7 +257,7 @@ static void test_killed_between_and_within_commits(void **state)
         store *s = open_good();
         assert_int_equal(sscanf(look(s, "").text, "one=%u two=%u", &one, &two), 2);
         assert_int_equal(one, two);                  /* nothing half done */
-        assert_true(one == told || one == told + 1); /* nothing lost that was told */
+        assert_true(one == told || one == told + 1); /* nothing lost that was reported */
         store_close(s);
         progress += told;
     }
@@ -506,7 +506,7 @@ static void test_empty_file(void **state)
     store_close(s);
 }
 
-static void test_no_such_folder(void **state)
+static void test_no_such_directory(void **state)
 {
     (void)state;
     char good[sizeof path];
