@@ -153,7 +153,7 @@ def both_ends(address):
         for end, used in ((host, host_xdp), (box, box_xdp)):
             if used:
                 took_it_all(end)
-            else:  # the control: the counters tell one way from the other
+            else:  # the control: the counters distinguish the ways
                 check("af_xdp" not in end and end["udp"]["rx_datagrams"] > 100, end["udp"])
 
 

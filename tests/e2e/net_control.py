@@ -240,7 +240,7 @@ def higher_epoch_takes_over():
 
 
 @case
-def nobody_answers_in_time():
+def no_answer_in_time():
     with lab.Lab() as l, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
         silent.bind(("127.0.0.1", 0))
         there = "127.0.0.1:%d" % silent.getsockname()[1]

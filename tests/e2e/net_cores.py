@@ -256,7 +256,7 @@ def statistics_while_all_run():
 
 
 @case
-def stops_in_order():
+def stops_gracefully():
     with lab.Lab() as l:
         box = Box(l)
         hosts = [box.load(l, slot, "--load", "mixed", "--seconds", 60, "--span", "32K",
@@ -312,7 +312,7 @@ def a_flood_of_one_port_does_not_reach_the_other():
 
 @case
 def a_loop_that_waits_does_not_stop_another():
-    """It waits for its state file, which nobody takes.  The control: with one core all wait."""
+    """It waits for its state file, which is not read.  The control: with one core all wait."""
     for cores in (1, 2):
         with lab.Lab() as l:
             state = l.file("state")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What `make demo` runs, without a guest: the built-in root complex tells the story of a slot.
+"""What `make demo` runs, without a guest: the built-in root complex runs the story of a slot.
 
 Prints `ok NAME` or `not ok NAME` for each check."""
 # SPDX-License-Identifier: MIT
@@ -88,7 +88,7 @@ def control_damage_is_seen():
 
 @case
 def without_qemu():
-    """The reason is told, and the built-in root complex takes over."""
+    """The reason is printed, and the built-in root complex takes over."""
     told = io.StringIO()
     kept = os.environ.get("DXPU_QEMU")
     os.environ["DXPU_QEMU"] = "/bin/false"

@@ -3,7 +3,7 @@
 
 Sweeps: the n-th call of each function fails once, for every n of a run and every way to fail; the
 program goes on, or ends with a documented status and a message.  Storms: calls fail at random under
-load; data stay right, and when the storm is over the programs serve, or they ended in order.
+load; data stay right, and when the storm is over the programs serve, or they ended gracefully.
 In make check a part, chosen by DXPU_SEED; with DXPU_ROUNDS (make check-long) all.
 
 Prints `ok NAME` or `not ok NAME`.  Programs come from $DXPU_BIN, else build/."""
@@ -56,7 +56,7 @@ def one_load(l, at, *args, load=LOAD):
 
 
 def judge(process, what, status):
-    """It ended in order: a status that its manual page has, with words when it is not 0."""
+    """It ended gracefully: a status that its manual page has, with words when it is not 0."""
     words = process.errors()
     check(status is not None, what, "hangs", words)
     check(status in STATUS[process.name], what, "ended with", status, words)
@@ -344,7 +344,7 @@ class GuestRun:
             g.filled()
             g.map_device(low=0, high=4)
             self.enable(g)
-            ram[:128] = os.urandom(128)  # a device that nobody set up for more
+            ram[:128] = os.urandom(128)  # a device without further setup
             for register, value in ((self.SOURCE, self.RAM), (self.TO, self.RAM + 0x1000),
                                     (self.SIZE, 128), (self.KIND, 2), (self.NUMBER, 1),
                                     (self.STATE, 0), (self.COMMAND, 0x20)):
@@ -507,7 +507,7 @@ def sweep_of_af_xdp():
 
 def storm(l, faults, functions, per_mille, seed, sealed_seconds):
     """A load while both ends have faults; then calm, and a second load that must be served.
-    Who ends in it must end in order."""
+    One that ends in it ends gracefully."""
     with faults.loaded():
         box = l.start("dxpu-box", "--listen", V4, "--memory", "64K", "--hold-ms", 5000)
         at = box.address()
@@ -579,7 +579,7 @@ def storm_of_manager():
 
 @case
 def signals_while_the_manager_ends():
-    """Its store has failed, it ends by itself: it is asked to, again and again, and tells 4."""
+    """Its store has failed, it ends itself: it is asked to, again and again, and exits with 4."""
     for _ in range(20 if ALL else 5):
         with lab.Lab(plain=True) as l:
             faults = schedule.Faults(l.file("faults"))
@@ -692,8 +692,8 @@ def full_disk_of_keys(l, room):
 
 @full
 def full_disk_of_captures(l, room):
-    """Told once; data are right, what was written can be read to where it ends, and the status
-    tells it."""
+    """Reported once; data are right, what was written can be read to where it ends, and the status
+    shows it."""
     box = room.start("dxpu-box", "--plain", "--listen", V4, "--memory", "64K", "--record",
                      room.file("box.pcap"))
     host = room.start("dxpu-host", "--plain", "--box", box.address(), "--load", "mixed", "--size",
@@ -714,7 +714,7 @@ def full_disk_of_captures(l, room):
 
 @full
 def full_disk_of_audit(l, room):
-    """The manager goes on, lost lines are told once and noted when there is room again."""
+    """The manager goes on, lost lines are reported once and noted when there is room again."""
     manager = Manager(l, "--plain", "--audit", room.file("audit"), starts=room.start)
 
     def change(quota, wanted=(200, 201)):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """dxpu-box and dxpu-host with a manager: a fake one (fake_manager.py) asks, and looks at what they
-tell.  The host waits for a virtual machine that does not come; channels carry TLPs all the same.
+report.  The host waits for a virtual machine that does not come; channels carry TLPs all the same.
 
 Prints `ok NAME` or `not ok NAME` for each case.  Programs come from $DXPU_BIN, else build/."""
 # SPDX-License-Identifier: MIT
@@ -178,7 +178,7 @@ def bind_attach_detach_unbind():
         for ask in ((1, h.node, 1, 5), (1, h.node, 1, 4)):
             refused(EPOCH, b.bind, *ask)  # M-60
         check(b.unbind(1, 5) == (WIPED, 0))  # M-54
-        check(b.unbind(1, 6)[0] in (WIPING, WIPED))  # it was never told of it
+        check(b.unbind(1, 6)[0] in (WIPING, WIPED))  # it never learned of it
         m.until(lambda: (b.slots[1].seen, b.slots[1].state) == (6, WIPED), "that it knows it now")
         check(b.unbind(1, 6) == (WIPED, 0))
         refused(EPOCH, b.unbind, 1, 5)  # M-63
@@ -191,14 +191,14 @@ def bind_attach_detach_unbind():
 
 
 @case
-def nobody_else_gets_in():
+def no_other_host_gets_in():
     with lab.Lab(plain=True) as l, fm.Manager() as m:
         start_box(l, m, "--memory", 4096)
         b = m.link(BOX)
         start_host(l, m)
         h = m.link(HOST)
         lend(b, h, 8)
-        # M-55: an old epoch, the epoch with another node, a higher epoch that nobody has given
+        # M-55: an old epoch, the epoch with another node, a higher epoch that was never given
         for node, epoch in ((h.node, 7), (h.node + 50, 8), (h.node, 9)):
             other = l.run("dxpu-host", "--box", b.paths[0], "--node", node, "--epoch", epoch,
                           "--load", "read", "--count", 1, "--give-up-ms", 1000)
@@ -311,7 +311,7 @@ def swapped(l, m, b, box, *args):
 
 
 @case
-def slot_without_a_record_is_wiped_only_when_nobody_can_have_data_on_it():
+def slot_without_a_record_is_wiped_only_when_it_can_have_no_data():
     with lab.Lab(plain=True) as l, fm.Manager() as m:
         old = disk(l, "old", MIB)
         plant(old, 4096)
@@ -705,7 +705,7 @@ def two_boxes_with_one_state():
 
 @case
 def wrong_identity_files():
-    """Told as damaged, and left as they are; an empty one, as a full disk leaves it, is none."""
+    """Reported as damaged, and unchanged; an empty one, as a full disk leaves it, is none."""
     with lab.Lab() as l:
         for name, more in (("dxpu-box", ("--listen", V4, "--state", l.file("state"))),
                            ("dxpu-host", ("--vfio-user", l.file("vm")))):

@@ -336,7 +336,7 @@ def first_path_is_dead_from_the_start():
 
 @case
 def repeated_open_is_the_same_channel():
-    """The answer takes so long that the open is repeated, over the other path."""
+    """The answer is so late that the open is repeated, over the other path."""
     with Bench(relay_args=("--delay-us", 20000)) as b:
         b.load()
         result, there = b.finish()
@@ -659,7 +659,7 @@ def ticks(process):
 
 @case
 def idle_channel_does_not_spin():
-    """Nor does one that probes a dead path: against one that is told to."""
+    """Nor does one that probes a dead path: against one that is made to."""
     used = {}
     for wait in ("adaptive", "block", "busy"):
         with Bench(relay=Line) as b:

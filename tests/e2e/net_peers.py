@@ -124,7 +124,7 @@ def story(l, qemu):
                           ("over_the_end", m.window(B) + (1 << 20) - BYTES // 2)):
         status = m.copy(A, address, RAM)
         check("s100_%s_is_refused" % name, bad(status), status)
-    m.copy(A, RAM + BYTES, 0x7F000000)  # posted: nobody tells the device
+    m.copy(A, RAM + BYTES, 0x7F000000)  # posted: the device gets no answer
     status = m.copy(A, RAM + BYTES, RAM)
     check("control_after_refusals", good(status) and m.read(RAM, BYTES) == two, status)
 

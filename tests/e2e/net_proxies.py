@@ -391,7 +391,7 @@ def memory_is_reset_between_hosts():
 
 
 @case
-def ctrl_c_closes_in_order():
+def ctrl_c_closes_gracefully():
     with lab.Lab() as l:
         box, at = lab_pair(l)
         host = endless(l, at, "--depth", 8)
@@ -505,7 +505,7 @@ class Piped:
         return re.search(pattern, self.text)
 
     def usr1(self, times):
-        """Statistics that nobody reads: `times` signals, each handled before the next is sent."""
+        """Statistics that are not read: `times` signals, each handled before the next is sent."""
         for _ in range(times):
             self.popen.send_signal(signal.SIGUSR1)
             time.sleep(0.002)
@@ -598,7 +598,7 @@ def messages_say_what_happens_next():
         endless(l, at).kill()
         box.says("epoch 1: no frame for 300 ms; kept for it, until a host brings a higher epoch")
         check("fatal:" not in box.errors() + host.errors(), box.errors(), host.errors())
-        # without a channel there is nothing to tell but that
+        # without a channel there is nothing else to report
         none = l.run("dxpu-host", "--box", at, "--load", "read", "--slot", 2)
         check(none.status == 4 and none.output() == "", none.status, none.output())
         check(one_read(l, at, "--slot", 2).result()["incarnations"] == 0)
@@ -697,7 +697,7 @@ def packet_of(head, tlp):
 
 
 @case
-def full_disk_is_told_when_it_happens():
+def full_disk_is_reported_when_it_happens():
     if not os.path.exists("/dev/full"):
         return "no /dev/full here"
     with lab.Lab() as l:

@@ -30,7 +30,7 @@ NOBODY = "it ends the handshake"
 # ---- Programs ----
 
 def new_key(l, name):
-    """A key of nobody's list; its public one."""
+    """A key of no list; its public one."""
     return subprocess.run([os.path.join(lab.BIN, "dxpu"), "keygen", l.file(name)], check=True,
                           stdout=subprocess.PIPE).stdout.decode().strip()
 
@@ -123,7 +123,7 @@ class Relay:
 
 @case
 def control_port_knows_its_command():
-    """S-72, S-74: of another key, nobody is told anything."""
+    """S-72, S-74: of another key, none gets an answer."""
     with lab.Lab() as l:
         box = start_box(l)
         new_key(l, "stranger.key")
@@ -321,7 +321,7 @@ def a_manager_that_lost_its_key():
 
 
 @case
-def s92_who_has_no_keys_is_told_at_the_manager():
+def s92_a_host_without_keys_gets_the_reason():
     """S-92, both ways: each end says it once, with a remedy, however often the proxy dials."""
     with lab.Lab() as l:
         m = Manager(l)
@@ -522,7 +522,7 @@ def a_box_is_known_by_its_key():
 
 
 @case
-def a_host_dials_the_key_that_it_was_told():
+def a_host_dials_the_key_that_it_was_given():
     """M-85, M-83, M-31: not that of its list; and without keys it takes none."""
     with lab.Lab() as l:
         box = start_box(l)
@@ -627,7 +627,7 @@ def the_key_of_a_lease_outlives_the_box():
 
 @case
 def a_reader_on_the_way_learns_nothing():
-    """S-75: what stands in the open when there are no keys cannot be found."""
+    """S-75: what is in the clear when there are no keys cannot be found."""
     with lab.Lab() as l:
         words = [b"DXCT", b"box1", b"dxpu-manager"]
         for keys in (True, False):

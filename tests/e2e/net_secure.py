@@ -236,7 +236,7 @@ def s92_the_right_key_through_a_bad_network():
 
 
 def nothing_passed(p, host, **counted):
-    """The host got no channel, and the box was told nothing; the control is that it counted it."""
+    """The host got no channel, and the box was not notified; the control is that it counted it."""
     check(host.status == NO_CHANNEL, host.status, host.errors())
     check("attached" not in host.errors(), host.errors())
     there = p.ends()
@@ -285,7 +285,7 @@ def s92_plain_and_sealed_exchange_nothing():
 
 
 @case
-def s92_a_host_says_that_nobody_answers():
+def s92_a_host_reports_no_answer():
     """S-92: once, after the hold time, whoever is to blame; also when it is stopped."""
     def silent(l, at, *keys):
         host = l.start("dxpu-host", "--box", at, *keys, "--load", "read", "--hold-ms", 200)
@@ -520,7 +520,7 @@ def s3_downgrades():
 
 
 @case
-def w28_an_old_epoch_is_told_its_reason():
+def w28_an_old_epoch_gets_its_reason():
     with lab.Lab() as l:
         p = Pair(l)
         check(p.host("--epoch", 5, *QUICK).status == 0)
@@ -590,7 +590,7 @@ def s17_flood_of_unproven_initiations():
         print("# %d initiations, %d cookies seen, %d late, %.2f s of the box's time, %d KB more" % (
             sent, answers, there["late"], used, after))
         check(there["cookies_sent"] > 1000 and answers > 100, there, answers)
-        check(there["responses_sent"] <= 3, there)  # nobody else was answered
+        check(there["responses_sent"] <= 3, there)  # no other was answered
         check(after < 4096, after)
 
 
@@ -714,7 +714,7 @@ def s97_a_name_that_changes():
     the other way round.  Whichever is used is what is looked at."""
     if not shutil.which("cc"):
         return "no compiler"
-    wild, far = "0.0.0.0", "192.0.2.1"  # the latter is nobody's (RFC 5737)
+    wild, far = "0.0.0.0", "192.0.2.1"  # the latter is unassigned (RFC 5737)
     with lab.Lab() as l:
         library = l.file("twice.so")
         subprocess.run(["cc", "-shared", "-fPIC", "-o", library,
@@ -773,7 +773,7 @@ def s90_keys_of_programs():
         check(l.run("dxpu", "pubkey", key).output() == public + "\n")  # it is the old one
         for args in ((), ("a", "b"), ("--what",)):
             check(l.run("dxpu", "pubkey", *args).status == USAGE, args)
-        new = l.file("one/two/new.key")  # keygen makes folders, and says which it cannot
+        new = l.file("one/two/new.key")  # keygen makes directories, and says which it cannot
         made = l.run("dxpu", "keygen", new)
         check(made.status == 0 and l.run("dxpu", "pubkey", new).output() == made.output())
         check(os.stat(l.file("one/two")).st_mode & 0o777 == 0o700)

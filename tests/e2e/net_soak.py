@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Long runs: sealed proxies and a bad network between them, under trouble by turns, and nothing
+"""Long runs: sealed proxies and a bad network between them, under various troubles, and nothing
 that grows.
 
 A box with memory stays, hosts come to it through dxpu-relay with loads that check their data;
@@ -129,7 +129,7 @@ def box_is_killed(line, unused):
 
 
 def disk_is_full(line, unused):
-    """The capture cannot grow: it is told once, the load goes on and its data are right."""
+    """The capture cannot grow: it is reported once, the load goes on and its data are right."""
     host = line.load(2, "--record", line.lab.file("full.pcap"))
     resource.prlimit(host.popen.pid, resource.RLIMIT_FSIZE, (65536, 65536))
     status = host.wait(60)
@@ -193,8 +193,8 @@ def manager_is_killed(line, world):
 
 def days_of_proxies_jump(line, unused):
     """Channels that run do not notice, and a host that was there opens new ones at once, whatever
-    its clock says.  One that starts anew with a clock that went back is not let in, and that is
-    told (S-13); once its clock has passed what it said before, it is."""
+    its clock says.  One that restarts with a clock that went back is refused, and that is
+    reported (S-13); once its clock has passed what it said before, it is."""
     l = line.lab
     host = line.load(3)
     for name in ("dxpu-host", "dxpu-box"):
@@ -221,7 +221,7 @@ def days_of_proxies_jump(line, unused):
 
 
 def day_of_manager_jumps(line, world):
-    """A lease and connections stay, epochs rise, also over its end; what it tells can be read."""
+    """A lease and connections stay, epochs rise, also over its end; its reports can be read."""
     l = world.lab
     kept, epoch = lease_of(world)
     for jump in long_run.JUMPS + (0,):

@@ -33,7 +33,7 @@ def ask(script):
 
 
 def tools():
-    """QEMU's command line, the folder of the kernel; raises Missing."""
+    """QEMU's command line, the directory of the kernel; raises Missing."""
     return ask(os.path.join(TESTS, "support", "qemu.sh")), ask(os.path.join(HERE, "fetch.sh"))[0]
 
 

@@ -6,7 +6,7 @@ verification, surprise removal, loss, cuts of the network, reboot, and who sees 
 Prints `ok NAME`, `not ok NAME` or `skip NAME` for each check and `# ...` lines with figures.
 Skipped, loudly, where no QEMU or no guest can be had.
 
-    tests/guest/net_guest.py [--cycles N] [--cut SECONDS] [--keep FOLDER] [STORY...]
+    tests/guest/net_guest.py [--cycles N] [--cut SECONDS] [--keep DIR] [STORY...]
 
 `make check` means 10 cycles of hot-plug, 6 crashes of the worker (DXPU_CRASHES) and a cut of four
 times the hold; `make check-long`, which sets DXPU_SEEDS above 1000, 50 cycles, 20 crashes and a cut
@@ -34,7 +34,7 @@ from suite import check, figure  # noqa: E402
 
 LONG = int(os.environ.get("DXPU_SEEDS", "0")) > 1000
 LOSS = 30  # in 1/1000, of guest b's first slot
-HOLD = 1  # seconds: what the proxies have unless told otherwise
+HOLD = 1  # seconds: what the proxies have unless set otherwise
 HANG = 150  # seconds; a driver waits 60 for an admin command of a device that died meanwhile
 stories = []
 
@@ -99,7 +99,7 @@ class Machine:
                % (name, self.guest.version, self.topology, took))
 
     def device(self, slot):
-        """The folder of what stands in a slot, in the guest's sysfs."""
+        """The directory of a slot's device, in the guest's sysfs."""
         bus = slot if self.topology == "root-ports" else slot + 2
         return "/sys/bus/pci/devices/10000:%02x:00.0" % bus
 
@@ -409,7 +409,7 @@ def local_disk(l):
 
 
 def add_half(m, disk):
-    """One more for the mirror; its folder there."""
+    """One more for the mirror; its directory there."""
     name = os.path.basename(disk)
     m.must("cat /sys/block/%s/dev >%s/new_dev" % (name, MIRROR))
     m.must("echo %d >%s/dev-%s/size" % (MIRROR_KB, MIRROR, name))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A lease of the manager's pool in a stock guest: the story of `make demo`, short, told by a guest.
+"""A lease of the manager's pool in a stock guest: the story of `make demo`, short, in a guest.
 
 The device is hot-plugged, survives loss, a kill of its box and one of the manager, is replaced by
 a spare, given back and wiped.  Prints `ok NAME`, `not ok NAME` or `skip NAME REASON`; skipped,

@@ -7,7 +7,7 @@ parameter that net_guest_eptest.py finds recommended.  Prints `ok NAME`, `not ok
 NAME` for each check and `# ...` lines with figures.  Skipped, loudly, where no QEMU or no guest can
 be had.
 
-    tests/guest/net_guest_vga.py [--keep FOLDER]      FOLDER gets the pictures and logs"""
+    tests/guest/net_guest_vga.py [--keep DIR]      DIR gets the pictures and logs"""
 # run.py: --timeout 300
 # SPDX-License-Identifier: MIT
 import argparse
@@ -114,7 +114,7 @@ class World:
 
 def commands(w):
     """The way commands reach the guest: the end of a background process must not cost a character.
-    (tests/guest/init tells how it could.)"""
+    (tests/guest/init says how it could.)"""
     w.guest.must("for d in 1 2 3 4 5 6 7 8 9; do sleep 0.0$d & sleep 0.1$d & done")
     word = "x" * 400
     good = sum(w.guest.must("echo " + word).strip() == word for _ in range(6))

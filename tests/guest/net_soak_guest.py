@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """A long run of a stock guest: NVMe disks of two boxes through networks that lose, double and
-reorder, under trouble by turns, and nothing that grows.
+reorder, under various troubles, and nothing that grows.
 
 Each round has all the troubles below once, fio with verification running in all of them; after it
 both disks have what was written to them at its begin, the guest's kernel has not complained, and
@@ -76,7 +76,7 @@ class World:
             self.counts["bytes_verified"] += job["read"]["io_bytes"]
 
     def fails(self, slot):
-        """The device went while it ran: it is told, and the slot is empty."""
+        """The device went while it ran: it is reported, and the slot is empty."""
         check(self.a.ended("job%d" % slot, 2 * HANG)[0] != 0, "fio did not notice")
         self.a.emptied(slot)
 
