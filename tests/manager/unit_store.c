@@ -581,7 +581,7 @@ int main(void)
         TEST(corrupt_while_open),
         TEST(removed),
         TEST(empty_file),
-        TEST(no_such_folder),
+        TEST(no_such_directory),
     };
     cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
