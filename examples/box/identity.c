@@ -62,7 +62,7 @@ static void machine(const char *file, char name[MACHINE_BYTES])
     name[MACHINE_BYTES - 1] = '\0';
 }
 
-/* Whatever the folder that the box was started in, and before the file is made as after. */
+/* The same from any working directory, and before the file is made as after. */
 static void first_path(const char *files, char path[PATH_BYTES])
 {
     char name[PATH_BYTES], copy[PATH_BYTES], *real;

@@ -1,4 +1,4 @@
-/* identity.h - who a device is: the same at every start, and nobody else
+/* identity.h - who a device is: unique, and the same at every start
    SPDX-License-Identifier: MIT */
 #ifndef IDENTITY_H_INCLUDED
 #define IDENTITY_H_INCLUDED

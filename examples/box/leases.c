@@ -2,7 +2,7 @@
    SPDX-License-Identifier: MIT
 
    CONTENTS   1 Durable changes   2 Wiping   3 Requests   4 Admission
-              5 What the manager is told */
+              5 Reports to the manager */
 #include "leases.h"
 #include "log.h"
 #include "state.h"
@@ -63,8 +63,8 @@ static bool speaks_of(uint8_t phase, uint64_t recorded, uint64_t now, bool prist
     }
 }
 
-/* Nobody gets the data of another medium, or has them wiped, before somebody has looked; the file
-   stays as it is, so that the lease is back with the medium. */
+/* The data of another medium are neither lent nor wiped before an operator has looked; the file
+   is unchanged, so that the lease is back with the medium. */
 static void do_not_serve(box *b, unsigned number)
 {
     log_warning(
@@ -104,7 +104,7 @@ static void look(box *b, unsigned number)
                         number);
     }
     if (pristine && *phase == DXPU_CONTROL_SLOT_EMPTY)
-        *phase = DXPU_CONTROL_SLOT_WIPED; /* nobody's data are there */
+        *phase = DXPU_CONTROL_SLOT_WIPED; /* it has no data */
     state_note(&b->entries[number - 1], *phase, now, &b->lease_key[number - 1]);
 }
 
@@ -256,8 +256,8 @@ unsigned leases_bind(box *b, const dxpu_control_bind *m)
     return code;
 }
 
-/* The phase of a slot whose lease ends, or that is lent to nobody.  unknown: it was never told of
-   that lease, and an older state file may have come back: then somebody has had the slot since. */
+/* The phase of a slot whose lease ends, or that is not lent.  unknown: it never learned of
+   that lease, and an older state file may have come back: then the slot was lent since. */
 static uint8_t after_unbind(uint8_t phase, bool keep_data, bool unknown)
 {
     if (phase == DXPU_CONTROL_SLOT_WIPING || (phase == DXPU_CONTROL_SLOT_WIPED && !unknown))
@@ -276,12 +276,12 @@ unsigned leases_unbind(box *b, const dxpu_control_unbind *m)
         return DXPU_CONTROL_CODE_EPOCH; /* M-63 */
     if (m->keep && b->slots[m->slot - 1].elsewhere)
         return DXPU_CONTROL_CODE_BUSY; /* what is here is not what is to be kept */
-    if (m->epoch > e->epoch_seen) {    /* it was never told of that lease, which nobody may use */
+    if (m->epoch > e->epoch_seen) {    /* it never learned of that lease, which none may use */
         e->epoch_seen = m->epoch;
         e->host_node = 0;
         e->host_slot = 0;
     }
-    (void)dxpu_box_release(&b->table, m->slot); /* it may be lent to nobody */
+    (void)dxpu_box_release(&b->table, m->slot); /* it may be unassigned */
     memset(&b->lease_key[m->slot - 1], 0, sizeof b->lease_key[0]);
     b->phase[m->slot - 1] = after_unbind(was.phase, m->keep, m->epoch > was.entry.epoch_seen);
     if (!was.entry.used && was.phase == b->phase[m->slot - 1] &&
@@ -315,7 +315,7 @@ void leases_drain(box *b, unsigned number, bool on)
 
 /* ==== 4  Admission ============================================================================ */
 
-/* A host that has missed the end of its lease asks again and again: it is told of once. */
+/* A host that has missed the end of its lease asks again and again: reported once. */
 static void fenced(box *b, unsigned number, uint32_t node, uint64_t epoch)
 {
     slot *s = &b->slots[number - 1];
@@ -339,7 +339,7 @@ uint8_t leases_admit(box *b, unsigned number, uint32_t node, uint64_t epoch)
     return DXPU_REASON_EPOCH;
 }
 
-/* ==== 5  What the manager is told ============================================================= */
+/* ==== 5  Reports to the manager =============================================================== */
 
 void leases_device(const box *b, unsigned number, dxpu_control_device *out)
 {

@@ -20,7 +20,7 @@ void leases_begin(box *b);
 /* Before, of what was read: does it speak of what is in the slots now (M-67)?  The file is to say
    what is found, and medium[] does. */
 void leases_look(box *b);
-/* Tell the manager what leases_look() found, once there is one. */
+/* Report to the manager what leases_look() found, once there is one. */
 void leases_tell(const box *b);
 /* DXPU_REASON_NONE: the slot is lent to this node under this epoch. */
 uint8_t leases_admit(box *b, unsigned number, uint32_t node, uint64_t epoch);
@@ -29,7 +29,7 @@ void leases_work(shard *sh);
 /* leases_work() is to be called again at once; else when jobs are over. */
 bool leases_wiping(const shard *sh);
 
-/* What the manager is told of a slot. */
+/* The report of a slot to the manager. */
 void leases_device(const box *b, unsigned number, dxpu_control_device *out);
 /* device_port.fault */
 void leases_fault(void *user, const char *what);

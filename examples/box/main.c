@@ -268,7 +268,7 @@ static int open_box(void)
         return wrong ? PROGRAM_USAGE : PROGRAM_SYSTEM;
     the_box.count = (unsigned)set.slots;
     the_box.disk_threads = (unsigned)set.disk_threads;
-    the_box.node = set.manager.address ? 0 : (uint32_t)set.node; /* 0: it will be told */
+    the_box.node = set.manager.address ? 0 : (uint32_t)set.node; /* 0: the manager sets it */
     the_box.state_file = set.state;
     the_box.allowed = set.allowed;
     the_box.limit_tlps = set.limit_tlps;

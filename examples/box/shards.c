@@ -245,7 +245,7 @@ void shards_say(const box *b)
 
 /* ==== 3  Running ============================================================================== */
 
-/* One has ended: if nobody asked, it failed, and without its slots the box is none. */
+/* One has ended: unrequested it failed, and without its slots the box cannot go on. */
 static void stop_rest(void *arg)
 {
     box *b = arg;

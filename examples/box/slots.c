@@ -182,7 +182,7 @@ static void send_up(slot *s, dxpu_bytes tlp, uint64_t order)
     }
 }
 
-/* The device tried what its lease does not allow: told once, and its requests are answered. */
+/* The device tried what its lease does not allow: reported once, and its requests are answered. */
 static void turn_away(slot *s, dxpu_bytes tlp, unsigned reason)
 {
     uint64_t epoch = s->active->ch.cfg.epoch;
@@ -568,8 +568,8 @@ void slots_down(void *user, fabric_channel *c, uint64_t now_ns)
         say(c, "no channel any more of", end);
         return;
     }
-    /* Only the host gives a lease back.  After silence the slot stays its own, so that nobody with
-       the same epoch can slip in while it may still be alive. */
+    /* Only the host gives a lease back.  After silence the slot stays assigned: another with
+       the same epoch could otherwise open it while the host still runs. */
     if (dxpu_channel_state(&c->ch) == DXPU_STATE_CLOSED) {
         (void)dxpu_box_release(&b->table, c->slot);
         say(c, "given back by", dxpu_reason_text(dxpu_channel_reason(&c->ch)));

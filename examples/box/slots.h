@@ -35,7 +35,7 @@ typedef struct waiting_reserve {
     unsigned fresh; /* how many were ever used: those behind have not been touched */
 } waiting_reserve;
 
-/* What the device is told of requests that were refused, in a ring. */
+/* Notices to the device of requests that were refused, in a ring. */
 enum { SLOT_ANSWERS = 256 };
 
 struct shard;
@@ -57,7 +57,7 @@ typedef struct slot {
     dxpu_guard guard;     /* of what the device sends */
     limit limit;
     uint64_t limited_ns; /* when more may leave; DXPU_NEVER: the limit holds nothing up */
-    uint64_t alarmed;    /* the epoch whose first refusal was told */
+    uint64_t alarmed;    /* the epoch whose first refusal was reported */
     uint8_t answers[SLOT_ANSWERS][REFUSAL_BYTES];
     unsigned answers_head, answers_tail;
     uint64_t taken[DXPU_CLASSES]; /* TLPs given to the device or refused */
@@ -77,7 +77,7 @@ typedef struct slot {
     bool wipe_begins; /* with the next step */
     bool owned;       /* without a manager: the lease is of the key that opened it */
     uint8_t owner[DXPU_NOISE_KEY_BYTES];
-    uint32_t fenced_node; /* who was refused last, and told the manager */
+    uint32_t fenced_node; /* who was refused last, and reported */
     uint64_t fenced_epoch;
 } slot;
 
@@ -118,7 +118,7 @@ typedef struct box {
     /* Of each slot, while its host has no channel: DXPU_CONTROL_SLOT_HELD..UNWIPED of a manager's
        leases, else _EMPTY. */
     uint8_t *phase;
-    state_key *lease_key; /* of each slot, that of a manager's lease: nobody else is let in */
+    state_key *lease_key; /* of each slot, that of a manager's lease: all others are refused */
     uint64_t *medium;     /* of each slot, what its device keeps its data on; 0: not known */
     bool managed;         /* it has a manager: only that one's leases are admitted */
     uint8_t identity[IDENTITY_BYTES];
@@ -131,7 +131,7 @@ typedef struct box {
     struct event_base *base; /* of the following, and of signals */
     requests *requests;      /* NULL: neither port nor manager */
     control *control;        /* NULL: none */
-    struct shots *shots;     /* NULL: there is nobody to show them to */
+    struct shots *shots;     /* NULL: they are not shown */
     manager_link *manager;   /* NULL: none */
 } box;
 

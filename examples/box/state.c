@@ -106,7 +106,7 @@ static bool read_phase(const char *word, uint8_t *phase, uint64_t *medium, state
     return *phase != DXPU_CONTROL_SLOT_EMPTY && read_rest(word + len, medium, key);
 }
 
-/* False when the line is none of ours. */
+/* False when the line is not ours. */
 static bool read_line(const char *line, lease *l)
 {
     int end = -1;
@@ -123,7 +123,7 @@ static int take_line(const lease *l, const dxpu_box_table *t, uint8_t *phase, ui
     if (!e)
         return keep_other(l);
     e->epoch_seen = l->epoch;
-    e->host_node = l->node; /* whose lease it is: the same epoch is nobody else's */
+    e->host_node = l->node; /* whose lease it is: no other has the same epoch */
     e->host_slot = (uint16_t)l->host_slot;
     if (phase) {
         phase[l->slot - 1] = l->phase;

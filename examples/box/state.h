@@ -18,7 +18,7 @@ typedef struct state_key {
    the number of what the state speaks of, none: 0, and key[].  A file that does not exist yet is
    empty.  0, or after a message the exit status: PROGRAM_SYSTEM or, for what the file says,
    PROGRAM_DAMAGED.  phase NULL: there is no manager, and a file with states is
-   refused (PROGRAM_USAGE), for nobody would end those leases. */
+   refused (PROGRAM_USAGE), for nothing would end those leases. */
 int state_open(const char *file, const dxpu_box_table *t, uint8_t *phase, uint64_t *medium,
                state_key *key);
 /* A slot's line is to say this, and of this medium; not on disk yet, and before others write. */
