@@ -9,8 +9,8 @@ enum {
     EXIT_ALL = 0,        /* everything decoded, or identical, or done */
     EXIT_REFUSED = 1,    /* something was refused, or differs */
     EXIT_USAGE = 2,      /* wrong usage, or a file that cannot be read or written */
-    EXIT_CONNECTION = 3, /* nobody at the control port, or no manager */
-    EXIT_UNCONFIRMED = 4 /* it would erase data, and nobody said that it may */
+    EXIT_CONNECTION = 3, /* no answer at the control port, or no manager */
+    EXIT_UNCONFIRMED = 4 /* it would erase data, and was not confirmed */
 };
 
 int tlp_command(int argc, char **argv);

@@ -494,7 +494,7 @@ static int write_all(int fd, const picture *p)
     return 0;
 }
 
-/* Under another name first, so that nobody sees a part of it.  0 or an errno. */
+/* Under another name first, so that no reader sees a part of it.  0 or an errno. */
 static int write_file(const char *path, const picture *p)
 {
     mode_t mask = umask(0);

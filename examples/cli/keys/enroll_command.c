@@ -1,4 +1,4 @@
-/* enroll_command.c - dxpu enroll: two programs' keys get to know each other, and people see to it
+/* enroll_command.c - dxpu enroll: two programs exchange public keys, which people confirm
    SPDX-License-Identifier: MIT */
 #ifndef _POSIX_C_SOURCE
 #define _POSIX_C_SOURCE 200809L

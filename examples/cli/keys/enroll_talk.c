@@ -35,7 +35,7 @@ struct enroll_talk {
     const char *name;
     dxpu_udp *udp;
     talk *talks; /* in locked memory; of who begins only the first one is used */
-    talk *peer;  /* whose key is known; NULL: nobody's yet */
+    talk *peer;  /* whose key is known; NULL: none yet */
     bool listen;
     uint64_t deadline_ns, until_ns, again_ns, paid_ns;
     enroll_end end;
@@ -70,7 +70,7 @@ static talk *find(const enroll_talk *t, const dxpu_udp_path *from)
     return NULL;
 }
 
-/* What costs little to see: noise uses up nobody's turn to begin. */
+/* Cheap checks first: noise uses up no peer's turn to begin. */
 static bool begins(dxpu_bytes datagram)
 {
     enum { FIRST = 4 };

@@ -31,7 +31,7 @@ typedef struct enroll_counters {
 typedef enum enroll_end {
     ENROLL_MET,     /* a key is known */
     ENROLL_YES,     /* somebody has said so at the terminal */
-    ENROLL_NO,      /* or not; or there is nobody any more */
+    ENROLL_NO,      /* or not; or there is no input any more */
     ENROLL_LATE,    /* it was time */
     ENROLL_STOPPED, /* by a signal */
     ENROLL_BROKEN   /* waiting itself failed: errno */
@@ -57,7 +57,7 @@ const dxpu_sodium_enrol *enroll_peer(const enroll_talk *t, const dxpu_udp_addres
 void enroll_forget(enroll_talk *t);
 /* Print the question on standard error, and read the answer, yes or no, from standard input. */
 enroll_end enroll_ask(enroll_talk *t, const char *question);
-/* Who began has the last word, which nobody answers: it is repeated for a while. */
+/* The initiator's last message has no answer: it is repeated for a while. */
 void enroll_linger(enroll_talk *t);
 
 #endif

@@ -46,7 +46,7 @@ static void print_public(const dxpu_noise_pair *p, const char *file, bool json)
     json_decref(object);
 }
 
-/* The folders on the way to the file that are missing, the last one for nobody else.  What goes
+/* Make missing parent directories of the file, the last one private to its owner.  What goes
    wrong shows when the file is made. */
 static void make_folders(const char *file)
 {

@@ -7,7 +7,7 @@
 #include "dxpu_sodium.h"
 
 typedef struct key_options {
-    const char *key, *peer; /* NULL: of the environment, or of the user's folder */
+    const char *key, *peer; /* NULL: of the environment, or of the user's directory */
     bool plain, plain_network;
     dxpu_noise_pair *own; /* NULL: plain */
     uint8_t server[DXPU_NOISE_KEY_BYTES];

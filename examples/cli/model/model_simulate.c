@@ -41,7 +41,7 @@ static const row all_rows[] = {
 };
 enum { ROWS = sizeof all_rows / sizeof all_rows[0] };
 
-/* So many that a GPU reads what one alone read in Table 12, where its link brings as much. */
+/* Enough that a GPU reads what one alone read in Table 12, where its link brings as much. */
 static uint32_t wanted_tags(const dxpu_model *m)
 {
     double tags = dxpu_model_equation1_tags(PAPER_SHARED_TO_GPU_GBS, m->mrs_bytes, m->rtt_us);

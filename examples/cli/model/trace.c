@@ -352,7 +352,7 @@ static bool has(const char *name, const char *part)
 typedef struct profile {
     dxpu_model_work sum;
     double launches, launch_ns, graphs; /* graphs: of the launches */
-    double blind;                       /* copies whose direction nothing tells */
+    double blind;                       /* copies of unknown direction */
 } profile;
 
 /* A number that may be absent: then `otherwise`; -1 for anything else. */

@@ -20,7 +20,7 @@ typedef struct perf_work {
     dxpu_model_work sum;   /* counts and means; with ops for people to read */
     double short_kernels;  /* share of the kernels of 10 us or less */
     uint64_t lines_passed; /* rows of a trace that hold no operation */
-    /* What the file does not tell, or tells of something else than a native run. */
+    /* What the file does not say, or not of a native run. */
     unsigned warnings;
     char warning[PERF_WARNINGS_MAX][PERF_WORDS];
     char problem[PERF_WORDS];

@@ -208,7 +208,7 @@ static packet *queue_take(queue *q)
     return p;
 }
 
-/* When the last of so many bytes has left, if they queue up now. */
+/* When the last of that many bytes has left, if they queue up now. */
 static uint64_t wire_pass(const world *w, wire *l, double bytes)
 {
     uint64_t takes = (uint64_t)(bytes * l->ps_per_byte + 0.5);

@@ -132,7 +132,7 @@ bool pool_is_lease(const char *text);
 void pool_print_table(pool_table *t);
 /* Add the keys of each object of a list as cells: "slot state model". */
 void pool_row(pool_table *t, const json_t *object, const char *keys);
-/* Milliseconds that never jump; wait so long, or until wake_fd is readable (true). */
+/* Milliseconds that never jump; wait that long, or until wake_fd is readable (true). */
 uint64_t pool_now_ms(void);
 bool pool_sleep(const pool_call *r, unsigned ms);
 /* From now on Ctrl-C, SIGTERM and SIGHUP (screen: Ctrl-Z and a new window size as well) wake
@@ -144,7 +144,7 @@ int pool_signal(pool_call *r);
 /* Show what a request ("request=replace&slot=10.3") would erase, and ask.  0: it may go on; else an
    exit status after saying why. */
 int pool_confirm(pool_call *r, const char *query);
-/* The query that tells the manager so, or "". */
+/* The query that says so to the manager, or "". */
 const char *pool_erase(const pool_call *r);
 /* The last answer is a lease: print it, after waiting until it is up when that is asked for. */
 int pool_finish_lease(pool_call *r);

@@ -50,7 +50,7 @@ static bool is_loopback(const char *host)
     return inet_pton(AF_INET, host, v4) == 1 && v4[0] == 127;
 }
 
-/* Is what goes there seen by nobody on the way?  NULL, or why the URL cannot be used. */
+/* Is what goes there private on the way?  NULL, or why the URL cannot be used. */
 static const char *look_at_url(const char *url, bool *safe)
 {
     static const CURLUPart unwanted[] = { CURLUPART_USER, CURLUPART_PASSWORD, CURLUPART_QUERY,
@@ -113,7 +113,7 @@ static const char *set_base(pool_client *c, const char *manager, bool *safe)
 
 /* ==== 2  The token ============================================================================ */
 
-/* Nobody but its owner may read the file.  NULL and the descriptor, or why not. */
+/* Only its owner may read the file.  NULL and the descriptor, or why not. */
 static const char *open_token(const char *path, int *fd)
 {
     struct stat st;

@@ -23,7 +23,7 @@ typedef struct pool_settings {
 typedef enum pool_result {
     POOL_DONE,
     POOL_REFUSED,   /* the manager says no: why is its sentence and what to do */
-    POOL_NO_ANSWER, /* nobody, or nothing that a manager would say */
+    POOL_NO_ANSWER, /* none, or not a manager's */
     POOL_WOKEN      /* wake_fd became readable meanwhile */
 } pool_result;
 

@@ -52,7 +52,7 @@ static bool on_event(void *user, const char *id, const char *data)
     if (number) /* also when it is lower: a manager whose store came out of a backup */
         r->after = number;
     json_decref(event);
-    return fflush(stdout) == 0; /* nobody reads any more */
+    return fflush(stdout) == 0; /* the reader has gone */
 }
 
 static int follow(pool_call *r, const char *filter)

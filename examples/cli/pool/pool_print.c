@@ -34,7 +34,7 @@ static void joined(pool_table *t, const json_t *list)
     pool_table_add(t, "%s", text);
 }
 
-/* "4.1-16 3.2": slots in a row, of one box, are told as one. */
+/* "4.1-16 3.2": slots in a row, of one box, are printed as one. */
 void pool_slots_cell(pool_table *t, const json_t *slots)
 {
     char text[400] = "";

@@ -15,7 +15,7 @@ void pool_box_row(pool_table *t, const json_t *o);
 void pool_host_row(pool_table *t, const json_t *o);
 void pool_slot_row(pool_table *t, const json_t *o);
 void pool_lease_row(pool_table *t, const json_t *o);
-/* A lease's host: its number, and its name where the manager tells it. */
+/* A lease's host: its number, and its name where the manager gives it. */
 void pool_host_cell(pool_table *t, const json_t *o);
 void pool_event_row(pool_table *t, const json_t *event);
 /* The slots of a lease. */

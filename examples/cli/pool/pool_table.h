@@ -33,7 +33,7 @@ void pool_table_end(pool_table *t, FILE *out, unsigned width, bool color);
 
 /* Of a terminal there: its columns (and rows, may be NULL); 0: it is none. */
 unsigned pool_terminal(FILE *out, unsigned *rows);
-/* A terminal that shows colors, and nobody asked for none (NO_COLOR). */
+/* A terminal that shows colors, without NO_COLOR. */
 bool pool_colors(FILE *out);
 /* "\033[31m" or the like for a state's word; "" for other words. */
 const char *pool_color(const char *word);

@@ -17,7 +17,7 @@ size_t pool_text_cut(const char *text, unsigned width);
 
 /* "2026-01-02T03:04:05.678Z" as "2026-01-02 03:04:05Z"; anything else as it is, cut. */
 const char *pool_text_time(const char *rfc3339, char out[32]);
-/* Percent-encode what may not stand in a part of a URL; false: no room. */
+/* Percent-encode what is not allowed in a part of a URL; false: no room. */
 bool pool_text_escape(const char *in, char *out, size_t cap);
 
 #endif

@@ -1,4 +1,4 @@
-/* pool_top.c - dxpu top: the pool, its leases and events, drawn anew each second
+/* pool_top.c - dxpu top: the pool, its leases and events, redrawn each second
    SPDX-License-Identifier: MIT
 
    CONTENTS   1 What is shown   2 The picture   3 The terminal   4 The loop */

@@ -25,7 +25,7 @@ enum {
 unsigned tlp_fields(const dxpu_tlp *t);
 /* DXPU_TLP_* of a name, -1 for none. */
 int tlp_type_of(const char *name);
-/* May the type have a header of so many dwords? */
+/* May the type have a header of that many dwords? */
 bool tlp_type_dw(unsigned type, unsigned header_dw);
 
 /* "bb:dd.f", the way lspci writes a function. */

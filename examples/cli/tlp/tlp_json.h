@@ -22,7 +22,7 @@ typedef struct tlp_json {
     char why[256]; /* the key that is wrong, and the remedy */
 } tlp_json;
 
-/* Read an object.  False: `why` tells.  What only PCIe's rules can tell is left to the encoder. */
+/* Read an object.  False: `why` says why.  What only PCIe's rules decide is left to the encoder. */
 bool tlp_json_to(json_t *object, tlp_json *out);
 
 #endif
