@@ -353,7 +353,7 @@ void attachment_end(attachment *a, uint8_t reason)
     a->close_reason = reason;
     a->closing_ns = dxpu_udp_now_ns() + a->fabric->base.hold_ms * 1000000ull;
     if (dxpu_channel_state(&a->channel->ch) == DXPU_STATE_IDLE)
-        dxpu_channel_reset(&a->channel->ch, reason); /* it still asks for keys: nobody to tell */
+        dxpu_channel_reset(&a->channel->ch, reason); /* it still asks for keys: no peer to notify */
     else if (a->up)
         put(a, CROSSING_DETACH, reason, NULL, 0); /* it answers with CLOSE */
     else

@@ -37,7 +37,7 @@ typedef struct attachment {
     uint32_t incarnations; /* channels that did */
     uint64_t too_late;     /* TLPs of the guest's that waited here, or arrived, after their end */
     uint64_t dial_ns;
-    uint64_t closing_ns;  /* when a channel that is to close in order is ended; 0: it is not */
+    uint64_t closing_ns;  /* when a gracefully closing channel is ended; 0: it is not */
     uint8_t close_reason; /* DXPU_REASON_* */
     bool close_behind;    /* the keeper has sent its last, which may still wait in `down` */
 } attachment;
@@ -83,7 +83,7 @@ bool attachment_reaches(const attachment *a, const dxpu_udp_address *box, unsign
                         const uint8_t *key);
 /* Dial no more.  A channel that is up is closed by the keeper, behind all that was sent, or ended
    after the hold time; the attachment is over when it is, and may begin again.
-   reason: DXPU_REASON_*, told to the box. */
+   reason: DXPU_REASON_*, sent to the box. */
 void attachment_end(attachment *a, uint8_t reason);
 
 /* A record of the keeper that concerns it. */

@@ -66,7 +66,7 @@ static void on_up(void *user, fabric_channel *c, uint64_t now)
         attachment_up(a);
 }
 
-/* GUEST_*: how the guest takes the device, GUEST_LOOKS while nobody knows. */
+/* GUEST_*: how the guest takes the device, GUEST_LOOKS while unknown. */
 static uint32_t view_of(const host *h, const attachment *a)
 {
     const crossing_view *v = &h->cross.mem->view[a->number - 1];
@@ -78,7 +78,7 @@ static uint32_t view_of(const host *h, const attachment *a)
 /* DXPU_CONTROL_SLOT_* */
 static uint8_t slot_state(const host *h, const attachment *a)
 {
-    /* while its BARs are sized nobody knows yet whether the guest will be shown it */
+    /* while its BARs are sized it is unknown whether the guest will be shown it */
     bool known = view_of(h, a) != GUEST_LOOKS;
     return a->attached  ? known ? DXPU_CONTROL_SLOT_UP : DXPU_CONTROL_SLOT_DIALING
            : a->channel ? DXPU_CONTROL_SLOT_CLOSING
@@ -230,7 +230,7 @@ static int open_keeper(host *h, const crossing_fds *link)
 
 /* ==== 3  Control ============================================================================== */
 
-/* What stands in the way of an attach, besides the slot itself. */
+/* What prevents an attach, besides the slot itself. */
 static unsigned check_attach(const host *h, const dxpu_control_attach *m,
                              const dxpu_udp_address *box, unsigned paths)
 {

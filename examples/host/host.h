@@ -14,8 +14,8 @@
 typedef struct host_settings {
     guest_settings guest;
     const char *attach;              /* "1=ADDR:PORT[,ADDR:PORT...]/SLOT[/EPOCH],..." or NULL */
-    const char *control;             /* where it is told to attach and detach, NULL: nowhere */
-    uint64_t node;                   /* of this host in the fabric; 0: its manager will tell */
+    const char *control;             /* where it accepts attach and detach, NULL: nowhere */
+    uint64_t node;                   /* of this host in the fabric; 0: its manager sets it */
     const manager_settings *manager; /* NULL: none */
     unsigned number; /* of several in one process, from 0: its control port is so much further */
 } host_settings;

@@ -51,7 +51,7 @@ int link_run(host_link *l);
 int link_submit(host_link *l, dxpu_bytes tlp, uint64_t now_ns, uint64_t user);
 /* All that was submitted has been stored by the box. */
 bool link_acked(const host_link *l, uint64_t now_ns);
-/* End in order: nothing more is submitted, what was is finished.  Asked twice: at once. */
+/* End gracefully: nothing more is submitted, what was is finished.  Asked twice: at once. */
 void link_stop(host_link *l);
 void link_report(const host_link *l, report *r);
 /* 0, or -1 when a file could not be written. */

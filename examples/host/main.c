@@ -184,7 +184,7 @@ static int usage(const char *what)
     return program_usage(what);
 }
 
-/* Where to listen unless told: any port; with --plain only of this machine. */
+/* Where to listen by default: any port; with --plain only of this machine. */
 static const char *any_address(bool v4, bool v6)
 {
     if (set.keys.plain && !set.keys.plain_network)

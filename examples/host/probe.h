@@ -21,7 +21,7 @@ typedef struct probe {
     bool sent;   /* a request that is not answered yet */
     bool failed; /* the device does not answer as one does */
     bool wait;   /* it asked for time: send the same request again after PROBE_RETRY_NS */
-    bool again;  /* the device was reset meanwhile: begin anew */
+    bool again;  /* the device was reset meanwhile: begin again */
     uint32_t before;
     uint32_t sized[PROBE_FUNCTIONS][PROBE_BARS];
 } probe;

@@ -12,7 +12,7 @@
 typedef struct queue_item {
     uint64_t user;
     uint8_t *bytes;
-    uint32_t after; /* so many posted TLPs go before it */
+    uint32_t after; /* that many posted TLPs go before it */
     uint16_t len;
 } queue_item;
 

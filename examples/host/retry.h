@@ -50,7 +50,7 @@ bool retry_later(retry_list *l, bool again, uint16_t tag, uint64_t now_ns);
 void retry_reset(retry_list *l);
 /* The request to send now, without its tag; then busy.  False for none. */
 bool retry_next(retry_list *l, uint64_t now_ns, dxpu_tlp *t);
-/* The first that waits has its answer.  True and *user unless it was told before. */
+/* The first that waits has its answer.  True and *user unless it was reported before. */
 bool retry_done(retry_list *l, uint64_t *user);
 /* One whose time is up: true and *user. */
 bool retry_expire(retry_list *l, uint64_t now_ns, uint64_t *user);

@@ -229,7 +229,7 @@ static void close_behind(guest_slot *s)
         s->line->close(s->line->user, s->close_reason); /* closing already: fine */
 }
 
-/* False: it waits for room.  A grant in the queue stands for all that there is to tell by then. */
+/* False: it waits for room.  A grant in the queue stands for all that there is to send by then. */
 static bool submit_event(guest_slot *s, const dxpu_event *e)
 {
     dxpu_event next;
@@ -290,7 +290,7 @@ void slot_reach(guest_slot *s)
     push_event(s, &e);
 }
 
-/* What the guest programs into the device, told to the box before it gets there. */
+/* What the guest programs into the device, sent to the box before it gets there. */
 static void program(guest_slot *s, const dxpu_tlp *t)
 {
     msi_sent(&s->msi, t);
@@ -368,7 +368,7 @@ void slot_event(guest_slot *s, uint8_t type, uint8_t flags)
 bool slot_congested(const guest_slot *s)
 {
     uint32_t posted = queue_used(&s->queue, DXPU_POSTED) - s->peers_waiting[DXPU_POSTED];
-    /* without a tag a configuration write would be lost, which nobody waits for */
+    /* without a tag a configuration write would be lost, which is not awaited */
     uint32_t asked = queue_used(&s->queue, DXPU_NONPOSTED) + s->tags.in_flight;
     return posted >= QUEUE_HIGH || asked >= s->peer_requests + REQUESTS_HIGH;
 }
@@ -397,7 +397,7 @@ static bool peer_in_time(guest_slot *s, guest_slot *to, unsigned cls, uint64_t n
 enum { PEER_SENT, PEER_WAITS, PEER_REFUSED };
 
 /* A request of this slot's device to memory of another one's.  It goes as it is: its completions
-   carry its requester ID and tag, and the other channel's tags tell whose they are. */
+   carry its requester ID and tag, and the other channel's tags identify their owner. */
 static int send_to_peer(guest_slot *s, unsigned number, const dxpu_tlp *t, dxpu_bytes bytes,
                         uint64_t now)
 {
@@ -435,7 +435,7 @@ static void owe(guest_slot *s, const dxpu_tlp *cpl)
         s->dropped++;
 }
 
-/* Whoever sees to it that a device keeps to its lease is not believed: it is looked at here too. */
+/* The box that limits a device to its lease is not trusted: it is checked here too. */
 static void count_refused(guest_slot *s, unsigned why)
 {
 #define SLOT_SENTENCE(name, text) text,

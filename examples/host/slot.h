@@ -88,7 +88,7 @@ typedef struct guest_slot {
     char note[120];               /* what would give it room, for people */
     probe probe;                  /* of the device's BARs, when up */
     msi_filter msi;               /* what the guest programmed into the device */
-    grants grants;                /* what the box is told that the device may reach */
+    grants grants;                /* what the box knows that the device may reach */
     bool leaving;                 /* among these, addresses that will be revoked when msi says so */
     uint64_t probe_ns;
     retry_list retry;      /* configuration requests, until the device is ready */
@@ -111,7 +111,7 @@ typedef struct guest_slot {
     uint64_t peer_tlps;                       /* of the device, given to other slots */
     uint64_t messages;                        /* of the device, taken by the root port */
     uint64_t refused_why[SLOT_REFUSAL_COUNT]; /* sums up to `refused` */
-    bool alarmed;                             /* the first refusal of this device was told */
+    bool alarmed;                             /* the first refusal of this device was reported */
     uint64_t msis_refused; /* interrupts that the guest did not program; not in `refused` */
 } guest_slot;
 
@@ -119,17 +119,17 @@ typedef struct guest_slot {
 int slot_init(guest_slot *s, unsigned number, const slot_host *host, const slot_line *line,
               uint64_t hold_ns);
 void slot_free(guest_slot *s);
-/* Another device is to stand here: its first refusal is told again. */
+/* Another device is to be here: its first refusal is reported again. */
 void slot_begin(guest_slot *s);
-/* Take no more, and close the line in order behind all that was sent.  Nothing where it is down.
-   reason: DXPU_REASON_*, told to the box. */
+/* Take no more, and close the line gracefully behind all that was sent.  Nothing where it is down.
+   reason: DXPU_REASON_*, sent to the box. */
 void slot_close(guest_slot *s, uint8_t reason);
 
 /* Send a TLP down behind all earlier ones.  For a non-posted request the tag is filled in and
    `user` comes back with its completions.  False: it will not be sent (counted). */
 bool slot_send(guest_slot *s, dxpu_tlp *t, uint64_t user, uint64_t now_ns);
 void slot_event(guest_slot *s, uint8_t type, uint8_t flags);
-/* What the device may reach has changed: tell the box, ahead of all that is sent from now on. */
+/* What the device may reach has changed: notify the box, ahead of all that is sent from now on. */
 void slot_reach(guest_slot *s);
 /* More TLPs of the guest wait than are good for latency: take no more from it.  After the hold time
    of this the channel is ended, so that other slots of the guest go on. */

@@ -84,7 +84,7 @@ void crossing_nudge(crossing *c)
         !atomic_exchange(&c->other->asleep, 0))
         return;
     while (write(c->wake_other, &byte, 1) < 0 && errno == EINTR)
-        ; /* full: it is told already */
+        ; /* full: it is notified already */
 }
 
 void crossing_woken(crossing *c)

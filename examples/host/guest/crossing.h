@@ -2,7 +2,7 @@
    SPDX-License-Identifier: MIT
 
    Two rings of records, one each way, credits for what the receiver has room for, and what the
-   keeper has to tell for statistics.  Neither end trusts the other: positions, lengths and credits
+   keeper reports for statistics.  Neither end trusts the other: positions, lengths and credits
    are looked at before they are used, records are copied before they are read, and an end that
    finds the other wrong takes nothing more (S-181).  Records that carry TLPs and events need a
    credit of their slot and class, so a slot whose line is full holds up no other one.
@@ -139,7 +139,7 @@ bool crossing_put(crossing *c, const crossing_record *r, const void *payload);
 bool crossing_get(crossing *c, crossing_record *out);
 /* What came in a record with a credit is done with. */
 void crossing_return(crossing *c, unsigned slot, unsigned cls);
-/* Is there anything new?  about_to_block: and if there is not, `wake` tells from now on. */
+/* Is there anything new?  about_to_block: and if there is not, `wake` notifies from now on. */
 bool crossing_news(crossing *c, bool about_to_block);
 /* `wake` was readable.  With `deaf` set there is no use in waiting for it any more. */
 void crossing_woken(crossing *c);

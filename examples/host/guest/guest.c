@@ -31,7 +31,7 @@ typedef struct guest_access {
     uint64_t until_ns; /* QEMU breaks off after 5 s, wherever its request waits */
     uint32_t bytes;
     uint32_t tlps;       /* not yet completed */
-    uint16_t generation; /* of this place: an answer to an earlier access is nobody's */
+    uint16_t generation; /* of this place: an answer to an earlier access is dropped */
     uint8_t data[ACCESS_BYTES];
 } guest_access;
 
@@ -45,7 +45,7 @@ struct guest {
     guest_slot *slots; /* [set->slots] */
     windows memory;    /* of the guest, as the client gave it last */
     uint32_t memory_changes;
-    bool reach_changed; /* what devices may reach, and their boxes have not been told */
+    bool reach_changed; /* what devices may reach, and their boxes were not notified */
     guest_access accesses[ACCESSES];
     unsigned next_access;
     uint64_t deadline_ns;  /* no access in `accesses` is due before */
@@ -96,7 +96,7 @@ static request request_of(const guest *g, const guest_access *a, uint32_t at, ui
     return r;
 }
 
-/* All ones is what a processor reads where nobody answers.  NULL: too many wait. */
+/* All ones is what a processor reads where no device answers.  NULL: too many wait. */
 static guest_access *access_new(guest *g, uint64_t token, uint32_t bytes)
 {
     for (unsigned i = 0; i < ACCESSES; i++) {
@@ -181,7 +181,7 @@ static void on_completion(void *user, const dxpu_tlp *cpl, uint64_t request_bits
     guest *g = user;
     request r = unpack(request_bits);
     guest_access *a = &g->accesses[r.access % ACCESSES];
-    if (r.bytes == 0 || !a->tlps || r.generation != a->generation) /* a write, or nobody waits */
+    if (r.bytes == 0 || !a->tlps || r.generation != a->generation) /* a write, or none waits */
         return;
     if (cpl)
         access_fill(a, r, cpl);
@@ -246,7 +246,7 @@ static void tell_reach(guest *g)
 
 /* ==== 3  Configuration ======================================================================== */
 
-/* Interrupts for which there is no room to the client (no client: nobody to interrupt) wait in the
+/* Interrupts for which there is no room to the client (no client: none to interrupt) wait in the
    switch, which knows what may still be sent: a device can leave none to the switch. */
 static void run_actions(guest *g)
 {
@@ -551,7 +551,7 @@ static void insert(guest *g, guest_slot *s)
     (void)dxpu_vswitch_insert(&g->vs, (uint8_t)s->number, LINK_SPEED, LINK_WIDTH);
 }
 
-/* The machine is reset: the switch starts over with what stands in its slots, reset as well.  What
+/* The machine is reset: the switch starts over with the devices in its slots, reset as well.  What
    did not fit will be sized for now. */
 static void machine_reset(guest *g)
 {
@@ -605,7 +605,7 @@ static bool on_dma_write(void *user, uint64_t address, const void *data, size_t 
 static bool on_msi(void *user, uint64_t address, uint32_t data)
 {
     guest *g = user;
-    return dxpu_vfu_msi(g->vfu, address, data) != DXPU_E_AGAIN; /* no guest: nobody listens */
+    return dxpu_vfu_msi(g->vfu, address, data) != DXPU_E_AGAIN; /* no guest: not received */
 }
 
 /* As a switch routes it; besides, every request must have a requester that stands behind the slot
@@ -635,7 +635,7 @@ static guest_slot *on_peer(void *user, unsigned slot)
     return &g->slots[slot - 1];
 }
 
-/* An error or a PME is told of the device that stands in the slot, not of a neighbour. */
+/* An error or a PME is reported for the device in the slot, not for a neighbor. */
 static bool on_message(void *user, unsigned slot, const dxpu_tlp *t)
 {
     guest *g = user;
@@ -695,7 +695,7 @@ void guest_detach(guest *g, unsigned slot, uint8_t reason)
 void guest_down(guest *g, unsigned slot)
 {
     slot_down(&g->slots[slot - 1]);
-    update_pause(g); /* no line is left to work on: nobody else would read the guest again */
+    update_pause(g); /* no line is left to work on: nothing else would read the guest again */
 }
 
 guest_view guest_look(const guest *g, unsigned slot)
@@ -741,7 +741,7 @@ int guest_process(guest *g)
 {
     uint64_t before = dxpu_vfu_count(g->vfu)->messages;
     int rc = dxpu_vfu_process(g->vfu);
-    line_flush(g); /* nothing is kept while nobody calls */
+    line_flush(g); /* nothing is kept between calls */
     tell_reach(g);
     if (g->owed)
         run_actions(g);

@@ -39,7 +39,7 @@ typedef struct keeper_slot {
     uint64_t request;
     bool last;
     tlp_queue in;          /* of the device, until the slot takes it */
-    uint64_t unexpected;   /* completions that nobody asked for */
+    uint64_t unexpected;   /* completions without a request */
     uint16_t memory_bytes; /* 0: nothing is attached */
     uint8_t memory[KEEPER_MEMORY_BYTES];
     uint8_t shown; /* state in the view */
@@ -509,7 +509,7 @@ static void hear_parent(keeper *k)
             on_link(k, fds, count);
         } else if (kind == KEEPER_LOST) {
             lose_worker(k);
-        } else { /* told to stop, or there is nobody left who would start a worker */
+        } else { /* ordered to stop, or no parent is left to start a worker */
             lose_worker(k);
             k->over = true;
         }

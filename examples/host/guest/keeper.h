@@ -4,7 +4,7 @@
    It holds the vfio-user connection, guest memory and the switch; it has no key and no network
    (S-180).  The worker process (host.h) has the channels.  When that ends, whatever the reason, the
    guest sees a containment (D-60): what it asked is answered with all ones, its slots are empty;
-   the next worker fills them by hot-add (V-31).  Who started both (parent.h) tells the keeper. */
+   the next worker fills them by hot-add (V-31).  Their parent (parent.h) notifies the keeper. */
 #ifndef KEEPER_H_INCLUDED
 #define KEEPER_H_INCLUDED
 
@@ -16,7 +16,7 @@ enum {
     /* to the keeper */
     KEEPER_LINK = 'L', /* a worker begins: the descriptors of crossing_fds */
     KEEPER_LOST = 'G', /* it is gone */
-    KEEPER_STOP = 'S', /* end in order */
+    KEEPER_STOP = 'S', /* end gracefully */
     /* from it */
     KEEPER_HOLD = 'H',    /* the guest's connection: hold it, too */
     KEEPER_RELEASE = 'R', /* ... no more */
@@ -37,7 +37,7 @@ int keeper_tell(int socket, char kind, const int *fds, unsigned count);
 /* The next one: its kind, 0 for none yet, -1 when the other end is gone.  Of fds[*count] those that
    came, *count of them. */
 int keeper_hear(int socket, int *fds, unsigned *count);
-/* Serve until told to stop, or until the parent is gone: the exit status. */
+/* Serve until ordered to stop, or until the parent is gone: the exit status. */
 int keeper_run(const keeper_settings *set, int parent);
 
 #endif /* KEEPER_H_INCLUDED */

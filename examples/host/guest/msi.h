@@ -77,7 +77,7 @@ bool msi_leaving(const msi_filter *m);
 
 /* A write that touches the addresses of interrupts, 0xfee00000 to 0xfeefffff. */
 bool msi_is(const dxpu_tlp *t);
-/* ... and is a message that its function was told to send: one aligned dword, all bytes enabled. */
+/* ... and is a message that its function was set to send: one aligned dword, all bytes enabled. */
 bool msi_allowed(const msi_filter *m, const dxpu_tlp *t);
 
 #endif /* MSI_H_INCLUDED */

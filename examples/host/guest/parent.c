@@ -26,7 +26,7 @@
    are filled again.  Twice as long each time that a worker ends before it has served. */
 #define PAUSE_MIN_NS 1000000000u
 #define PAUSE_MAX_NS 8000000000u
-#define END_NS       5000000000u /* that a keeper has to end in order */
+#define END_NS       5000000000u /* that a keeper has to end gracefully */
 #define STOP_NS      3000000000u /* ... and a worker, besides the hold time */
 
 enum { MESSAGES = 16 }; /* of a keeper, a turn: another one's worker is not to wait for it */
@@ -105,7 +105,7 @@ static int start(parent *p, child *c, int *end)
         return 0;
     }
     close(pair[1]);
-    (void)fcntl(pair[0], F_SETFL, O_NONBLOCK); /* who reads nothing holds up nobody */
+    (void)fcntl(pair[0], F_SETFL, O_NONBLOCK); /* one that does not read blocks no other */
     if (c->pid < 0) {
         log_error("a process: %s", strerror(errno));
         close(pair[0]);

@@ -18,7 +18,7 @@ typedef struct load_settings {
     uint64_t size;    /* bytes of a read or write, a multiple of 4 up to 4096 */
     uint64_t depth;   /* reads in flight */
     uint64_t count;   /* operations, when seconds is 0 */
-    uint64_t seconds; /* run so long instead */
+    uint64_t seconds; /* run that long instead */
     uint64_t span;    /* bytes of memory touched at most */
     uint64_t mps;     /* largest payload of a write */
 } load_settings;
