@@ -387,7 +387,7 @@ static const char *store_path(void)
         return set.store;
     if (geteuid())
         return "dxpu-manager.db";
-    (void)mkdir(FOLDER, 0700); /* what is wrong with it, opening the store tells */
+    (void)mkdir(FOLDER, 0700); /* opening the store reports what is wrong with it */
     return FOLDER "/manager.db";
 }
 
@@ -434,8 +434,8 @@ static int open_store(void)
     return PROGRAM_GOOD;
 }
 
-/* Its proxies were told another --manager-key than that of a new key: none gets in, and a file that
-   was moved, or a --key forgotten, is made anew without a word. */
+/* Its proxies have another --manager-key than that of a new key: none gets in, and a file that
+   was moved, or a --key forgotten, is remade silently. */
 static void warn_of_new_key(void)
 {
     uint32_t count, keyed = 0;

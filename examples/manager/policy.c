@@ -409,7 +409,7 @@ static void consider_box(search *s, uint32_t box)
 }
 
 /* Far from `near`, only boxes that the lease is in already are unlike the others, and those are
-   POOL_COUNT_MAX at most: so neither search is longer than what so many boxes hold. */
+   POOL_COUNT_MAX at most: so neither search is longer than what that many boxes hold. */
 static void consider_far(search *s)
 {
     const pool *p = s->pool;
@@ -445,7 +445,7 @@ int pool_choose_other(const pool *p, uint32_t slot, pool_other *out)
     return POOL_OK;
 }
 
-/* Slots of a cell that nobody has, into out. */
+/* Unassigned slots of a cell, into out. */
 static void list_lendable(const pool *p, uint32_t cell, pool_choice *out)
 {
     const pool_box *b = &p->box[p->cell[cell].box];
@@ -501,7 +501,7 @@ uint32_t pool_spares_for(uint32_t devices, double failures_per_year, double repa
     return spares;
 }
 
-/* As many spares as are wanted, if there are so many: out of the boxes with the least free. */
+/* Up to the wanted number of spares: out of the boxes with the least free. */
 static void settle(pool *p, uint16_t model)
 {
     pool_model *m = &p->model[model];
@@ -525,7 +525,7 @@ int pool_set_spares(pool *p, uint16_t model, uint32_t spares)
 
 /* -- What there is -- */
 
-/* One more slot stands in the cell of a box (parent: POOL_NONE), or of a group in it, made when it
+/* One more slot is in the cell of a box (parent: POOL_NONE), or of a group in it, made when it
    is not there.  There is room: a slot is in two at most. */
 static uint32_t cell_for(pool *p, uint32_t box, uint16_t model, uint32_t parent, uint32_t label)
 {

@@ -117,7 +117,7 @@ typedef struct pool_slot {
     uint64_t epoch; /* of the newest lease: the box refuses a lower one */
     uint32_t box;   /* index */
     uint32_t box_cell, group_cell;
-    uint32_t lease;      /* index; POOL_NONE: nobody's */
+    uint32_t lease;      /* index; POOL_NONE: unassigned */
     uint32_t next, prev; /* in its lease, what is retained for one, or the spares of its model */
     uint32_t owner;      /* lease that it left, and whose data it keeps; POOL_NONE: none */
     uint16_t model;
@@ -187,7 +187,7 @@ size_t pool_bytes(const pool_limits *limits);
 pool *pool_init(void *memory, size_t bytes, const pool_limits *limits);
 
 int pool_add_box(pool *p, const pool_slot_info *slots, unsigned count, uint32_t *box);
-/* Another device stands in the slot, or in another group.  POOL_E_STATE: a lease has it, or its
+/* Another device is in the slot, or in another group.  POOL_E_STATE: a lease has it, or its
    data are kept for one. */
 int pool_change_slot(pool *p, uint32_t slot, const pool_slot_info *now);
 int pool_add_host(pool *p, uint32_t capacity, uint32_t *host);
@@ -203,7 +203,7 @@ int pool_set_quota(pool *p, uint32_t tenant, uint32_t quota);
    is being repaired; failures are taken to be independent. */
 uint32_t pool_spares_for(uint32_t devices, double failures_per_year, double repair_days,
                          double risk);
-/* Keep so many back; at once, and whenever slots become free later. */
+/* Keep that many back; at once, and whenever slots become free later. */
 int pool_set_spares(pool *p, uint16_t model, uint32_t spares);
 
 /* Which slots the request would get.  Cost: O(count), with boxes of at most 64 slots. */
@@ -274,7 +274,7 @@ int pool_restore_lease(pool *p, uint64_t number, const pool_request *r, const po
 /* After the leases: a slot is kept for one.  POOL_E_STATE: it is in a state that none is kept in,
    or there is no such lease. */
 int pool_restore_owner(pool *p, uint32_t slot, uint64_t lease, unsigned place);
-/* A slot that was leased or retained, and that no lease has now, is quarantined: nobody knows whose
+/* A slot that was leased or retained, and that no lease has now, is quarantined: unknown whose
    its data are. */
 void pool_restored(pool *p);
 

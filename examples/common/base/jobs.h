@@ -46,7 +46,7 @@ typedef struct jobs_queue {
     job *head, **tail;
 } jobs_queue;
 
-/* *out runs jobs in submit(), and wakes nobody; *done, which holds them until they are taken back,
+/* *out runs jobs in submit(), waking no thread; *done, which holds them until they are taken back,
    outlives it. */
 void jobs_here(jobs_queue *done, jobs *out);
 

@@ -1,7 +1,7 @@
 /* api.h - the manager's users: HTTP and JSON, as spec/openapi.yaml describes them
    SPDX-License-Identifier: MIT
 
-   Reads the core's tables and calls its requests; knows of proxies only what the core tells and
+   Reads the core's tables and calls its requests; knows of proxies only what the core has and
    what api_report() is given.  All in the event base's thread; nothing here blocks.  What one
    client can make it keep is bounded: see api_settings. */
 #ifndef API_H_INCLUDED
@@ -20,7 +20,7 @@ typedef struct api_asked {
     const char *from;          /* address and port of the client, or of its reverse proxy */
     const char *method, *target;
     unsigned status;
-    unsigned left_out; /* requests of the same caller that were not told, since the last one */
+    unsigned left_out; /* requests of the same caller that were not logged, since the last one */
 } api_asked;
 
 typedef struct api_settings {
@@ -37,7 +37,7 @@ typedef struct api_settings {
     void (*clock)(void *user);
     /* A request changed the core: there are orders to take, and core_next_ms() is another. */
     void (*changed)(void *user);
-    /* A request was answered; or NULL.  Of requests that were refused a caller has so many told
+    /* A request was answered; or NULL.  Of requests that were refused a caller has a number logged
        in a minute, of requests without a token all have that together. */
     void (*asked)(void *user, const api_asked *what);
 } api_settings;

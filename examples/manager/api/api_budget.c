@@ -1,9 +1,9 @@
-/* api_budget.c - how much one caller may change, and have told in the audit log
+/* api_budget.c - how much one caller may change, and have written to the audit log
    SPDX-License-Identifier: MIT
 
    A tenant's token must not fill the audit log, the history of events, or the store's time: changes
-   have a rate, and refusals are told so many times a minute.  Whatever changed something is always
-   told (S-130). */
+   have a rate, and refusals have a number of lines a minute.  What changed something is always
+   logged (S-130). */
 #include "api_internal.h"
 
 #include <stdlib.h>

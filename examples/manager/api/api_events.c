@@ -95,7 +95,7 @@ static uint64_t before_last(const api_conn *c, const api_selection *s, uint64_t 
     return before - 1;
 }
 
-/* At most so many behind *after; *after: how far that was. */
+/* At most that many behind *after; *after: how far that was. */
 static json_t *events_after(const api_conn *c, const api_selection *s, uint64_t *after,
                             uint64_t limit)
 {

@@ -3,7 +3,7 @@
 
    evhttp has read the request, and is lenient: it takes fields twice, blanks in their names, and
    lengths that others read in another way.  Such a request is refused, and its connection ends, so
-   that nobody can mean by it another request than this one. */
+   that no one can mean by it another request than this one. */
 #ifndef API_HEAD_H_INCLUDED
 #define API_HEAD_H_INCLUDED
 

@@ -23,7 +23,7 @@ enum { API_READ = 1, API_TENANT = 2, API_OPERATOR = 4, API_ALL = 7, API_ANYBODY 
 enum { API_TOKEN_NAME_BYTES = 33 };
 
 typedef struct api_caller {
-    unsigned role; /* one of them; 0: nobody knows */
+    unsigned role; /* one of them; 0: unknown */
     char tenant[CORE_NAME_BYTES];
     char token[API_TOKEN_NAME_BYTES]; /* name of the token; "" without one */
     uint64_t expires_unix_s;          /* of the token; 0: never */
@@ -77,7 +77,7 @@ typedef struct api_ending {
 typedef struct api_wait {
     uint64_t until_ms, lease;
     unsigned status; /* of the answer */
-    bool asked;      /* for a wait, and so that its end be told apart */
+    bool asked;      /* for a wait, and to distinguish its end */
     enum { API_WAIT_UP, API_WAIT_WIPED, API_WAIT_GIVEN_UP } what;
     unsigned count;
     api_ending slot[POOL_COUNT_MAX];
@@ -135,7 +135,7 @@ enum { API_LEFT = 1024 };
 typedef struct api_budget {
     unsigned role;
     char tenant[CORE_NAME_BYTES];
-    uint64_t changes_paid_ms; /* its changes are paid for until then, at so many a second */
+    uint64_t changes_paid_ms; /* its changes are paid for until then, at their rate */
     uint64_t minute_ms;       /* when the minute of its audit lines began, */
     unsigned lines, left_out; /* those in it, and those since the last one */
 } api_budget;
@@ -188,7 +188,7 @@ void api_end_streams(api *a);
 
 /* May the caller change something now?  False after 429.  Operators may always. */
 bool api_may_change(api_conn *c);
-/* Tell set.asked() of the request, unless the caller has had its lines for this minute. */
+/* Report the request to set.asked(), unless the caller has had its lines for this minute. */
 void api_tell_asked(const api_conn *c, unsigned status);
 
 /* ==== 4  Problems (RFC 9457) ================================================================== */
@@ -233,7 +233,7 @@ json_t *api_json_node(const api *a, uint32_t node, const api_caller *caller);
 json_t *api_json_slot(const api *a, uint32_t slot, const api_caller *caller);
 json_t *api_json_lease(const api *a, uint64_t lease);
 json_t *api_json_event(const api *a, const core_event *e);
-/* "ok", or what the caller is told of the store; text has room for it. */
+/* "ok", or what the caller learns of the store; text has room for it. */
 const char *api_store_text(const api *a, const api_caller *caller, char text[256]);
 json_t *api_json_pool(const api *a, const api_caller *caller);
 json_t *api_json_tenant(const api *a, uint32_t tenant);

@@ -113,7 +113,7 @@ static node_counts count_slots(const api *a, const core_node *n)
     return out;
 }
 
-/* A proxy is known by its identity and key, so tenants are not told. */
+/* A proxy is known by its identity and key, so tenants do not see it. */
 json_t *api_json_node(const api *a, uint32_t node, const api_caller *caller)
 {
     uint32_t nodes;
@@ -170,7 +170,7 @@ static const char *health_name(unsigned health)
                                                   : "none";
 }
 
-/* The last lease of the slot was the tenant's, and nobody has had it since. */
+/* The last lease of the slot was the tenant's, and it was not lent since. */
 static bool has_left(const api *a, const char *tenant, uint32_t slot)
 {
     uint32_t count;

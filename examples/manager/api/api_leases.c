@@ -41,7 +41,7 @@ static fate wipe_of(const api *a, const api_ending *e)
     /* also under an epoch of its box's own: nothing was wiped */
     if (s->state == POOL_QUARANTINED && (s->epoch == e->epoch || s->reason == POOL_WHY_FOREIGN))
         return FATE_FAILED;
-    if (s->epoch != e->epoch) /* it was lent anew, so it was wiped */
+    if (s->epoch != e->epoch) /* it was lent again, so it was wiped */
         return FATE_DONE;
     if (s->state == POOL_BROKEN && s->dirty)
         return s->reason == POOL_WHY_BOX ? FATE_WAITS : FATE_FAILED;
@@ -322,7 +322,7 @@ static bool read_request(api_conn *c, core_request *r)
     return true;
 }
 
-/* Not told apart: a host that there is not, and another tenant's. */
+/* Answered alike: a host that does not exist, and another tenant's. */
 static bool may_use(api_conn *c, uint64_t host)
 {
     if (api_may_use(c->a, &c->caller, host))

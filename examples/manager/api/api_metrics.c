@@ -16,7 +16,7 @@ static void about(FILE *out, const char *name, const char *type, const char *hel
     fprintf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
 
-/* A label's value: '\', '"' and line ends are escaped, and of proxies nothing but ASCII is told. */
+/* A label's value: '\', '"' and line ends are escaped, and of proxies only ASCII is shown. */
 static void put_label(FILE *out, const char *name, const char *value)
 {
     fprintf(out, "%s=\"", name);
@@ -68,7 +68,7 @@ static bool make_room(api_reported *r, unsigned slots)
     return true;
 }
 
-/* Below 0: it is the first report, or its proxy began anew. */
+/* Below 0: it is the first report, or its proxy restarted. */
 static double per_second(const api_traffic *t, uint64_t before, uint64_t now)
 {
     uint64_t at_ms = api_now_ms();

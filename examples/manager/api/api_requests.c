@@ -134,7 +134,7 @@ static bool put_text(const api_member *m, const char *text, char *why)
             return refuse(why, "%s: a slot, as 10.3 for slot 3 of node 10", m->name);
         *(uint64_t *)m->target = (uint64_t)node << 16 | slot;
         return true;
-    default: /* flags and reals stand in bodies, as what they are */
+    default: /* flags and reals are in bodies, as such */
         return refuse(why, "%s: not as text", m->name);
     }
     memcpy(m->target, text, strlen(text) + 1);

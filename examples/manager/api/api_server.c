@@ -170,8 +170,8 @@ static void on_answered(struct evhttp_request *q, void *user)
         c->since_ms = 0;
 }
 
-/* evhttp does not read while a request has no answer, and so would not see that nobody waits for it
-   any more.  It must not be told of bytes either, for it takes those for a mistake of its own. */
+/* evhttp does not read while a request has no answer, and so would not see that its client has
+   gone.  It must not see bytes either, for it takes those for a mistake of its own. */
 static void watch_for_end(api_conn *c)
 {
     bufferevent_data_cb written;
@@ -200,7 +200,7 @@ static void on_request(struct evhttp_request *q, void *user)
     }
     c->request = q;
     c->route = NULL;
-    memset(&c->caller, 0, sizeof c->caller); /* nobody, until it is known */
+    memset(&c->caller, 0, sizeof c->caller); /* anonymous, until it is known */
     c->arg[0] = '\0';
     evhttp_request_set_on_complete_cb(q, on_answered, c);
     bufferevent_set_timeouts(c->bev, NULL,
@@ -259,7 +259,7 @@ static void name_client(api_conn *c)
         (void)dxpu_udp_print(&a, c->from);
 }
 
-/* evhttp tells of no new connection, only asks for its bufferevent, and makes the rest of it then:
+/* evhttp reports no new connection, only asks for its bufferevent, and makes the rest of it then:
    what its callbacks are given. */
 static void adopt(api *a)
 {
@@ -475,7 +475,7 @@ static const char *serve(api *a, dxpu_udp_address *local)
     return listen_at(a, local);
 }
 
-/* A client that went away is told by an error of the write, not by the end of the program. */
+/* A disconnected client makes the write fail instead of ending the program. */
 static void ignore_sigpipe(void)
 {
     struct sigaction now;

@@ -57,7 +57,7 @@ static unsigned find(const api_tokens *t, const uint8_t hash[HASH_BYTES])
     unsigned found = t->count;
     for (unsigned i = 0; i < t->count; i++) {
         if (!sodium_memcmp(t->token[i].hash, hash, HASH_BYTES))
-            found = i; /* and on: the time tells nothing */
+            found = i; /* and on: the time reveals nothing */
     }
     return found;
 }

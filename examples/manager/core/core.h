@@ -3,7 +3,7 @@
 
    All of the manager but its sockets.  Whoever speaks to proxies (wire.h) reports here what they
    say, and carries out the orders that come out; whoever speaks to users (api.h) reads the tables
-   and calls the requests.  The only I/O is the store's; time is what core_clock() was told.
+   and calls the requests.  The only I/O is the store's; time is what core_clock() was given.
 
    A request is durable when it returns CORE_OK: the records it changes are committed together.
    When the store refuses, everything is as before (it is loaded again).  What has to be done about
@@ -56,7 +56,7 @@ typedef struct core_node {
     uint8_t paths;                 /* of a box: where hosts reach it */
     dxpu_control_address path[DXPU_CONTROL_PATHS_MAX];
     bool draining;               /* a box */
-    char owner[CORE_NAME_BYTES]; /* of a host: the tenant whose it is; "": nobody's */
+    char owner[CORE_NAME_BYTES]; /* of a host: the tenant whose it is; "": unassigned */
     bool used;  /* some lease had a slot of it, or may have had before this was written down */
     bool keyed; /* key is known: that of its first sealed register (M-81) */
     uint8_t key[DXPU_CONTROL_KEY_BYTES];
@@ -81,7 +81,7 @@ typedef struct core_port {
     uint32_t slot;              /* the box's slot that it is to have; CORE_NONE: none */
     dxpu_control_device device; /* as it was reported last: state, epoch, peer */
     bool reported;
-    bool foreign; /* it has a lease that the store does not know; nothing is told to it */
+    bool foreign; /* it has a lease that the store does not know; it gets no orders */
 } core_port;
 
 /* Does a lease get another slot in place of one whose device or box fails, without being asked?
@@ -154,8 +154,8 @@ uint32_t core_find_model(const core *c, const char *name);
 
 /* How far a slot of a lease is. */
 typedef enum core_phase {
-    CORE_BINDING,   /* its box has not been told yet */
-    CORE_ATTACHING, /* its host is told, there is no channel yet */
+    CORE_BINDING,   /* its box has not been notified yet */
+    CORE_ATTACHING, /* its host is notified, there is no channel yet */
     CORE_UP,
     CORE_LOST,  /* it was up; the host gets no answer */
     CORE_BROKEN /* and is not replaced */
@@ -184,10 +184,10 @@ core_lease_state core_lease_now(const core *c, uint64_t lease);
 #define CORE_STEP_MS      60000      /* a larger step of the clock holds expiries */
 
 typedef struct core_settings {
-    uint64_t grace_ms; /* a box unheard of and unanswering for so long is broken [CORE_GRACE_MS] */
+    uint64_t grace_ms;      /* a box silent for that long is broken [CORE_GRACE_MS] */
     uint64_t retention_ms;  /* how long data are kept for a lease that left them, or has ended
                               [CORE_RETENTION_MS]; 0: until somebody says what is to be done */
-    uint64_t default_quota; /* slots, of a tenant that nobody set one for; POOL_NONE: no limit */
+    uint64_t default_quota; /* slots, of a tenant without one of its own; POOL_NONE: no limit */
     uint32_t events;        /* kept [10,000] */
     uint32_t nodes;         /* that there may be [65,536] */
     uint32_t slots;         /* of all boxes and hosts [1,048,576] */
@@ -201,19 +201,19 @@ core *core_open(store *s, const core_settings *set, uint64_t unix_ms, uint64_t m
                 core_result *why);
 void core_close(core *c);
 /* The time of all that follows: of day, and one that never jumps.  When the first makes a step
-   against the second, of more than CORE_STEP_MS, an alarm event tells, and no lease expires until
+   against the second, of more than CORE_STEP_MS, an alarm event says so, and no lease expires until
    it has stepped back, or core_confirm_clock(). */
 void core_clock(core *c, uint64_t unix_ms, uint64_t mono_ms);
 /* Is that so?  *step_ms: how far it is from where it should be; 0 when that is not known, after a
    restart. */
 bool core_clock_held(const core *c, int64_t *step_ms);
-/* The time of day is right.  CORE_E_STATE: nobody doubts it. */
+/* The time of day is right.  CORE_E_STATE: it is not in doubt. */
 core_result core_confirm_clock(core *c);
 /* Do what is due (leases that end, boxes given up, orders to repeat). */
 void core_tick(core *c);
 /* When core_tick() has something to do next, in mono_ms; UINT64_MAX: never. */
 uint64_t core_next_ms(const core *c);
-/* The tables may not be what the store says, and nothing is done with them any more: start anew. */
+/* The tables may not be what the store says, and nothing is done with them any more: restart. */
 bool core_is_dead(const core *c);
 /* The store cannot be written since its last change failed. */
 bool core_store_failed(const core *c, char text[256]);
@@ -221,19 +221,19 @@ bool core_store_failed(const core *c, char text[256]);
 /* ==== 4  From proxies ========================================================================= */
 
 /* May the owner of this public key speak for the identity?  CORE_E_STATE: it has another key, which
-   an event tells, once of each.  Before its first register. */
+   an event reports, once of each.  Before its first register. */
 core_result core_check_key(core *c, const dxpu_control_register *r,
                            const uint8_t key[DXPU_CONTROL_KEY_BYTES]);
-/* The name that a register message tells, as the node has it. */
+/* The name in a register message, as the node has it. */
 void core_name(const dxpu_control_register *r, char out[CORE_NAME_BYTES]);
 /* May the owner of this public key be called so (M-86)?  Before each register.
    why   "", or what lists of keys have against it, with the remedy
    own   a list says that the name is this key's alone: other nodes that have it lose it
-   CORE_E_STATE: not, or another key's node has it; an event tells, once an hour of each key. */
+   CORE_E_STATE: not, or another key's node has it; an event says so, once an hour of each key. */
 core_result core_check_name(core *c, const dxpu_control_register *r,
                             const uint8_t key[DXPU_CONTROL_KEY_BYTES], const char *why, bool own);
 /* May the owner of this public key be reached there (M-87)?  Before each register of a box.
-   CORE_E_STATE: another key's box is, and was first; an event tells, once an hour of each key. */
+   CORE_E_STATE: another key's box is, and was first; an event says so, once an hour of each key. */
 core_result core_check_paths(core *c, const dxpu_control_register *r,
                              const uint8_t key[DXPU_CONTROL_KEY_BYTES]);
 /* May the owner of this public key connect another proxy now (M-133)?  Before the first register of
@@ -246,7 +246,7 @@ uint32_t core_register(core *c, const dxpu_control_register *r, const char *prog
 /* This instance was refused since another one is connected, which has spoken since: two programs
    with one identity run.  It is refused for a while after that one's connection ends, too. */
 void core_rival(core *c, uint32_t node, uint64_t instance);
-/* What both are told. */
+/* What both are sent. */
 #define CORE_DOUBLE                                                                                \
     "another running proxy has this identity; if its identity file was copied here, remove the "   \
     "copy, and a new one is made"
@@ -256,7 +256,7 @@ void core_alarm(core *c, uint32_t node, const dxpu_control_alarm *a);
 
 /* ==== 5  Orders =============================================================================== */
 
-/* What a connected proxy is to be told: bind, unbind, drain, reset, attach or detach. */
+/* What a connected proxy is ordered: bind, unbind, drain, reset, attach or detach. */
 typedef struct core_order {
     uint32_t node;  /* number */
     dxpu_control m; /* but for its request number */
@@ -315,10 +315,10 @@ core_result core_reset(core *c, uint32_t slot); /* the device, in its lease or w
 core_result core_forget(core *c, uint32_t node);
 /* The next key under which a node that is not connected registers is its key. */
 core_result core_forget_key(core *c, uint32_t node);
-/* Whose a host is; "": nobody's.  What that means for who may name it is the callers' rule; leases
+/* Whose a host is; "": unassigned.  Who may then name it is the callers' rule; leases
    that it has are left as they are. */
 core_result core_set_owner(core *c, uint32_t node, const char *tenant);
-/* So are all that never had a lease and were away for so long, as far as this program has seen
+/* So are all that never had a lease and were away for that long, as far as this program saw
    since it began: strangers that registered.  *count: how many. */
 core_result core_forget_unused(core *c, uint64_t away_ms, uint32_t *count);
 /* quota in slots; POOL_NONE: no limit */
@@ -395,7 +395,7 @@ struct core_event {
     uint32_t node; /* number; 0: about none */
     uint16_t slot;
     uint64_t lease;               /* 0: about none */
-    char tenant[CORE_NAME_BYTES]; /* whose lease; "": nobody's */
+    char tenant[CORE_NAME_BYTES]; /* whose lease; "": none */
     char text[160];               /* a sentence: what and why */
 };
 

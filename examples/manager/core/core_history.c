@@ -209,7 +209,7 @@ void corei_history_load(core *c, const core_event *e)
 {
     if (c->history.count == c->history.room) /* a store that kept more */
         make_room(&c->history, NO_PARTY);
-    history_keep(&c->history, e, 0); /* whose it is, nodes tell that are not loaded yet */
+    history_keep(&c->history, e, 0); /* its owner is known from nodes that are not loaded yet */
 }
 
 void corei_history_sort(core *c)

@@ -2,7 +2,7 @@
    SPDX-License-Identifier: MIT
 
    core.c          opening, time, views
-   core_tables.c   heaps, hashes, the tables of what was told to proxies
+   core_tables.c   heaps, hashes, the tables of what was sent to proxies
    core_load.c     tables out of the store, and what of the former ones lives on
    core_record.c   records as JSON
    core_store.c    the transaction
@@ -11,7 +11,7 @@
    core_nodes.c    what proxies say
    core_paths.c    whose an address is
    core_slots.c    what follows for a slot or a lease
-   core_orders.c   what proxies are told
+   core_orders.c   what proxies are ordered
    core_retain.c   what is kept for a lease, how long; the clock that leases end by
    core_requests.c what users and operators ask for */
 #ifndef CORE_INTERNAL_H_INCLUDED
@@ -34,12 +34,12 @@ enum {
     COREI_REPLACE_MS = 1000,       /* to look again for a slot in place of a broken one */
     COREI_RIVAL_MS = 10000,        /* for a proxy to be back before a copy of it gets its place */
     COREI_ENLARGE_MS = 60000,      /* for a node to get more slots again; */
-    COREI_ENLARGE_UNITS = 1000000, /* and any other, in a pool of so many slots */
+    COREI_ENLARGE_UNITS = 1000000, /* and any other, in a pool of that many slots */
     COREI_CONNECTS = 128,          /* of one key at once: all its identities, twice; */
     COREI_CONNECT_MS = 1000,       /* then so often */
     COREI_CHANGES = 64, /* of one key in a second, and one for each slot: see settle_report() */
     COREI_ALARMS = 10,  /* of one key in a second; further ones are dropped */
-    COREI_TOLD = 64,    /* keys of which an event tells that they were refused, in */
+    COREI_TOLD = 64,    /* keys whose refusal an event reports, in */
     COREI_TOLD_MS = 3600000,
     COREI_KEY_NODES = 64, /* that one key may register: a node for each guest of a proxy */
     COREI_NO_REPORT = 0xff
@@ -118,7 +118,7 @@ typedef struct corei_port {
 } corei_port;
 
 typedef struct corei_node {
-    uint8_t drain_told;  /* as the box knows it; COREI_NO_REPORT: nobody knows */
+    uint8_t drain_told;  /* as the box knows it; COREI_NO_REPORT: unknown */
     uint64_t gone_ms;    /* a box: given up then, unless it is back; 0: it is here */
     uint32_t party;      /* whose it is: see corei_party_of(); 0: not looked up yet */
     uint64_t enlarge_ms; /* not before then has it more slots */
@@ -144,7 +144,7 @@ typedef struct corei_tables {
     corei_node *node_more;
     corei_slot *slot_more;
     corei_port *port_more;
-    uint8_t *lease_seen; /* the state that events told */
+    uint8_t *lease_seen; /* the state that events reported */
     corei_work *work;    /* of slots, then ports, then nodes */
     uint32_t *queue;     /* units to look at, a ring */
     uint32_t queue_first, queued;
@@ -178,7 +178,7 @@ typedef struct corei_party {
     uint64_t oldest; /* none of which is before this position */
     /* In a second that began then: changes of the store by reports, alarms. */
     uint64_t change_ms, changes, alarm_ms, alarms;
-    uint64_t connects_ms; /* its connections are paid for until then, at so many a second */
+    uint64_t connects_ms; /* its connections are paid for until then, at their rate */
 } corei_party;
 
 /* Events in the order of their numbers, at positions that grow: a ring. */
@@ -232,13 +232,13 @@ struct core {
     unsigned news;
     core_event told[COREI_TX_EVENTS];
     unsigned tolds;
-    core_event spare; /* of a change with more events than those: the rest is not told */
+    core_event spare; /* of a change with more events than those: the rest is not reported */
     corei_history history;
     uint64_t commits, loads; /* how many there were */
-    bool failed, dead;       /* the last commit failed; nobody knows what the disk has */
+    bool failed, dead;       /* the last commit failed; the disk's contents are unknown */
     uint64_t refuse_until_ms;
     uint64_t enlarge_ms;           /* see may_enlarge() */
-    bool full;                     /* and that was told: see check_room() */
+    bool full;                     /* and that was reported: see check_room() */
     corei_told names, paths, keys; /* keys that were refused theirs; keys: with a node's number */
     char failure[256];
 };
@@ -347,9 +347,9 @@ bool corei_party_may(uint64_t *since_ms, uint64_t *count, uint64_t most, uint64_
 
 /* -- Nodes (core_nodes.c) -- */
 
-/* The node of this identity; CORE_NONE: nobody knows it. */
+/* The node of this identity; CORE_NONE: it is unknown. */
 uint32_t corei_node_of(const core *c, const dxpu_control_register *r);
-/* Is an event to tell that this key was refused?  Once an hour of each. */
+/* Is an event to report that this key was refused?  Once an hour of each. */
 bool corei_may_tell(const core *c, corei_told *told, const uint8_t *key);
 /* It is not connected; `extra` beyond the grace it is given up. */
 void corei_node_gone(core *c, uint32_t node, uint64_t extra_ms);
@@ -378,7 +378,7 @@ void corei_see_epoch(core *c, uint64_t epoch);
 bool corei_has_data(const dxpu_control_device *d);
 /* M-77: its box does not know whose data it has. */
 bool corei_is_unknown(const dxpu_control_device *d);
-/* M-98: may what stands in a slot that is to be wiped be wiped?  Not when its box does not know
+/* M-98: may the contents of a slot that is to be wiped be wiped?  Not when its box does not know
    whose data that has, unless an operator has repaired it: whether the box said so before the
    decision or after. */
 bool corei_may_wipe(const core *c, uint32_t slot);
@@ -388,7 +388,7 @@ bool corei_can_lend(const core *c, uint32_t slot);
 /* The box has the slot's lease: that epoch, for that host's slot. */
 bool corei_is_bound(const core *c, uint32_t slot);
 void corei_bind_refused(core *c, uint32_t slot, uint64_t epoch, unsigned code);
-/* No other instance of its host was told of the slot's epoch. */
+/* No other instance of its host learned of the slot's epoch. */
 bool corei_may_offer(const core *c, uint32_t slot);
 /* New epochs for this port and those behind it whose epochs another instance of the host may have:
    a batch. */
@@ -429,7 +429,7 @@ void corei_retain_save(core *c);
 /* The time of day by which leases begin and end. */
 uint64_t corei_day_ms(const core *c);
 void corei_clock_begin(core *c, bool held);
-/* An event tells that expiries are held, once. */
+/* An event reports that expiries are held, once. */
 void corei_clock_tell(core *c);
 
 #endif /* CORE_INTERNAL_H_INCLUDED */

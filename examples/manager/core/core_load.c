@@ -403,7 +403,7 @@ static bool load_box(loading *l, core_node *n)
         info[i].model = l->was[n->first + i].model;
         info[i].group = d->group ? d->group : POOL_NONE;
     }
-    /* A box that has not said what it has, is none of the pool yet. */
+    /* A box that has not reported its slots is not in the pool yet. */
     n->pool_index = POOL_NONE;
     if (n->total && pool_add_box(l->t.pool, info, n->total, &n->pool_index) != POOL_OK)
         return false;
@@ -524,7 +524,7 @@ static void load_owners(loading *l)
 
 /* -- What lives on -- */
 
-/* What a proxy says anew each time; the rest is its inventory. */
+/* What a proxy says again each time; the rest is its inventory. */
 void corei_copy_report(dxpu_control_device *to, const dxpu_control_device *from)
 {
     to->state = from->state;
@@ -657,7 +657,7 @@ static void load_end(loading *l)
     corei_hash_free(&l->by_name);
 }
 
-/* What a box has that was not heard of since the start nobody knows: the store may be older. */
+/* What a box has that did not report since the start is unknown: the store may be older. */
 static void hide_all(corei_tables *t)
 {
     for (uint32_t i = 0; i < t->nodes; i++)

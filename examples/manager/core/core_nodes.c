@@ -27,7 +27,7 @@ static void gather_end(corei_node *more)
     more->missing = more->told_total = 0;
 }
 
-/* Nothing is under way there, and the next connection is told at once. */
+/* Nothing is under way there, and the next connection learns it at once. */
 static void forget_orders(core *c, uint32_t unit)
 {
     corei_work *w = &c->t.work[unit];
@@ -107,7 +107,7 @@ static void report_slot(core *c, uint32_t slot, const dxpu_control_device *told)
     if (told->health == DXPU_CONTROL_HEALTH_NONE || same_inventory(&s->device, told))
         return;
     more->other = malloc(sizeof *more->other);
-    if (more->other) /* else the next report tells again */
+    if (more->other) /* else the next report says it again */
         *more->other = *told;
 }
 
@@ -250,7 +250,7 @@ static void tell_quarantined(core *c, uint32_t node, const pool_slot *s, uint32_
     e->slot = (uint16_t)number;
 }
 
-/* The records of slots that are new at a node, which gets so many. */
+/* The records of slots that are new at a node, which gets that many. */
 static void mark_slots(core *c, uint32_t node, uint32_t total)
 {
     const corei_node *more = &c->t.node_more[node];
@@ -267,7 +267,7 @@ static void mark_slots(core *c, uint32_t node, uint32_t total)
     corei_mark_changed(c, COREI_META, 0);
 }
 
-/* Hosts that dial a box as it was before are told anew: see order_port(). */
+/* Hosts that dial a box as it was before get new orders: see order_port(). */
 static void tell_hosts(core *c, uint32_t node)
 {
     corei_tables *t = &c->t;
@@ -331,7 +331,7 @@ static core_result check_key(const core *c, const uint8_t *key)
                         count);
 }
 
-/* A node that nobody knew; it has no slots before it has told of all. */
+/* An unknown node; it has no slots before it has reported all. */
 static uint32_t add_node(core *c, const dxpu_control_register *r, const char *program,
                          const uint8_t *key, core_result *why)
 {
@@ -558,7 +558,7 @@ static core_result check_models(const core *c, uint32_t node, uint32_t first, ui
                         COREI_MODELS_MAX);
 }
 
-/* A node that has slots gets more by making all tables anew: not so often that others wait. */
+/* A node that has slots gets more by rebuilding all tables: not so often that others wait. */
 static core_result may_enlarge(core *c, uint32_t node)
 {
     corei_node *more = &c->t.node_more[node];
@@ -574,7 +574,7 @@ static core_result may_enlarge(core *c, uint32_t node)
 }
 
 /* There are more slots than were known.  The first ones of a node go behind all others; for others
-   the tables are made anew. */
+   the tables are rebuilt. */
 static core_result enlarge(core *c, uint32_t node)
 {
     uint32_t total = c->t.node_more[node].told_total;
@@ -643,7 +643,7 @@ static void save_data(core *c, uint32_t node)
         c->t.slot_more[i].data_unsaved = false;
 }
 
-/* Everything was told: it is connected, and orders can go there. */
+/* Everything was reported: it is connected, and orders can go there. */
 static void node_connect(core *c, uint32_t node)
 {
     corei_node *more = &c->t.node_more[node];

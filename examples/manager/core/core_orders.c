@@ -1,7 +1,7 @@
-/* core_orders.c - what proxies are told, until they say what the tables say; time
+/* core_orders.c - what proxies are ordered, until they say what the tables say; time
    SPDX-License-Identifier: MIT
 
-   An order names what is to be, so that telling it twice does no harm.  Each is derived from the
+   An order names what is to be, so that giving it twice does no harm.  Each is derived from the
    tables when it is asked for: none is kept, none can be out of date. */
 #include <stdio.h>
 #include <string.h>
@@ -138,7 +138,7 @@ static bool order_attach(core *c, uint32_t port, dxpu_control *m)
         corei_renew(c, port);
         return false;
     }
-    /* The box comes first: it lets nobody in whom it was not told of. */
+    /* The box comes first: it refuses hosts of which it was not notified. */
     if (ps->state != POOL_LEASED || !corei_is_bound(c, p->slot) || !box->paths ||
         t->work[corei_slot_unit(p->slot)].out)
         return false;

@@ -15,7 +15,7 @@ enum { DATA_KINDS = DXPU_CONTROL_DATA_PERSISTENT + 1 };
 
 static const char *const need_names[POOL_NEEDS] = { "any", "same_box", "same_group", "spread" };
 
-/* The number of a name among `count`; count when it is none of them. */
+/* The number of a name among `count`; count when it is not among them. */
 static unsigned name_number(const char *name, const char *(*named)(unsigned), unsigned count)
 {
     unsigned i = 0;
@@ -185,7 +185,7 @@ json_t *corei_slot_json(const core *c, const pool_slot *s, const core_slot *box)
     return j;
 }
 
-/* Members that records of older programs do not have: nobody decided there to wipe what is broken
+/* Members that records of older programs do not have: there was no decision to wipe what is broken
    and dirty, and devices may keep data. */
 static bool kept_read(json_t *j, core_slot *out, pool_slot *was, corei_owner *owner)
 {

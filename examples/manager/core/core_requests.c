@@ -121,7 +121,7 @@ static uint32_t find_silent(const core *c, uint16_t model)
     return CORE_NONE;
 }
 
-/* Those that nobody has, and that would be free but for their boxes, which are given up. */
+/* Unassigned ones that would be free but for their boxes, which are given up. */
 static uint32_t count_gone(const core *c, uint16_t model)
 {
     uint32_t count = 0;
@@ -406,7 +406,7 @@ static core_result move_all(core *c, uint32_t node)
                 continue;
             unsigned need = p->lease[lease].need;
             if ((need == POOL_SAME_BOX || need == POOL_SAME_GROUP) == !pass)
-                (void)corei_move_out(c, i); /* else it stays: *left tells */
+                (void)corei_move_out(c, i); /* else it stays: *left counts it */
         }
     return corei_commit(c);
 }
@@ -610,7 +610,7 @@ static core_result check_forget(const core *c, uint32_t node)
 {
     const core_node *n = &c->t.node[node];
     bool leased = false, retained = false;
-    if (n->connected || c->t.node_more[node].told) /* or it tells what it has, part by part */
+    if (n->connected || c->t.node_more[node].told) /* or it reports what it has, part by part */
         return corei_result(CORE_E_STATE, "node %u is connected; stop its proxy first", n->number);
     for (uint32_t i = n->first; i < n->first + n->total; i++)
         if (n->role == DXPU_CONTROL_ROLE_BOX) {

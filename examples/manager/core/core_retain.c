@@ -11,7 +11,7 @@
 
 #include "core_internal.h"
 
-enum { DRIFT = 1000, SAVED_AT_ONCE = 64 }; /* a clock may go wrong by one part in so many */
+enum { DRIFT = 1000, SAVED_AT_ONCE = 64 }; /* a clock may go wrong by one part in DRIFT */
 
 /* -- The clock -- */
 

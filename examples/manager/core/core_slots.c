@@ -113,7 +113,7 @@ static bool knows_no_more(const core *c, uint32_t slot)
     return s->reported && s->device.epoch <= epoch && s->device.epoch_seen <= epoch;
 }
 
-/* Not before the box was heard of: with a new epoch nobody could tell any more that the box knows a
+/* Not before the box was heard of: with a new epoch it would be hidden that the box knows a
    lease which the store does not. */
 static bool is_renewed(const core *c, uint32_t port)
 {
@@ -174,7 +174,7 @@ static bool holds_data(const core *c, uint32_t slot)
 }
 
 /* In the place of one slot of a lease another one is to be: its port, what is stored, what proxies
-   are told. */
+   are ordered. */
 static void take_place(core *c, uint32_t slot, uint32_t other, uint32_t port)
 {
     corei_tables *t = &c->t;
@@ -439,7 +439,7 @@ static bool is_clean(const pool_slot *s)
     return s->state == POOL_FREE || s->state == POOL_SPARE || s->state == POOL_DRAINED;
 }
 
-/* Its lease is to be another port's than the box says; false also when it is nobody's now. */
+/* Its lease is to be another port's than the box says; false also when it is unassigned. */
 static bool other_peer(const core *c, uint32_t slot)
 {
     const corei_tables *t = &c->t;
@@ -535,7 +535,7 @@ static bool settle_foreign(core *c, uint32_t slot)
     return true;
 }
 
-/* False: the tables must be made anew, with room for another model. */
+/* False: the tables must be rebuilt, with room for another model. */
 static bool move_in_pool(core *c, uint32_t slot)
 {
     const dxpu_control_device *d = &c->t.slot[slot].device;
@@ -602,7 +602,7 @@ static bool settle_inventory(core *c, uint32_t slot)
 }
 
 /* The box did what was to be done: wiped, or not; or there is more to wipe than we knew.  What it
-   says about a lease before the last one, which it was never told of, is no answer. */
+   says about a lease before the last one, of which it never learned, is no answer. */
 static void settle_wipe(core *c, uint32_t slot)
 {
     const pool_slot *s = &c->t.pool->slot[slot];
@@ -711,7 +711,7 @@ void corei_settle_port(core *c, uint32_t port)
         corei_look_at(c, corei_port_unit(c, port), corei_again_ms(c));
 }
 
-/* -- What nobody says -- */
+/* -- What none reports -- */
 
 bool corei_node_given_up(const core *c, uint32_t node)
 {
@@ -720,7 +720,7 @@ bool corei_node_given_up(const core *c, uint32_t node)
 }
 
 /* Its box is gone.  As long as its host has TLPs from it, it is gone for the manager alone; and as
-   long as its host is not heard of, nobody knows. */
+   long as its host is not heard of, that is unknown. */
 static void settle_silent(core *c, uint32_t slot)
 {
     const corei_tables *t = &c->t;
@@ -810,7 +810,7 @@ void corei_settle_slot(core *c, uint32_t slot)
 
 /* -- Leases -- */
 
-/* Tell when it came up, or no longer is. */
+/* Report when it came up, or no longer is. */
 void corei_settle_lease(core *c, uint32_t lease)
 {
     corei_tables *t = &c->t;

@@ -1,4 +1,4 @@
-/* core_tables.c - heaps and hashes, memory of the tables, the queue of what proxies are to be told
+/* core_tables.c - heaps and hashes, memory of the tables, the queue of orders for proxies
    SPDX-License-Identifier: MIT */
 #include <stdio.h>
 #include <stdlib.h>
@@ -187,7 +187,7 @@ void corei_tables_free(corei_tables *t)
 
 /* -- Models -- */
 
-/* No slot has it any more, and nobody wants spares of it. */
+/* No slot has it any more, and no spares of it are set. */
 static bool is_vacant(const corei_tables *t, uint32_t model)
 {
     const pool_model *m = &t->pool->model[model];

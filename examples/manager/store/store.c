@@ -118,7 +118,7 @@ static store_error sqlite_fault(sqlite_store *s, store_fault *f)
                      "%s: %s; the file, its directory and the file system must be writable for the "
                      "manager's user",
                      s->path, text);
-    case SQLITE_CORRUPT: /* as which a read that failed is told, too */
+    case SQLITE_CORRUPT: /* as which a read that failed is reported, too */
         if (system)
             return unreadable(s, system, f);
         return fault(f, STORE_E_CORRUPT, "%s is damaged (%s); put a backup in its place", s->path,
@@ -390,7 +390,7 @@ static store_error sqlite_commit(store *base, const store_change *changes, unsig
     if (rc == STORE_OK)
         return sqlite_check(base, f);
     /* Some errors have ended the transaction already.  Where it cannot be undone, and where an
-       fsync failed, nobody knows what the disk has. */
+       fsync failed, the disk's contents are unknown. */
     if (rc != STORE_OK && !sqlite3_get_autocommit(s->db) &&
         sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL) != SQLITE_OK)
         rc = fault(f, STORE_E_IO, "%s: a change could not be undone; start again", s->path);

@@ -105,7 +105,7 @@ void wire_clock(core *c)
 
 /* ==== Who is there ============================================================================ */
 
-/* Where a node stands in by_node, or would. */
+/* Where a node is in by_node, or would be. */
 static unsigned place_of(const wire *w, uint32_t node)
 {
     unsigned low = 0, high = w->nodes;
@@ -154,7 +154,7 @@ static bool enrol(proxy *p, uint32_t node)
     return true;
 }
 
-/* The core is told; what was ordered is void. */
+/* The core is notified; what was ordered is void. */
 static void leave(proxy *p)
 {
     wire *w = p->owner;
@@ -287,7 +287,7 @@ static void send_order(wire *w, const core_order *o)
     }
 }
 
-/* False: it says it did what it was not told, or under an epoch that cannot be. */
+/* False: it says it did what was not ordered, or under an epoch that cannot be. */
 static bool do_answer(proxy *p, const dxpu_control *m)
 {
     wire *w = p->owner;
@@ -830,7 +830,7 @@ static bool order_overdue(const proxy *p, uint64_t now, uint64_t late)
     return p->ask && now > p->ask_sent_ms + most_ms;
 }
 
-/* M-71.  late: this program was held up so long; what it has not read yet is nobody's silence. */
+/* M-71.  late: this program was held up so long; what it has not read yet is no silence. */
 static void look_at(proxy *p, uint64_t now, uint64_t late)
 {
     wire *w = p->owner;

@@ -1,7 +1,7 @@
 /* wire.h - the manager's port for proxies
    SPDX-License-Identifier: MIT
 
-   TCP connections that proxies make: hello, register, heartbeats, alarms come in and are told to
+   TCP connections that proxies make: hello, register, heartbeats, alarms arrive and are reported to
    the core; what the core orders goes out, and the answers go back to it.  A proxy that breaks a
    rule, is silent for three heartbeats, or leaves an order without an answer, loses its connection,
    no more; it may come again.
@@ -38,7 +38,7 @@ typedef struct wire wire;
 const char *wire_check(const char *listen, const keys_settings *k);
 /* Listen.  NULL after a message on stderr with the remedy; says where it is. */
 wire *wire_open(struct event_base *base, core *c, const wire_settings *set);
-/* All connections end, which the core is not told; the proxies go on as they are. */
+/* All connections end, which is not reported to the core; the proxies go on as they are. */
 void wire_close(wire *w); /* NULL: nothing */
 
 /* The keys were read again: who may not register any more, or not by that name, is sent away. */
