@@ -1,5 +1,5 @@
 /* TLPs that real hardware sent (NetTLP captures) through both decoders.  The captures are not part
-   of the repository: folder DXPU_SHARED, else ../shared; without them the tests are skipped. */
+   of the repository: directory DXPU_SHARED, else ../shared; without them the tests are skipped. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

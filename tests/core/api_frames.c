@@ -1,7 +1,7 @@
 /* spec/vectors/frames.txt through the public interface: what is accepted decodes to the stated
    fields, is built from them again byte for byte, and does in a channel what the vector says; what
    is refused is refused for the stated reason and changes nothing else.
-   Folder: argv[1], DXPU_VECTORS, or spec/vectors. */
+   Directory: argv[1], DXPU_VECTORS, or spec/vectors. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -570,7 +570,7 @@ static void channel_up(uint32_t id, uint64_t packet, uint32_t sequence, uint32_t
     emit_all(&kinds, body);
 }
 
-/* Put so many data frames on the wire that a selective acknowledgement names only those. */
+/* Put enough data frames on the wire that a selective acknowledgement names only those. */
 static void send_frames(uint64_t sack)
 {
     static const uint8_t write[] = { 0x40, 0, 0, 1, 0, 0, 0, 0xf, 0, 1, 0, 0, 1, 2, 3, 4 };

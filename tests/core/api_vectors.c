@@ -1,4 +1,4 @@
-/* The vectors of spec/vectors through the public interface.  Folder: argv[1], DXPU_VECTORS, or
+/* The vectors of spec/vectors through the public interface.  Directory: argv[1], DXPU_VECTORS, or
    spec/vectors. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -703,7 +703,7 @@ static void test_d47_reset_frame(void **state)
     }
 }
 
-static void test_d47_own_reset_is_told_once(void **state)
+static void test_d47_own_reset_is_reported_once(void **state)
 {
     (void)state;
     for (unsigned s = 0; s < ALL_STATES; s++) {
@@ -781,7 +781,7 @@ static void test_d49_late_duplicate_of_an_open(void **state)
     rig_free(&late);
 }
 
-/* A proxy that lost its state has a new id: what comes to the former one keeps nobody alive. */
+/* A proxy that lost its state has a new id: frames for the former one keep no channel up. */
 static void test_d50_former_id(void **state)
 {
     (void)state;
@@ -884,7 +884,7 @@ static void test_w8_replay_window(void **state)
     r.say.packet = 999; /* late, but new */
     assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
     assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_E_REPLAY); /* 1000 */
-    r.say.packet = 1001 - 256;                                 /* the oldest that it can tell */
+    r.say.packet = 1001 - 256;                                 /* the oldest that it can say */
     assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
     r.say.packet = 1000 - 256;
     assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_E_REPLAY);
@@ -1320,7 +1320,7 @@ static void test_d34_every_posted_that_waits(void **state)
     }
 }
 
-/* Posted and completions go before a request that nobody takes, or that has no credit. */
+/* Posted and completions go before a request that is not taken, or that has no credit. */
 static void test_d31_request_not_taken_holds_up_nothing(void **state)
 {
     (void)state;
@@ -1705,7 +1705,7 @@ static void test_f12_blocked(void **state)
     }
     assert_int_equal(r.ch.count.tx_blocked, sizeof wait_ms);
     assert_int_equal(rig_submit(&r, rig_mwr(1, 4, 0)), DXPU_OK);
-    for (unsigned i = 0; i < 2; i++) { /* credit for one of two: the other begins anew */
+    for (unsigned i = 0; i < 2; i++) { /* credit for one of two: the other begins again */
         r.say.limits.header[DXPU_POSTED] = 2 + i;
         assert_int_equal(rig_put_ack(&r, RIG_SEQ + 1 + i), DXPU_OK);
         assert_true(rig_emit(&r) > 0);
@@ -1718,7 +1718,7 @@ static void test_f12_blocked(void **state)
     assert_int_equal(rig_emit(&r), 0); /* nothing waits */
     assert_int_equal(rig_submit(&r, rig_mwr(1, 4, 0)), DXPU_OK);
     assert_int_equal(rig_emit(&r), 0);
-    assert_true(dxpu_channel_next_ns(&r.ch) == r.now_ns + 4 * RIG_MS); /* anew */
+    assert_true(dxpu_channel_next_ns(&r.ch) == r.now_ns + 4 * RIG_MS); /* again */
     rig_free(&r);
 }
 
@@ -1887,7 +1887,7 @@ static void test_f22_completions_are_matched(void **state)
     assert_int_equal(dxpu_channel_take(&r.ch, DXPU_COMPLETION, r.now_ns), DXPU_OK);
     assert_int_equal(rig_put_tlp(&r, second), DXPU_OK); /* late: once more */
     assert_int_equal(r.ch.count.rx_cpl_refused, 3);
-    r.now_ns += RIG_MS; /* infinite: no credits are told of */
+    r.now_ns += RIG_MS; /* infinite: no credits are sent */
     assert_true(rig_emit(&r) > 0);
     rig_free(&r);
 }
@@ -2273,7 +2273,7 @@ static void test_d3_beyond_the_sack(void **state)
     assert_true(rig_emit(&r) > 0);
     assert_int_equal(r.f.sequence, RIG_SEQ);
     assert_int_equal(rig_emit(&r), 0);
-    for (uint32_t i = 1; i < 80; i++) { /* and the other way: 79 held, 64 told */
+    for (uint32_t i = 1; i < 80; i++) { /* and the other way: 79 held, 64 reported */
         r.say.sequence = RIG_PEER_SEQ + i;
         if (i <= 63)
             assert_int_equal(rig_put_tlp(&r, rig_mrd((uint16_t)i, 4)), DXPU_OK);
@@ -2480,7 +2480,7 @@ int main(void)
         cmocka_unit_test(test_d46_close_frame),
         cmocka_unit_test(test_d46_closed_still_delivers),
         cmocka_unit_test(test_d47_reset_frame),
-        cmocka_unit_test(test_d47_own_reset_is_told_once),
+        cmocka_unit_test(test_d47_own_reset_is_reported_once),
         cmocka_unit_test(test_d48_hold),
         cmocka_unit_test(test_d49_late_duplicate_of_an_open),
         cmocka_unit_test(test_d50_former_id),

@@ -307,7 +307,7 @@ static void test_d17_tail_loss_probe(void **state)
     r.now_ns = path(0)->timer_ns;
     assert_int_equal(burst(), 1);
     assert_int_equal(r.ch.count.tx_timeouts, 1);
-    /* the acknowledgement of the first tells of the two behind it: they are older */
+    /* the acknowledgement of the first reports the two behind it: they are older */
     ack_after(RIG_SEQ + 2, 100000);
     assert_int_equal(burst(), 2);
     assert_int_equal(r.ch.count.tx_fast, 2);
@@ -378,7 +378,7 @@ static void test_d14_beyond_the_sack(void **state)
         assert_int_equal(rig_submit(&r, rig_mwr(1, 4, 0)), DXPU_OK);
         assert_true(rig_emit(&r) > 0);
     }
-    r.say.sack = UINT64_MAX; /* the first is lost, 1 to 64 have come, of the others nobody knows */
+    r.say.sack = UINT64_MAX; /* the first is lost, 1 to 64 have come, the others are unknown */
     assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
     assert_int_equal(r.ch.lost, 1);
     assert_true(rig_emit(&r) > 0);
@@ -761,7 +761,7 @@ static void test_p1_configured_and_known(void **state)
     assert_int_equal(dxpui_path_after(&r.ch, 0), 2);
     path(2)->known = false;
     assert_int_equal(dxpui_path_after(&r.ch, 0), 0);
-    path(0)->awaiting = true; /* P-14 asks nothing of a path that nobody knows */
+    path(0)->awaiting = true; /* P-14 asks nothing of an unknown path */
     path(0)->awaited_ns = r.now_ns;
     assert_false(dxpui_all_silent(&r.ch, r.now_ns + r.ch.hold_ns - 1));
     assert_true(dxpui_all_silent(&r.ch, r.now_ns + r.ch.hold_ns));
@@ -782,7 +782,7 @@ static void test_p1_p2_acceptor_learns(void **state)
     assert_int_equal(r.ch.state, DXPU_STATE_UP);
     assert_int_equal(dxpu_channel_path(&r.ch, 1, &info), DXPU_OK);
     assert_false(info.known);
-    for (unsigned i = 0; i < 40; i++) { /* nothing goes where nobody is known */
+    for (unsigned i = 0; i < 40; i++) { /* nothing is sent to an unknown address */
         while (rig_emit(&r) > 0) {
             assert_int_equal(r.f.path, 0);
             rig_answer(&r);
@@ -905,7 +905,7 @@ static void test_p3_padding(void **state)
         assert_true(rig_emit(&r) > 0);
         assert_int_equal(r.f.kind, DXPU_KIND_OPEN);
         assert_int_equal(r.n, i % 4 == 3 ? 1232 : 8952);
-        assert_int_equal(r.path, way[i]); /* P-6: by turns, the small ones too */
+        assert_int_equal(r.path, way[i]); /* P-6: in turn, the small ones too */
         assert_int_equal(dxpu_offer_decode(r.f.body, &o), DXPU_OK);
         assert_int_equal(o.frame_limit_bytes, r.n);
         r.now_ns = dxpu_channel_next_ns(&r.ch);
@@ -1050,7 +1050,7 @@ static void test_p5_answers(void **state)
     answer_on(1);
     assert_true(path(1)->usable);
     assert_int_equal(path(1)->srtt_ns, 3000);
-    r.probed = true; /* again: nobody waits for it */
+    r.probed = true; /* again: it is not awaited */
     r.now_ns += 1000000;
     answer_on(1);
     assert_int_equal(path(1)->srtt_ns, 3000);
@@ -1111,7 +1111,7 @@ static void test_p10_timeouts_leave_a_path(void **state)
     for (unsigned i = 0; i < 3; i++) {
         assert_false(path(0)->usable);
         await_probe(0);
-        if (i == 1) { /* one that is not answered begins the count anew */
+        if (i == 1) { /* one that is not answered restarts the count */
             await_probe(0);
             assert_int_equal(path(0)->good, 0);
             i = 0;
@@ -1242,8 +1242,8 @@ static void test_p12_p14_shrunk_mtu(void **state)
     }
 }
 
-/* No path is usable: the known ones are tried by turns, and the first that works is used. */
-static void test_p10_all_paths_by_turns(void **state)
+/* No path is usable: the known ones are tried in turn, and the first that works is used. */
+static void test_p10_all_paths_in_turn(void **state)
 {
     unsigned seen = 0;
     (void)state;
@@ -1324,7 +1324,7 @@ static void test_p10_active_path(void **state)
     assert_int_equal(burst(), 1);
     path(0)->usable = path(1)->usable = false;
     r.ch.fallback = 2;
-    for (unsigned i = 0; i < 2; i++) { /* the known ones by turns: not left before four timeouts */
+    for (unsigned i = 0; i < 2; i++) { /* the known ones in turn: not left before four timeouts */
         r.now_ns = path(0)->timer_ns;
         dxpui_path_timeout(&r.ch, 0, r.now_ns);
         assert_true(path(0)->timer_ns > r.now_ns && path(0)->timer_ns != DXPU_NEVER);
@@ -1429,7 +1429,7 @@ static void test_d48_unanswered_close(void **state)
     assert_int_equal(burst(), 1);
     r.now_ns += r.ch.hold_ns / 2;
     ack_after(RIG_SEQ + 1, 0);
-    r.now_ns += r.ch.hold_ns / 4 * 3; /* silent for so long, and yet hold for the close */
+    r.now_ns += r.ch.hold_ns / 4 * 3; /* silent for that long, and yet hold for the close */
     assert_int_equal(dxpu_channel_close(&r.ch, DXPU_REASON_DETACH), DXPU_OK);
     assert_int_equal(await_close(), 0);
     uint64_t over_ns = r.now_ns + r.ch.hold_ns;
@@ -1463,7 +1463,7 @@ static void test_d60_containment(void **state)
     unsigned kinds;
     rig_drain(&r, &kinds);
     r.say.ack = RIG_SEQ;
-    assert_int_equal(rig_put_tlp(&r, rig_cpl(2, 64, 64, 0)), DXPU_OK); /* came, nobody took it */
+    assert_int_equal(rig_put_tlp(&r, rig_cpl(2, 64, 64, 0)), DXPU_OK); /* came, was not taken */
     assert_int_equal(rig_put_tlp(&r, rig_cpl(3, 64, 64, 0)), DXPU_OK); /* came, and was taken */
     assert_int_equal(dxpu_channel_peek(&r.ch, DXPU_COMPLETION).user, 102);
     assert_false(dxpu_channel_contain(&r.ch, &q)); /* it lives */
@@ -1684,7 +1684,7 @@ int main(void)
         cmocka_unit_test(test_p11_long_round_trip),
         cmocka_unit_test(test_p11_long_round_trip_of_an_idle_path),
         cmocka_unit_test(test_p12_p14_shrunk_mtu),
-        cmocka_unit_test(test_p10_all_paths_by_turns),
+        cmocka_unit_test(test_p10_all_paths_in_turn),
         cmocka_unit_test(test_p10_spread),
         cmocka_unit_test(test_p10_active_path),
         cmocka_unit_test(test_d46_closed_is_quiet),

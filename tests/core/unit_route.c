@@ -198,7 +198,7 @@ static void test_r1_presets(void **state)
     assert_int_equal(behind(&b, 255), 3);
     for (unsigned i = 0; i < 6; i++) /* nothing preset */
         assert_int_equal(b.entries[1].reg[i], i == 2 || i == 3 ? 0x0000fff0u : 0);
-    /* the presets stand in the registers: half a register may be written on top of them */
+    /* the presets are in the registers: half a register may be written on top of them */
     assert_int_equal(dxpu_host_learn(&b.t, 0, MEMORY, 0xc, 0xe0000000u), DXPU_OK);
     assert_int_equal(b.entries[0].memory.base, 0xe0000000u);
     assert_int_equal(b.entries[0].memory.limit, 0xe00fffffu);
@@ -600,7 +600,7 @@ static void test_r7_pending_follows_the_row(void **state)
     assert_int_equal(dxpu_host_set_port(&b.t, 0, moved), DXPU_OK);
     up(&b, DXPU_TLP_CPL, DXPU_CPL_SC, 4);
     assert_int_equal(behind(&b, 8), 0);
-    down(&b, DXPU_TLP_CFGWR1, a, BUSES, 0x000a0a00, 5); /* the old name is nobody's now */
+    down(&b, DXPU_TLP_CFGWR1, a, BUSES, 0x000a0a00, 5); /* the old name is unassigned now */
     assert_int_equal(b.t.pending_count, 0);
     down(&b, DXPU_TLP_CFGWR1, moved, BUSES, 0x000a0a00, 5);
     up(&b, DXPU_TLP_CPL, DXPU_CPL_SC, 5);
@@ -719,7 +719,7 @@ static void test_r8_route(void **state)
     }
     for (unsigned type = 0; type < DXPU_TLP_TYPE_COUNT; type++) {
         t = config_write(type, DXPU_BDF(4, 0, 0), 0, 0xf, bytes, 0, 0);
-        t.address = 0xe0000010u; /* row 0; target: row 1; requester: nobody */
+        t.address = 0xe0000010u; /* row 0; target: row 1; requester: none */
         int want = dxpu_tlp_routing(&t) == DXPU_ROUTE_ADDRESS ? 0 : 1;
         if (type == DXPU_TLP_IORD || type == DXPU_TLP_IOWR || t.type == DXPU_TLP_MSG ||
             t.type == DXPU_TLP_MSGD || dxpu_tlp_class(&t) == DXPU_COMPLETION)
@@ -1034,7 +1034,7 @@ static void test_r13_an_epoch_is_one_hosts(void **state)
         { 6, 2, 10, DXPU_E_EPOCH }, /* another node */
         { 5, 3, 10, DXPU_E_EPOCH }, /* another slot of it */
         { RELEASE, 0, 0, 0 },
-        { 6, 2, 10, DXPU_E_EPOCH }, /* nobody has it, yet it is another's epoch */
+        { 6, 2, 10, DXPU_E_EPOCH }, /* unassigned, yet it is another's epoch */
         { 5, 2, 10, DXPU_OK },      /* its host comes back */
     };
     (void)state;

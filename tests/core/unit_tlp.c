@@ -117,7 +117,7 @@ static void refused_bits(const dxpu_tlp *t, unsigned byte, unsigned bits, int er
     assert_string_equal(dxpu_error_name(strict(&b)), dxpu_error_name(error));
 }
 
-/* Field by field: what stands between the fields of a struct is nobody's. */
+/* Field by field: padding of a struct is not compared. */
 static void same_fields(const dxpu_tlp *a, const dxpu_tlp *b)
 {
 #define SAME(field) assert_true(a->field == b->field)
@@ -185,7 +185,7 @@ static void test_t2_encode_room_and_payload(void **state)
     assert_int_equal(dxpu_tlp_encode(&t, out, 24, &len), DXPU_E_TLP_LONG);
 }
 
-/* Every first byte: what Fmt and Type it is, told by a second reading of the table. */
+/* Every first byte: what Fmt and Type it is, by a second reading of the table. */
 static void test_t3_every_first_byte(void **state)
 {
     static const char *const none = "?";
@@ -823,7 +823,7 @@ static void test_t25_tph(void **state)
     for (type = 0; type < DXPU_TLP_TYPE_COUNT; type++) {
         unsigned kind = dxpui_tlp_kind(type);
         dxpu_tlp t = base(type);
-        set_prefixes(&t, 1, 0x90ab1000, 0); /* AV stands in for TH */
+        set_prefixes(&t, 1, 0x90ab1000, 0); /* AV is in the place of TH */
         if (kind == DXPUI_MEM || kind == DXPUI_ATOMIC)
             accepted(&t);
         else

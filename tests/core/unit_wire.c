@@ -122,7 +122,7 @@ static void test_w4_length(void **state)
     assert_int_equal(n, 80);
     assert_int_equal(decode(n - 1), DXPU_E_LENGTH);
     assert_int_equal(decode(n + 1), DXPU_E_LENGTH);
-    for (size_t cut = 0; cut < n; cut++) { /* the length field tells the truth */
+    for (size_t cut = 0; cut < n; cut++) { /* the length field is right */
         dxpui_store16(pkt + DXPU_FRAME_LENGTH, (uint16_t)cut);
         assert_int_equal(decode(cut), DXPU_E_SHORT);
     }

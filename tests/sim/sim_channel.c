@@ -14,7 +14,7 @@
 #include "dxpu.h"
 #include "sim.h"
 
-enum { SEEDS = 10000 }; /* DXPU_SEEDS in the environment: so many instead */
+enum { SEEDS = 10000 }; /* DXPU_SEEDS in the environment overrides it */
 
 static const char *program = "sim_channel";
 static sim one;

@@ -1,7 +1,7 @@
 /* Exhaustive exploration of two real channels with the smallest windows: from the open on, every
    way of delivering, losing or doubling each frame in flight, taking at either end, and letting
    the next timer fire, up to a depth; and, once each, of one path of two going dead, of a close
-   by either end, and of both ends beginning anew under the next epoch while frames of the old one
+   by either end, and of both ends restarting under the next epoch while frames of the old one
    are in flight.
    In every state: each TLP once, unaltered, of its own epoch, in an order that PCIe allows, and no
    more taken into use than was granted; and when from then on nothing goes wrong, everything
@@ -435,7 +435,7 @@ static bool act_once(unsigned a, bool *happened)
     return true;
 }
 
-/* Action `a` of this state; false when there is none of that number. */
+/* Action `a` of this state; false when that number does not exist. */
 static bool act(unsigned a, bool *happened)
 {
     *happened = true;

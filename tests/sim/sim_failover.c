@@ -23,7 +23,7 @@ typedef struct scene {
     uint8_t fault; /* SIM_FAULT_* */
     uint32_t loss; /* per mille, everywhere */
     uint64_t rtt_ns;
-    uint64_t most_ns; /* a gap may last so long */
+    uint64_t most_ns; /* the longest permitted gap */
 } scene;
 
 typedef struct gaps {

@@ -1,6 +1,6 @@
 /* How long the loss of a single frame delays what it carried and all behind it: every frame of a
    flight of 1 to 20 is lost once, and the delivery of the whole flight compared with that of a
-   flight that loses none.  Told in round trips.  At 7 us the timers' floor (the ack delay of 25 us)
+   flight that loses none.  In round trips.  At 7 us the timers' floor (the ack delay of 25 us)
    is itself several round trips. */
 #include <assert.h>
 #include <setjmp.h>
@@ -17,7 +17,7 @@
 enum {
     FLIGHT_MAX = 20,
     WARM = 20,
-    /* Told but not judged above this round trip: the first RTO, before any sample, is 4 ms. */
+    /* Printed but not judged above this round trip: the first RTO, before any sample, is 4 ms. */
     KNOWN_NS = 3000000
 };
 

@@ -1,6 +1,6 @@
 /* Small scripted runs as text, compared byte for byte with data/trace/NAME.txt.  Where a change of
-   behaviour is meant, DXPU_UPDATE=1 writes the files anew, and the diff shows what changed.
-   DXPU_TRACES names another folder. */
+   behaviour is meant, DXPU_UPDATE=1 rewrites the files, and the diff shows what changed.
+   DXPU_TRACES names another directory. */
 #include <assert.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -92,7 +92,7 @@ static void test_trace_open_and_close(void **state)
     expect_trace(&o, "open-and-close");
 }
 
-/* D-14: the third frame is lost once; those behind it tell. */
+/* D-14: the third frame is lost once; those behind it show it. */
 static void test_trace_single_loss(void **state)
 {
     sim_options o;
@@ -102,7 +102,7 @@ static void test_trace_single_loss(void **state)
     expect_trace(&o, "single-loss");
 }
 
-/* D-17: the last frame is lost; nothing behind it could tell. */
+/* D-17: the last frame is lost; nothing behind it could show it. */
 static void test_trace_tail_loss(void **state)
 {
     sim_options o;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A second implementation of the dxpu formats, written from spec/ alone.
 
-It shares no code with dxpu.h, and serves two ends: it tells whether the specification says enough,
+It shares no code with dxpu.h, and serves two ends: it shows whether the specification says enough,
 and it reads and makes frames and TLPs by hand:
 
     dxpu_reader.py frame HEX        decode one frame, print JSON
@@ -453,7 +453,7 @@ def count_prefixes(data):
 
 
 def decode_tlp_header(data):
-    """T-40: what can be told of a TLP from its first bytes, also when rules are broken."""
+    """T-40: what is known of a TLP from its first bytes, also when rules are broken."""
     check(len(data) >= 12, "E_TLP_SHORT")
     check(data[:12] != b"\xff" * 12, "E_TLP_ALL_ONES")  # T-41
     check(data[:12] != b"\0" * 12, "E_TLP_ALL_ZERO")

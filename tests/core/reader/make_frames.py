@@ -124,7 +124,7 @@ def record(rtype, content, flags=0, length=None):
 
 
 def mwr(dwords):
-    """A write of so many dwords."""
+    """A write of that many dwords."""
     return bytes([0x40, 0, dwords >> 8, dwords & 0xFF]) + MWR_1K[4:12] + b"\x77" * 4 * dwords
 
 
