@@ -40,7 +40,7 @@ static unsigned count, replies, errors, interrupts;
 static uint64_t last_token;
 static uint8_t last_data[ACCESS_BYTES];
 static bool refuse_all, no_way;
-static unsigned reached; /* times that a slot was told to notify its box */
+static unsigned reached; /* times that a slot was made to notify its box */
 static windows the_reach[SLOTS];
 static dxpu_vfu_memory regions[2];
 static uint32_t region_count, region_changes;
