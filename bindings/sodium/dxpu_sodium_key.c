@@ -87,7 +87,7 @@ dxpu_noise_pair *dxpu_sodium_key_create(const char *file, const char **why)
     dxpu_noise_pair *p;
     bool written;
     int fd = open(file, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600), error;
-    *why = errno == ENOENT   ? "the folder of the key file is missing; make it"
+    *why = errno == ENOENT   ? "the directory of the key file is missing; make it"
            : errno == EEXIST ? "the key file must not exist yet; name another one"
                              : "the key file cannot be created";
     if (fd < 0)
@@ -167,7 +167,7 @@ dxpu_noise_pair *dxpu_sodium_key_load(const char *file, const char **why)
     int fd = open(file, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     *why =
         errno == EACCES
-            ? "the key file is not for this user; chown it, and see that its folder is"
+            ? "the key file is not for this user; chown it and its directory"
             : "the key file cannot be opened; make one, or name the file itself and no link to it";
     if (fd < 0)
         return NULL;

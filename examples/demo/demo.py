@@ -168,7 +168,7 @@ def part_replay(args, figures):
 
 def part_ratio(args, figures):
     rounds, count = (3, 500) if args.fast else (7, 3000)
-    step("without the relay: %d rounds of dxpu and plain UDP datagrams of its sizes, by turns"
+    step("without the relay: %d rounds of dxpu and plain UDP datagrams of its sizes, in turn"
          % rounds)
     figures["round_trip"] = ratio(rounds, count)
     table("Round trip on loopback, p50, medians", ratio_rows(figures["round_trip"]))
@@ -199,7 +199,7 @@ def part_story(args, figures):
     rows = story.table(told.figures)
     if "round_trip" in figures:
         rows += ratio_rows(figures["round_trip"])
-    table("Told by %s, medians" % told.machine.name, rows)
+    table("Run by %s, medians" % told.machine.name, rows)
     return True
 
 

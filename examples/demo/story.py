@@ -188,7 +188,7 @@ class Story:
                  % (faults["lost"], faults["received"], host, channel["tx_retransmits"]))
 
     def compare(self):
-        self.step("4 KB random reads, by turns: slot 1, and the same model with no fabric")
+        self.step("4 KB random reads, in turn: slot 1, and the same model with no fabric")
         found = self.machine.filled(DIRECT)
         self.did("without a fabric: %s" % found)
         self.hold(found.endswith(DIRECT_SERIAL), "that is another device")
@@ -310,7 +310,7 @@ class Story:
 
     def end(self):
         self.step("everything stops in order")
-        self.hold(self.machine.close(), "%s did not end in order" % self.machine.name)
+        self.hold(self.machine.close(), "%s did not end gracefully" % self.machine.name)
         running = [box for box in self.boxes.values() if box.popen.poll() is None]
         for process in [self.host, self.direct, self.manager] + running:
             self.hold(process.stop() == 0, "%s: %s" % (process.name, process.errors()[-500:]))
