@@ -1519,6 +1519,7 @@ int main(void)
         CASE(test_m77_parked_before_it_was_up),
         CASE(test_m92_one_was_up),
         CASE(test_m100_nothing_is_ordered_unseen),
+        CASE(test_m97_ended_stands_still),
         CASE(test_m99_forget),
         CASE(test_m100_no_unbind_above_its_own),
         CASE(test_m101_numbers_after_an_old_copy),
@@ -1527,4 +1528,3 @@ int main(void)
     cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
-        CASE(test_m97_ended_stands_still),

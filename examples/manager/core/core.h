@@ -136,8 +136,8 @@ bool core_model_keeps_data(const core *c, uint32_t model);
 /* Would a slot of the lease that fails be replaced without being asked? */
 bool core_lease_replaces(const core *c, uint64_t lease);
 /* Of the retention time: of what the slot keeps for the lease that it left, and of a lease that has
-   ended.  UINT64_MAX: there is no limit, or nothing is kept so.  It runs only while the slot, or each
-   of the lease's, works and its box is connected. */
+   ended.  UINT64_MAX: there is no limit, or nothing is kept so.  It runs only while the slot, or
+   each of the lease's, works and its box is connected. */
 uint64_t core_slot_left_ms(const core *c, uint32_t slot);
 uint64_t core_lease_left_ms(const core *c, uint64_t lease);
 /* For which lease that it left, or that has ended, the slot keeps data: its number; 0: for none. */
