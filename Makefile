@@ -153,9 +153,12 @@ plots: all build/tests/manager/sim_pool
 	tests/bench/model_plot.py tests/data
 	$(if $(wildcard build/bench.json),tests/bench/bench_plot.py build/bench.json tests/data/bench.svg)
 
+# What takes long is run without sanitizers, and with them a part of it (tests/support/seeds.h).
+LONG_SIMS := $(foreach s,bottleneck channel explore model core,$(filter \
+               %/sim_$s,$(C_TESTS:%.c=build/%)))
 ## check      all tests; installs missing Debian packages when run as root
-check: all firmware $(LIBRARIES) $(SAN_ALL) $(COV_ALL) $(BENCHES:%.c=build/%)
-	$(PYTHON) tests/run.py --jobs 2 $(C_TESTS:%.c=build/san/%) $(SCRIPTS)
+check: all firmware $(LIBRARIES) $(SAN_ALL) $(COV_ALL) $(LONG_SIMS) $(BENCHES:%.c=build/%)
+	$(PYTHON) tests/run.py --jobs 2 $(LONG_SIMS) $(C_TESTS:%.c=build/san/%) $(SCRIPTS)
 
 ## test       one test: make test T=unit_tlp [K=test_t9*], make test T=net_proxies [K=case]
 TEST := $(wildcard $(addprefix tests/*/$(T),.c .py))

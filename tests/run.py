@@ -4,12 +4,12 @@
     tests/run.py [--jobs N] [--timeout SECONDS] SUITE...
 
 A suite is a cmocka program, or a script that prints `ok NAME`, `not ok NAME` and `skip NAME
-reason`, one a line.  Suites whose name begins with net_ run alone, after the others.  A suite
-fails as a whole when it crashes, runs out of time, exits non-zero without a failed test, or runs
-no test at all.  The last line is `N passed, N failed, N skipped`.
+reason`, one a line.  A suite fails as a whole when it crashes, runs out of time, exits non-zero
+without a failed test, or runs no test at all.  The last line is `N passed, N failed, N skipped`.
 
-First come the core suites, of dxpu.h and what is in C beside it; then those that run programs,
-compilers, other machines and valgrind (PROGRAMS).
+Suites whose name begins with net_ run one at a time, since they wait more than they work, beside
+the others.  Of those N run at a time: first the core suites, of dxpu.h and what is in C beside it;
+then those that run programs, compilers, other machines and valgrind (PROGRAMS).
 """
 import argparse
 import concurrent.futures
@@ -86,8 +86,8 @@ def own_timeout(suite, timeout):
 
 def run(suite, timeout):
     name = os.path.basename(suite)
-    if os.path.dirname(suite).startswith("build/cov"):
-        name += " (%s)" % suite.split("/")[1]
+    if os.path.dirname(suite).startswith("build/tests"):
+        name += " (plain)"
     result = Result(name)
     script = suite.endswith((".py", ".sh"))
     if script and os.path.exists(suite):
@@ -163,15 +163,21 @@ def main():
     programs = [s for s in args.suites if PROGRAMS.match(os.path.basename(s))]
     core = [s for s in args.suites if s not in alone and s not in programs]
     total = Result("total")
-    told = []
-    for kind, suites, jobs in (("core", core, args.jobs), ("program", programs, args.jobs),
-                               ("network", alone, 1)):
-        start = time.monotonic()
-        with concurrent.futures.ThreadPoolExecutor(max(1, jobs)) as pool:
-            for future in [pool.submit(run, suite, args.timeout) for suite in suites]:
-                add(total, future.result())
-        told.append("%d %s suites in %.1f s" % (len(suites), kind, time.monotonic() - start))
-    print(", ".join(told))
+    start = time.monotonic()
+    ends = {}
+    with concurrent.futures.ThreadPoolExecutor(max(1, args.jobs)) as pool, \
+            concurrent.futures.ThreadPoolExecutor(1) as lane:
+        kind = {}
+        for name, suites, where in (("core", core, pool), ("program", programs, pool),
+                                    ("network", alone, lane)):
+            ends[name] = start
+            kind.update({where.submit(run, suite, args.timeout): name for suite in suites})
+        for future in concurrent.futures.as_completed(kind):
+            add(total, future.result())
+            ends[kind[future]] = time.monotonic()
+    print(", ".join("%d %s suites after %.1f s" % (len(suites), name, ends[name] - start)
+                    for name, suites in (("core", core), ("program", programs),
+                                         ("network", alone))))
     if not args.suites:
         total.fail("no suites")
         print("no suites")

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "seeds.h"
 #include "world.h"
 
 static perf_scene sc;
@@ -164,6 +165,8 @@ static void test_the_network_is_the_limit(void **state)
     (void)state;
     for (unsigned i = 0; i < 32; i++) {
         double equation, raw;
+        if (i >= 4 && seeds_wanted(32) < 32)
+            break; /* the others take long */
         perf_scene_default(&sc);
         sc.traffic = i % 4;
         sc.m.network_gbit_s = gbit_s[i / 4 % 2];

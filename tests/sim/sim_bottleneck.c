@@ -12,6 +12,7 @@
 #define DXPU_ASSERT(x) assert(x)
 #define DXPU_IMPLEMENTATION
 #include "dxpu.h"
+#include "seeds.h"
 #include "sim.h"
 
 enum { FLOWS = 8 };
@@ -149,8 +150,7 @@ static void print_head(void)
 /* One scene is enough for those who want few seeds, as the coverage build does. */
 static bool few_seeds(void)
 {
-    const char *wanted = getenv("DXPU_SEEDS");
-    return wanted && strtoul(wanted, NULL, 10) < 1000;
+    return seeds_wanted(1000) < 1000;
 }
 
 /* P-20 ff.: the rate is used and shared. */

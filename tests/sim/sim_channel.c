@@ -12,6 +12,7 @@
 #define DXPU_ASSERT(x) assert(x)
 #define DXPU_IMPLEMENTATION
 #include "dxpu.h"
+#include "seeds.h"
 #include "sim.h"
 
 enum { SEEDS = 10000 }; /* DXPU_SEEDS in the environment overrides it */
@@ -48,8 +49,7 @@ static void test_d1_seeds(void **state)
     sim_count count = { 0 };
     dxpu_counters counters = { 0 };
     uint64_t failed = 0, virtual_ns = 0;
-    const char *wanted = getenv("DXPU_SEEDS");
-    uint64_t seeds = wanted ? strtoull(wanted, NULL, 10) : SEEDS;
+    uint64_t seeds = seeds_wanted(SEEDS);
     (void)state;
     for (uint64_t seed = 1; seed <= seeds && failed < 10; seed++) {
         run_seed(seed);

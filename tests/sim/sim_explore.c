@@ -23,6 +23,7 @@
 #define DXPU_ASSERT(x) assert(x)
 #define DXPU_IMPLEMENTATION
 #include "dxpu.h"
+#include "seeds.h"
 
 enum {
     DEPTH = 7,
@@ -512,8 +513,8 @@ static void run(unsigned depth, enum from from, unsigned paths)
 static void every_way(enum from from, unsigned paths, bool with_once)
 {
     static const char *const words[] = { "the open", "up", "rest" };
-    const char *wanted = getenv("DXPU_DEPTH"), *seeds = getenv("DXPU_SEEDS");
-    unsigned usual = seeds && strtoul(seeds, NULL, 10) < 1000 ? 6 : DEPTH;
+    const char *wanted = getenv("DXPU_DEPTH");
+    unsigned usual = seeds_wanted(1000) < 1000 ? 6 : DEPTH;
     sabotage = false;
     unsigned depth = wanted ? (unsigned)strtoul(wanted, NULL, 10) % 31 : usual;
     once = with_once; /* more ways lead on then: less deep */
