@@ -1,4 +1,5 @@
-/* Fuzz target: the leases of a box (leases.c), over a state file that fails, power cuts, media that
+/* Fuzz target: the leases of a box (leases.c), over a state file that is slow or fails, power cuts,
+   media that
    are exchanged and wipes that fail, between a manager, which keeps the rules until the input has
    it do anything, and hosts that try what they once had.  No host finds another's data; who is
    let in has the lease; what was answered is there after a power cut, what was refused changed
@@ -20,7 +21,8 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { SLOTS = 2, MEDIA = 2, TENANTS = 3, WIPE_STEPS = 3, STEPS_MAX = 300 };
-enum { LEND, AGAIN, RENEW, RELEASE, RESUME, CLEAN, USE, WRITE, WIPE, FAIL, CUT, RESET, WILD, OPS };
+enum { LEND, AGAIN, RENEW, RELEASE, RESUME, CLEAN, USE, WRITE, WIPE, FAIL, CUT, RESET, WILD };
+enum { SLOW = WILD + 1, SETTLE, OPS };
 
 /* What a device keeps its data on. */
 typedef struct medium {
@@ -36,13 +38,38 @@ typedef struct order {
     uint64_t epoch;
 } order;
 
-static const device_kind lasting, passing;
-static struct {
+/* A line of the file. */
+typedef struct file_line {
     dxpu_box_entry entry;
     uint8_t phase;
     uint64_t medium;
     state_key key;
-} line[SLOTS]; /* of the file */
+} file_line;
+
+/* How a slot was when it was asked for something. */
+typedef struct before {
+    dxpu_box_entry entry;
+    uint8_t phase;
+    state_key key;
+    bool broken;
+} before;
+
+/* A bind, or an unbind without a tenant. */
+typedef struct asking {
+    unsigned i;
+    uint8_t tenant, key; /* whose; a proxy has one */
+    uint64_t epoch;
+    bool data_stay;
+    order then; /* what the manager has of the slot once it is done; kept: as the box says */
+    before was;
+} asking;
+
+static const device_kind lasting, passing;
+static file_line line[SLOTS], wanted[SLOTS];
+static bool writing[SLOTS]; /* what is wanted */
+static bool slow;           /* it stays under way */
+static asking asked[SLOTS];
+static bool due[SLOTS]; /* for the answer to that */
 static dxpu_box_entry entries[SLOTS];
 static uint8_t phases[SLOTS];
 static uint64_t mediums[SLOTS];
@@ -71,27 +98,34 @@ static medium *medium_of(unsigned i)
 
 /* -- What surrounds it -- */
 
-int state_keep(const dxpu_box_entry *e, uint8_t phase, uint64_t at, const state_key *key)
+void state_want(state_file *s, const dxpu_box_entry *e, uint8_t phase, uint64_t at,
+                const state_key *key)
 {
     unsigned i = e->slot - 1u;
-    must(i < SLOTS);
-    if (failing) {
-        failing--;
-        return 1;
-    }
-    line[i].entry = *e;
-    line[i].phase = phase;
-    line[i].medium = at;
-    line[i].key = *key;
-    return 0;
+    must(!s && i < SLOTS && !writing[i]); /* one at a time */
+    wanted[i] = (file_line){ *e, phase, at, *key };
+    writing[i] = true;
 }
 
-void state_note(const dxpu_box_entry *e, uint8_t phase, uint64_t at, const state_key *key)
+void state_note(state_file *s, const dxpu_box_entry *e, uint8_t phase, uint64_t at,
+                const state_key *key)
 {
-    unsigned fails = failing;
-    failing = 0;
-    must(!state_keep(e, phase, at, key));
-    failing = fails;
+    must(!s && e->slot >= 1 && e->slot <= SLOTS);
+    line[e->slot - 1] = (file_line){ *e, phase, at, *key };
+}
+
+/* The disk answers. */
+static void settle(unsigned i)
+{
+    bool kept = !failing;
+    if (!writing[i])
+        return;
+    failing -= failing != 0;
+    writing[i] = false;
+    if (kept)
+        line[i] = wanted[i];
+    leases_written(&b, i + 1, kept);
+    must(!due[i]);
 }
 
 void slots_end(slot *s, uint8_t reason)
@@ -211,53 +245,113 @@ static dxpu_control_device told(unsigned i)
     return d;
 }
 
-/* A refusal changes nothing; what is done is in the file. */
-static bool done(unsigned i, unsigned code, const before *was, bool broken)
+static before as_it_is(unsigned i)
 {
-    if (code) {
-        must(!memcmp(&entries[i], &was->entry, sizeof entries[i]) && phases[i] == was->phase);
-        must(!memcmp(&lease_keys[i], &was->key, sizeof was->key) && slots[i].broken == broken);
-        return false;
-    }
+    return (before){ entries[i], phases[i], lease_keys[i], slots[i].broken };
+}
+
+static void check_as_it_was(unsigned i, const before *was)
+{
+    must(!memcmp(&entries[i], &was->entry, sizeof entries[i]) && phases[i] == was->phase);
+    must(!memcmp(&lease_keys[i], &was->key, sizeof was->key) && slots[i].broken == was->broken);
+}
+
+/* What is done stands in the file. */
+static void check_done(unsigned i)
+{
     must(line[i].entry.epoch_seen == entries[i].epoch_seen);
     must(line[i].phase == phases[i] || /* or, if that could not be written, it is wiped again */
          (line[i].phase == DXPU_CONTROL_SLOT_WIPING &&
           (phases[i] == DXPU_CONTROL_SLOT_WIPED || phases[i] == DXPU_CONTROL_SLOT_UNWIPED)));
     must(!memcmp(&line[i].key, &lease_keys[i], sizeof line[i].key));
-    return true;
 }
 
-/* M-54, M-60, M-62, M-83.  key: whose; a proxy has one. */
-static bool give(unsigned i, uint8_t tenant, uint64_t epoch, uint8_t key)
+/* M-54, M-60, M-62, M-83 */
+static void check_given(const asking *a)
 {
-    before was = keep(&b, i + 1);
-    bool broken = slots[i].broken,
-         same = was.entry.host_node == tenant && was.entry.epoch_seen == epoch;
-    dxpu_control_bind m = { (uint16_t)(i + 1), 1, tenant, epoch, false, { 0 } };
-    set_key(&m.keyed, m.key, key);
-    if (!done(i, leases_bind(&b, &m), &was, broken))
-        return false;
-    must(epoch > was.entry.epoch_seen || (same && was.phase == DXPU_CONTROL_SLOT_HELD));
-    must(was.phase != DXPU_CONTROL_SLOT_WIPING && was.phase != DXPU_CONTROL_SLOT_UNWIPED);
-    must(entries[i].used && entries[i].epoch == epoch && entries[i].host_node == tenant);
-    must(lease_keys[i].known == !plain && (plain || lease_keys[i].key[0] == key));
-    return true;
+    const before *was = &a->was;
+    unsigned i = a->i;
+    bool same = was->entry.host_node == a->tenant && was->entry.epoch_seen == a->epoch;
+    must(a->epoch > was->entry.epoch_seen || (same && was->phase == DXPU_CONTROL_SLOT_HELD));
+    must(was->phase != DXPU_CONTROL_SLOT_WIPING && was->phase != DXPU_CONTROL_SLOT_UNWIPED);
+    must(entries[i].used && entries[i].epoch == a->epoch && entries[i].host_node == a->tenant);
+    must(lease_keys[i].known == !plain && (plain || lease_keys[i].key[0] == a->key));
 }
 
 /* M-63, M-64 */
-static bool take_back(unsigned i, uint64_t epoch, bool data_stay)
+static void check_taken(const asking *a)
 {
-    before was = keep(&b, i + 1);
-    bool broken = slots[i].broken;
-    dxpu_control_unbind m = { (uint16_t)(i + 1), data_stay, epoch };
-    if (!done(i, leases_unbind(&b, &m), &was, broken))
-        return false;
-    must(epoch >= was.entry.epoch_seen && entries[i].epoch_seen == epoch && !entries[i].used);
-    must(!lease_keys[i].known && !channel[i]);
-    must(was.phase != DXPU_CONTROL_SLOT_WIPING || phases[i] == was.phase);
-    must(data_stay || phases[i] == DXPU_CONTROL_SLOT_WIPING ||
-         was.phase == DXPU_CONTROL_SLOT_WIPED);
-    return true;
+    const before *was = &a->was;
+    unsigned i = a->i;
+    must(a->epoch >= was->entry.epoch_seen && entries[i].epoch_seen == a->epoch);
+    must(!entries[i].used && !lease_keys[i].known && !channel[i]);
+    must(was->phase != DXPU_CONTROL_SLOT_WIPING || phases[i] == was->phase);
+    must(a->data_stay || phases[i] == DXPU_CONTROL_SLOT_WIPING ||
+         was->phase == DXPU_CONTROL_SLOT_WIPED);
+}
+
+static void answered(const asking *a, unsigned code)
+{
+    if (code) {
+        check_as_it_was(a->i, &a->was);
+        return;
+    }
+    check_done(a->i);
+    if (a->tenant)
+        check_given(a);
+    else
+        check_taken(a);
+    orders[a->i] = a->then;
+    if (!a->tenant && a->then.kept)
+        orders[a->i].kept = phases[a->i] == DXPU_CONTROL_SLOT_KEPT;
+}
+
+void shards_answer(box *of, unsigned number, unsigned code)
+{
+    unsigned i = number - 1;
+    must(of == &b && i < SLOTS && due[i] && (!code || code == DXPU_CONTROL_CODE_STATE));
+    due[i] = false;
+    answered(&asked[i], code);
+}
+
+static unsigned send_order(const asking *a)
+{
+    dxpu_control_bind give = { (uint16_t)(a->i + 1), 1, a->tenant, a->epoch, false, { 0 } };
+    dxpu_control_unbind take = { (uint16_t)(a->i + 1), a->data_stay, a->epoch };
+    if (!a->tenant)
+        return leases_unbind(&b, &take);
+    set_key(&give.keyed, give.key, a->key);
+    return leases_bind(&b, &give);
+}
+
+static void ask(asking *a)
+{
+    unsigned code;
+    a->was = as_it_is(a->i);
+    code = send_order(a);
+    if (code != REQUESTS_LATER) {
+        answered(a, code);
+        return;
+    }
+    check_as_it_was(a->i, &a->was); /* until it is on disk */
+    if (due[a->i])
+        return; /* the same again */
+    due[a->i] = true;
+    asked[a->i] = *a;
+    if (!slow)
+        settle(a->i);
+}
+
+static void give(unsigned i, uint8_t tenant, uint64_t epoch, uint8_t key, order then)
+{
+    asking a = { .i = i, .tenant = tenant, .epoch = epoch, .key = key, .then = then };
+    ask(&a);
+}
+
+static void take_back(unsigned i, uint64_t epoch, bool data_stay, order then)
+{
+    asking a = { .i = i, .epoch = epoch, .data_stay = data_stay, .then = then };
+    ask(&a);
 }
 
 static void lend(unsigned i, uint8_t tenant)
@@ -267,45 +361,50 @@ static void lend(unsigned i, uint8_t tenant)
     if (o->leased || o->kept || d.state != DXPU_CONTROL_SLOT_WIPED ||
         d.health != DXPU_CONTROL_HEALTH_GOOD)
         return;
-    o->leased = give(i, tenant, ++newest, tenant);
-    if (o->leased)
-        *o = (order){ tenant, true, false, newest };
+    ++newest;
+    give(i, tenant, newest, tenant, (order){ tenant, true, false, newest });
 }
 
 static void bind_again(unsigned i, bool higher)
 {
-    order *o = &orders[i];
-    if (o->leased && give(i, o->tenant, higher ? ++newest : o->epoch, o->tenant))
-        o->epoch = higher ? newest : o->epoch;
+    order then = orders[i];
+    if (!then.leased)
+        return;
+    then.epoch = higher ? ++newest : then.epoch;
+    give(i, then.tenant, then.epoch, then.tenant, then);
 }
 
 static void release(unsigned i, bool data_stay)
 {
-    order *o = &orders[i];
-    if (!o->leased || !take_back(i, o->epoch, data_stay))
+    order then = orders[i];
+    if (!then.leased)
         return;
-    o->leased = false;
-    o->kept = phases[i] == DXPU_CONTROL_SLOT_KEPT;
+    then.leased = false;
+    then.kept = true;
+    take_back(i, then.epoch, data_stay, then);
 }
 
 static void resume(unsigned i)
 {
-    order *o = &orders[i];
-    if (!o->kept || told(i).state != DXPU_CONTROL_SLOT_KEPT ||
-        !give(i, o->tenant, ++newest, o->tenant))
+    order then = orders[i];
+    if (!then.kept || told(i).state != DXPU_CONTROL_SLOT_KEPT)
         return;
-    o->leased = true;
-    o->kept = false;
-    o->epoch = newest;
+    then.leased = true;
+    then.kept = false;
+    then.epoch = ++newest;
+    give(i, then.tenant, then.epoch, then.tenant, then);
 }
 
 /* An unassigned slot is wiped, also if its data are kept. */
 static void clean(unsigned i)
 {
     dxpu_control_device d = told(i);
-    uint64_t epoch = d.epoch_seen > orders[i].epoch ? d.epoch_seen : orders[i].epoch;
-    if (!orders[i].leased && take_back(i, epoch ? epoch : ++newest, false))
-        orders[i].kept = false;
+    order then = orders[i];
+    uint64_t epoch = d.epoch_seen > then.epoch ? d.epoch_seen : then.epoch;
+    if (then.leased)
+        return;
+    then.kept = false;
+    take_back(i, epoch ? epoch : ++newest, false, then);
 }
 
 /* Anything, after which nothing is said of data any more. */
@@ -317,9 +416,9 @@ static void do_wild(input *in, unsigned i)
     if (!epoch)
         epoch = 1;
     if (how & 1)
-        (void)give(i, tenant, epoch, how & 4 ? 1 : tenant);
+        give(i, tenant, epoch, how & 4 ? 1 : tenant, orders[i]);
     else
-        (void)take_back(i, epoch, how & 2);
+        take_back(i, epoch, how & 2, orders[i]);
     newest = epoch > newest ? epoch : newest;
 }
 
@@ -352,16 +451,29 @@ static void write_data(unsigned i)
 
 /* -- All -- */
 
+/* What was under way was written, or not; its answer is lost, and it is asked again. */
 static void cut(uint8_t how)
 {
     uint64_t seen[SLOTS];
-    for (unsigned i = 0; i < SLOTS; i++)
+    for (unsigned i = 0; i < SLOTS; i++) {
         seen[i] = entries[i].epoch_seen;
+        if (writing[i] && how & 4)
+            line[i] = wanted[i];
+        writing[i] = false;
+    }
     in_place[0] = how & 1;
     plain = how & 2;
     start();
-    for (unsigned i = 0; i < SLOTS; i++)
-        must(entries[i].epoch_seen == seen[i]);
+    for (unsigned i = 0; i < SLOTS; i++) {
+        bool lost = due[i], fast = !slow;
+        must(entries[i].epoch_seen == seen[i] || (lost && entries[i].epoch_seen > seen[i]));
+        due[i] = slow = false;
+        if (lost)
+            ask(&asked[i]);
+        wild |= lost && (orders[i].leased != asked[i].then.leased ||
+                         orders[i].epoch != asked[i].then.epoch); /* it cannot be done now */
+        slow = !fast;
+    }
 }
 
 static void check(const uint64_t seen[SLOTS])
@@ -389,20 +501,32 @@ static void step(input *in)
     uint64_t seen[SLOTS] = { entries[0].epoch_seen, entries[1].epoch_seen };
     switch (op % OPS) {
     case LEND:
-        lend(i, tenant);
+        if (!due[i])
+            lend(i, tenant);
         break;
     case AGAIN:
     case RENEW:
-        bind_again(i, op % OPS == RENEW);
+        if (!due[i])
+            bind_again(i, op % OPS == RENEW);
+        else /* M-54 */
+            ask(&(asking){ .i = i,
+                           .tenant = asked[i].tenant,
+                           .key = asked[i].key,
+                           .epoch = asked[i].epoch,
+                           .data_stay = asked[i].data_stay,
+                           .then = asked[i].then });
         break;
     case RELEASE:
-        release(i, how & 2);
+        if (!due[i])
+            release(i, how & 2);
         break;
     case RESUME:
-        resume(i);
+        if (!due[i])
+            resume(i);
         break;
     case CLEAN:
-        clean(i);
+        if (!due[i])
+            clean(i);
         break;
     case USE: /* and with what it once had */
         use(i, tenant, orders[i].epoch - (how >> 5 & 3));
@@ -413,6 +537,10 @@ static void step(input *in)
     case WIPE:
         wipe_ends = how & 0x80 ? DEVICE_UNWIPED : how & 0x40 ? DEVICE_WIPING : DEVICE_WIPED;
         leases_work(&loop);
+        for (unsigned n = 0; n < SLOTS; n++) {
+            if (!slow && !due[n])
+                settle(n);
+        }
         break;
     case FAIL:
         failing = how & 3;
@@ -427,6 +555,12 @@ static void step(input *in)
             (void)leases_reset(&b, &m);
         break;
     }
+    case SLOW:
+        slow = how & 2;
+        break;
+    case SETTLE:
+        settle(i);
+        break;
     default:
         do_wild(in, i);
         break;
@@ -441,7 +575,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memset(media, 0, sizeof media);
     memset(in_place, 0, sizeof in_place);
     memset(orders, 0, sizeof orders);
-    plain = wild = false;
+    memset(writing, 0, sizeof writing);
+    memset(due, 0, sizeof due);
+    plain = wild = slow = false;
     failing = 0;
     newest = 0;
     start();

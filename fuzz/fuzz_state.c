@@ -34,6 +34,9 @@ static const char *file_of(const uint8_t *data, size_t size)
     return path;
 }
 
+/* What is read beside the box's own slots. */
+static state_file file;
+
 typedef struct box_state {
     dxpu_box_entry entries[SLOTS];
     dxpu_box_table table;
@@ -46,15 +49,16 @@ static int take(box_state *b, const uint8_t *data, size_t size, bool managed)
 {
     memset(b, 0, sizeof *b);
     must(dxpu_box_init(&b->table, b->entries, SLOTS) == DXPU_OK);
-    kept.count = 0;
-    return read_file(file_of(data, size), &b->table, managed ? b->phase : NULL, b->medium, b->key);
+    file.count = 0;
+    file.file = file_of(data, size);
+    return read_file(&file, &b->table, managed ? b->phase : NULL, b->medium, b->key);
 }
 
 /* The same again, from what the box would write. */
 static void check_again(const box_state *b, bool managed)
 {
     static box_state again;
-    size_t bytes = 0, others = kept.count;
+    size_t bytes = 0, others = file.count;
     char *written = NULL;
     FILE *out = open_memstream(&written, &bytes);
     must(out != NULL);
@@ -64,11 +68,11 @@ static void check_again(const box_state *b, bool managed)
         print_line(out, &l);
     }
     for (size_t i = 0; i < others; i++) {
-        must(kept.lines[i].slot > SLOTS && kept.lines[i].slot <= 0xffff);
-        print_line(out, &kept.lines[i]);
+        must(file.lines[i].kept.slot > SLOTS && file.lines[i].kept.slot <= 0xffff);
+        print_line(out, &file.lines[i].kept);
     }
     must(fclose(out) == 0);
-    must(take(&again, (const uint8_t *)written, bytes, managed) == 0 && kept.count == others);
+    must(take(&again, (const uint8_t *)written, bytes, managed) == 0 && file.count == others);
     must(memcmp(b->entries, again.entries, sizeof again.entries) == 0);
     must(memcmp(b->phase, again.phase, sizeof again.phase) == 0);
     for (unsigned i = 0; i < SLOTS; i++) { /* of a slot without a state nothing else is said */
@@ -84,8 +88,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     bool managed = size && data[0] & 1;
     if (size && take(&b, data + 1, size - 1, managed) == 0)
         check_again(&b, managed);
-    free(kept.lines);
-    kept.lines = NULL;
-    kept.count = 0;
+    free(file.lines);
+    file.lines = NULL;
+    file.count = 0;
     return 0;
 }

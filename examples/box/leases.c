@@ -5,37 +5,33 @@
               5 Reports to the manager */
 #include "leases.h"
 #include "log.h"
-#include "state.h"
+#include "shards.h"
 
 enum { TEXT_BYTES = 160 };
 
 /* ==== 1  Durable changes ====================================================================== */
 
-/* What can be undone when the file cannot be written. */
-typedef struct before {
-    dxpu_box_entry entry;
-    uint8_t phase;
-    state_key key;
-} before;
-
-static before keep(const box *b, unsigned number)
+/* Nothing is under way for a slot: the change that begins with how it is. */
+static lease_change change_of(const box *b, unsigned number, unsigned by)
 {
-    before was = { b->entries[number - 1], b->phase[number - 1], b->lease_key[number - 1] };
-    return was;
+    lease_change c = { .entry = b->entries[number - 1],
+                       .phase = b->phase[number - 1],
+                       .key = b->lease_key[number - 1] };
+    c.by = by;
+    return c;
 }
 
-/* DXPU_CONTROL_CODE_NONE: the slot is as it now stands for good; else it is as it was. */
-static unsigned settle(box *b, unsigned number, const before *was)
+static bool is_changing(const slot *s)
 {
-    if (!state_keep(&b->entries[number - 1], b->phase[number - 1], b->medium[number - 1],
-                    &b->lease_key[number - 1])) {
-        manager_changed(b->manager, number);
-        return DXPU_CONTROL_CODE_NONE;
-    }
-    b->entries[number - 1] = was->entry;
-    b->phase[number - 1] = was->phase;
-    b->lease_key[number - 1] = was->key;
-    return DXPU_CONTROL_CODE_STATE;
+    return s->change.by != CHANGE_NONE;
+}
+
+/* Until it is on disk the slot is as it was, and an order for it is answered later (S-165). */
+static unsigned change(box *b, unsigned number, const lease_change *c)
+{
+    b->slots[number - 1].change = *c;
+    state_want(b->state, &c->entry, c->phase, b->medium[number - 1], &c->key);
+    return REQUESTS_LATER;
 }
 
 /* ==== 2  Wiping =============================================================================== */
@@ -104,8 +100,8 @@ static void look(box *b, unsigned number)
                         number);
     }
     if (pristine && *phase == DXPU_CONTROL_SLOT_EMPTY)
-        *phase = DXPU_CONTROL_SLOT_WIPED; /* it has no data */
-    state_note(&b->entries[number - 1], *phase, now, &b->lease_key[number - 1]);
+        *phase = DXPU_CONTROL_SLOT_WIPED; /* nobody's data are there */
+    state_note(b->state, &b->entries[number - 1], *phase, now, &b->lease_key[number - 1]);
 }
 
 void leases_look(box *b)
@@ -147,15 +143,12 @@ void leases_begin(box *b)
     }
 }
 
+/* The file may say `wiping` still: it would only be done again. */
 static void end_wipe(box *b, unsigned number, bool wiped)
 {
     slot *s = &b->slots[number - 1];
-    before was;
     s->shard->wiping--;
     b->phase[number - 1] = wiped ? DXPU_CONTROL_SLOT_WIPED : DXPU_CONTROL_SLOT_UNWIPED;
-    was = keep(b, number);
-    if (settle(b, number, &was)) /* the file says `wiping` still: it would only be done again */
-        manager_changed(b->manager, number);
     if (wiped) {
         s->broken = s->elsewhere = s->unfit = false;
         return;
@@ -170,7 +163,7 @@ bool leases_wiping(const shard *sh)
     const box *b = sh->box;
     bool any = false;
     for (unsigned i = sh->index; sh->wiping && i < b->count; i += b->shard_count)
-        any |= b->slots[i].wipe_begins;
+        any |= b->slots[i].wipe_begins && !is_changing(&b->slots[i]);
     return any || (sh->wiping && !b->pool);
 }
 
@@ -180,15 +173,18 @@ static void go_on_wiping(slot *s, unsigned number)
     if (s->kind->wipe)
         rc = s->kind->wipe(s->device, s->wipe_begins);
     s->wipe_begins = false;
-    if (rc != DEVICE_WIPING)
-        end_wipe(s->shard->box, number, rc == DEVICE_WIPED);
+    if (rc != DEVICE_WIPING) {
+        lease_change c = change_of(s->shard->box, number, CHANGE_WIPED);
+        c.phase = rc == DEVICE_WIPED ? DXPU_CONTROL_SLOT_WIPED : DXPU_CONTROL_SLOT_UNWIPED;
+        (void)change(s->shard->box, number, &c);
+    }
 }
 
 void leases_work(shard *sh)
 {
     box *b = sh->box;
     for (unsigned i = sh->index; sh->wiping && i < b->count; i += b->shard_count) {
-        if (b->phase[i] == DXPU_CONTROL_SLOT_WIPING)
+        if (b->phase[i] == DXPU_CONTROL_SLOT_WIPING && !is_changing(&b->slots[i]))
             go_on_wiping(&b->slots[i], i + 1);
     }
 }
@@ -234,26 +230,38 @@ static unsigned refuse_bind(const box *b, const dxpu_control_bind *m)
                : DXPU_CONTROL_CODE_NONE;
 }
 
+static bool same_key(const state_key *x, const state_key *y)
+{
+    return x->known == y->known && !memcmp(x->key, y->key, sizeof x->key);
+}
+
+static bool same_host(const dxpu_box_entry *e, const dxpu_control_bind *m)
+{
+    return e->used && e->epoch == m->epoch && e->host_node == m->host_node &&
+           e->host_slot == m->host_slot;
+}
+
 unsigned leases_bind(box *b, const dxpu_control_bind *m)
 {
-    dxpu_box_entry *e = &b->entries[m->slot - 1];
-    before was = keep(b, m->slot);
+    dxpu_box_entry *e = &b->entries[m->slot - 1], was = *e;
+    const lease_change *under = &b->slots[m->slot - 1].change;
+    lease_change next = change_of(b, m->slot, CHANGE_BIND);
     state_key key = key_of(m);
     unsigned code;
-    if (e->used && e->epoch == m->epoch && e->host_node == m->host_node &&
-        e->host_slot == m->host_slot) /* M-54: asked again */
-        return memcmp(&key, &was.key, sizeof key) ? DXPU_CONTROL_CODE_KEY : DXPU_CONTROL_CODE_NONE;
-    code = refuse_bind(b, m);
-    if (code)
-        return code;
+    if (under->by == CHANGE_BIND && same_host(&under->entry, m) && same_key(&under->key, &key))
+        return REQUESTS_LATER; /* M-54: asked again meanwhile */
+    code = same_host(e, m) ? DXPU_CONTROL_CODE_NONE : refuse_bind(b, m);
+    if (code || under->by)
+        return code ? code : DXPU_CONTROL_CODE_BUSY;
+    if (same_host(e, m)) /* M-54: asked again */
+        return same_key(&key, &next.key) ? DXPU_CONTROL_CODE_NONE : DXPU_CONTROL_CODE_KEY;
     if (dxpu_box_bind(&b->table, m->slot, m->host_node, m->host_slot, 0, m->epoch) != DXPU_OK)
         return DXPU_CONTROL_CODE_EMPTY; /* no device */
-    b->phase[m->slot - 1] = DXPU_CONTROL_SLOT_HELD;
-    b->lease_key[m->slot - 1] = key;
-    code = settle(b, m->slot, &was);
-    if (!code)
-        slots_end(&b->slots[m->slot - 1], DXPU_REASON_REPLACED); /* of an older lease */
-    return code;
+    next.entry = *e;
+    *e = was;
+    next.phase = DXPU_CONTROL_SLOT_HELD;
+    next.key = key;
+    return change(b, m->slot, &next);
 }
 
 /* The phase of a slot whose lease ends, or that is not lent.  unknown: it never learned of
@@ -269,31 +277,54 @@ static uint8_t after_unbind(uint8_t phase, bool keep_data, bool unknown)
 
 unsigned leases_unbind(box *b, const dxpu_control_unbind *m)
 {
-    dxpu_box_entry *e = &b->entries[m->slot - 1];
-    before was = keep(b, m->slot);
-    unsigned code;
+    const slot *s = &b->slots[m->slot - 1];
+    const dxpu_box_entry *e = &b->entries[m->slot - 1];
+    lease_change next = change_of(b, m->slot, CHANGE_UNBIND);
     if (m->epoch < e->epoch_seen)
         return DXPU_CONTROL_CODE_EPOCH; /* M-63 */
-    if (m->keep && b->slots[m->slot - 1].elsewhere)
+    if (is_changing(s))                 /* as in leases_bind() */
+        return s->change.by == CHANGE_UNBIND && s->change.entry.epoch_seen == m->epoch &&
+                       s->change.keep == m->keep
+                   ? REQUESTS_LATER
+                   : DXPU_CONTROL_CODE_BUSY;
+    if (m->keep && s->elsewhere)
         return DXPU_CONTROL_CODE_BUSY; /* what is here is not what is to be kept */
-    if (m->epoch > e->epoch_seen) {    /* it never learned of that lease, which none may use */
-        e->epoch_seen = m->epoch;
-        e->host_node = 0;
-        e->host_slot = 0;
+    if (m->epoch > e->epoch_seen) {    /* it was never told of that lease, which nobody may use */
+        next.entry.epoch_seen = m->epoch;
+        next.entry.host_node = 0;
+        next.entry.host_slot = 0;
     }
-    (void)dxpu_box_release(&b->table, m->slot); /* it may be unassigned */
-    memset(&b->lease_key[m->slot - 1], 0, sizeof b->lease_key[0]);
-    b->phase[m->slot - 1] = after_unbind(was.phase, m->keep, m->epoch > was.entry.epoch_seen);
-    if (!was.entry.used && was.phase == b->phase[m->slot - 1] &&
-        was.entry.epoch_seen == e->epoch_seen)
+    next.entry.used = false; /* it may be lent to nobody */
+    next.entry.epoch = 0;
+    next.keep = m->keep;
+    memset(&next.key, 0, sizeof next.key);
+    next.phase = after_unbind(b->phase[m->slot - 1], m->keep, m->epoch > e->epoch_seen);
+    if (!e->used && next.phase == b->phase[m->slot - 1] && m->epoch == e->epoch_seen)
         return DXPU_CONTROL_CODE_NONE; /* asked again */
-    code = settle(b, m->slot, &was);
-    if (code)
-        return code;
-    slots_end(&b->slots[m->slot - 1], DXPU_REASON_DETACH);
-    if (b->phase[m->slot - 1] == DXPU_CONTROL_SLOT_WIPING && was.phase != DXPU_CONTROL_SLOT_WIPING)
-        begin_wipe(b, m->slot);
-    return DXPU_CONTROL_CODE_NONE;
+    return change(b, m->slot, &next);
+}
+
+void leases_written(box *b, unsigned number, bool kept)
+{
+    slot *s = &b->slots[number - 1];
+    lease_change c = s->change;
+    bool wipes = c.phase == DXPU_CONTROL_SLOT_WIPING && b->phase[number - 1] != c.phase;
+    s->change.by = CHANGE_NONE;
+    if (kept) {
+        b->entries[number - 1] = c.entry;
+        b->phase[number - 1] = c.phase;
+        b->lease_key[number - 1] = c.key;
+    }
+    if (c.by == CHANGE_WIPED)
+        end_wipe(b, number, c.phase == DXPU_CONTROL_SLOT_WIPED);
+    else if (kept) /* of an older lease, or of this one */
+        slots_end(s, c.by == CHANGE_BIND ? DXPU_REASON_REPLACED : DXPU_REASON_DETACH);
+    if (kept && wipes)
+        begin_wipe(b, number);
+    if (c.by != CHANGE_WIPED)
+        shards_answer(b, number, kept ? DXPU_CONTROL_CODE_NONE : DXPU_CONTROL_CODE_STATE);
+    if (kept || c.by == CHANGE_WIPED)
+        manager_changed(b->manager, number);
 }
 
 unsigned leases_reset(box *b, const dxpu_control_reset *m)

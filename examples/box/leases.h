@@ -9,11 +9,14 @@
 
 #include "slots.h"
 
-/* What requests.h asks for, of one slot, in its loop. */
+/* What requests.h asks for, of one slot, in its loop.  REQUESTS_LATER: shards_answer() follows. */
 unsigned leases_bind(box *b, const dxpu_control_bind *m);
 unsigned leases_unbind(box *b, const dxpu_control_unbind *m);
 unsigned leases_reset(box *b, const dxpu_control_reset *m);
 void leases_drain(box *b, unsigned number, bool on);
+
+/* state_told, with a manager: what was under way for a slot is on disk, or could not be written. */
+void leases_written(box *b, unsigned number, bool kept);
 
 /* After the state file was read: leases hold again, wipes go on. */
 void leases_begin(box *b);

@@ -1,13 +1,14 @@
 /* shards.c - see shards.h
    SPDX-License-Identifier: MIT
 
-   CONTENTS   1 A loop   2 Opening   3 Running   4 Requests   5 Statistics */
+   CONTENTS   1 A loop   2 Answers   3 Opening   4 Running   5 Requests   6 Statistics */
 #include "shards.h"
 #include "log.h"
 #include "leases.h"
 #include "shots.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -42,6 +43,7 @@ static uint64_t next_ns(void *user)
 static void tick(void *user, uint64_t now)
 {
     shard *sh = user;
+    slots_written(sh);
     leases_work(sh);
     if (sh->stopping && (!fabric_busy(&sh->fabric) || now >= sh->stop_ns))
         fabric_stop(&sh->fabric);
@@ -91,7 +93,77 @@ static int run_shard(void *user)
     return rc;
 }
 
-/* ==== 2  Opening ============================================================================== */
+/* ==== 2  Answers ============================================================================== */
+
+/* Of the loops, to what the first thread was asked: one of each slot at a time. */
+struct answers {
+    pthread_mutex_t lock; /* of code[] */
+    unsigned *code;       /* of each slot; NO_ANSWER: none is due */
+    int wake;             /* eventfd: one is */
+    struct event *woken;
+};
+
+enum { NO_ANSWER = REQUESTS_LATER };
+
+void shards_answer(box *b, unsigned number, unsigned code)
+{
+    uint64_t one = 1;
+    pthread_mutex_lock(&b->answers->lock);
+    b->answers->code[number - 1] = code;
+    pthread_mutex_unlock(&b->answers->lock);
+    (void)!write(b->answers->wake, &one, sizeof one); /* cannot be full */
+}
+
+static void on_answers(evutil_socket_t fd, short what, void *user)
+{
+    const box *b = user;
+    (void)what;
+    jobs_woken(fd);
+    for (unsigned i = 0; i < b->count; i++) {
+        unsigned code;
+        pthread_mutex_lock(&b->answers->lock);
+        code = b->answers->code[i];
+        b->answers->code[i] = NO_ANSWER;
+        pthread_mutex_unlock(&b->answers->lock);
+        if (code != NO_ANSWER)
+            requests_settled(b->requests, i + 1, code);
+    }
+}
+
+static void close_answers(box *b)
+{
+    struct answers *a = b->answers;
+    if (!a)
+        return;
+    if (a->woken)
+        event_free(a->woken);
+    if (a->wake >= 0)
+        (void)close(a->wake);
+    (void)pthread_mutex_destroy(&a->lock);
+    free(a->code);
+    free(a);
+    b->answers = NULL;
+}
+
+/* 0, or -1 after a message. */
+static int open_answers(box *b)
+{
+    struct answers *a = b->answers = calloc(1, sizeof *a);
+    if (a) {
+        (void)pthread_mutex_init(&a->lock, NULL); /* an ordinary one: cannot fail */
+        a->code = calloc(b->count, sizeof *a->code);
+        a->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+        a->woken = event_new(b->base, a->wake, EV_READ | EV_PERSIST, on_answers, b);
+        for (unsigned i = 0; a->code && i < b->count; i++)
+            a->code[i] = NO_ANSWER;
+    }
+    if (a && a->code && a->wake >= 0 && a->woken && !event_add(a->woken, NULL))
+        return 0;
+    log_error("nothing to carry answers with: %s", strerror(errno));
+    return -1;
+}
+
+/* ==== 3  Opening ============================================================================== */
 
 /* Slots of a loop; the n-th of them is n * shard_count + index + 1. */
 static unsigned slots_of(const shard *sh)
@@ -192,12 +264,14 @@ int shards_open(box *b, const fabric_settings *net)
     b->base = b->shard_count > 1 ? event_base_new() : dxpu_udp_base(b->shards[0].fabric.udp);
     if (!b->base)
         log_error("libevent has no event base");
-    return b->base ? 0 : -1;
+    return b->base ? open_answers(b) : -1;
 }
 
 int shards_close(box *b)
 {
-    int rc = close_all(b);
+    int rc;
+    close_answers(b);
+    rc = close_all(b);
     if (b->shard_count > 1 && b->base)
         event_base_free(b->base);
     free(b->shards);
@@ -243,7 +317,7 @@ void shards_say(const box *b)
         say_slots(&b->shards[i]);
 }
 
-/* ==== 3  Running ============================================================================== */
+/* ==== 4  Running ============================================================================== */
 
 /* One has ended: unrequested it failed, and without its slots the box cannot go on. */
 static void stop_rest(void *arg)
@@ -268,7 +342,7 @@ void shards_stop(box *b)
     b->stopping = true;
 }
 
-/* ==== 4  Requests ============================================================================= */
+/* ==== 5  Requests ============================================================================= */
 
 /* What is to be done with a slot, in its loop. */
 typedef struct ask {
@@ -377,7 +451,7 @@ void shards_node(void *user, uint32_t node)
     on_all(b, set_node);
 }
 
-/* ==== 5  Statistics =========================================================================== */
+/* ==== 6  Statistics =========================================================================== */
 
 typedef struct totals {
     const shard *sh;

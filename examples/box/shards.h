@@ -33,6 +33,8 @@ unsigned shards_reset(void *user, const dxpu_control_reset *m);
 unsigned shards_drain(void *user, const dxpu_control_drain *m);
 unsigned shards_screenshot(void *user, unsigned number);
 void shards_describe(void *user, unsigned number, dxpu_control_slot *out);
+/* What an order about a slot that was to be answered later has become: from its loop. */
+void shards_answer(box *b, unsigned number, unsigned code);
 /* manager_proxy.device, .node; user is the box. */
 void shards_device(void *user, unsigned number, dxpu_control_device *out);
 void shards_node(void *user, uint32_t node);

@@ -370,6 +370,8 @@ uint64_t slots_next_ns(const shard *sh)
 {
     const box *b = sh->box;
     uint64_t next = DXPU_NEVER;
+    if (b->state && !sh->lane && state_writes(b->state, sh->index))
+        return 0; /* it is over, and nothing wakes the loop */
     for (unsigned i = sh->index; i < b->count && (b->limit_tlps || b->limit_bytes);
          i += b->shard_count)
         next = b->slots[i].limited_ns < next ? b->slots[i].limited_ns : next;
@@ -429,69 +431,87 @@ static bool has_other_owner(const slot *s, const dxpu_box_entry *e, uint64_t epo
     return key && s->owned && e->epoch_seen == epoch && memcmp(s->owner, key, sizeof s->owner) != 0;
 }
 
-/* Would this open get the slot?  The table is as before: only an incarnation that comes up, which
-   needs an answer to a random number, changes a lease. */
+/* DXPU_REASON_NONE: an open gets the slot, and *entry is the slot's then.  The table is as
+   before. */
+static uint8_t try_open(box *b, unsigned number, const dxpu_place *host, uint64_t epoch,
+                        const uint8_t *key, dxpu_box_entry *entry)
+{
+    const slot *s = &b->slots[number - 1];
+    dxpu_box_entry *e = &b->entries[number - 1], before = *e;
+    int rc = has_other_owner(s, e, epoch, key)
+                 ? DXPU_E_EPOCH
+                 : dxpu_box_bind(&b->table, (uint16_t)number, host->node, host->slot, 0, epoch);
+    *entry = *e;
+    *e = before;
+    if (rc != DXPU_OK)
+        return bind_reason(rc);
+    /* whether the lease that is being written stands is not known yet: who asks again hears it */
+    return s->opening.channel ? DXPU_REASON_BUSY : DXPU_REASON_NONE;
+}
+
+/* Would this open get the slot?  Only an incarnation that comes up, which needs an answer to a
+   random number, changes a lease. */
 uint8_t slots_welcome(void *user, const dxpu_offer *offer, const uint8_t *key,
                       dxpu_channel_config *cfg)
 {
     shard *sh = user;
     box *b = sh->box;
     uint16_t number = offer->destination.slot;
-    dxpu_box_entry *e = dxpu_box_slot(&b->table, number), before;
-    int rc;
+    dxpu_box_entry next;
+    uint8_t reason;
     cfg->local.node = sh->node; /* W-29; the open may leave it to the address */
-    if (!e || slots_shard(b, number) != sh) {
+    if (!dxpu_box_slot(&b->table, number) || slots_shard(b, number) != sh) {
         sh->refused_slot++;
         return DXPU_REASON_NO_SLOT;
     }
     if (!key_allowed(b, number, key))
         return refuse_key(sh, number, key);
-    if (b->managed) {
-        uint8_t reason = leases_admit(b, number, offer->source.node, offer->epoch);
-        sh->refused_epoch += reason != DXPU_REASON_NONE;
-        return reason;
-    }
-    before = *e;
-    rc = has_other_owner(&b->slots[number - 1], e, offer->epoch, key)
-             ? DXPU_E_EPOCH
-             : dxpu_box_bind(&b->table, number, offer->source.node, offer->source.slot, 0,
-                             offer->epoch);
-    *e = before;
-    if (rc == DXPU_OK)
-        return DXPU_REASON_NONE;
-    if (rc == DXPU_E_EPOCH)
-        sh->refused_epoch++;
-    else
-        sh->refused_slot++;
-    return bind_reason(rc);
+    reason = b->managed ? leases_admit(b, number, offer->source.node, offer->epoch)
+                        : try_open(b, number, &offer->source, offer->epoch, key, &next);
+    sh->refused_epoch += reason == DXPU_REASON_EPOCH;
+    sh->refused_slot += reason == DXPU_REASON_NO_SLOT;
+    return reason;
 }
 
-/* Make the lease of c the slot's.  DXPU_REASON_NONE, or why not (another came up meanwhile). */
-static uint8_t bind_slot(box *b, const fabric_channel *c)
+/* The key that the peer of a channel has shown; NULL with --plain. */
+static const uint8_t *key_of(const fabric_channel *c)
 {
-    const dxpu_channel_config *cfg = &c->ch.cfg;
-    const uint8_t *key = c->session ? dxpu_sodium_peer_key(c->session) : NULL;
+    return c->session ? dxpu_sodium_peer_key(c->session) : NULL;
+}
+
+static void take_lease(box *b, const fabric_channel *c, const dxpu_box_entry *entry)
+{
     slot *s = &b->slots[c->slot - 1];
-    dxpu_box_entry *e = dxpu_box_slot(&b->table, c->slot);
-    dxpu_box_entry before = *e;
-    int rc;
-    if (b->managed)
-        return leases_admit(b, c->slot, cfg->remote.node, cfg->epoch);
-    rc = has_other_owner(s, e, cfg->epoch, key)
-             ? DXPU_E_EPOCH
-             : dxpu_box_bind(&b->table, c->slot, cfg->remote.node, cfg->remote.slot, 0, cfg->epoch);
-    if (rc != DXPU_OK)
-        return bind_reason(rc);
-    e->channel = c->id;
-    if (b->state_file && e->epoch_seen != before.epoch_seen &&
-        state_keep(e, b->phase[c->slot - 1], b->medium[c->slot - 1], &b->lease_key[c->slot - 1])) {
-        *e = before; /* as if it had not dialed: the next one with this epoch writes again */
-        log_warning("slot %u: a lease that could be forgotten is not granted", c->slot);
-        return DXPU_REASON_NO_SLOT;
-    }
+    const uint8_t *key = key_of(c);
+    b->entries[c->slot - 1] = *entry;
     s->owned = key != NULL;
     if (key)
         memcpy(s->owner, key, sizeof s->owner);
+}
+
+/* Make the lease of c the slot's.  DXPU_REASON_NONE, and c waits until it is on disk if it must be
+   written; or why not (another came up meanwhile). */
+static uint8_t bind_slot(box *b, fabric_channel *c)
+{
+    const dxpu_channel_config *cfg = &c->ch.cfg;
+    slot *s = &b->slots[c->slot - 1];
+    unsigned i = c->slot - 1u;
+    dxpu_box_entry next;
+    uint8_t reason;
+    if (b->managed)
+        return leases_admit(b, c->slot, cfg->remote.node, cfg->epoch);
+    reason = try_open(b, c->slot, &cfg->remote, cfg->epoch, key_of(c), &next);
+    if (reason != DXPU_REASON_NONE)
+        return reason;
+    next.channel = c->id;
+    if (!b->state || next.epoch_seen == b->entries[i].epoch_seen) {
+        take_lease(b, c, &next);
+        return DXPU_REASON_NONE;
+    }
+    c->waits = true;
+    s->opening.channel = c;
+    s->opening.entry = next;
+    state_want(b->state, &next, b->phase[i], b->medium[i], &b->lease_key[i]);
     return DXPU_REASON_NONE;
 }
 
@@ -523,17 +543,9 @@ void slots_end(slot *s, uint8_t reason)
     clean(s);
 }
 
-void slots_up(void *user, fabric_channel *c, uint64_t now_ns)
+static void let_in(box *b, fabric_channel *c)
 {
-    box *b = ((shard *)user)->box;
     slot *s = &b->slots[c->slot - 1];
-    uint8_t reason = bind_slot(b, c);
-    (void)now_ns;
-    if (reason != DXPU_REASON_NONE) {
-        say(c, "refused", dxpu_reason_text(reason));
-        dxpu_channel_reset(&c->ch, reason);
-        return;
-    }
     slots_end(s, DXPU_REASON_REPLACED); /* before the first TLP of the new one is looked at */
     if (guard_begin(&s->guard)) {
         say(c, "refused", "out of memory");
@@ -542,8 +554,58 @@ void slots_up(void *user, fabric_channel *c, uint64_t now_ns)
     }
     s->active = c;
     s->incarnations++;
+    c->more = true; /* what came while it waited */
     manager_changed(b->manager, c->slot);
     say(c, "lent to", NULL);
+}
+
+void slots_up(void *user, fabric_channel *c, uint64_t now_ns)
+{
+    box *b = ((shard *)user)->box;
+    uint8_t reason = bind_slot(b, c);
+    (void)now_ns;
+    if (reason != DXPU_REASON_NONE) {
+        say(c, "refused", dxpu_reason_text(reason));
+        dxpu_channel_reset(&c->ch, reason);
+    } else if (!c->waits) {
+        let_in(b, c);
+    }
+}
+
+/* state_told, without a manager: the channel waited for it.  Meanwhile it may have ended in order,
+   and what it brought is the device's; it may have failed, or its key may have lost the slot. */
+static void opened(box *b, slot *s, bool kept)
+{
+    opening o = s->opening;
+    fabric_channel *c = o.channel;
+    s->opening.channel = NULL;
+    c->waits = false;
+    if (!kept) { /* as if it had not dialed: the next one with this epoch writes again */
+        log_warning("slot %u: a lease that could be forgotten is not granted", c->slot);
+        say(c, "refused", dxpu_reason_text(DXPU_REASON_NO_SLOT));
+        dxpu_channel_reset(&c->ch, DXPU_REASON_NO_SLOT);
+        return;
+    }
+    take_lease(b, c, &o.entry);
+    if (dxpu_channel_state(&c->ch) != DXPU_STATE_FAILED && key_allowed(b, c->slot, key_of(c)))
+        let_in(b, c);
+    else
+        slots_end(s, DXPU_REASON_REPLACED); /* an older lease has ended all the same */
+}
+
+static void told(void *user, unsigned number, bool kept)
+{
+    box *b = ((shard *)user)->box;
+    if (b->managed)
+        leases_written(b, number, kept);
+    else
+        opened(b, &b->slots[number - 1], kept);
+}
+
+void slots_written(shard *sh)
+{
+    if (sh->box->state)
+        state_work(sh->box->state, sh->index);
 }
 
 void slots_down(void *user, fabric_channel *c, uint64_t now_ns)
@@ -684,10 +746,44 @@ static bool open_reserves(box *b)
     return all;
 }
 
+/* Writes for a loop are jobs of its own.  0, or -1 without memory. */
+static int serve_state(box *b, shard *sh)
+{
+    if (b->pool)
+        sh->lane = jobs_lane_new(b->pool, sh->wake, &sh->writes);
+    else
+        jobs_here(&sh->written, &sh->writes);
+    if (b->pool && !sh->lane)
+        return -1;
+    state_serve(b->state, sh->index, &sh->writes, told, sh);
+    return 0;
+}
+
+/* 0, or an exit status after a message. */
+static int open_state(box *b)
+{
+    int rc = 0;
+    b->state = state_open(b->state_file, b->shard_count, &b->table, b->managed ? b->phase : NULL,
+                          b->medium, b->lease_key, &rc);
+    if (!b->state)
+        return rc;
+    for (unsigned i = 0; i < b->shard_count; i++) {
+        if (serve_state(b, &b->shards[i])) {
+            log_error("out of memory");
+            return PROGRAM_SYSTEM;
+        }
+    }
+    if (b->managed)
+        leases_look(b);
+    rc = state_begin(b->state);
+    if (!rc && b->managed)
+        leases_begin(b);
+    return rc;
+}
+
 int slots_open(box *b, const device_kind *kind, const device_settings *s)
 {
     unsigned count = b->count;
-    int rc;
     b->slots = calloc(count, sizeof *b->slots);
     b->entries = calloc(count, sizeof *b->entries);
     b->phase = calloc(count, sizeof *b->phase);
@@ -710,21 +806,17 @@ int slots_open(box *b, const device_kind *kind, const device_settings *s)
             return PROGRAM_SYSTEM;
         }
     }
-    if (!b->state_file)
-        return 0;
-    rc =
-        state_open(b->state_file, &b->table, b->managed ? b->phase : NULL, b->medium, b->lease_key);
-    if (!rc && b->managed)
-        leases_look(b);
-    if (!rc)
-        rc = state_begin();
-    if (!rc && b->managed)
-        leases_begin(b);
-    return rc;
+    return b->state_file ? open_state(b) : 0;
 }
 
 void slots_close(box *b)
 {
+    state_close(b->state);
+    b->state = NULL;
+    for (unsigned i = 0; b->shards && i < b->shard_count; i++) {
+        jobs_lane_free(b->shards[i].lane);
+        b->shards[i].lane = NULL;
+    }
     for (unsigned i = 0; b->slots && i < b->count; i++) {
         if (b->slots[i].device) {
             clear_queues(&b->slots[i]);
@@ -742,7 +834,6 @@ void slots_close(box *b)
     free(b->phase);
     free(b->medium);
     free(b->lease_key);
-    state_close();
 }
 
 /* ==== 5  Screens ============================================================================== */

@@ -38,6 +38,21 @@ typedef struct waiting_reserve {
 /* Notices to the device of requests that were refused, in a ring. */
 enum { SLOT_ANSWERS = 256 };
 
+/* A lease that a host's open makes once it is on disk (S-165): without a manager. */
+typedef struct opening {
+    fabric_channel *channel; /* that is let in then, and waits; NULL: there is none */
+    dxpu_box_entry entry;    /* the slot's, then */
+} opening;
+
+/* What a manager's order, or the end of a wipe, makes of a lease once it is on disk. */
+typedef struct lease_change {
+    enum { CHANGE_NONE, CHANGE_BIND, CHANGE_UNBIND, CHANGE_WIPED } by;
+    dxpu_box_entry entry;
+    uint8_t phase;
+    state_key key;
+    bool keep; /* of unbind */
+} lease_change;
+
 struct shard;
 struct shots;
 
@@ -77,7 +92,9 @@ typedef struct slot {
     bool wipe_begins; /* with the next step */
     bool owned;       /* without a manager: the lease is of the key that opened it */
     uint8_t owner[DXPU_NOISE_KEY_BYTES];
-    uint32_t fenced_node; /* who was refused last, and reported */
+    opening opening;      /* at most one of the two is under way */
+    lease_change change;  /* with a manager */
+    uint32_t fenced_node; /* who was refused last, and told the manager */
     uint64_t fenced_epoch;
 } slot;
 
@@ -90,8 +107,11 @@ typedef struct shard {
     unsigned index;
     worker *worker;
     fabric fabric;
-    int wake;            /* eventfd: jobs of its devices are over */
+    int wake;            /* eventfd: jobs of its devices are over, or of the state file */
     struct event *woken; /* NULL: none yet */
+    jobs writes;         /* of the state file */
+    jobs_lane *lane;     /* theirs; NULL: they are done here */
+    jobs_queue written;  /* there */
     uint32_t node;
     waiting_reserve reserve;
     unsigned wiping; /* slots */
@@ -115,6 +135,7 @@ typedef struct box {
     uint64_t limit_tlps, limit_bytes; /* a second, of each lease; 0: none */
     uint32_t node;                    /* at first; its manager may give another */
     const char *state_file;           /* leases, kept over restarts; NULL: not kept */
+    state_file *state;                /* that file; NULL: not kept */
     /* Of each slot, while its host has no channel: DXPU_CONTROL_SLOT_HELD..UNWIPED of a manager's
        leases, else _EMPTY. */
     uint8_t *phase;
@@ -130,6 +151,7 @@ typedef struct box {
     bool stopping;
     struct event_base *base; /* of the following, and of signals */
     requests *requests;      /* NULL: neither port nor manager */
+    struct answers *answers; /* for it; NULL: none yet */
     control *control;        /* NULL: none */
     struct shots *shots;     /* NULL: they are not shown */
     manager_link *manager;   /* NULL: none */
@@ -152,8 +174,11 @@ void slots_down(void *user, fabric_channel *c, uint64_t now_ns);
 
 bool slots_known(void *user, const uint8_t key[DXPU_NOISE_KEY_BYTES]);
 bool slots_allowed(void *user, const fabric_channel *c, const uint8_t key[DXPU_NOISE_KEY_BYTES]);
-/* When TLPs that the limit holds up may leave; DXPU_NEVER: there are none. */
+/* When TLPs that the limit holds up may leave, or slots_written() has more to do; DXPU_NEVER:
+   neither. */
 uint64_t slots_next_ns(const shard *sh);
+/* Go on with what is on disk now: in each turn of the loop. */
+void slots_written(shard *sh);
 
 /* End the channel of a slot, whatever its lease, and reset the device. */
 void slots_end(slot *s, uint8_t reason);

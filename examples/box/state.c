@@ -1,5 +1,7 @@
 /* state.c - see state.h
-   SPDX-License-Identifier: MIT */
+   SPDX-License-Identifier: MIT
+
+   CONTENTS   1 Reading   2 The text   3 Writing   4 Life */
 #ifndef _DEFAULT_SOURCE
 #define _DEFAULT_SOURCE /* flock() */
 #endif
@@ -33,14 +35,40 @@ typedef struct lease {
     state_key key;
 } lease;
 
+/* What became of what is wanted of a slot. */
+enum { IDLE, WANTED, KEPT, REFUSED };
+
+typedef struct line {
+    lease kept;    /* on disk, as far as is known */
+    lease wanted;  /* from WANTED on, until it is told */
+    uint8_t state; /* IDLE.. */
+    bool written;  /* of WANTED: by the write that is under way */
+} line;
+
+/* Of one loop. */
+typedef struct writer {
+    job job; /* first */
+    state_file *owner;
+    unsigned loop;
+    jobs jobs;
+    state_told told;
+    void *user;
+    bool away; /* the job is; the loop's own */
+} writer;
+
 /* The whole file: the loops that change it do not look into each other's tables. */
-static struct {
-    pthread_mutex_t lock;
+struct state_file {
+    pthread_mutex_t writing; /* held while the file is written: by jobs alone */
+    pthread_mutex_t lock;    /* of the lines; no disk is waited for under it */
     const char *file;
-    lease *lines; /* of the box's slots in their order, then those that this run does not have */
+    line *lines; /* of the box's slots in their order, then those that this run does not have */
     size_t count;
+    unsigned slots, loops;
+    writer *writers;
     int only; /* of FILE.lock: the file itself is replaced, and a lock on it with it */
-} kept = { PTHREAD_MUTEX_INITIALIZER, NULL, NULL, 0, -1 };
+};
+
+/* ==== 1  Reading ============================================================================== */
 
 static int complain(const char *what, const char *file)
 {
@@ -50,13 +78,14 @@ static int complain(const char *what, const char *file)
     return PROGRAM_SYSTEM;
 }
 
-static int keep_other(const lease *l)
+static int keep_other(state_file *s, const lease *l)
 {
-    lease *more = realloc(kept.lines, (kept.count + 1) * sizeof *more);
+    line *more = realloc(s->lines, (s->count + 1) * sizeof *more);
     if (!more)
         return -1;
-    kept.lines = more;
-    more[kept.count++] = *l;
+    s->lines = more;
+    memset(&more[s->count], 0, sizeof *more);
+    more[s->count++].kept = *l;
     return 0;
 }
 
@@ -106,22 +135,22 @@ static bool read_phase(const char *word, uint8_t *phase, uint64_t *medium, state
     return *phase != DXPU_CONTROL_SLOT_EMPTY && read_rest(word + len, medium, key);
 }
 
-/* False when the line is not ours. */
-static bool read_line(const char *line, lease *l)
+/* False when the line is none of ours. */
+static bool read_line(const char *text, lease *l)
 {
     int end = -1;
-    return sscanf(line, "%u %llu %u %u %n", &l->slot, &l->epoch, &l->node, &l->host_slot, &end) ==
+    return sscanf(text, "%u %llu %u %u %n", &l->slot, &l->epoch, &l->node, &l->host_slot, &end) ==
                4 &&
-           end >= 0 && read_phase(line + end, &l->phase, &l->medium, &l->key) &&
-           !strchr(line, '-') && l->slot >= 1 && l->slot <= 0xffffu && l->host_slot <= 0xffffu;
+           end >= 0 && read_phase(text + end, &l->phase, &l->medium, &l->key) &&
+           !strchr(text, '-') && l->slot >= 1 && l->slot <= 0xffffu && l->host_slot <= 0xffffu;
 }
 
-static int take_line(const lease *l, const dxpu_box_table *t, uint8_t *phase, uint64_t *medium,
-                     state_key *key)
+static int take_line(state_file *s, const lease *l, const dxpu_box_table *t, uint8_t *phase,
+                     uint64_t *medium, state_key *key)
 {
     dxpu_box_entry *e = dxpu_box_slot(t, (uint16_t)l->slot);
     if (!e)
-        return keep_other(l);
+        return keep_other(s, l);
     e->epoch_seen = l->epoch;
     e->host_node = l->node; /* whose lease it is: no other has the same epoch */
     e->host_slot = (uint16_t)l->host_slot;
@@ -134,17 +163,18 @@ static int take_line(const lease *l, const dxpu_box_table *t, uint8_t *phase, ui
 }
 
 /* Two boxes that write one file would forget each other's leases. */
-static int lock_file(const char *file)
+static int lock_file(state_file *s)
 {
+    const char *file = s->file;
     char path[STATE_PATH_BYTES];
     if (snprintf(path, sizeof path, "%s.lock", file) >= (int)sizeof path) {
         errno = ENAMETOOLONG;
         return complain("lock", file);
     }
-    kept.only = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (kept.only < 0)
+    s->only = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (s->only < 0)
         return complain("lock", file);
-    if (!flock(kept.only, LOCK_EX | LOCK_NB))
+    if (!flock(s->only, LOCK_EX | LOCK_NB))
         return 0;
     if (errno != EWOULDBLOCK)
         return complain("lock", file);
@@ -165,17 +195,18 @@ static FILE *open_regular(const char *file)
     return f;
 }
 
-static int read_file(const char *file, const dxpu_box_table *t, uint8_t *phase, uint64_t *medium,
+static int read_file(state_file *s, const dxpu_box_table *t, uint8_t *phase, uint64_t *medium,
                      state_key *key)
 {
-    char line[LINE_BYTES];
+    const char *file = s->file;
+    char text[LINE_BYTES];
     lease l;
     int rc = 0;
     FILE *f = open_regular(file);
     if (!f)
         return errno == ENOENT ? 0 : complain("read", file);
-    for (unsigned n = 1; !rc && fgets(line, sizeof line, f); n++) {
-        if (!read_line(line, &l)) {
+    for (unsigned n = 1; !rc && fgets(text, sizeof text, f); n++) {
+        if (!read_line(text, &l)) {
             log_error(
                 "--state %s line %u is not `slot epoch host-node host-slot` in "
                 "numbers, and perhaps a state, its medium and a key; mend the line, or remove the "
@@ -188,7 +219,7 @@ static int read_file(const char *file, const dxpu_box_table *t, uint8_t *phase, 
                       "when that one is to know nothing of this box any more",
                       file, n);
             rc = PROGRAM_USAGE;
-        } else if (take_line(&l, t, phase, medium, key)) {
+        } else if (take_line(s, &l, t, phase, medium, key)) {
             rc = complain("keep", file);
         }
     }
@@ -197,6 +228,8 @@ static int read_file(const char *file, const dxpu_box_table *t, uint8_t *phase, 
     fclose(f);
     return rc;
 }
+
+/* ==== 2  The text ============================================================================= */
 
 static void print_line(FILE *f, const lease *l)
 {
@@ -211,19 +244,27 @@ static void print_line(FILE *f, const lease *l)
     fputc('\n', f);
 }
 
-/* As durable_replace(). */
-static int put_file(void)
+/* The file as it is to be, with what is wanted or without it; NULL: out of memory.  The lock is
+   held. */
+static char *print_file(state_file *s, bool wanted, size_t *len)
 {
     char *text = NULL;
-    size_t len = 0;
-    int rc = -1;
-    FILE *f = open_memstream(&text, &len);
-    if (!f)
-        return -1;
-    for (size_t i = 0; i < kept.count; i++)
-        print_line(f, &kept.lines[i]);
-    if (!fclose(f))
-        rc = durable_replace(kept.file, text, len);
+    FILE *f = open_memstream(&text, len);
+    for (size_t i = 0; f && i < s->count; i++) {
+        line *l = &s->lines[i];
+        l->written = wanted && l->state == WANTED;
+        print_line(f, l->written ? &l->wanted : &l->kept);
+    }
+    if (f && !fclose(f))
+        return text;
+    free(text);
+    return NULL;
+}
+
+/* As durable_replace(). */
+static int put_file(const state_file *s, char *text, size_t len)
+{
+    int rc = text ? durable_replace(s->file, text, len) : -1;
     free(text);
     return rc;
 }
@@ -234,61 +275,204 @@ static lease line_of(const dxpu_box_entry *e, uint8_t phase, uint64_t medium, co
     return l;
 }
 
-int state_open(const char *file, const dxpu_box_table *t, uint8_t *phase, uint64_t *medium,
-               state_key *key)
+/* ==== 3  Writing ============================================================================== */
+
+/* Is anything wanted by this loop?  The lock is held. */
+static bool any_wanted(const state_file *s, unsigned loop)
+{
+    bool any = false;
+    for (size_t i = loop; i < s->slots; i += s->loops)
+        any |= s->lines[i].state == WANTED;
+    return any;
+}
+
+/* What the write that is over has made of the lines.  Of one that failed, other loops' lines are
+   tried again by their own jobs.  The lock is held. */
+static void settle(state_file *s, unsigned loop, bool kept)
+{
+    for (size_t i = 0; i < s->slots; i++) {
+        line *l = &s->lines[i];
+        if (!l->written || (!kept && i % s->loops != loop))
+            continue;
+        l->state = kept ? KEPT : REFUSED;
+        if (kept)
+            l->kept = l->wanted;
+    }
+}
+
+/* job.run: write what is wanted, unless another loop's write took it. */
+static void write_wanted(job *j)
+{
+    const writer *w = (const writer *)j;
+    state_file *s = w->owner;
+    char *text = NULL;
+    size_t len = 0;
+    bool any;
+    int put = 0;
+    pthread_mutex_lock(&s->writing);
+    pthread_mutex_lock(&s->lock);
+    any = any_wanted(s, w->loop);
+    if (any)
+        text = print_file(s, true, &len);
+    pthread_mutex_unlock(&s->lock);
+    if (any)
+        put = put_file(s, text, len);
+    if (put)
+        (void)complain("write", s->file);
+    pthread_mutex_lock(&s->lock);
+    if (any)
+        settle(s, w->loop, !put);
+    if (put > 0)
+        text = print_file(s, false, &len);
+    pthread_mutex_unlock(&s->lock);
+    if (put > 0)
+        (void)put_file(s, text, len); /* a later start finds what was before, if this is durable */
+    pthread_mutex_unlock(&s->writing);
+}
+
+static void begin_write(writer *w)
+{
+    w->away = true;
+    w->jobs.submit(w->jobs.user, &w->job);
+}
+
+void state_want(state_file *s, const dxpu_box_entry *e, uint8_t phase, uint64_t medium,
+                const state_key *key)
+{
+    line *l = &s->lines[e->slot - 1];
+    writer *w = &s->writers[(e->slot - 1u) % s->loops];
+    pthread_mutex_lock(&s->lock);
+    l->wanted = line_of(e, phase, medium, key);
+    l->state = WANTED;
+    l->written = false;
+    pthread_mutex_unlock(&s->lock);
+    if (!w->away)
+        begin_write(w);
+}
+
+/* IDLE, WANTED: there is nothing to tell of the slot; else there was. */
+static uint8_t take_result(state_file *s, size_t i)
+{
+    uint8_t was;
+    pthread_mutex_lock(&s->lock);
+    was = s->lines[i].state;
+    if (was == KEPT || was == REFUSED)
+        s->lines[i].state = IDLE;
+    pthread_mutex_unlock(&s->lock);
+    return was;
+}
+
+void state_work(state_file *s, unsigned loop)
+{
+    writer *w = &s->writers[loop];
+    bool more = false;
+    if (!w->away || !w->jobs.reap(w->jobs.user))
+        return;
+    w->away = false;
+    for (size_t i = loop; i < s->slots; i += s->loops) {
+        uint8_t now = take_result(s, i);
+        more |= now == WANTED;
+        if (now == KEPT || now == REFUSED)
+            w->told(w->user, (unsigned)i + 1, now == KEPT);
+    }
+    if (more && !w->away)
+        begin_write(w);
+}
+
+bool state_writes(const state_file *s, unsigned loop)
+{
+    return s->writers[loop].away;
+}
+
+/* ==== 4  Life ================================================================================= */
+
+static int open_lines(state_file *s, const dxpu_box_table *t, uint8_t *phase, uint64_t *medium,
+                      state_key *key)
 {
     static const state_key none;
-    int rc;
-    kept.file = file;
-    kept.lines = calloc(t->count, sizeof *kept.lines);
-    if (!kept.lines)
-        return complain("keep", file);
-    kept.count = t->count;
-    rc = lock_file(file);
+    int rc = lock_file(s);
     if (!rc)
-        rc = read_file(file, t, phase, medium, key);
-    if (rc)
-        return rc;
-    for (uint32_t i = 0; i < t->count; i++)
-        kept.lines[i] = line_of(&t->entries[i], phase ? phase[i] : DXPU_CONTROL_SLOT_EMPTY,
-                                phase ? medium[i] : 0, phase ? &key[i] : &none);
-    return 0;
-}
-
-void state_note(const dxpu_box_entry *e, uint8_t phase, uint64_t medium, const state_key *key)
-{
-    kept.lines[e->slot - 1] = line_of(e, phase, medium, key);
-}
-
-int state_begin(void)
-{
-    return put_file() ? complain("write", kept.file) : 0;
-}
-
-int state_keep(const dxpu_box_entry *e, uint8_t phase, uint64_t medium, const state_key *key)
-{
-    lease *line = &kept.lines[e->slot - 1], was;
-    int put, rc = 0;
-    pthread_mutex_lock(&kept.lock);
-    was = *line;
-    *line = line_of(e, phase, medium, key);
-    put = put_file();
-    if (put) {
-        rc = complain("write", kept.file);
-        *line = was;
-    }
-    if (put > 0)
-        (void)put_file(); /* a later start finds what was before, if this time it is durable */
-    pthread_mutex_unlock(&kept.lock);
+        rc = read_file(s, t, phase, medium, key);
+    for (uint32_t i = 0; !rc && i < t->count; i++)
+        s->lines[i].kept = line_of(&t->entries[i], phase ? phase[i] : DXPU_CONTROL_SLOT_EMPTY,
+                                   phase ? medium[i] : 0, phase ? &key[i] : &none);
     return rc;
 }
 
-void state_close(void)
+state_file *state_open(const char *file, unsigned loops, const dxpu_box_table *t, uint8_t *phase,
+                       uint64_t *medium, state_key *key, int *status)
 {
-    free(kept.lines);
-    kept.lines = NULL;
-    kept.count = 0;
-    if (kept.only >= 0)
-        (void)close(kept.only);
-    kept.only = -1;
+    state_file *s = calloc(1, sizeof *s);
+    line *lines = calloc(t->count, sizeof *lines);
+    writer *writers = calloc(loops, sizeof *writers);
+    if (!s || !lines || !writers) {
+        free(s);
+        free(lines);
+        free(writers);
+        *status = complain("keep", file);
+        return NULL;
+    }
+    (void)pthread_mutex_init(&s->writing, NULL); /* ordinary ones: cannot fail */
+    (void)pthread_mutex_init(&s->lock, NULL);
+    s->file = file;
+    s->lines = lines;
+    s->count = s->slots = t->count;
+    s->writers = writers;
+    s->loops = loops;
+    s->only = -1;
+    *status = open_lines(s, t, phase, medium, key);
+    if (!*status)
+        return s;
+    state_close(s);
+    return NULL;
+}
+
+void state_note(state_file *s, const dxpu_box_entry *e, uint8_t phase, uint64_t medium,
+                const state_key *key)
+{
+    s->lines[e->slot - 1].kept = line_of(e, phase, medium, key);
+}
+
+int state_begin(state_file *s)
+{
+    size_t len = 0;
+    char *text = print_file(s, false, &len);
+    return put_file(s, text, len) ? complain("write", s->file) : 0;
+}
+
+void state_serve(state_file *s, unsigned loop, const jobs *j, state_told told, void *user)
+{
+    writer *w = &s->writers[loop];
+    w->job.run = write_wanted;
+    w->owner = s;
+    w->loop = loop;
+    w->jobs = *j;
+    w->told = told;
+    w->user = user;
+}
+
+/* A job that is over may have left behind what was wanted after it began. */
+static void finish(writer *w)
+{
+    if (!w->away)
+        return;
+    w->jobs.settle(w->jobs.user);
+    (void)w->jobs.reap(w->jobs.user);
+    w->away = false;
+    write_wanted(&w->job);
+}
+
+void state_close(state_file *s)
+{
+    if (!s)
+        return;
+    for (unsigned i = 0; i < s->loops; i++)
+        finish(&s->writers[i]);
+    if (s->only >= 0)
+        (void)close(s->only);
+    (void)pthread_mutex_destroy(&s->writing);
+    (void)pthread_mutex_destroy(&s->lock);
+    free(s->writers);
+    free(s->lines);
+    free(s);
 }

@@ -155,13 +155,25 @@ static bool host_is_up(void)
     return dxpu_channel_state(&host.ch) == DXPU_STATE_UP && b.slots[0].active;
 }
 
-static uint64_t window_frames; /* 0: the usual */
+static uint64_t window_frames;           /* 0: the usual */
+static char state_dir[32], state_at[48]; /* "": no --state */
+
+static void tick(void *user, uint64_t now_ns)
+{
+    (void)now_ns;
+    slots_written(user);
+}
+
+static uint64_t next_ns(void *user)
+{
+    return slots_next_ns(user);
+}
 
 static int setup(void **state)
 {
     fabric_settings net = FABRIC_SETTINGS_DEFAULT("127.0.0.1:0");
-    fabric_callbacks cb = { &loop, slots_welcome, slots_up, slots_work, slots_down,
-                            NULL,  NULL,          NULL,     NULL };
+    fabric_callbacks cb = { &loop,   slots_welcome, slots_up, slots_work, slots_down,
+                            next_ns, tick,          NULL,     NULL };
     device_settings set;
     (void)state;
     memset(&b, 0, sizeof b);
@@ -179,6 +191,7 @@ static int setup(void **state)
         net.window_frames = window_frames;
     window_frames = 0;
     assert_int_equal(fabric_open(&loop.fabric, &net, CAPACITY, &cb), 0);
+    b.state_file = *state_at ? state_at : NULL;
     assert_int_equal(slots_open(&b, &stub_kind, &set), 0);
     peer_start(&host, dxpu_udp_base(loop.fabric.udp));
     peer_start(&second, dxpu_udp_base(loop.fabric.udp));
@@ -1123,9 +1136,301 @@ static void test_path_is_learnt_from_authentic_frames(void **state)
     close(other);
 }
 
+/* ==== What waits for the disk: the test decides when it answers (S-165) ======================= */
+
+static job *on_its_way, *over;
+static unsigned writes; /* begun */
+
+static void disk_submit(void *user, job *j)
+{
+    (void)user;
+    assert_null(on_its_way);
+    on_its_way = j;
+    writes++;
+}
+
+/* The disk answers. */
+static void disk_answers(void)
+{
+    job *j = on_its_way;
+    if (!j)
+        return;
+    on_its_way = NULL;
+    j->run(j);
+    over = j;
+}
+
+static job *disk_reap(void *user)
+{
+    job *j = over;
+    (void)user;
+    over = NULL;
+    return j;
+}
+
+static void disk_settle(void *user)
+{
+    (void)user;
+    disk_answers();
+}
+
+static const jobs disk = { NULL, disk_submit, disk_reap, NULL, disk_settle };
+
+static int setup_state(void **state)
+{
+    strcpy(state_dir, "/tmp/api_slots.XXXXXX");
+    assert_non_null(mkdtemp(state_dir));
+    snprintf(state_at, sizeof state_at, "%s/state", state_dir);
+    on_its_way = over = NULL;
+    writes = 0;
+    assert_int_equal(setup(state), 0);
+    state_serve(b.state, 0, &disk, told, &loop);
+    return 0;
+}
+
+static int teardown_state(void **state)
+{
+    char path[64];
+    assert_int_equal(teardown(state), 0);
+    assert_int_equal(unlink(state_at), 0);
+    snprintf(path, sizeof path, "%s.lock", state_at);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(state_dir), 0);
+    *state_at = '\0';
+    return 0;
+}
+
+/* The epoch of slot 1 in the file. */
+static unsigned epoch_on_disk(void)
+{
+    unsigned number = 0, epoch = 0;
+    FILE *f = fopen(state_at, "r");
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "%u %u", &number, &epoch), 2);
+    assert_int_equal(number, 1);
+    fclose(f);
+    return epoch;
+}
+
+static unsigned epoch_told(void)
+{
+    dxpu_control_slot s;
+    memset(&s, 0, sizeof s);
+    slots_describe(&b, 1, &s);
+    return (unsigned)s.epoch_seen;
+}
+
+static bool a_write_waits(void)
+{
+    return on_its_way != NULL;
+}
+
+static bool first_is_in(void)
+{
+    return b.slots[0].active && b.slots[0].active->ch.cfg.remote.node == 1;
+}
+
+static bool second_is_in(void)
+{
+    return b.slots[0].active && b.slots[0].active->ch.cfg.remote.node == 2;
+}
+
+static bool second_is_over(void)
+{
+    return dxpu_channel_state(&second.ch) == DXPU_STATE_FAILED;
+}
+
+static bool one_is_over(void)
+{
+    return second_is_over() || host_has_closed();
+}
+
+static void dial(peer *p, uint32_t node, uint64_t epoch)
+{
+    peer_dial_as(p, dxpu_udp_local(loop.fabric.udp, 0), 1, node, epoch);
+}
+
+/* Node 1 has the slot, and that is on disk. */
+static void first_gets_in(void)
+{
+    dial(&host, 1, 1);
+    run_until(a_write_waits);
+    disk_answers();
+    run_until(first_is_in);
+}
+
+/* The disk has no room from now on, or again. */
+static void be_full(bool full)
+{
+    char path[64];
+    snprintf(path, sizeof path, "%s.new", state_at);
+    assert_int_equal(full ? mkdir(path, 0700) : rmdir(path), 0);
+}
+
+/* Nothing is granted, reported, or given to the device before. */
+static void test_s165_an_open_waits_for_its_line(void **state)
+{
+    (void)state;
+    dial(&host, 1, 1);
+    run_until(a_write_waits);
+    poke(&host);
+    run_until(some_polls);
+    assert_int_equal(dxpu_channel_state(&host.ch), DXPU_STATE_UP);
+    assert_null(b.slots[0].active);
+    assert_int_equal(device()->writes, 0);
+    assert_int_equal(epoch_told(), 0);
+    assert_int_equal(epoch_on_disk(), 0);
+    disk_answers();
+    run_until(write_came); /* what came meanwhile is there */
+    assert_true(first_is_in());
+    assert_int_equal(epoch_told(), 1);
+    assert_int_equal(epoch_on_disk(), 1);
+    dial(&second, 1, 1); /* another incarnation of the same lease needs no line */
+    run_until(reset_twice);
+    assert_int_equal(writes, 1);
+    assert_int_equal(dxpu_channel_state(&second.ch), DXPU_STATE_UP);
+}
+
+/* Who has the slot keeps it until the next lease stands; then it is the next one's. */
+static void test_s165_the_older_lease_goes_on(void **state)
+{
+    (void)state;
+    on_read = answer;
+    first_gets_in();
+    dial(&second, 2, 2);
+    run_until(a_write_waits);
+    assert_true(first_is_in());
+    host.step = take_and_count;
+    memset(got, 0, sizeof got);
+    ask_once(3);
+    run_until(one_completion);
+    assert_int_equal(epoch_told(), 1);
+    disk_answers();
+    run_until(second_is_in);
+    run_until(some_polls);
+    assert_int_equal(dxpu_channel_reason(&host.ch), DXPU_REASON_REPLACED);
+    assert_int_equal(epoch_on_disk(), 2);
+}
+
+/* A full disk: who came is refused, as if it had not come, and who has the slot keeps it. */
+static void test_s165_what_cannot_be_written_is_refused(void **state)
+{
+    (void)state;
+    first_gets_in();
+    be_full(true);
+    dial(&second, 2, 2);
+    run_until(a_write_waits);
+    disk_answers();
+    run_until(second_is_over);
+    assert_int_equal(dxpu_channel_reason(&second.ch), DXPU_REASON_NO_SLOT);
+    assert_true(first_is_in());
+    assert_int_equal(epoch_told(), 1);
+    assert_int_equal(epoch_on_disk(), 1);
+    be_full(false);
+    second.open = false;
+    dial(&second, 2, 2); /* the control */
+    run_until(a_write_waits);
+    disk_answers();
+    run_until(second_is_in);
+    assert_int_equal(epoch_on_disk(), 2);
+}
+
+/* Whether the lease that is being written stands is not known: others ask again. */
+static void test_s165_others_are_asked_to_come_again(void **state)
+{
+    (void)state;
+    dial(&host, 1, 2);
+    run_until(a_write_waits);
+    dial(&second, 2, 3);
+    run_until(second_is_over);
+    assert_int_equal(dxpu_channel_reason(&second.ch), DXPU_REASON_BUSY);
+    dial(&second, 1, 2); /* its own host as well, begun again */
+    run_until(second_is_over);
+    assert_int_equal(dxpu_channel_reason(&second.ch), DXPU_REASON_BUSY);
+    disk_answers();
+    run_until(first_is_in);
+    assert_int_equal(writes, 1);
+    dial(&second, 2, 3); /* the control */
+    run_until(a_write_waits);
+    disk_answers();
+    run_until(second_is_in);
+    dial(&host, 1, 2);
+    run_until(host_has_closed);
+    assert_int_equal(dxpu_channel_reason(&host.ch), DXPU_REASON_EPOCH);
+}
+
+/* Both came up before either was known. */
+static void test_s165_two_at_once(void **state)
+{
+    (void)state;
+    dial(&host, 1, 2);
+    dial(&second, 2, 2);
+    run_until(a_write_waits);
+    run_until(one_is_over);
+    disk_answers();
+    run_until(some_polls);
+    assert_true(first_is_in() != second_is_in());
+    assert_int_equal(dxpu_channel_reason(first_is_in() ? &second.ch : &host.ch), DXPU_REASON_BUSY);
+}
+
+/* D-44: what was accepted before the close is the device's, also when that came first. */
+static void test_s165_what_ended_in_order_is_taken(void **state)
+{
+    (void)state;
+    dial(&host, 1, 1);
+    run_until(a_write_waits);
+    poke(&host);
+    run_until(some_polls);
+    assert_int_equal(dxpu_channel_close(&host.ch, DXPU_REASON_SHUTDOWN), DXPU_OK);
+    run_until(host_has_closed);
+    assert_int_equal(dxpu_channel_error(&host.ch), DXPU_E_CLOSED);
+    assert_int_equal(device()->writes, 0);
+    disk_answers();
+    run_until(write_came);
+    run_until(some_polls);
+    assert_null(b.slots[0].active);
+    assert_false(b.entries[0].used); /* given back */
+    assert_int_equal(epoch_told(), 1);
+}
+
+/* And nothing of one that was cut off, whose key may not have the slot any more. */
+static void test_s165_what_was_cut_off_is_not(void **state)
+{
+    (void)state;
+    on_read = answer;
+    first_gets_in();
+    dial(&second, 2, 2);
+    run_until(a_write_waits);
+    poke(&second);
+    run_until(some_polls);
+    dxpu_channel_reset(&b.slots[0].opening.channel->ch, DXPU_REASON_DETACH); /* as for a key */
+    run_until(second_is_over);
+    assert_true(first_is_in());
+    disk_answers();
+    run_until(host_has_closed);
+    run_until(some_polls);
+    assert_int_equal(device()->writes, 0);
+    assert_null(b.slots[0].active); /* the older one's epoch is over */
+    assert_int_equal(epoch_told(), 2);
+    assert_int_equal(epoch_on_disk(), 2);
+}
+
+/* The box ends: what is on its way is written. */
+static void test_s165_the_end_waits_for_the_write(void **state)
+{
+    (void)state;
+    dial(&host, 1, 7);
+    run_until(a_write_waits);
+    assert_int_equal(epoch_on_disk(), 0);
+    state_close(b.state);
+    b.state = NULL;
+    assert_int_equal(epoch_on_disk(), 7);
+}
+
 int main(void)
 {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define WITH_STATE(name) cmocka_unit_test_setup_teardown(name, setup_state, teardown_state)
+#define CASE(name)       cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         CASE(test_waiting_is_bounded),
         CASE(test_s111_what_writes_cause_is_bounded),
@@ -1150,6 +1455,14 @@ int main(void)
         CASE(test_half_open_channels_make_room),
         CASE(test_close_is_answered_again),
         CASE(test_path_is_learnt_from_authentic_frames),
+        WITH_STATE(test_s165_an_open_waits_for_its_line),
+        WITH_STATE(test_s165_the_older_lease_goes_on),
+        WITH_STATE(test_s165_what_cannot_be_written_is_refused),
+        WITH_STATE(test_s165_others_are_asked_to_come_again),
+        WITH_STATE(test_s165_two_at_once),
+        WITH_STATE(test_s165_what_ended_in_order_is_taken),
+        WITH_STATE(test_s165_what_was_cut_off_is_not),
+        WITH_STATE(test_s165_the_end_waits_for_the_write),
     };
     cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);

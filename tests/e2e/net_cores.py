@@ -312,11 +312,12 @@ def a_flood_of_one_port_does_not_reach_the_other():
 
 @case
 def a_loop_that_waits_does_not_stop_another():
-    """It waits for its state file, which is not read.  The control: with one core all wait."""
+    """It waits for its state file, which nobody takes, where it has no threads for that.  The
+    control: with one core all wait."""
     for cores in (1, 2):
         with lab.Lab() as l:
             state = l.file("state")
-            box = Box(l, "--state", state, "--hold-ms", 1000, cores=cores)
+            box = Box(l, "--state", state, "--hold-ms", 1000, "--disk-threads", 0, cores=cores)
             steady = box.load(l, 2, "--load", "mixed", "--span", "32K", "--seconds", 4, node=2)
             box.process.says("slot 2: lent to")  # and that is in the file
             os.mkfifo(state + ".new")  # a writer waits for a reader
@@ -332,6 +333,29 @@ def a_loop_that_waits_does_not_stop_another():
             by_hand.until(lambda: "not granted" in box.process.errors(), "that it goes on")
             os.remove(state + ".new")
             os.close(reader)
+            box.ends()
+
+
+@case
+def s165_loops_wait_for_no_state_file():
+    """Nobody takes the file: a host is not let in, of one loop or two, and neither waits for it."""
+    for cores in (1, 2):
+        with lab.Lab() as l:
+            state = l.file("state")
+            box = Box(l, "--state", state, "--hold-ms", 1000, cores=cores)
+            steady = box.load(l, 2, "--load", "mixed", "--span", "32K", "--seconds", 4, node=2)
+            box.process.says("slot 2: lent to")
+            os.mkfifo(state + ".new")
+            new = box.load(l, 1, *SOME, "--hold-ms", 60000)
+            did_well([steady])
+            check(steady.result()["incarnations"] == 1, steady.errors())
+            check("lent to node 1" not in box.process.errors(), box.process.errors())
+            reader = os.open(state + ".new", os.O_RDONLY | os.O_NONBLOCK)
+            by_hand.until(lambda: "not granted" in box.process.errors(), "that it goes on")
+            os.remove(state + ".new")
+            os.close(reader)
+            check(new.wait(30) == 4, new.errors())  # it is refused
+            did_well([box.load(l, 1, *SOME)])  # the next one is let in
             box.ends()
 
 

@@ -163,6 +163,70 @@ def control_a_loop_that_waits_is_noticed():
         m.until(lambda: not street.is_whole(), "the tenant's channel, or the manager's")
 
 
+# ---- The file of leases ----
+
+class Leases:
+    """A box whose --state alone is on a slow disk, and a manager that lends slot 1 again and again
+    for as long as the neighbour, of slot 2, is there."""
+
+    def __init__(self, l, manager, *options):
+        self.lab = l
+        self.faults = schedule.Faults(l.file("faults"))
+        self.directory = l.file("leases")
+        os.mkdir(self.directory)
+        with self.faults.loaded():
+            self.box = l.start("dxpu-box", "--listen", "127.0.0.1:0", "--slots", 2, "--manager",
+                               manager.address, "--identity", l.file("box.id"), "--state",
+                               os.path.join(self.directory, "state"), "--json", *options)
+        self.link = manager.link(fm.BOX)
+        self.link.bind(2, NEIGHBOUR, 1, 12)
+        self.epoch = 100
+        self.leases = 0
+
+    def neighbour(self, slow_s):
+        """Reads of a quiet tenant in a second; None when its channel ended.  A loop that stands
+        still for most of it is not seen in its p99."""
+        self.faults.slow(self.directory, slow_s)
+        host = self.lab.start("dxpu-host", "--box", self.box.address(), "--slot", 2, "--node",
+                              NEIGHBOUR, "--epoch", 12, "--load", "read", "--size", 4, "--span",
+                              "4K", "--seconds", 1, "--depth", DEPTH, "--json", "--quiet",
+                              "--give-up-ms", 5000)
+        self.leases = 0
+        while host.popen.poll() is None:
+            self.epoch += 1
+            self.link.bind(1, TENANT, 1, self.epoch)
+            self.leases += 1
+        result = host.result()
+        lost = result.get("unanswered", 1) or result["incarnations"] != 1
+        return None if lost else result["rtt_us"]["count"]
+
+    def compare(self):
+        """As many reads as with a fast disk, or nearly?"""
+        quiet, loaded = self.neighbour(0), self.neighbour(SLOW_S)
+        check(quiet and self.leases, quiet, self.leases)
+        self.faults.slow(self.directory, 0)
+        return loaded is not None and 3 * loaded > quiet, (quiet, loaded)
+
+
+@case
+def s165_a_slow_state_file_delays_no_neighbour():
+    schedule.build()
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
+        leases, seen = Leases(l, m), []
+        while len(seen) < TRIES and not (seen and seen[-1][0]):
+            seen.append(leases.compare())
+        check(seen[-1][0], seen)
+        check(leases.link.alive and m.accepted == 1, leases.box.errors())
+
+
+@case
+def control_a_loop_that_waits_for_its_state_file_is_noticed():
+    schedule.build()
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
+        same, seen = Leases(l, m, "--disk-threads", 0).compare()
+        check(not same, seen)
+
+
 # ---- The layout ----
 
 # Calls that write the layout's file, and which one of those to come the program does not survive.

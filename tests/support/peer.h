@@ -132,18 +132,24 @@ static void peer_start(peer *p, struct event_base *base)
     assert_int_equal(event_add(p->timer, &ms), 0);
 }
 
-/* Open a channel from node 1 to a slot of the box at `to`. */
-static inline void peer_dial(peer *p, const dxpu_udp_address *to, uint16_t box_slot)
+/* Open a channel from this node to a slot of the box at `to`. */
+static inline void peer_dial_as(peer *p, const dxpu_udp_address *to, uint16_t box_slot,
+                                uint32_t node, uint64_t epoch)
 {
     memcpy(&p->to, &to->u, to->len);
     p->to_len = to->len;
-    p->cfg.epoch = 1;
-    p->cfg.local.node = 1;
+    p->cfg.epoch = epoch;
+    p->cfg.local.node = node;
     p->cfg.local.slot = DXPU_SLOT_HOST;
     p->cfg.local.function = p->cfg.remote.function = DXPU_FUNCTION_ALL;
     p->cfg.remote.slot = box_slot;
     peer_begin(p);
     assert_int_equal(dxpu_channel_open(&p->ch, dxpu_udp_now_ns()), DXPU_OK);
+}
+
+static inline void peer_dial(peer *p, const dxpu_udp_address *to, uint16_t box_slot)
+{
+    peer_dial_as(p, to, box_slot, 1, 1);
 }
 
 static void peer_stop(peer *p)

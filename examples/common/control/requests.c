@@ -18,8 +18,16 @@ enum { SLOTS_MAX = (DXPU_CONTROL_BODY_MAX - 16) / DXPU_CONTROL_SLOT_BYTES };
     X(ignored, "messages of an ignorable type")
 #define REQUEST_FIELD(name, text) uint64_t name;
 
+/* Who waits for an answer about a slot. */
+typedef struct waiting {
+    const requests_peer *peer; /* NULL: nobody, or its connection is over */
+    secure_conn *conn;
+    uint32_t request;
+} waiting;
+
 struct requests {
     control_proxy proxy;
+    waiting *waiting; /* of each slot */
     char name[64];
     struct {
         REQUEST_COUNTERS(REQUEST_FIELD)
@@ -334,6 +342,28 @@ void requests_picture(requests *o, uint16_t slot, unsigned code, uint8_t *png, s
     }
 }
 
+/* A change is under way.  Who asked for the same before hears that it was asked again. */
+static void answer_later(requests_peer *c, secure_conn *conn, const dxpu_control *m)
+{
+    requests *o = c->owner;
+    waiting *w = &o->waiting[requests_slot(m) - 1];
+    if (w->peer)
+        send_error(o, w->conn, w->request, DXPU_CONTROL_CODE_BUSY, requests_slot(m));
+    w->peer = c;
+    w->conn = conn;
+    w->request = m->request;
+}
+
+void requests_settled(requests *o, unsigned slot, unsigned code)
+{
+    waiting *w = &o->waiting[slot - 1];
+    if (w->peer && code)
+        send_error(o, w->conn, w->request, code, (uint16_t)slot);
+    else if (w->peer)
+        send_done(o, w->conn, w->request, (uint16_t)slot);
+    w->peer = NULL;
+}
+
 /* Do it and answer, unless it is refused: the code. */
 static unsigned act(requests_peer *c, secure_conn *conn, const dxpu_control *m)
 {
@@ -352,6 +382,10 @@ static unsigned act(requests_peer *c, secure_conn *conn, const dxpu_control *m)
     case DXPU_CONTROL_RESET:
     case DXPU_CONTROL_DRAIN:
         code = do_change(o, m);
+        if (code == REQUESTS_LATER) {
+            answer_later(c, conn, m);
+            return DXPU_CONTROL_CODE_NONE;
+        }
         if (!code)
             send_done(o, conn, m->request, requests_slot(m));
         return code;
@@ -462,6 +496,10 @@ void requests_peer_free(requests_peer *c)
 {
     if (c && c->owner->viewer == c)
         forget_picture(c->owner);
+    for (unsigned i = 0; c && i < c->owner->proxy.slots; i++) {
+        if (c->owner->waiting[i].peer == c)
+            c->owner->waiting[i].peer = NULL;
+    }
     free(c);
 }
 
@@ -470,8 +508,12 @@ void requests_peer_free(requests_peer *c)
 requests *requests_open(const control_proxy *proxy)
 {
     requests *o = calloc(1, sizeof *o);
-    if (!o)
+    if (o)
+        o->waiting = calloc(proxy->slots, sizeof *o->waiting);
+    if (!o || !o->waiting) {
+        free(o);
         return NULL;
+    }
     o->proxy = *proxy;
     snprintf(o->name, sizeof o->name, "%s %s", proxy->name, DXPU_VERSION);
     return o;
@@ -479,8 +521,10 @@ requests *requests_open(const control_proxy *proxy)
 
 void requests_close(requests *o)
 {
-    if (o)
-        forget_picture(o);
+    if (!o)
+        return;
+    forget_picture(o);
+    free(o->waiting);
     free(o);
 }
 

@@ -2,8 +2,9 @@
    SPDX-License-Identifier: MIT
 
    Answers are true when they are given: attach when the slot dials, status as it is now.  Nothing
-   here waits; a picture is sent when it is there.  The control port (control.h) and the connection
-   to the manager (manager_link.h) of a proxy share one `requests`, so both do the same. */
+   here waits; a picture is sent when it is there, done when a lease is on disk.  The control port
+   (control.h) and the connection to the manager (manager_link.h) of a proxy share one `requests`,
+   so both do the same. */
 #ifndef REQUESTS_H_INCLUDED
 #define REQUESTS_H_INCLUDED
 
@@ -24,7 +25,9 @@ typedef struct control_proxy {
     unsigned (*detach)(void *user, const dxpu_control_detach *m);
     /* Begin a picture of what a slot's device shows: requests_picture() follows. */
     unsigned (*screenshot)(void *user, unsigned number);
-    /* These four from the manager alone (M-51); the slot of drain may be 0. */
+    /* These four from the manager alone (M-51); the slot of drain may be 0.  bind and unbind may
+       return REQUESTS_LATER: requests_settled() follows, and until then they return it only for
+       the same again, of that slot. */
     unsigned (*bind)(void *user, const dxpu_control_bind *m);
     unsigned (*unbind)(void *user, const dxpu_control_unbind *m);
     unsigned (*reset)(void *user, const dxpu_control_reset *m);
@@ -32,6 +35,8 @@ typedef struct control_proxy {
     /* Fill in what is known of a slot; *out is zero and has its number. */
     void (*slot)(void *user, unsigned number, dxpu_control_slot *out);
 } control_proxy;
+
+enum { REQUESTS_LATER = 0x10000 }; /* no code of a message: those have 16 bits */
 
 typedef struct requests requests;
 
@@ -66,6 +71,8 @@ unsigned control_box_from(const dxpu_control_attach *m, dxpu_udp_address *out);
 void control_address_from(const dxpu_udp_address *a, dxpu_control_address *out);
 void control_address_to(const dxpu_control_address *a, dxpu_udp_address *out);
 
+/* What was to be answered later about a slot: DXPU_CONTROL_CODE_NONE, or why not. */
+void requests_settled(requests *r, unsigned slot, unsigned code);
 /* A picture is there: a PNG, which is taken over, or why there is none. */
 void requests_picture(requests *r, uint16_t slot, unsigned code, uint8_t *png, size_t bytes);
 

@@ -664,7 +664,7 @@ static void service(fabric *f, fabric_channel *c, uint64_t now)
         dxpu_sodium_work(c->session, &c->ch, now);
     state = dxpu_channel_state(&c->ch);
     /* what came before the close is still there to be taken, in turns as before it */
-    if (!c->ended && state >= DXPU_STATE_CLOSED &&
+    if (!c->ended && !c->waits && state >= DXPU_STATE_CLOSED &&
         (!c->more || ++c->closed_turns >= CLOSED_TURNS)) {
         c->ended = true;
         c->asking = false;
@@ -706,7 +706,7 @@ static uint64_t channel_next_ns(const fabric_channel *c)
 {
     uint64_t next = dxpu_channel_next_ns(&c->ch), end_ns, keys_ns;
     unsigned state = dxpu_channel_state(&c->ch);
-    if (c->more || (!c->ended && state >= DXPU_STATE_CLOSED))
+    if (c->more || (!c->ended && !c->waits && state >= DXPU_STATE_CLOSED))
         return 0;
     if (c->asking) {
         end_ns = c->born_ns + c->ch.cfg.hold_ms * 1000000ull;

@@ -57,6 +57,7 @@ typedef struct fabric_channel {
     bool up;              /* up() was called */
     bool ended;           /* down() was called; kept for its closing period */
     bool more;            /* work() has not finished */
+    bool waits;           /* up() has not let it in yet: what it brings stays, past its end too */
     uint8_t closed_turns; /* since it was closed */
     bool asking;          /* opener: no keys yet; nothing reaches ch, and nothing of it leaves */
     unsigned asked;       /* initiations sent */
@@ -73,7 +74,8 @@ typedef struct fabric_callbacks {
        refuse.  key: whose it is, NULL with --plain.  NULL: none may open. */
     uint8_t (*welcome)(void *user, const dxpu_offer *offer, const uint8_t *key,
                        dxpu_channel_config *cfg);
-    /* The channel carries TLPs from now on. */
+    /* The channel carries TLPs from now on.  The program may set `waits` until it knows whether it
+       lets the channel in; then it clears it, and sets `more` to have work() called. */
     void (*up)(void *user, fabric_channel *c, uint64_t now_ns);
     /* Take and submit.  True: there is more to do without waiting for anything. */
     bool (*work)(void *user, fabric_channel *c, uint64_t now_ns);

@@ -12,8 +12,9 @@
      4  n, from 1 on
      5  how it fails: index into its ways
      6  1: allocations of libraries fail too, 0: those of the program only
-     7  nanoseconds (signed) that the time of day is ahead; clocks that only run are as they are
-     126  nanoseconds that each access of the file whose inode word 127 has takes: of its data
+     7  the time of day is so many nanoseconds ahead (signed); clocks that only run are as they are
+     126  nanoseconds that each access of the file whose inode word 127 has takes: of its data; of
+          a directory, each fsync
      127  that inode; 0: none is slow
      8 + 2 i, 9 + 2 i  calls of function i that could have failed, and those that did
 
@@ -346,7 +347,13 @@ ssize_t preadv2(int fd, const struct iovec *v, int n, off_t at, int flags)
     return real_one(fd, v, n, at, flags);
 }
 
-SIMPLE(int, fsync, (int fd), (fd))
+int fsync(int fd)
+{
+    FAIL(fsync)
+    be_slow(fd);
+    return CALL(fsync)(fd);
+}
+
 SIMPLE(int, rename, (const char *from, const char *to), (from, to))
 SIMPLE(int, ftruncate, (int fd, off_t n), (fd, n))
 SIMPLE(int, epoll_create1, (int flags), (flags))

@@ -1,0 +1,297 @@
+/* unit_state.c - the file of leases: what is written when, over disks that the test lets answer
+   SPDX-License-Identifier: MIT */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "state.c"
+
+enum { SLOTS = 4, LOOPS = 2 };
+
+/* ==== Two loops, and the disk ================================================================= */
+
+typedef struct loop {
+    job *away, *over;
+    unsigned begun;      /* writes */
+    unsigned told, kept; /* bits of slots */
+} loop;
+
+static loop loops[LOOPS];
+static char dir[32], file[48];
+static dxpu_box_entry entries[SLOTS];
+static dxpu_box_table table;
+static state_file *s;
+static void (*on_told)(unsigned number);
+
+static void submit(void *user, job *j)
+{
+    loop *l = user;
+    assert_null(l->away);
+    l->away = j;
+    l->begun++;
+}
+
+static job *reap(void *user)
+{
+    loop *l = user;
+    job *j = l->over;
+    l->over = NULL;
+    return j;
+}
+
+static void answer(loop *l)
+{
+    job *j = l->away;
+    assert_non_null(j);
+    l->away = NULL;
+    j->run(j);
+    l->over = j;
+}
+
+static void wait_for(void *user)
+{
+    loop *l = user;
+    if (l->away)
+        answer(l);
+}
+
+static void told(void *user, unsigned number, bool kept)
+{
+    loop *l = user;
+    assert_int_equal((number - 1) % LOOPS, l - loops);
+    assert_int_equal(l->told >> number & 1, 0);
+    l->told |= 1u << number;
+    l->kept |= (unsigned)kept << number;
+    if (on_told)
+        on_told(number);
+}
+
+static int open_file(void)
+{
+    int status = 0;
+    memset(entries, 0, sizeof entries);
+    memset(loops, 0, sizeof loops);
+    on_told = NULL;
+    assert_int_equal(dxpu_box_init(&table, entries, SLOTS), DXPU_OK);
+    s = state_open(file, LOOPS, &table, NULL, NULL, NULL, &status);
+    for (unsigned i = 0; s && i < LOOPS; i++) {
+        jobs j = { &loops[i], submit, reap, NULL, wait_for };
+        state_serve(s, i, &j, told, &loops[i]);
+    }
+    return status;
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    strcpy(dir, "/tmp/unit_state.XXXXXX");
+    assert_non_null(mkdtemp(dir));
+    snprintf(file, sizeof file, "%s/state", dir);
+    assert_int_equal(open_file(), 0);
+    assert_int_equal(state_begin(s), 0);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    char path[64];
+    (void)state;
+    state_close(s);
+    s = NULL;
+    (void)unlink(file);
+    snprintf(path, sizeof path, "%s.lock", file);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(dir), 0);
+    return 0;
+}
+
+static void be_full(bool full)
+{
+    char path[64];
+    snprintf(path, sizeof path, "%s.new", file);
+    assert_int_equal(full ? mkdir(path, 0700) : rmdir(path), 0);
+}
+
+/* A lease of this slot under this epoch. */
+static void want(unsigned number, uint64_t epoch)
+{
+    static const state_key none;
+    dxpu_box_entry e = { .slot = (uint16_t)number, .epoch_seen = epoch };
+    state_want(s, &e, DXPU_CONTROL_SLOT_EMPTY, 0, &none);
+}
+
+static unsigned long long on_disk(unsigned number)
+{
+    char text[LINE_BYTES];
+    unsigned long long found = 0;
+    FILE *f = fopen(file, "r");
+    assert_non_null(f);
+    while (fgets(text, sizeof text, f)) {
+        lease l;
+        assert_true(read_line(text, &l));
+        if (l.slot == number)
+            found = l.epoch;
+    }
+    fclose(f);
+    return found;
+}
+
+/* ==== Tests =================================================================================== */
+
+/* Told behind the disk's answer, in the loop's turn. */
+static void test_s165_told_when_it_is_on_disk(void **state)
+{
+    (void)state;
+    want(1, 7);
+    assert_true(state_writes(s, 0) && !state_writes(s, 1));
+    state_work(s, 0);
+    assert_int_equal(loops[0].told, 0);
+    assert_int_equal(on_disk(1), 0);
+    answer(&loops[0]);
+    assert_int_equal(on_disk(1), 7);
+    assert_int_equal(loops[0].told, 0);
+    state_work(s, 0);
+    assert_int_equal(loops[0].kept, 1 << 1);
+    assert_false(state_writes(s, 0));
+}
+
+/* What is wanted while one write waits goes with the next one, all of it. */
+static void test_s165_several_are_one_write(void **state)
+{
+    (void)state;
+    want(1, 7);
+    want(3, 8); /* the first has not begun: with it */
+    answer(&loops[0]);
+    assert_int_equal(on_disk(3), 8);
+    state_work(s, 0);
+    assert_int_equal(loops[0].kept, 1 << 1 | 1 << 3);
+    assert_int_equal(loops[0].begun, 1);
+    loops[0].told = 0;
+    want(1, 9);
+    answer(&loops[0]);
+    want(3, 10); /* it is over: with the next */
+    assert_int_equal(on_disk(3), 8);
+    state_work(s, 0);
+    assert_int_equal(loops[0].told, 1 << 1);
+    assert_int_equal(loops[0].begun, 3);
+    answer(&loops[0]);
+    state_work(s, 0);
+    assert_int_equal(loops[0].told, 1 << 1 | 1 << 3);
+    assert_int_equal(on_disk(1), 9);
+    assert_int_equal(on_disk(3), 10);
+}
+
+/* One loop's write takes what the other wants, and the other's has nothing left to do. */
+static void test_s165_of_all_loops(void **state)
+{
+    (void)state;
+    want(1, 7);
+    want(2, 8);
+    answer(&loops[1]);
+    assert_int_equal(on_disk(1), 7);
+    state_work(s, 1);
+    assert_int_equal(loops[1].kept, 1 << 2);
+    assert_int_equal(loops[0].told, 0); /* its own loop tells it */
+    assert_int_equal(unlink(file), 0);
+    answer(&loops[0]);
+    state_work(s, 0);
+    assert_int_equal(loops[0].kept, 1 << 1);
+    assert_int_equal(access(file, F_OK), -1); /* it was not written again */
+}
+
+/* A write that fails refuses what its loop wanted; another loop's is tried again by its own. */
+static void test_s165_a_full_disk(void **state)
+{
+    (void)state;
+    want(1, 7);
+    want(2, 8);
+    be_full(true);
+    answer(&loops[1]);
+    state_work(s, 1);
+    assert_int_equal(loops[1].told, 1 << 2);
+    assert_int_equal(loops[1].kept, 0);
+    be_full(false);
+    answer(&loops[0]);
+    state_work(s, 0);
+    assert_int_equal(loops[0].kept, 1 << 1);
+    assert_int_equal(on_disk(1), 7);
+    assert_int_equal(on_disk(2), 0); /* what was refused does not come back with another's write */
+    loops[1].told = 0;
+    want(2, 9);
+    answer(&loops[1]);
+    state_work(s, 1);
+    assert_int_equal(loops[1].kept, 1 << 2);
+    assert_int_equal(on_disk(2), 9);
+}
+
+static void again(unsigned number)
+{
+    on_told = NULL;
+    loops[0].told = 0;
+    want(number, 20);
+}
+
+/* Who is told may want the next thing of the same slot. */
+static void test_s165_wanted_when_told(void **state)
+{
+    (void)state;
+    want(1, 7);
+    on_told = again;
+    answer(&loops[0]);
+    state_work(s, 0);
+    assert_int_equal(loops[0].told, 0);
+    assert_true(state_writes(s, 0));
+    answer(&loops[0]);
+    state_work(s, 0);
+    assert_int_equal(loops[0].told, 1 << 1);
+    assert_int_equal(on_disk(1), 20);
+}
+
+/* Also what no write has begun for. */
+static void test_s165_the_end_writes_all(void **state)
+{
+    (void)state;
+    want(1, 7);
+    answer(&loops[0]);
+    want(3, 8);
+    want(2, 9);
+    state_close(s);
+    s = NULL;
+    assert_int_equal(loops[0].told | loops[1].told, 0);
+    assert_int_equal(open_file(), 0);
+    assert_int_equal(entries[0].epoch_seen, 7);
+    assert_int_equal(entries[2].epoch_seen, 8);
+    assert_int_equal(entries[1].epoch_seen, 9);
+}
+
+/* A second box would forget the first one's leases. */
+static void test_one_box_has_a_file(void **state)
+{
+    state_file *first = s;
+    (void)state;
+    assert_int_equal(open_file(), PROGRAM_SYSTEM);
+    assert_null(s);
+    s = first;
+}
+
+int main(void)
+{
+#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        CASE(test_s165_told_when_it_is_on_disk),
+        CASE(test_s165_several_are_one_write),
+        CASE(test_s165_of_all_loops),
+        CASE(test_s165_a_full_disk),
+        CASE(test_s165_wanted_when_told),
+        CASE(test_s165_the_end_writes_all),
+        CASE(test_one_box_has_a_file),
+    };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
