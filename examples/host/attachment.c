@@ -8,7 +8,8 @@ enum { RETRY_NS = 100000000 };
 
 enum { RECORD_TURN = 256 };
 
-int attachment_init(attachment *a, unsigned number, uint32_t node, fabric *f, crossing *cross)
+int attachment_init(attachment *a, unsigned number, uint32_t node, fabric *f, crossing *cross,
+                    const uint8_t *secret)
 {
     int rc = 0;
     memset(a, 0, sizeof *a);
@@ -16,6 +17,7 @@ int attachment_init(attachment *a, unsigned number, uint32_t node, fabric *f, cr
     a->node = node;
     a->fabric = f;
     a->cross = cross;
+    a->secret = secret;
     a->dial_ns = DXPU_NEVER;
     for (unsigned cls = 0; cls < DXPU_CLASSES; cls++)
         rc |= queue_init(&a->down, cls, CROSSING_TLPS, 16 + 512);
@@ -247,6 +249,17 @@ bool attachment_allows(const attachment *a, const uint8_t key[DXPU_NOISE_KEY_BYT
                     : keys_allow(a->fabric->keys, key, KEYS_FABRIC, 0);
 }
 
+/* Guests have keys of their own, so what one keeper has is no other's either. */
+static void seal_memory(const attachment *a, const attachment_memory *m, uint8_t mac[sizeof m->mac])
+{
+    const uint8_t number[] = { (uint8_t)(a->number >> 8), (uint8_t)a->number };
+    crypto_generichash_state s;
+    (void)crypto_generichash_init(&s, a->secret, CROSSING_KEY_BYTES, sizeof m->mac);
+    (void)crypto_generichash_update(&s, number, sizeof number);
+    (void)crypto_generichash_update(&s, (const uint8_t *)m, offsetof(attachment_memory, mac));
+    (void)crypto_generichash_final(&s, mac, sizeof m->mac);
+}
+
 /* The keeper hears of it, and remembers. */
 static void begin(attachment *a, const uint8_t *key)
 {
@@ -260,6 +273,7 @@ static void begin(attachment *a, const uint8_t *key)
         memcpy(m.key, key, sizeof m.key);
     for (unsigned i = 0; i < a->paths; i++)
         m.box[i] = a->path[i].remote;
+    seal_memory(a, &m, m.mac);
     put(a, CROSSING_BEGIN, 0, &m, sizeof m);
 }
 
@@ -294,9 +308,13 @@ int attachment_begin(attachment *a, const dxpu_udp_address *box, unsigned paths,
 int attachment_recall(attachment *a, const uint8_t *payload, size_t bytes, uint64_t now)
 {
     attachment_memory m;
+    uint8_t mac[sizeof m.mac];
     if (bytes != sizeof m)
-        return ATTACHMENT_ALIKE;
+        return ATTACHMENT_FORGED;
     memcpy(&m, payload, sizeof m);
+    seal_memory(a, &m, mac);
+    if (sodium_memcmp(mac, m.mac, sizeof mac))
+        return ATTACHMENT_FORGED; /* the keeper, which a guest may have taken over, made it up */
     if (m.paths < 1 || m.paths > DXPU_PATHS_MAX || !m.epoch || !m.box_slot)
         return ATTACHMENT_ALIKE;
     for (unsigned i = 0; i < m.paths; i++) {

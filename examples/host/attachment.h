@@ -15,6 +15,7 @@ typedef struct attachment {
     unsigned number; /* of the guest's slot, 1.. */
     fabric *fabric;
     crossing *cross;
+    const uint8_t *secret;   /* CROSSING_KEY_BYTES, of this guest's workers */
     uint32_t life;           /* of the line, counted */
     tlp_queue down;          /* of the keeper, until the channel has room */
     fabric_channel *channel; /* the incarnation, NULL between two */
@@ -50,6 +51,7 @@ typedef struct attachment_memory {
     uint8_t keyed;
     uint8_t key[DXPU_NOISE_KEY_BYTES];
     dxpu_udp_address box[DXPU_PATHS_MAX];
+    uint8_t mac[16]; /* last: of all before it and the slot's number (S-184) */
 } attachment_memory;
 
 /* Why attachment_begin() does not. */
@@ -59,11 +61,14 @@ enum {
     ATTACHMENT_FAMILY = -3,  /* the fabric's port has no socket for this kind of address */
     ATTACHMENT_ALIKE = -4,   /* two of the addresses are the same */
     ATTACHMENT_NO_KEY = -5,  /* the box's public key is not known; it was said */
-    ATTACHMENT_PLAIN = -6    /* --plain dials only this machine */
+    ATTACHMENT_PLAIN = -6,   /* --plain dials only this machine */
+    ATTACHMENT_FORGED = -7   /* what was remembered is of no worker, or of another slot */
 };
 
-/* 0, or -1 out of memory. */
-int attachment_init(attachment *a, unsigned number, uint32_t node, fabric *f, crossing *cross);
+/* secret: CROSSING_KEY_BYTES, the key of what its keeper remembers; stays the caller's.  0, or -1
+   out of memory. */
+int attachment_init(attachment *a, unsigned number, uint32_t node, fabric *f, crossing *cross,
+                    const uint8_t *secret);
 void attachment_free(attachment *a);
 /* Name the box's slot behind this one and dial; box[paths], 1..DXPU_PATHS_MAX, are its addresses.
    key: the box's public one, or NULL: as --peer and --peers say.  0, or ATTACHMENT_*. */

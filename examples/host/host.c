@@ -35,7 +35,9 @@ struct host {
         uint8_t state;
         uint16_t code;
         uint64_t epoch;
-    } * told; /* of each slot, to the manager */
+    } * told;                        /* of each slot, to the manager */
+    uint8_t key[CROSSING_KEY_BYTES]; /* of what the keeper remembers */
+    uint64_t forged;                 /* of that, what no worker made */
     bool again, stopping;
 };
 
@@ -154,7 +156,13 @@ static void on_remembered(host *h, attachment *a, const crossing_record *r)
 {
     if (!h->again || h->set->manager || h->stopping)
         return;
-    if (attachment_recall(a, h->cross.payload, r->bytes, dxpu_udp_now_ns()))
+    int rc = attachment_recall(a, h->cross.payload, r->bytes, dxpu_udp_now_ns());
+    h->forged += rc == ATTACHMENT_FORGED;
+    if (rc == ATTACHMENT_FORGED)
+        log_error("slot %u: keeper process of %s: it has an attachment that no worker made: not "
+                  "attached; stop dxpu-host and its guest, which may control the keeper",
+                  a->number, h->set->guest.socket);
+    else if (rc)
         log_warning("slot %u: what was attached cannot be attached again", a->number);
 }
 
@@ -219,7 +227,7 @@ static int open_keeper(host *h, const crossing_fds *link)
     h->attachments = calloc(slots, sizeof *h->attachments);
     for (unsigned i = 0; h->attachments && i < slots; i++)
         rc |= attachment_init(&h->attachments[i], i + 1, (uint32_t)h->set->node, &h->fabric,
-                              &h->cross);
+                              &h->cross, h->key);
     h->event =
         event_new(dxpu_udp_base(h->fabric.udp), h->cross.wake, EV_READ | EV_PERSIST, on_woken, h);
     if (!h->attachments || rc || !h->event || event_add(h->event, NULL))
@@ -529,8 +537,9 @@ static int attach_all(host *h)
 /* ==== 5  Opening ============================================================================== */
 
 host *host_open(const host_settings *set, const fabric_settings *net, const crossing_fds *link,
-                bool again, int *status)
+                bool again, const uint8_t key[CROSSING_KEY_BYTES], int *status)
 {
+    const uint8_t number[] = { (uint8_t)set->number };
     fabric_callbacks cb = {
         NULL, NULL, on_up, on_work, on_down, on_next, on_tick, NULL, on_allowed
     };
@@ -543,6 +552,7 @@ host *host_open(const host_settings *set, const fabric_settings *net, const cros
     }
     h->set = set;
     h->again = again;
+    (void)crypto_generichash(h->key, sizeof h->key, number, sizeof number, key, CROSSING_KEY_BYTES);
     cb.user = h;
     if (fabric_open(&h->fabric, net, (unsigned)set->guest.slots * 2 + 2, &cb) ||
         open_keeper(h, link) || (!again && attach_all(h)) || open_control(h, status)) {
@@ -607,6 +617,7 @@ void host_report(host *h, report *r)
     size_t bytes = 0;
     const char *tape = ask_numbers(h, &bytes);
     report_play(r, tape, bytes, "guest");
+    report_number(r, "attachments_forged", h->forged);
     for (unsigned i = 0; i < h->set->guest.slots; i++) {
         char name[16];
         if (!h->attachments[i].box[0]) /* it was never attached */

@@ -26,9 +26,10 @@ typedef struct host host;
    of usage.  NULL: nothing.  Valid until the next call. */
 const char *host_check(const host_settings *set, const char *listen);
 /* link: to the keeper, taken over.  again: there was a worker before this one, and the keeper
-   remembers what was attached.  NULL after a message, with the exit status. */
+   remembers what was attached.  key: of all workers and no keeper.  NULL after a message, with the
+   exit status. */
 host *host_open(const host_settings *set, const fabric_settings *net, const crossing_fds *link,
-                bool again, int *status);
+                bool again, const uint8_t key[CROSSING_KEY_BYTES], int *status);
 /* Serve until stopped: 0, or -1. */
 int host_run(host *h);
 /* The first time: close the channels in order; the second: at once. */

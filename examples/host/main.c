@@ -320,9 +320,10 @@ static void on_ask(unsigned char kind)
 }
 
 /* parent_settings.worker */
-static int run_worker(const crossing_fds *links, bool again, int parent)
+static int run_worker(const crossing_fds *links, bool again, const uint8_t key[CROSSING_KEY_BYTES],
+                      int parent)
 {
-    const guests_links all = { links, again };
+    const guests_links all = { links, again, key };
     program_loop loop = { NULL, on_stop, on_usr1, on_hup, serve };
     bool wrong;
     int rc;

@@ -207,6 +207,45 @@ def v32_keeper_remembers_what_was_attached():
         guest.close()
 
 
+def alter(pid, old, new):
+    """Replaces these bytes wherever the process has them in memory of its own; how often."""
+    count = 0
+    with open("/proc/%d/maps" % pid) as maps, open("/proc/%d/mem" % pid, "r+b", 0) as mem:
+        for line in maps:
+            where, rights, _, _, inode = line.split()[:5]
+            if not rights.startswith("rw-p") or "[v" in line:
+                continue
+            start, end = (int(x, 16) for x in where.split("-"))
+            mem.seek(start)
+            there = mem.read(end - start)
+            at = there.find(old)
+            while at >= 0:
+                mem.seek(start + at)
+                mem.write(new)
+                count += 1
+                at = there.find(old, at + 1)
+    return count
+
+
+@case
+def s184_a_keeper_that_was_taken_over_attaches_nothing():
+    """It has the next worker attach a box of its choice, with this host's key."""
+    if os.geteuid():
+        return "only root may write to the memory of another process"
+    with lab.Lab() as l:
+        box, host, guest = start(l)
+        other = l.start("dxpu-box", "--listen", V4, "--device", "memory")
+        address = [struct.pack("=H", socket.AF_INET) + struct.pack(">H", int(b.address().split(
+            ":")[1])) + socket.inet_aton("127.0.0.1") for b in (box, other)]
+        check(alter(child(host, "dxpu-keeper"), *address))
+        os.kill(child(host, "dxpu-worker"), signal.SIGKILL)
+        host.says("(?s)worker process was killed.*slot 1: keeper process of .* that no worker made")
+        guest.close()
+        host.stop()
+        check(host.result()["attachments_forged"] == 1, host.result())
+        check("lent to" not in other.errors(), other.errors())
+
+
 @case
 def v31_several_guests_go_on():
     with lab.Lab() as l:

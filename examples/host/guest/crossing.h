@@ -60,6 +60,9 @@ typedef struct crossing_record {
 
 enum { CROSSING_PAYLOAD_MAX = DXPU_TLP_MAX_BYTES };
 
+/* Of the key that workers alone have: what a keeper remembers for them is theirs (S-184). */
+enum { CROSSING_KEY_BYTES = 32 };
+
 /* ==== 2  Shared memory ======================================================================== */
 
 enum {

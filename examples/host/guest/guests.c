@@ -150,7 +150,7 @@ static int open_one(guests *g, unsigned n, const host_settings *set, const fabri
         log_error("out of memory");
         return -1;
     }
-    m->host = host_open(&m->set, &own, &links->fds[n], links->again, status);
+    m->host = host_open(&m->set, &own, &links->fds[n], links->again, links->key, status);
     if (!m->host)
         return -1;
     m->worker = worker_new(host_base(m->host), run_one, m->host);

@@ -27,6 +27,7 @@ void guests_part_free(guest_settings *g);
 typedef struct guests_links {
     const crossing_fds *fds; /* to each one's keeper; these are taken over */
     bool again;              /* there was a worker before this one */
+    const uint8_t *key;      /* CROSSING_KEY_BYTES */
 } guests_links;
 
 /* NULL after a message, with the exit status. */

@@ -50,6 +50,7 @@ typedef struct parent {
     bool again; /* a worker has served: the next one is a restart */
     bool heard; /* this one has said something, or closed its socket: no more is read from it */
     bool served, ready;
+    uint8_t key[CROSSING_KEY_BYTES]; /* of workers */
     uint64_t start_ns, pause_ns, end_ns;
     uint64_t stop_ns;      /* when a worker that was asked to end is ended; 0: it was not */
     bool stopping, ending; /* ending: the keepers were told, too */
@@ -129,6 +130,15 @@ static int start_keepers(parent *p)
     return 0;
 }
 
+/* S-184: the keepers have begun, and have no copy of it. */
+static int make_key(parent *p)
+{
+    if (!getentropy(p->key, sizeof p->key))
+        return 0;
+    fprintf(stderr, "dxpu-host: no random numbers from the kernel: %s\n", strerror(errno));
+    return -1;
+}
+
 static int make_links(const parent *p, crossing_fds *links)
 {
     for (unsigned i = 0; i < p->set->guests; i++) {
@@ -164,7 +174,7 @@ static int start_worker(parent *p)
         return -1;
     rc = start(p, &p->worker, &end);
     if (rc == 0)
-        exit(p->set->worker(links, p->again, end));
+        exit(p->set->worker(links, p->again, p->key, end));
     for (unsigned i = 0; i < p->set->guests; i++) {
         const int fds[CROSSING_FDS] = { links[i].memory, links[i].keeper[0], links[i].keeper[1],
                                         links[i].worker[0], links[i].worker[1] };
@@ -459,7 +469,7 @@ int parent_run(const parent_settings *set)
     p.signals = signalfd(-1, &mask, SFD_NONBLOCK | SFD_CLOEXEC);
     for (unsigned i = 0; i < set->guests; i++)
         p.keeper[i].c.socket = p.keeper[i].held = -1;
-    if (p.signals < 0 || sandbox_enter_as(SANDBOX_PARENT) || start_keepers(&p) ||
+    if (p.signals < 0 || sandbox_enter_as(SANDBOX_PARENT) || start_keepers(&p) || make_key(&p) ||
         start_worker(&p)) {
         p.status = PROGRAM_SYSTEM;
         stop(&p);

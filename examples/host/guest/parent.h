@@ -22,8 +22,10 @@ typedef struct parent_settings {
     const keeper_settings *keeper; /* of each guest */
     unsigned guests;
     /* The worker, in a process of its own: links to the keepers, which it takes over; was there one
-       before it; and where the parent asks (program.h).  The exit status. */
-    int (*worker)(const crossing_fds *links, bool again, int parent);
+       before it; the key of what keepers remember, the same for all workers; and where the parent
+       asks (program.h).  The exit status. */
+    int (*worker)(const crossing_fds *links, bool again, const uint8_t key[CROSSING_KEY_BYTES],
+                  int parent);
 } parent_settings;
 
 /* Until all have ended: the exit status. */
