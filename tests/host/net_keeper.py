@@ -325,6 +325,30 @@ def v33_either_process_may_be_killed():
 
 
 @case
+def both_killed_at_once_reset_the_connection():
+    """What the man page says of it: bytes were unread, so the guest's end is an error, and nobody
+    was left to read them.  The worker ends by itself, and the next dxpu-host takes the socket."""
+    with lab.Lab() as l:
+        host, guest = congested(l)
+        keeper, worker = child(host, "dxpu-keeper"), child(host, "dxpu-worker")
+        for pid in (host.popen.pid, keeper):  # none of them sees the other's end
+            os.kill(pid, signal.SIGSTOP)
+        for pid in (host.popen.pid, keeper):
+            os.kill(pid, signal.SIGKILL)
+        check(isinstance(closed_in_order(guest), ConnectionResetError))
+        host.popen.wait(10)
+        end = time.monotonic() + 10
+        while os.path.exists("/proc/%d/maps" % worker) and memory_of(worker):
+            check(time.monotonic() < end, "the worker goes on")
+            time.sleep(0.01)
+        path = guest.socket.getpeername()
+        guest.close()
+        again = l.start("dxpu-host", "--vfio-user", path, "--slots", 2)
+        again.says("waiting for a guest")
+        vfio_client.Client(path).close()
+
+
+@case
 def control_a_socket_that_is_closed_unread_is_an_error():
     """As the one process of dxpu-direct is: it has no keeper."""
     with lab.Lab() as l:
