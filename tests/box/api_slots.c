@@ -1411,8 +1411,34 @@ static void test_s165_what_was_cut_off_is_not(void **state)
     run_until(some_polls);
     assert_int_equal(device()->writes, 0);
     assert_null(b.slots[0].active); /* the older one's epoch is over */
+    assert_int_equal(b.slots[0].incarnations, 1);
     assert_int_equal(epoch_told(), 2);
     assert_int_equal(epoch_on_disk(), 2);
+}
+
+/* It ended in order, but its key lost the slot before the disk answered. */
+static void test_s165_what_lost_its_key_is_not(void **state)
+{
+    keys_settings set;
+    bool wrong = false;
+    keys *plain = b.keys;
+    (void)state;
+    memset(&set, 0, sizeof set);
+    dial(&host, 1, 1);
+    run_until(a_write_waits);
+    poke(&host);
+    run_until(some_polls);
+    assert_int_equal(dxpu_channel_close(&host.ch, DXPU_REASON_SHUTDOWN), DXPU_OK);
+    run_until(host_has_closed);
+    b.keys = keys_open("box", &set, &wrong); /* from now on no host without a key */
+    assert_non_null(b.keys);
+    disk_answers();
+    run_until(some_polls);
+    assert_int_equal(device()->writes, 0);
+    assert_int_equal(b.slots[0].incarnations, 0);
+    assert_int_equal(epoch_told(), 1);
+    keys_close(b.keys);
+    b.keys = plain;
 }
 
 /* The box ends: what is on its way is written. */
@@ -1462,6 +1488,7 @@ int main(void)
         WITH_STATE(test_s165_two_at_once),
         WITH_STATE(test_s165_what_ended_in_order_is_taken),
         WITH_STATE(test_s165_what_was_cut_off_is_not),
+        WITH_STATE(test_s165_what_lost_its_key_is_not),
         WITH_STATE(test_s165_the_end_waits_for_the_write),
     };
     cmocka_set_test_filter(getenv("DXPU_TEST"));

@@ -810,6 +810,44 @@ def state_files_of_before():
 
 
 @case
+def s165_an_order_is_answered_when_it_is_on_disk():
+    """Nobody takes the file: nothing is answered or reported before, and all else goes on."""
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
+        box = start_box(l, m, "--slots", 2, "--memory", 4096)
+        b, new = m.link(BOX), l.file("box.state.new")
+        b.bind(1, 77, 1, 4)
+        os.mkfifo(new)
+        first = b.ask_for(fm.BIND, struct.pack(">HHIQ", 1, 1, 78, 5))
+        refused(BUSY, b.unbind, 1, 5)  # another order for the slot
+        refused(BUSY, b.bind, 1, 79, 1, 6)
+        refused(EPOCH, b.unbind, 1, 3)  # M-63, all the same
+        check(first not in b.answers and b.slots[1].epoch == 4, b.slots[1])
+        again = b.ask_for(fm.BIND, struct.pack(">HHIQ", 1, 1, 78, 5))  # M-54
+        refused(BUSY, b.answer, first)  # one answer: to who asked last
+        b.reset(1, 4)  # its present lease goes on
+        check(b.reset(2, 0)[1] == 0 and again not in b.answers)
+        reader = os.open(new, os.O_RDONLY | os.O_NONBLOCK)  # a pipe cannot be synced
+        refused(STATE, b.answer, again)
+        check(b.bind(1, 77, 1, 4) == (HELD, 4))  # nothing has changed
+        os.remove(new)
+        os.close(reader)
+        check(b.bind(1, 78, 1, 5) == (HELD, 5))
+        # An end in order: what is under way is written.
+        os.mkfifo(new)
+        b.ask_for(fm.UNBIND, struct.pack(">HBxQ", 1, 1, 5))
+        refused(BUSY, b.bind, 1, 79, 1, 6)  # it is under way
+        box.process.popen.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        check(box.process.popen.poll() is None, "it waits for the write")
+        reader = os.open(new, os.O_RDONLY | os.O_NONBLOCK)
+        os.remove(new)
+        check(box.process.wait(10) == 0, box.process.errors())
+        os.close(reader)
+        b = m.link(BOX, b) if start_box(l, m, "--slots", 2, "--memory", 4096) else None
+        check(b.slots[1].epoch == 5, b.slots[1])  # it could not be written, after all
+
+
+@case
 def only_its_manager_binds():
     with lab.Lab(plain=True) as l, fm.Manager() as m:
         box = start_box(l, m, "--memory", 4096)
