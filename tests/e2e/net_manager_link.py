@@ -832,6 +832,19 @@ def s165_an_order_is_answered_when_it_is_on_disk():
         os.remove(new)
         os.close(reader)
         check(b.bind(1, 78, 1, 5) == (HELD, 5))
+        # The connection that asked ends: the one that asks again is answered.
+        os.mkfifo(new)
+        b.ask_for(fm.BIND, struct.pack(">HHIQ", 1, 1, 79, 6))
+        refused(BUSY, b.unbind, 1, 6)  # it is under way
+        b.socket.shutdown(socket.SHUT_RDWR)
+        b = m.link(BOX, b)
+        check(b.slots[1].epoch == 5, b.slots[1])
+        again = b.ask_for(fm.BIND, struct.pack(">HHIQ", 1, 1, 79, 6))
+        refused(BUSY, b.unbind, 1, 6)
+        reader = os.open(new, os.O_RDONLY | os.O_NONBLOCK)
+        refused(STATE, b.answer, again)
+        os.remove(new)
+        os.close(reader)
         # An end in order: what is under way is written.
         os.mkfifo(new)
         b.ask_for(fm.UNBIND, struct.pack(">HBxQ", 1, 1, 5))
