@@ -1528,3 +1528,4 @@ int main(void)
     cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
+        CASE(test_m97_ended_stands_still),
