@@ -5,6 +5,37 @@
 
 #include "core_rig.h"
 
+/* What is kept for a lease is dirty, and its wipe not decided; what is not lent,
+   and may be, is clean; and the lease knows of all that is kept for it. */
+static void check_owners(const pool *p)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < p->slots; i++) {
+        const pool_slot *s = &p->slot[i];
+        bool lendable = s->state == POOL_FREE || s->state == POOL_SPARE || s->state == POOL_DRAINED;
+        must(!lendable || (!s->dirty && s->lease == POOL_NONE));
+        must((s->owner != POOL_NONE) >= (s->state == POOL_RETAINED));
+        if (s->owner == POOL_NONE)
+            continue;
+        const pool_lease *l = &p->lease[s->owner];
+        must(s->lease == POOL_NONE && s->dirty && !s->wipe && !lendable);
+        must(s->state != POOL_WIPING && s->state != POOL_LEASED);
+        must(l->count && s->place < l->count && l->model == s->model);
+        kept++;
+    }
+    for (uint32_t i = 0; i < p->limits.leases; i++) {
+        const pool_lease *l = &p->lease[i];
+        uint32_t of = 0;
+        if (!l->count)
+            continue;
+        for (uint32_t s = l->retained; s != POOL_NONE; s = p->slot[s].next, of++)
+            must(p->slot[s].owner == i && of < p->slots);
+        must(of == l->retained_count && of <= kept);
+        kept -= of;
+    }
+    must(!kept);
+}
+
 /* Every slot of a lease is in that lease alone, and no two ports are to have one slot. */
 static void check_core(const core *c)
 {
@@ -26,7 +57,9 @@ static void check_core(const core *c)
         must(node[slot[i].node].connected || /* a disconnected box's slots are not lent */
              (p->slot[i].state != POOL_FREE && p->slot[i].state != POOL_SPARE));
         leased += p->slot[i].lease != POOL_NONE;
+        must(core_slot_state(c, i) < POOL_STATES);
     }
+    check_owners(p);
     for (uint32_t i = 0; i < p->limits.leases; i++)
         used += pool_lease_number(p, i) ? p->lease[i].count : 0;
     must(leased == used);
@@ -37,7 +70,7 @@ static void check_core(const core *c)
     }
 }
 
-/* Of all leases and the slots in them, in whatever order the tables are. */
+/* Of all leases, the slots in them and those kept for them, in whatever order the tables are. */
 static uint64_t leases_of(const core *c)
 {
     const pool *p = core_pool(c);
@@ -49,6 +82,9 @@ static uint64_t leases_of(const core *c)
         uint64_t number = (uint64_t)node[slot[i].node].number << 16 | slot[i].device.number;
         if (p->slot[i].lease != POOL_NONE)
             sum += (pool_lease_number(p, p->slot[i].lease) ^ p->slot[i].epoch << 20) * number;
+        if (p->slot[i].owner != POOL_NONE)
+            sum +=
+                (pool_lease_number(p, p->slot[i].owner) ^ (p->slot[i].place + 1u) << 20) * number;
     }
     return sum;
 }
@@ -136,6 +172,11 @@ static uint64_t slot_sum(const core *c, uint32_t i)
     sum = add_number(add_number(sum, as_free ? POOL_WHY_NONE : s->reason), s->dirty);
     sum = add_number(add_number(sum, s->epoch), port_name(c, m->port));
     sum = add_number(sum, s->lease == POOL_NONE ? 0 : pool_lease_number(p, s->lease));
+    sum = add_number(sum, s->owner == POOL_NONE ? 0 : pool_lease_number(p, s->owner));
+    sum = add_number(add_number(sum, s->wipe), s->owner == POOL_NONE ? 0 : s->place);
+    sum = add_number(add_number(sum, c->t.slot[i].served), c->t.slot[i].repaired_empty);
+    sum = add_number(add_number(sum, m->repair_epoch), m->repair_instance);
+    sum = add_number(sum, core_slot_left_ms(c, i));
     sum = add_number(add_number(sum, m->up_epoch), m->yield_ms);
     sum = add_number(add_number(sum, m->wipe_told), m->reset);
     sum = add_number(add_number(sum, m->reset_epoch), m->silent);
@@ -153,6 +194,15 @@ static uint64_t port_sum(const core *c, uint32_t i)
     return add_unit(sum, c, corei_port_unit(c, i));
 }
 
+static uint64_t lease_sum(const core *c, uint32_t i)
+{
+    uint64_t number = pool_lease_number(c->t.pool, i);
+    const core_lease *l = &c->t.lease[i];
+    uint64_t sum = add_number(add_number(number, c->t.lease_seen[i]), l->expires_unix_ms);
+    sum = add_number(add_number(sum, l->was_up), l->kept);
+    return add_number(add_number(sum, l->ended), core_lease_left_ms(c, number));
+}
+
 static uint64_t tables_sum(const core *c)
 {
     const pool *p = c->t.pool;
@@ -165,7 +215,7 @@ static uint64_t tables_sum(const core *c)
         sum += port_sum(c, i);
     for (uint32_t i = 0; i < p->limits.leases; i++)
         if (pool_lease_number(p, i))
-            sum += add_number(pool_lease_number(p, i), c->t.lease_seen[i]);
+            sum += lease_sum(c, i);
     return sum;
 }
 

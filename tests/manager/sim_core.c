@@ -34,7 +34,7 @@ enum {
     REST_MS = 60000,
     RETENTION_MS = 10000,
     HEARD_MS = 2000,
-    ABSENCES = 10,
+    ABSENCES = 30,
     ABSENCE_STEPS = 1000
 };
 
@@ -49,9 +49,10 @@ typedef struct entry {
 } entry;
 
 static entry ledger[KEYS];
-/* Decisions to wipe: leases that are over, or what a slot had then, and whose it was. */
-static uint64_t over[4096], given_up[BOXES][BOX_SLOTS][2];
-static bool erased[BOXES][BOX_SLOTS]; /* whatever is there, until it is wiped */
+/* Decisions to wipe: leases that are over, or data of a lease in one slot.  One is about a medium,
+   and holds until that was wiped, also while another one is in the slot. */
+enum { DECIDED = 16 };
+static uint64_t over[4096], given_up[BOXES][BOX_SLOTS][DECIDED];
 static unsigned overs;
 /* When the first of these learned of a lease: data were kept for it. */
 static struct {
@@ -64,7 +65,7 @@ static unsigned retained_seen, wipes_seen, recovered_seen, kept_seen, swaps_seen
 static rig_store disk;
 static core *c;
 static uint64_t now_ms;
-static uint64_t first_seed = 1, seeds = 60;
+static uint64_t first_seed = 1, seeds = 60, absences = ABSENCES;
 static unsigned restarts, creates, refusals;
 
 /* -- The manager -- */
@@ -182,26 +183,62 @@ static void decide_lease(uint64_t lease)
         over[overs++] = lease;
 }
 
+/* The decision that this lease's data in the slot go: its place, or the first free one. */
+static uint64_t *decision(unsigned box, unsigned number, uint64_t lease)
+{
+    uint64_t *at = given_up[box][number], *end = at + DECIDED, *room = NULL;
+    for (; at < end && *at != lease; at++)
+        if (!*at && !room)
+            room = at;
+    return at < end ? at : room;
+}
+
+static void decide_data(unsigned box, unsigned number, uint64_t lease)
+{
+    uint64_t *at = lease ? decision(box, number, lease) : NULL;
+    if (lease && !at)
+        violate("more decisions than there is room for", lease);
+    else if (at)
+        *at = lease;
+}
+
+/* Whoever decides goes by what the box has reported: not by another medium in the slot since then,
+   nor by the lease's own, which is back. */
+static uint64_t reported_tag(const core_slot *s, unsigned box, unsigned number)
+{
+    const unit *u = &world[box].unit[number];
+    bool empty = s->device.state == DXPU_CONTROL_SLOT_EMPTY,
+         now = u->state == DXPU_CONTROL_SLOT_EMPTY;
+    if (!s->reported || empty == now)
+        return u->tag;
+    return empty ? FOREIGN_TAG : u->strange && now ? own_disk[box][number].tag : u->tag;
+}
+
+/* What is in the slot, and what its lease has there; and what the host writes until it knows that
+   the box's lease is over. */
 static void decide_slot(uint32_t slot)
 {
     const core_slot *s = &c->t.slot[slot];
-    unsigned box = c->t.node[s->node].identity[0] - 1u;
+    unsigned box = c->t.node[s->node].identity[0] - 1u, number = s->device.number - 1u;
+    const unit *u = &world[box].unit[number];
     const pool_slot *ps = &c->t.pool->slot[slot];
     uint32_t lease = ps->lease != POOL_NONE ? ps->lease : ps->owner;
-    uint64_t *decided = given_up[box][s->device.number - 1];
-    decided[0] = world[box].unit[s->device.number - 1].tag;
-    decided[1] = lease == POOL_NONE ? 0 : pool_lease_number(c->t.pool, lease);
+    decide_data(box, number, reported_tag(s, box, number));
+    decide_data(box, number, lease == POOL_NONE ? 0 : pool_lease_number(c->t.pool, lease));
+    decide_data(box, number, u->epoch ? *lease_of_epoch(u->epoch) : 0);
 }
 
 static void note_wipe(const proxy *p, unsigned i, uint64_t lease)
 {
-    const uint64_t *whose = given_up[p->id - 1][i];
-    bool none = p->id == 2 || (p->unit[i].looks == 2 && lease != FOREIGN_TAG); /* it keeps none */
-    bool decided = none || whose[0] == lease || whose[1] == lease;
+    uint64_t *whose = decision(p->id - 1u, i, lease);
+    bool decided =
+        p->id == 2 || (p->unit[i].looks == 2 && lease != FOREIGN_TAG); /* it keeps none */
+    if (whose && *whose == lease) {
+        decided = true;
+        *whose = 0;
+    }
     for (unsigned n = 0; n < overs && !decided; n++)
         decided = over[n] == lease;
-    decided = decided || erased[p->id - 1][i];
-    erased[p->id - 1][i] = false;
     wipes_seen++;
     if (!decided)
         violate("data are wiped, and nobody decided so", lease);
@@ -420,10 +457,6 @@ static void operator_repairs(uint32_t slot)
     if (s->lease == POOL_NONE && (s->owner == POOL_NONE || s->state == POOL_QUARANTINED))
         decide_slot(slot);
     (void)core_repair(c, slot);
-    if (core_pool(c)->slot[slot].state == POOL_WIPING) { /* also what its host writes till then */
-        const core_slot *at = &c->t.slot[slot];
-        erased[c->t.node[at->node].identity[0] - 1][at->device.number - 1] = true;
-    }
 }
 
 static void operator_acts(void)
@@ -795,7 +828,6 @@ static void begin_run(void)
 {
     memset(ledger, 0, sizeof ledger);
     memset(given_up, 0, sizeof given_up);
-    memset(erased, 0, sizeof erased);
     memset(kept_since, 0, sizeof kept_since);
     overs = 0;
     events_seen = 0;
@@ -944,15 +976,16 @@ static void test_m91_absences(void **state)
 {
     (void)state;
     retained_seen = wipes_seen = recovered_seen = kept_seen = swaps_seen = 0;
-    for (uint64_t seed = first_seed; seed < first_seed + ABSENCES; seed++)
+    for (uint64_t seed = first_seed; seed < first_seed + absences; seed++)
         if (!run_absences(seed, HONEST, ABSENCE_STEPS))
             fail_msg("%s; repeat with: DXPU_SEED=%llu build/san/tests/manager/sim_core", violation,
                      (unsigned long long)seed);
     printf("%u retained, %u recovered, %u leases kept, %u wipes, %u disks changed\n", retained_seen,
            recovered_seen, kept_seen, wipes_seen, swaps_seen);
     /* There was something to lose. */
-    assert_true(retained_seen > 20 && recovered_seen > 5 && kept_seen > 30 && wipes_seen > 200 &&
-                swaps_seen > 100);
+    if (absences > 1)
+        assert_true(retained_seen > 20 && recovered_seen > 5 && kept_seen > 30 &&
+                    wipes_seen > 200 && swaps_seen > 100);
 }
 
 static void test_control_absences(void **state)
@@ -1183,6 +1216,7 @@ int main(void)
     const char *seed = getenv("DXPU_SEED"), *count = getenv("DXPU_SEEDS");
     first_seed = seed ? strtoull(seed, NULL, 0) : 1;
     seeds = count ? strtoull(count, NULL, 0) : seed ? 1 : seeds;
+    absences = count || seed ? seeds : absences;
     cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

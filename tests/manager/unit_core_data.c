@@ -1221,6 +1221,77 @@ static void test_m98_repair_of_the_disk_before(void **state)
     }
 }
 
+/* What a slot has is not known while its box is not connected, nor while it has not said all. */
+static void test_m98_repair_needs_the_box(void **state)
+{
+    (void)state;
+    uint32_t slot = core_find_slot(c, box_node[0], 1);
+    dxpu_control_device now = box[0][0];
+    now.state = DXPU_CONTROL_SLOT_HELD;
+    now.epoch = now.epoch_seen = core_pool(c)->epoch + 1;
+    comes_back_with(0, 1, &now);
+    assert_int_equal(state_of(slot), POOL_QUARANTINED);
+    core_disconnected(c, box_node[0]);
+    assert_int_equal(core_repair(c, slot).code, CORE_E_STATE);
+    box[0][0].state = DXPU_CONTROL_SLOT_EMPTY; /* a used disk, after a start */
+    box[0][0].epoch = 0;
+    bytes[0][0] = 77;
+    box_instance++;
+    tell(0, 1, 2);
+    assert_int_equal(core_repair(c, slot).code, CORE_E_STATE);
+    tell(0, 3, SLOTS - 2);
+    (void)after(0);
+    assert_int_equal(state_of(slot), POOL_QUARANTINED);
+    assert_int_equal(bytes[0][0], 77);
+    assert_int_equal(core_repair(c, slot).code, CORE_OK); /* the control */
+    assert_int_equal(pump(), 1);
+}
+
+/* A lease that the store does not know has data in a slot, with another medium when an operator
+   has it repaired.  Then its box, or it and the manager, are started again, and it has the first
+   medium again: that one was not repaired. */
+static void test_m98_repair_of_another_disk(void **state)
+{
+    (void)state;
+    for (unsigned how = 0; how < 4; how++) { /* 0, 2: repaired with its own medium, the control */
+        uint32_t slot = core_find_slot(c, box_node[0], 1);
+        bool other = how % 2, both = how / 2;
+        dxpu_control_device wiped = box[0][0], mine = wiped;
+        mine.state = DXPU_CONTROL_SLOT_HELD;
+        mine.epoch = mine.epoch_seen = core_pool(c)->epoch + 1;
+        mine.peer_node = host_node + 1;
+        mine.peer_slot = 1;
+        comes_back_with(0, 1, &mine);
+        assert_int_equal(state_of(slot), POOL_QUARANTINED);
+        bytes[0][0] = 77;
+        dxpu_control_device now = mine;
+        if (other) {
+            now.state = DXPU_CONTROL_SLOT_EMPTY;
+            now.health = DXPU_CONTROL_HEALTH_BROKEN;
+            now.epoch = now.peer_node = now.peer_slot = 0;
+        }
+        box_instance++;
+        comes_back_with(0, 1, &now);
+        assert_int_equal(core_repair(c, slot).code, CORE_OK);
+        assert_int_equal(state_of(slot), POOL_WIPING);
+        box_instance++; /* before it is ordered to wipe anything */
+        if (both)
+            restart_with(0, 1, &mine);
+        else
+            comes_back_with(0, 1, &mine);
+        (void)after(0);
+        slot = core_find_slot(c, box_node[0], 1);
+        assert_int_equal(state_of(slot), other ? POOL_QUARANTINED : POOL_FREE);
+        assert_int_equal(bytes[0][0], other ? 77 : 0);
+        if (!other)
+            continue;
+        assert_true(says(CORE_EVENT_SLOT_QUARANTINED, "another medium than when it was repaired"));
+        assert_int_equal(core_repair(c, slot).code, CORE_OK);
+        assert_int_equal(pump(), 1);
+        assert_int_equal(state_of(slot), POOL_FREE);
+    }
+}
+
 /* The store is an old copy: it has a lease that is over, whose slot was wiped under that epoch, and
    has another disk since. */
 static void test_m77_wiped_under_its_epoch(void **state)
@@ -1493,6 +1564,7 @@ int main(void)
         CASE(test_m91_would_erase),
         CASE(test_m97_retention_ends),
         CASE(test_m97_stands_still),
+        CASE(test_m97_ended_stands_still),
         CASE(test_m97_broken_and_no_room),
         CASE(test_m97_killed),
         CASE(test_m97_without_limit),
@@ -1514,6 +1586,8 @@ int main(void)
         CASE(test_m98_unknown_is_not_wiped),
         CASE(test_m98_unknown_before_the_decision),
         CASE(test_m98_repair_of_the_disk_before),
+        CASE(test_m98_repair_of_another_disk),
+        CASE(test_m98_repair_needs_the_box),
         CASE(test_m77_wiped_under_its_epoch),
         CASE(test_m92_data_of_its_own_device),
         CASE(test_m77_parked_before_it_was_up),
@@ -1528,4 +1602,3 @@ int main(void)
     cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
-        CASE(test_m97_ended_stands_still),

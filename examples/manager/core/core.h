@@ -70,9 +70,10 @@ typedef struct core_node {
 typedef struct core_slot {
     uint32_t node;              /* index into core_nodes() */
     dxpu_control_device device; /* as it was reported last; after a restart as it was stored */
-    uint64_t stored_ms; /* of core_slot_left_ms(), when it was stored last; 0: all of it is left */
-    bool served;        /* its lease was up here: what the slot has is that lease's */
-    bool reported;      /* by the proxy, since this program runs */
+    uint64_t stored_ms;  /* of core_slot_left_ms(), when it was stored last; 0: all of it is left */
+    bool served;         /* its lease was up here: what the slot has is that lease's */
+    bool repaired_empty; /* to be wiped: a medium that its box called `empty`, and no other */
+    bool reported;       /* by the proxy, since this program runs */
 } core_slot;
 
 /* A host's slot. */

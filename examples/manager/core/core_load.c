@@ -432,6 +432,7 @@ static bool load_pool(loading *l)
                 t->slot[s].device = l->slot[s].device;
                 t->slot[s].stored_ms = l->slot[s].stored_ms;
                 t->slot[s].served = l->slot[s].served;
+                t->slot[s].repaired_empty = l->slot[s].repaired_empty;
             }
             if (!load_box(l, n))
                 return false;

@@ -557,12 +557,14 @@ core_result core_repair(core *c, uint32_t slot)
         return result;
     const pool_slot *s = &c->t.pool->slot[slot];
     const core_slot *box = &c->t.slot[slot];
-    if (s->state == POOL_BROKEN && s->reason == POOL_WHY_BOX && !c->t.node[box->node].connected)
-        return corei_result(CORE_E_STATE,
-                            "its box is not connected; it is repaired when that is back");
+    if (!c->t.node[box->node].connected && /* its medium is not known */
+        ((s->state == POOL_BROKEN && s->reason == POOL_WHY_BOX) ||
+         (s->lease == POOL_NONE && s->dirty)))
+        return corei_result(CORE_E_STATE, "its box is not connected; repair it when that is back");
     if (s->state == POOL_BROKEN && s->lease == POOL_NONE && !s->dirty && box->reported &&
         box->device.state == DXPU_CONTROL_SLOT_EMPTY) /* M-77: it is wiped first */
         (void)pool_taint(c->t.pool, slot, s->epoch ? s->epoch : c->t.pool->epoch + 1, true);
+    bool decided = s->state == POOL_BROKEN && s->wipe && !box->repaired_empty; /* before this */
     if (pool_repair(c->t.pool, slot, POOL_WHY_OPERATOR) != POOL_OK)
         return corei_result(CORE_E_STATE,
                             s->state == POOL_QUARANTINED
@@ -572,6 +574,8 @@ core_result core_repair(core *c, uint32_t slot)
                             pool_state_name(s->state));
     corei_event_slot(c, CORE_EVENT_SLOT_REPAIRED, slot, "an operator says so");
     own_ports(c, slot);
+    c->t.slot[slot].repaired_empty =
+        s->state == POOL_WIPING && !decided && box->device.state == DXPU_CONTROL_SLOT_EMPTY;
     corei_mark_changed(c, COREI_SLOT, slot);
     corei_touch_slot(c, slot);
     result = corei_commit(c);

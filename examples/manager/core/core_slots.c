@@ -473,15 +473,26 @@ bool corei_is_unknown(const dxpu_control_device *d)
            !d->epoch;
 }
 
+/* The wipe was decided when its box called the slot `empty`; a box that was started since has a
+   lease there, or its data: the medium of that lease is back. */
+static bool is_other_medium(const core *c, uint32_t slot)
+{
+    const core_slot *s = &c->t.slot[slot];
+    return s->repaired_empty && (s->device.epoch || s->device.state == DXPU_CONTROL_SLOT_KEPT) &&
+           c->t.slot_more[slot].repair_instance != c->t.node[s->node].instance;
+}
+
 bool corei_may_wipe(const core *c, uint32_t slot)
 {
-    return is_repaired(c, slot) || !corei_is_unknown(&c->t.slot[slot].device);
+    return (is_repaired(c, slot) || !corei_is_unknown(&c->t.slot[slot].device)) &&
+           !is_other_medium(c, slot);
 }
 
 /* Its box calls a slot `empty` that is wiped, or whose lease's data are to be wiped: the box was
    reinstalled, or another disk stands there (M-77, M-98).  One that is lent, and was up, has its
    own tenant's data where the box lost its state.  A box that has seen an epoch there did not: it
-   has wiped what the lease had, and another disk stands there. */
+   has wiped what the lease had, and another disk stands there.  Or the slot has a lease's medium
+   again, and the wipe was decided for another one. */
 static bool is_unknown(const core *c, uint32_t slot)
 {
     const pool_slot *s = &c->t.pool->slot[slot];
@@ -489,8 +500,8 @@ static bool is_unknown(const core *c, uint32_t slot)
     bool wipes = s->state == POOL_WIPING && !corei_may_wipe(c, slot);
     bool own = c->t.slot[slot].served && !d->epoch_seen;
     bool lent = s->state == POOL_LEASED && !own;
-    return corei_is_unknown(d) && !c->t.work[corei_slot_unit(slot)].out &&
-           (is_clean(s) || lent || wipes);
+    return !c->t.work[corei_slot_unit(slot)].out &&
+           (wipes || (corei_is_unknown(d) && (is_clean(s) || lent)));
 }
 
 static void settle_unknown(core *c, uint32_t slot)
@@ -498,9 +509,13 @@ static void settle_unknown(core *c, uint32_t slot)
     const pool_slot *s = &c->t.pool->slot[slot];
     if (!settle_begin(c, slot))
         return;
-    corei_event_slot(c, CORE_EVENT_SLOT_QUARANTINED, slot,
-                     "its box does not know what data it has: was it reinstalled, or is it "
-                     "another disk? repair wipes it");
+    corei_event_slot(c, CORE_EVENT_SLOT_QUARANTINED, slot, "%s",
+                     corei_is_unknown(&c->t.slot[slot].device)
+                         ? "its box does not know what data it has: was it reinstalled, or is it "
+                           "another disk? repair wipes it"
+                         : "it has another medium than when it was repaired, with a lease's data: "
+                           "repair wipes it");
+    c->t.slot[slot].repaired_empty = false;
     (void)pool_taint(c->t.pool, slot, s->epoch ? s->epoch : c->t.pool->epoch + 1, true);
     replace_broken(c, slot, POOL_WHY_FOREIGN);
     settle_end(c, slot);
@@ -625,6 +640,7 @@ static void settle_wipe(core *c, uint32_t slot)
                              "its wipe failed or did not verify; see what the box says, then "
                              "repair it");
         (void)pool_wiped(c->t.pool, slot, wiped);
+        c->t.slot[slot].repaired_empty = false;
         c->t.slot_more[slot].wipe_told = false;
         settle_end(c, slot);
     }
