@@ -1221,6 +1221,38 @@ static void test_m98_repair_of_the_disk_before(void **state)
     }
 }
 
+/* A slot is lent, and its box is gone before it knows; it is broken when the box is back, with a used
+   disk, or with the one that was wiped. */
+static void test_m77_another_disk_while_broken(void **state)
+{
+    (void)state;
+    for (unsigned used = 0; used < 2; used++) {
+        core_request r = { .model = "nvme", .host = host_node, .count = 1 };
+        uint64_t lease;
+        bool existed;
+        r.replace = CORE_REPLACE_NO;
+        assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_OK);
+        uint32_t slot = slot_of(lease, 0);
+        unsigned b = box_of(slot), number = c->t.slot[slot].device.number;
+        loses(b);
+        (void)after(GRACE_MS + 1);
+        assert_int_equal(state_of(slot), POOL_BROKEN);
+        if (used) {
+            box[b][number - 1].state = DXPU_CONTROL_SLOT_EMPTY;
+            bytes[b][number - 1] = 77;
+        }
+        box_instance++;
+        tell(b, 1, SLOTS);
+        pump(); /* before its host says anything */
+        comes_back(b);
+        (void)after(0);
+        assert_int_equal(state_of(slot), used ? POOL_QUARANTINED : POOL_LEASED);
+        assert_int_equal(bytes[b][number - 1], used ? 77 : lease); /* the control: it came up */
+        assert_int_equal(core_release(c, lease, false).code, CORE_OK);
+        (void)pump();
+    }
+}
+
 /* What a slot has is not known while its box is not connected, nor while it has not said all. */
 static void test_m98_repair_needs_the_box(void **state)
 {
@@ -1588,6 +1620,7 @@ int main(void)
         CASE(test_m98_repair_of_the_disk_before),
         CASE(test_m98_repair_of_another_disk),
         CASE(test_m98_repair_needs_the_box),
+        CASE(test_m77_another_disk_while_broken),
         CASE(test_m77_wiped_under_its_epoch),
         CASE(test_m92_data_of_its_own_device),
         CASE(test_m77_parked_before_it_was_up),

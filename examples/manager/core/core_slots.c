@@ -677,6 +677,10 @@ static void settle_told(core *c, uint32_t slot)
                                                              : "its box says it is broken");
     } else if (s->state == POOL_BROKEN && s->reason == POOL_WHY_BOX) {
         repair_slot(c, slot, "its box is back");
+        if (is_unknown(c, slot)) { /* which is about slots that work */
+            settle_unknown(c, slot);
+            return;
+        }
     }
     settle_wipe(c, slot);
 }
