@@ -957,6 +957,7 @@ static bool run_absences(uint64_t seed, mutation m, unsigned steps)
         if (c && draw(8) == 0)
             repair_all();
         if (c && draw(50) == 0 && disk.fail_after == UINT_MAX) {
+            hear_events(); /* what is in the copy is heard now, or never */
             rig_store_free(&copy);
             copy = copy_of(&disk);
         }

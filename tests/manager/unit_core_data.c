@@ -1221,8 +1221,8 @@ static void test_m98_repair_of_the_disk_before(void **state)
     }
 }
 
-/* A slot is lent, and its box is gone before it knows; it is broken when the box is back, with a used
-   disk, or with the one that was wiped. */
+/* A slot is lent, and its box is gone before it knows.  The slot is broken when it is back, with a
+   used disk, or with the one that was wiped. */
 static void test_m77_another_disk_while_broken(void **state)
 {
     (void)state;
