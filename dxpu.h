@@ -754,10 +754,12 @@ enum { DXPU_TAGS_32 = 32, DXPU_TAGS_256 = 256, DXPU_TAGS_768 = 768 };
 
 typedef struct dxpu_tag_entry { /* visible so that you can allocate it; not API */
     uint64_t user, deadline_ns;
+    uint32_t order; /* of the request in its channel */
     uint16_t requester, tag;
     uint16_t left_bytes; /* to come in completions with data; 0: one without */
     uint8_t lower_addr;  /* expected in the next one */
     uint8_t kind, state;
+    uint8_t local;                 /* where the request is: DXPUI_TAG_GONE.. */
     uint16_t hash_head, hash_next; /* index + 1 */
     uint16_t prev, next;           /* index + 1, in the list of its state */
 } dxpu_tag_entry;
@@ -777,8 +779,10 @@ typedef struct dxpu_tags {
     uint16_t requester;        /* for alloc */
     uint16_t first_tag;        /* for alloc: tag of entries[0] */
     bool gives_tags;           /* alloc is used */
-    uint16_t head[4], tail[4]; /* free (oldest first: a tag rests as long as it can), none, in
-                                  flight (by deadline), resting (withheld for a timeout) */
+    uint16_t head[5], tail[5]; /* free (oldest first: a tag rests as long as it can), none, in
+                                  flight (by deadline), resting (withheld for a timeout), expired
+                                  before the peer had the request */
+    uint32_t unsent;           /* requests expired or dropped that a channel's queue still has */
     uint32_t reserve_header, reserve_data; /* completions that may still come, in credit units */
     uint64_t count_unexpected, count_bytes, count_expired;
 } dxpu_tags;
@@ -804,14 +808,16 @@ DXPU_API int dxpu_tags_track(dxpu_tags *t, const dxpu_tlp *req, uint64_t now_ns,
    the completion must be dropped.  E_ARG for anything but a completion.  O(1). */
 DXPU_API int dxpu_tags_complete(dxpu_tags *t, const dxpu_tlp *cpl, dxpu_request *out);
 /* Forget one request (not sent after all, or its function was reset), or give back a tag from
-   alloc().  DXPU_OK, or E_NONE (also for a tag that rests).  O(1). */
+   alloc().  A request that its channel has not sent yet is not sent any more (F-34).  DXPU_OK, or
+   E_NONE (also for a tag that rests).  O(1). */
 DXPU_API int dxpu_tags_drop(dxpu_tags *t, uint16_t requester, uint16_t tag);
 /* Forget all requests in flight of a function that was reset (D-61).  How many; O(capacity). */
 DXPU_API uint32_t dxpu_tags_reset(dxpu_tags *t, uint16_t requester);
 /* The next request whose deadline has passed: true and *out, to be answered as a completion
-   timeout; its tag rests for one more timeout so that a late completion matches nothing.  Parts
-   that a channel had stored may still be offered, under its `user`.  Frees tags that have rested
-   long enough.  Call until false.  O(1) a request. */
+   timeout.  One that its channel has not sent yet is not sent any more.  Else its tag rests for one
+   more timeout, once the peer has acknowledged the request, so that a late completion matches
+   nothing (F-31, F-34).  Parts that a channel had stored may still be offered, under its
+   `user`.  Frees tags that have rested long enough.  Call until false.  O(1) a request. */
 DXPU_API bool dxpu_tags_expire(dxpu_tags *t, uint64_t now_ns, dxpu_request *out);
 /* The oldest request in flight, whatever its deadline: true and *out, and it is forgotten.  For
    containment: call until false, answer each with Unsupported Request.  The call that returns false
@@ -2820,7 +2826,17 @@ DXPU_API bool dxpu_credit_raise(dxpu_credits *limit, const dxpu_credits *offered
 }
 
 /* States of an entry; the table of spec/flow.md, F-21. */
-enum { DXPUI_TAG_FREE, DXPUI_TAG_ALLOCATED, DXPUI_TAG_IN_FLIGHT, DXPUI_TAG_RESTING };
+enum {
+    DXPUI_TAG_FREE,
+    DXPUI_TAG_ALLOCATED,
+    DXPUI_TAG_IN_FLIGHT,
+    DXPUI_TAG_RESTING,
+    DXPUI_TAG_EXPIRED, /* before the peer had the request: rests from then on, or is never sent */
+    DXPUI_TAG_STATES
+};
+/* dxpu_tag_entry.local: the peer has the request, or there is no channel; it waits in the channel's
+   queue; it was sent and is not acknowledged. */
+enum { DXPUI_TAG_GONE, DXPUI_TAG_QUEUED, DXPUI_TAG_SENT };
 
 /* Entries are named by index + 1 throughout, 0 is none. */
 static dxpu_tag_entry *dxpui_tag_at(const dxpu_tags *t, uint16_t at)
@@ -2873,6 +2889,7 @@ static void dxpui_tag_claim(dxpu_tags *t, uint16_t at, uint16_t requester, uint1
     dxpui_tag_move(t, at, DXPUI_TAG_ALLOCATED);
     e->requester = requester;
     e->tag = tag;
+    e->local = DXPUI_TAG_GONE;
     e->hash_next = *chain;
     *chain = at;
 }
@@ -2937,6 +2954,48 @@ static uint16_t dxpui_tag_due(const dxpu_tags *t, unsigned state, uint64_t now_n
     return deadline_ns != DXPU_NEVER && deadline_ns <= now_ns ? at : 0;
 }
 
+/* The request of `order` that the table knows and that has not left this end; 0: it does not. */
+static uint16_t dxpui_tag_here(const dxpu_tags *t, uint16_t requester, uint16_t tag, uint32_t order)
+{
+    uint16_t at = dxpui_tag_find(t, requester, tag);
+    return at && dxpui_tag_at(t, at)->order == order && dxpui_tag_at(t, at)->local ? at : 0;
+}
+
+/* A request would be next to leave the channel's queue: false when it may not any more, as it has
+   expired or was dropped (F-34).  An expired one is free again then. */
+static bool dxpui_tag_may_leave(dxpu_tags *t, uint16_t requester, uint16_t tag, uint32_t order)
+{
+    uint16_t at = dxpui_tag_here(t, requester, tag, order);
+    if (at && dxpui_tag_at(t, at)->state == DXPUI_TAG_IN_FLIGHT)
+        return true;
+    if (at)
+        dxpui_tag_free(t, at);
+    t->unsent--;
+    return false;
+}
+
+static void dxpui_tag_leaves(dxpu_tags *t, uint16_t requester, uint16_t tag, uint32_t order)
+{
+    uint16_t at = dxpui_tag_here(t, requester, tag, order);
+    if (at)
+        dxpui_tag_at(t, at)->local = DXPUI_TAG_SENT;
+}
+
+/* The peer has a request; if it expired before that, its tag begins to rest. */
+static void dxpui_tag_arrived(dxpu_tags *t, uint16_t requester, uint16_t tag, uint32_t order,
+                              uint64_t now_ns)
+{
+    uint16_t at = dxpui_tag_here(t, requester, tag, order);
+    if (!at)
+        return;
+    dxpu_tag_entry *e = dxpui_tag_at(t, at);
+    e->local = DXPUI_TAG_GONE;
+    if (e->state != DXPUI_TAG_EXPIRED)
+        return;
+    dxpui_tag_move(t, at, DXPUI_TAG_RESTING);
+    e->deadline_ns = dxpui_later(now_ns, t->timeout_ns);
+}
+
 /* Resting to free, where the time has come (F-31). */
 static void dxpui_tag_wake(dxpu_tags *t, uint64_t now_ns)
 {
@@ -2998,7 +3057,9 @@ static void dxpui_tag_expect(dxpu_tag_entry *e, const dxpu_tlp *req)
     e->lower_addr = (uint8_t)((req->address + offset) & 0x7f);
 }
 
-DXPU_API int dxpu_tags_track(dxpu_tags *t, const dxpu_tlp *req, uint64_t now_ns, uint64_t user)
+/* order, local: of a channel's request. */
+static int dxpui_tag_track(dxpu_tags *t, const dxpu_tlp *req, uint64_t now_ns, uint64_t user,
+                           uint32_t order, uint8_t local)
 {
     if (dxpu_tlp_class(req) != DXPU_NONPOSTED)
         return DXPU_E_ARG;
@@ -3014,10 +3075,17 @@ DXPU_API int dxpu_tags_track(dxpu_tags *t, const dxpu_tlp *req, uint64_t now_ns,
     dxpui_tag_expect(e, req);
     dxpui_tag_move(t, at, DXPUI_TAG_IN_FLIGHT);
     e->user = user;
+    e->order = order;
+    e->local = local;
     e->deadline_ns = dxpui_later(now_ns, t->timeout_ns);
     dxpui_tag_book(t, e, true);
     t->in_flight++;
     return DXPU_OK;
+}
+
+DXPU_API int dxpu_tags_track(dxpu_tags *t, const dxpu_tlp *req, uint64_t now_ns, uint64_t user)
+{
+    return dxpui_tag_track(t, req, now_ns, user, 0, DXPUI_TAG_GONE);
 }
 
 /* Bytes of a request that the completion brings: none without data; else all, or a part of a read
@@ -3072,10 +3140,13 @@ DXPU_API int dxpu_tags_complete(dxpu_tags *t, const dxpu_tlp *cpl, dxpu_request 
 DXPU_API int dxpu_tags_drop(dxpu_tags *t, uint16_t requester, uint16_t tag)
 {
     uint16_t at = dxpui_tag_find(t, requester, tag);
-    if (!at || dxpui_tag_at(t, at)->state == DXPUI_TAG_RESTING)
+    const dxpu_tag_entry *e = at ? dxpui_tag_at(t, at) : NULL;
+    if (!e || e->state >= DXPUI_TAG_RESTING)
         return DXPU_E_NONE;
-    if (dxpui_tag_at(t, at)->state == DXPUI_TAG_IN_FLIGHT)
+    if (e->state == DXPUI_TAG_IN_FLIGHT) {
+        t->unsent += e->local == DXPUI_TAG_QUEUED;
         dxpui_tag_land(t, at);
+    }
     dxpui_tag_free(t, at);
     return DXPU_OK;
 }
@@ -3100,7 +3171,8 @@ DXPU_API bool dxpu_tags_expire(dxpu_tags *t, uint64_t now_ns, dxpu_request *out)
     dxpu_tag_entry *e = dxpui_tag_at(t, at);
     dxpui_tag_tell(e, true, out);
     dxpui_tag_land(t, at);
-    dxpui_tag_move(t, at, DXPUI_TAG_RESTING);
+    t->unsent += e->local == DXPUI_TAG_QUEUED;
+    dxpui_tag_move(t, at, e->local ? DXPUI_TAG_EXPIRED : DXPUI_TAG_RESTING);
     e->deadline_ns = dxpui_later(now_ns, t->timeout_ns);
     t->count_expired++;
     return true;
@@ -3110,12 +3182,15 @@ DXPU_API bool dxpu_tags_pop(dxpu_tags *t, dxpu_request *out)
 {
     uint16_t at = t->head[DXPUI_TAG_IN_FLIGHT];
     if (!at) { /* contained: what rested has nothing to wait for (F-33) */
-        while (t->head[DXPUI_TAG_RESTING])
-            dxpui_tag_free(t, t->head[DXPUI_TAG_RESTING]);
+        for (unsigned state = DXPUI_TAG_RESTING; state < DXPUI_TAG_STATES; state++) {
+            while (t->head[state])
+                dxpui_tag_free(t, t->head[state]);
+        }
         return false;
     }
     dxpui_tag_tell(dxpui_tag_at(t, at), true, out);
     dxpui_tag_land(t, at);
+    t->unsent += dxpui_tag_at(t, at)->local == DXPUI_TAG_QUEUED;
     dxpui_tag_free(t, at);
     return true;
 }
@@ -3542,9 +3617,10 @@ enum {
     DXPUI_LIST_EVENT = 3, /* class field of a list element that is an event */
     DXPUI_ACKED = 1,      /* dxpui_sent.state */
     DXPUI_LOST = 2,
-    DXPUI_MAY_PASS = 1, /* dxpui_item.flags: may pass posted by Relaxed Ordering */
-    DXPUI_BY_ID = 2,    /* ... by ID-based Ordering */
-    DXPUI_ID_CHANGE = 4 /* its neighbour before it has another requester */
+    DXPUI_MAY_PASS = 1,  /* dxpui_item.flags: may pass posted by Relaxed Ordering */
+    DXPUI_BY_ID = 2,     /* ... by ID-based Ordering */
+    DXPUI_ID_CHANGE = 4, /* its neighbour before it has another requester */
+    DXPUI_UNSENT = 8     /* in no frame: its requester waits no longer (F-34) */
 };
 #define DXPUI_NO_POS UINT32_MAX
 #define DXPUI_HOLE   UINT32_MAX
@@ -3588,6 +3664,13 @@ static dxpui_item dxpui_item_at(const dxpui_fifo *f, uint32_t pos)
 static dxpu_bytes dxpui_item_tlp(const dxpui_fifo *f, uint32_t pos, uint32_t bytes)
 {
     return dxpui_view(f->mem + pos + sizeof(dxpui_item), bytes);
+}
+
+/* Tag of a request or completion's request; of others it means nothing. */
+static uint16_t dxpui_item_tag(const dxpui_fifo *f, uint32_t pos)
+{
+    const uint8_t *h = f->mem + pos + sizeof(dxpui_item) + 4u * dxpui_item_at(f, pos).prefix_dw;
+    return (uint16_t)((h[1] & 0x80) << 2 | (h[1] & 0x08) << 5 | h[6]);
 }
 
 static bool dxpui_fifo_fits(const dxpui_fifo *f, uint32_t units)
@@ -4106,6 +4189,8 @@ DXPU_API bool dxpu_channel_contain(dxpu_channel *ch, dxpu_request *out)
             ch->count.contain_dropped +=
                 dxpui_fifo_clear(&ch->tx[cls]) + dxpui_fifo_clear(&ch->rx[cls]);
         found = ch->cfg.tags && dxpu_tags_pop(ch->cfg.tags, out);
+        if (ch->cfg.tags)
+            ch->cfg.tags->unsent = 0;
     }
     ch->count.contained += found;
     return found;
@@ -4628,7 +4713,7 @@ static int dxpui_track(dxpu_channel *ch, dxpu_bytes tlp, uint64_t now_ns, uint64
     if (tags->reserve_header + f->header_used + header > f->header_max ||
         tags->reserve_data + f->data_used + data > f->data_max)
         return DXPU_E_AGAIN;
-    return dxpu_tags_track(tags, &t, now_ns, user);
+    return dxpui_tag_track(tags, &t, now_ns, user, ch->order, DXPUI_TAG_QUEUED);
 }
 
 DXPU_API int dxpu_channel_submit(dxpu_channel *ch, dxpu_bytes tlp, uint64_t now_ns, uint64_t user)
@@ -4683,6 +4768,49 @@ DXPU_API int dxpu_channel_submit_event(dxpu_channel *ch, const dxpu_event *e)
     return DXPU_OK;
 }
 
+/* Free what lies wholly before the oldest frame in flight. */
+static void dxpui_free_acked(dxpu_channel *ch, uint64_t now_ns)
+{
+    uint32_t until = ch->list_tail - (ch->tx_at ? 1u : 0u);
+    if (ch->una != ch->nxt) {
+        uint16_t first = dxpui_sent_of(ch, ch->una)->first;
+        until = ch->list_head + (uint16_t)(first - (uint16_t)ch->list_head);
+    }
+    while (ch->list_head != until) {
+        uint32_t element = ch->list[ch->list_head++ & ch->list_mask];
+        unsigned cls = element >> 30;
+        if (cls == DXPUI_LIST_EVENT) {
+            ch->event_head++;
+            continue;
+        }
+        dxpui_fifo *f = &ch->tx[cls];
+        uint16_t tag = dxpui_item_tag(f, f->head);
+        dxpui_item it = dxpui_fifo_free(f);
+        if (cls == DXPU_NONPOSTED && ch->cfg.tags)
+            dxpui_tag_arrived(ch->cfg.tags, it.id, tag, it.order, now_ns);
+        ch->count.tx_tlps_acked += !(it.flags & DXPUI_UNSENT);
+    }
+}
+
+/* Requests whose requester waits no longer do not leave (F-34): they pass into the list of what was
+   sent, so that their places are freed in turn, but into no frame.  True if there were any. */
+static bool dxpui_discard(dxpu_channel *ch)
+{
+    dxpui_fifo *f = &ch->tx[DXPU_NONPOSTED];
+    dxpu_tags *tags = ch->cfg.tags;
+    uint32_t waiting = f->waiting;
+    while (tags && tags->unsent && f->waiting) {
+        dxpui_item it = dxpui_item_at(f, f->next);
+        if (dxpui_tag_may_leave(tags, it.id, dxpui_item_tag(f, f->next), it.order))
+            break;
+        it.flags |= DXPUI_UNSENT;
+        memcpy(f->mem + f->next, &it, sizeof it);
+        ch->list[ch->list_tail++ & ch->list_mask] = (uint32_t)DXPU_NONPOSTED << 30 | f->next;
+        dxpui_fifo_advance(f);
+    }
+    return f->waiting != waiting;
+}
+
 /* What goes into a frame next: a class, DXPUI_LIST_EVENT, or -1 for nothing.  The oldest of those
    that order and credits let go.  *starved: something waits only for credit. */
 static int dxpui_pick(const dxpu_channel *ch, bool *starved)
@@ -4727,6 +4855,8 @@ static int dxpui_place_element(const dxpu_channel *ch, dxpu_builder *b, uint32_t
         return dxpu_builder_event(b, &ch->tx_events[pos]);
     dxpu_tlp_cursor c;
     dxpui_item it = dxpui_item_at(&ch->tx[cls], pos);
+    if (it.flags & DXPUI_UNSENT)
+        return DXPU_OK;
     c.tlp = dxpui_item_tlp(&ch->tx[cls], pos, it.bytes);
     c.crc = it.crc;
     c.head_bytes = it.head_bytes;
@@ -4762,7 +4892,10 @@ static void dxpui_element_begin(dxpu_channel *ch, int pick, uint32_t element)
         ch->event_next++;
     } else {
         dxpui_fifo *f = &ch->tx[pick];
-        dxpu_credit_add(&ch->used, (unsigned)pick, dxpui_item_at(f, f->next).units);
+        dxpui_item it = dxpui_item_at(f, f->next);
+        dxpu_credit_add(&ch->used, (unsigned)pick, it.units);
+        if (pick == DXPU_NONPOSTED && ch->cfg.tags)
+            dxpui_tag_leaves(ch->cfg.tags, it.id, dxpui_item_tag(f, f->next), it.order);
         dxpui_fifo_advance(f);
         ch->count.tx_tlps++;
     }
@@ -4779,6 +4912,7 @@ static void dxpui_fill(dxpu_channel *ch, dxpui_sent *s, dxpu_builder *b)
     if (ch->tx_at)
         rc = dxpui_place_element(ch, b, ch->list[(ch->list_tail - 1) & ch->list_mask], &ch->tx_at);
     while (rc == DXPU_OK) {
+        dxpui_discard(ch);
         int pick = dxpui_pick(ch, &starved);
         if (pick < 0)
             break;
@@ -5058,7 +5192,11 @@ static uint32_t dxpui_next_lost(dxpu_channel *ch)
 /* Data, a retransmission first; else a word on credit or what has come.  Bytes, 0 for nothing. */
 static int dxpui_emit_sequenced(dxpu_channel *ch, uint64_t now_ns, uint8_t *out)
 {
-    bool starved, fresh = dxpui_can_send(ch, &starved);
+    bool starved, fresh;
+    if (!ch->tx_at &&
+        dxpui_discard(ch)) /* else the youngest in the list is not all in frames yet */
+        dxpui_free_acked(ch, now_ns);
+    fresh = dxpui_can_send(ch, &starved);
     if (ch->lost || fresh) {
         uint64_t when_ns;
         uint8_t path = (uint8_t)dxpui_path_pick(ch, &when_ns);
@@ -5155,25 +5293,6 @@ static void dxpui_acked(dxpu_channel *ch, uint32_t seq, const dxpu_frame *f, uin
     }
 }
 
-/* Free what lies wholly before the oldest frame in flight. */
-static void dxpui_free_acked(dxpu_channel *ch)
-{
-    uint32_t until = ch->list_tail - (ch->tx_at ? 1u : 0u);
-    if (ch->una != ch->nxt) {
-        uint16_t first = dxpui_sent_of(ch, ch->una)->first;
-        until = ch->list_head + (uint16_t)(first - (uint16_t)ch->list_head);
-    }
-    while (ch->list_head != until) {
-        uint32_t element = ch->list[ch->list_head++ & ch->list_mask];
-        if (element >> 30 == DXPUI_LIST_EVENT) {
-            ch->event_head++;
-        } else {
-            dxpui_fifo_free(&ch->tx[element >> 30]);
-            ch->count.tx_tlps_acked++;
-        }
-    }
-}
-
 /* True when ack and sack name only frames that were sent.  What is half-way round the numbers is
    neither before nor after (D-7), so that the peer could mean either: it was not sent. */
 static bool dxpui_ack_valid(const dxpu_channel *ch, const dxpu_frame *f)
@@ -5214,7 +5333,7 @@ static void dxpui_on_ack(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns)
         ch->held = 0;
         if (dxpui_seq_cmp(ch->lost_from, ch->una) < 0)
             ch->lost_from = ch->una;
-        dxpui_free_acked(ch);
+        dxpui_free_acked(ch, now_ns);
     }
     if (dxpui_seq_cmp(f->ecn_ce, ch->ecn_told) > 0) { /* P-25 */
         ch->ecn_told = f->ecn_ce;

@@ -37,6 +37,9 @@ static uint32_t seed, loss_percent;
 /* true: this frame is lost as well; it may be altered */
 static bool (*lose)(int from, uint8_t *frame, size_t len);
 
+/* sees each TLP that is taken; NULL: none */
+static void (*taken)(int at);
+
 static const uint8_t mwr[16] = { 0x40, 0, 0, 1, 0, 0, 0, 15, 0xfe, 0xe0, 0, 0 };
 static const dxpu_bytes write_tlp = { mwr, sizeof mwr };
 
@@ -51,6 +54,7 @@ static void begin(dxpu_tags *tags, const dxpu_credits *box_rx)
     now_ns = 5 * MS;
     loss_percent = 0;
     lose = NULL;
+    taken = NULL;
     memset(ends, 0, sizeof ends);
     for (int e = 0; e < ENDS; e++) {
         dxpu_channel_config cfg;
@@ -97,6 +101,8 @@ static void take(end *e)
             memcpy(e->last, d.tlp.ptr, d.tlp.len);
             e->user = d.user;
             assert_int_equal(dxpu_channel_take(&e->ch, cls, now_ns), DXPU_OK);
+            if (taken)
+                taken((int)(e - ends));
         }
     }
 }
@@ -464,6 +470,256 @@ static void test_d65_d66_seeds(void **state)
     }
 }
 
+/* ---- Requests that time out before they have left ---- */
+
+#define TIMEOUT_NS (10ull * MS)
+static dxpu_tags tags;
+static dxpu_tag_entry entries[TAGS];
+
+/* A read of one dword. */
+static int submit_read(uint16_t tag, uint32_t address, uint64_t user)
+{
+    uint8_t raw[16];
+    dxpu_bytes tlp = { raw, 0 };
+    dxpu_tlp t;
+    memset(&t, 0, sizeof t);
+    t.type = DXPU_TLP_MRD;
+    t.header_dw = 3;
+    t.tag = tag;
+    t.length_dw = 1;
+    t.first_be = 0xf;
+    t.address = address;
+    assert_int_equal(dxpu_tlp_encode(&t, raw, sizeof raw, &tlp.len), DXPU_OK);
+    return dxpu_channel_submit(&ends[HOST].ch, tlp, now_ns, user);
+}
+
+/* The box answers the read that it took last with its address as the data. */
+static void answer(void)
+{
+    uint8_t raw[16];
+    dxpu_bytes tlp = { ends[BOX].last, 12 };
+    dxpu_tlp req, cpl;
+    assert_int_equal(dxpu_tlp_decode(tlp, &req), DXPU_OK);
+    dxpu_tlp_completion(&req, DXPU_BDF(1, 0, 0), DXPU_CPL_SC, &cpl);
+    cpl.payload.ptr = ends[BOX].last + 8;
+    cpl.payload.len = READ_BYTES;
+    tlp.ptr = raw;
+    assert_int_equal(dxpu_tlp_encode(&cpl, raw, sizeof raw, &tlp.len), DXPU_OK);
+    assert_int_equal(submit(BOX, tlp), DXPU_OK);
+}
+
+static void begin_with_tags(uint32_t box_reads)
+{
+    dxpu_credits rx = { { 64, box_reads, 64 }, { 1024, 8, 1024 } };
+    assert_int_equal(dxpu_tags_init(&tags, entries, TAGS, 0, 0, TIMEOUT_NS), DXPU_OK);
+    begin(&tags, &rx);
+    up();
+}
+
+/* The host's loop also calls dxpu_tags_expire(): how many expired until then. */
+static unsigned run_and_expire(uint64_t until_ns)
+{
+    unsigned expired = 0;
+    dxpu_request r;
+    for (uint64_t next; now_ns < until_ns;) {
+        next = dxpu_tags_next_ns(&tags);
+        run_until(next > now_ns && next < until_ns ? next : until_ns);
+        while (dxpu_tags_expire(&tags, now_ns, &r))
+            expired++;
+    }
+    return expired;
+}
+
+/* The last completion that the host took is that of the read of this address. */
+static void host_has(uint32_t address, uint64_t user)
+{
+    const uint8_t *d = ends[HOST].last + 12;
+    assert_int_equal(ends[HOST].user, user);
+    assert_int_equal((uint32_t)d[0] << 24 | (uint32_t)d[1] << 16 | (uint32_t)d[2] << 8 |
+                         (uint32_t)d[3],
+                     address);
+}
+
+/* A read waits for credit, expires, and its tag is used again: the first one never leaves. */
+static void test_f34_expired_in_the_queue(void **state)
+{
+    (void)state;
+    for (unsigned expire = 0; expire < 2; expire++) {
+        begin_with_tags(1);
+        ends[BOX].idle = true;
+        assert_int_equal(submit_read(1, 0x1000, 1), DXPU_OK); /* has the only credit */
+        assert_int_equal(submit_read(2, 0x2000, 2), DXPU_OK);
+        assert_int_equal(submit_read(3, 0x3000, 3), DXPU_OK);
+        unsigned expired = run_and_expire(now_ns + (expire ? 60 : 5) * MS);
+        assert_int_equal(expired, expire ? 3 : 0);
+        assert_int_equal(tags.in_flight, expire ? 0 : 3);
+        if (expire) { /* rested long enough, and what never left need not rest */
+            assert_int_equal(submit_read(2, 0x4000, 4), DXPU_OK);
+            assert_int_equal(submit_read(3, 0x5000, 5), DXPU_OK);
+        }
+        ends[BOX].idle = false;
+        (void)run_and_expire(now_ns + 4 * MS);
+        assert_int_equal(ends[BOX].tlps, 3); /* control: without expiry all three */
+        answer();
+        (void)run_and_expire(now_ns + MS);
+        assert_int_equal(ends[HOST].tlps, 1);
+        host_has(expire ? 0x5000 : 0x3000, expire ? 5 : 3);
+        finish();
+    }
+}
+
+/* All that waits has expired: the queue is empty, nothing is begun for it, and a close can end. */
+static void test_f34_nothing_left_to_send(void **state)
+{
+    (void)state;
+    begin_with_tags(1);
+    ends[BOX].idle = true;
+    for (uint16_t tag = 1; tag <= 4; tag++)
+        assert_int_equal(submit_read(tag, 0x1000, tag), DXPU_OK);
+    assert_int_equal(run_and_expire(now_ns + 60 * MS), 4);
+    assert_int_equal(dxpu_channel_wants(&ends[HOST].ch, now_ns), 0);
+    assert_int_equal(tags.unsent, 0);
+    assert_int_equal(close_end(HOST), DXPU_OK);
+    run_until(DXPU_NEVER);
+    ended(HOST, 0);
+    finish();
+}
+
+static bool dark;
+
+static bool lose_all(int from, uint8_t *frame, size_t len)
+{
+    (void)from;
+    (void)frame;
+    (void)len;
+    return dark;
+}
+
+/* A read has left, but its frames are lost for longer than its timeout and its rest: its tag is
+   withheld until it has arrived and a timeout more, so that its answer meets no other read. */
+static void test_f34_expired_on_the_way(void **state)
+{
+    (void)state;
+    begin_with_tags(8);
+    lose = lose_all;
+    dark = true;
+    assert_int_equal(submit_read(1, 0x1000, 1), DXPU_OK);
+    assert_int_equal(run_and_expire(now_ns + 200 * MS), 1);
+    assert_int_equal(submit_read(1, 0x2000, 2), DXPU_E_TAG_BUSY);
+    dark = false;
+    while (!ends[BOX].tlps)
+        (void)run_and_expire(now_ns + MS);
+    assert_int_equal(submit_read(1, 0x2000, 2), DXPU_E_TAG_BUSY); /* it rests */
+    (void)run_and_expire(now_ns + MS);
+    answer();
+    (void)run_and_expire(now_ns + MS);
+    assert_int_equal(ends[HOST].tlps, 0);
+    assert_int_equal(tags.count_unexpected, 1);
+    (void)run_and_expire(now_ns + TIMEOUT_NS);
+    assert_int_equal(submit_read(1, 0x2000, 2), DXPU_OK); /* control */
+    (void)run_and_expire(now_ns + MS);
+    answer();
+    (void)run_and_expire(now_ns + MS);
+    assert_int_equal(ends[HOST].tlps, 1);
+    host_has(0x2000, 2);
+    finish();
+}
+
+/* A request that its requester dropped while it waited does not leave either. */
+static void test_f34_dropped_in_the_queue(void **state)
+{
+    (void)state;
+    begin_with_tags(1);
+    ends[BOX].idle = true;
+    assert_int_equal(submit_read(1, 0x1000, 1), DXPU_OK);
+    assert_int_equal(submit_read(2, 0x2000, 2), DXPU_OK);
+    assert_int_equal(submit_read(3, 0x3000, 3), DXPU_OK);
+    run_until(now_ns + MS);
+    assert_int_equal(dxpu_tags_drop(&tags, 0, 2), DXPU_OK);
+    assert_int_equal(submit_read(2, 0x4000, 4), DXPU_OK); /* the same tag at once */
+    ends[BOX].idle = false;
+    run_until(now_ns + 4 * MS);
+    assert_int_equal(ends[BOX].tlps, 3);
+    answer();
+    run_until(now_ns + MS);
+    host_has(0x4000, 4);
+    finish();
+}
+
+/* Any mix of writes, many frames long, and reads that expire in the queue, on the way, or not, as
+   nothing reaches the box for a while: each write arrives once and in order, and no read has
+   another's data.  The box answers at once, and the answers are not lost: how late they are is not
+   up to the host. */
+enum { MIXED = 300, READS = 2000 };
+static uint32_t next_write, read_address[READS];
+static unsigned answered;
+
+static void take_mixed(int at)
+{
+    const uint8_t *tlp = ends[at].last;
+    if (at == HOST) {
+        host_has(read_address[ends[HOST].user], ends[HOST].user);
+        answered++;
+    } else if (tlp[0] == 0x40) {
+        uint32_t number;
+        memcpy(&number, tlp + 12, 4);
+        assert_int_equal(number, next_write);
+        next_write++;
+    } else {
+        answer();
+    }
+}
+
+static bool lose_of_host(int from, uint8_t *frame, size_t len)
+{
+    (void)frame;
+    (void)len;
+    return from == HOST && (dark || draw(10) == 0);
+}
+
+static void mixed(unsigned steps, unsigned *expired)
+{
+    uint8_t big[12 + 4096] = { 0x40, 0, 0, 1, 0, 0, 0, 15, 0xfe, 0xe0, 0, 0 };
+    uint32_t writes = 0, reads = 0;
+    for (unsigned i = 0; i < steps; i++) {
+        uint32_t dw = 1 + draw(1024);
+        dxpu_bytes tlp = { big, 12 + 4 * (size_t)dw };
+        big[2] = (uint8_t)(dw >> 8 & 3);
+        big[3] = (uint8_t)dw;
+        big[7] = dw > 1 ? 0xff : 0x0f;
+        big[10] = 0;
+        memcpy(big + 12, &writes, 4);
+        writes += draw(3) == 0 && submit(HOST, tlp) == DXPU_OK;
+        read_address[reads] = 0x1000 + 128 * reads; /* Lower Address tells none from another */
+        reads += submit_read((uint16_t)draw(TAGS), read_address[reads], reads) == DXPU_OK;
+        dark = i / 40 % 2; /* long enough for tags to rest and to be used again */
+        *expired += run_and_expire(now_ns + draw(4) * MS);
+    }
+    dark = false;
+    assert_int_equal(close_end(HOST), DXPU_OK);
+    run_until(DXPU_NEVER);
+    assert_int_equal(ends[HOST].over, DXPU_E_CLOSED);
+    assert_int_equal(next_write, writes);
+}
+
+static void test_f34_seeds(void **state)
+{
+    const char *text = getenv("DXPU_SEEDS");
+    unsigned seeds = text ? (unsigned)atoi(text) / 200 : 20, expired = 0;
+    (void)state;
+    answered = 0;
+    for (unsigned i = 0; i < seeds; i++) {
+        begin_with_tags(2);
+        seed = i;
+        lose = lose_of_host;
+        next_write = 0;
+        taken = take_mixed;
+        mixed(MIXED, &expired);
+        finish();
+    }
+    assert_true(answered > seeds * 10 && expired > seeds * 10);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -477,6 +733,12 @@ int main(void)
         cmocka_unit_test(test_d47_a_reset_is_due),
         cmocka_unit_test(test_never_is_no_time),
         cmocka_unit_test(test_d65_d66_seeds),
+        cmocka_unit_test(test_f34_expired_in_the_queue),
+        cmocka_unit_test(test_f34_nothing_left_to_send),
+        cmocka_unit_test(test_f34_expired_on_the_way),
+        cmocka_unit_test(test_f34_dropped_in_the_queue),
+        cmocka_unit_test(test_f34_seeds),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST")); /* a pattern; none: all */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

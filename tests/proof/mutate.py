@@ -68,6 +68,8 @@ def build(name, text, program):
     out = os.path.join(folder, program)
     pcap = os.path.join(ROOT, "bindings", "pcap")
     more = [os.path.join(pcap, "dxpu_pcap.c"), "-lpcap"] if program.startswith("sim_") else []
+    if program.startswith("api_"):
+        more.append("-DDXPU_IMPLEMENTATION")
     subprocess.run([os.environ.get("CC", "cc"), *FLAGS, "-I" + folder, "-I" + ROOT,
                     "-I" + os.path.join(rooms.TESTS, "support"),
                     "-I" + os.path.join(rooms.TESTS, "support", "sim"), "-I" + pcap,

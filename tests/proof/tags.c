@@ -46,7 +46,7 @@ static bool sound(void)
     uint32_t in_flight = 0, header = 0, data = 0, h, d;
     for (unsigned i = 0; i < TAGS; i++) {
         dxpui_tag_reserve(&entry[i], &h, &d);
-        if (entry[i].state > DXPUI_TAG_RESTING)
+        if (entry[i].state >= DXPUI_TAG_STATES)
             return false;
         if (entry[i].state != DXPUI_TAG_IN_FLIGHT)
             continue;
@@ -60,8 +60,8 @@ static bool sound(void)
     return table.in_flight == in_flight && table.reserve_header == header &&
            table.reserve_data == data && list_sound(DXPUI_TAG_FREE) &&
            list_sound(DXPUI_TAG_IN_FLIGHT) && list_sound(DXPUI_TAG_RESTING) &&
-           table.head[DXPUI_TAG_ALLOCATED] == 0 && table.tail[DXPUI_TAG_ALLOCATED] == 0 &&
-           chain_sound(0) && chain_sound(1);
+           list_sound(DXPUI_TAG_EXPIRED) && table.head[DXPUI_TAG_ALLOCATED] == 0 &&
+           table.tail[DXPUI_TAG_ALLOCATED] == 0 && chain_sound(0) && chain_sound(1);
 }
 
 static uint16_t any_key(void)
@@ -80,7 +80,7 @@ static void any_table(void)
     table.in_flight = nondet_u32();
     table.reserve_header = nondet_u32();
     table.reserve_data = nondet_u32();
-    for (unsigned state = 0; state < 4; state++) {
+    for (unsigned state = 0; state < DXPUI_TAG_STATES; state++) {
         table.head[state] = nondet_u16();
         table.tail[state] = nondet_u16();
     }
@@ -223,8 +223,8 @@ void proof_tags_reset(void)
    open     larger tables; tags of 16 bits; the order by deadline
    unwind   6
    when     long
-   control  - dxpui_tag_move(t, at, DXPUI_TAG_RESTING);
-            + e->state = DXPUI_TAG_RESTING; */
+   control  - dxpui_tag_move(t, at, e->local ? DXPUI_TAG_EXPIRED : DXPUI_TAG_RESTING);
+            + e->state = e->local ? DXPUI_TAG_EXPIRED : DXPUI_TAG_RESTING; */
 void proof_tags_expire(void)
 {
     dxpu_request out;
@@ -252,5 +252,35 @@ void proof_tags_pop(void)
     any_table();
     bool told = dxpu_tags_pop(&table, &out);
     must(sound());
-    must(told || (table.in_flight == 0 && table.head[DXPUI_TAG_RESTING] == 0));
+    must(told || (table.in_flight == 0 && table.head[DXPUI_TAG_RESTING] == 0 &&
+                  table.head[DXPUI_TAG_EXPIRED] == 0));
+}
+
+/* PROOF tags_local
+   claim    what a channel reports to the table of a request (it would leave its queue, leaves, has
+            arrived) leaves a sound table sound, reads and writes only it, and ends; nothing else is
+            in flight then, and only a request that is may leave
+   bounds   2 entries; requesters and tags 0 to 3; any order and time
+   stubs    none
+   open     larger tables; tags of 16 bits
+   unwind   6
+   when     long
+   control  - if (at && dxpui_tag_at(t, at)->state == DXPUI_TAG_IN_FLIGHT)
+            + if (at && dxpui_tag_at(t, at)->state == DXPUI_TAG_EXPIRED) */
+void proof_tags_local(void)
+{
+    uint16_t requester = any_key(), tag = any_key();
+    uint32_t order = nondet_u32();
+    any_table();
+    uint32_t before = table.in_flight;
+    if (nondet_bool()) {
+        bool may = dxpui_tag_may_leave(&table, requester, tag, order);
+        must(!may || before > 0);
+    } else if (nondet_bool()) {
+        dxpui_tag_leaves(&table, requester, tag, order);
+    } else {
+        dxpui_tag_arrived(&table, requester, tag, order, nondet_u64());
+    }
+    must(sound());
+    must(table.in_flight == before);
 }
