@@ -53,8 +53,8 @@ C_TESTS   := $(sort $(wildcard $(patsubst %,tests/*/%_*.c,unit api prop sim)))
 BENCHES   := $(sort $(wildcard tests/bench/bench_*.c))
 SCRIPTS   := $(sort $(wildcard $(patsubst %,tests/*/%,cli_*.py net_*.py) \
                tests/core/reader/test_*.py tests/firmware/footprint.py)) \
-             $(patsubst %,tests/build/%.py,build make install tree layers words bench cov cross \
-               toc spec run_test fuzz_replay) $(patsubst %,tests/proof/%.py,ct mutate prove)
+             $(patsubst %,tests/build/%.py,build make install dist tree layers words bench cov \
+               cross toc spec run_test fuzz_replay) $(patsubst %,tests/proof/%.py,ct mutate prove)
 FUZZERS   := $(filter-out fuzz/fuzz_main.c,$(wildcard fuzz/fuzz_*.c))
 TARGETS    = $(FUZZERS:fuzz/fuzz_%.c=%)
 # The tests of dxpu.h itself; the second set of options is about the CRC alone.
@@ -174,8 +174,9 @@ quick: $(QUICK:%.c=build/%)
 ## check-long check with many more simulation seeds, hot-plug cycles, a large pool, a cut of 60 s
 check-long: all firmware $(SAN_ALL) $(COV_ALL) $(C_TESTS:%.c=build/%) $(BENCHES:%.c=build/%)
 	DXPU_SEEDS=1000000 $(PYTHON) tests/run.py --timeout 14400 build/tests/sim/sim_channel
-	DXPU_SEEDS=20000 DXPU_DEPTH=8 DXPU_ROUNDS=2000000 DXPU_SLOTS=100000 DXPU_STEPS=10000 $(PYTHON) \
-	  tests/run.py --jobs 2 --timeout 3600 $(C_TESTS:%.c=build/%) $(C_TESTS:%.c=build/san/%) $(SCRIPTS)
+	DXPU_WHOLE=1 DXPU_SEEDS=20000 DXPU_DEPTH=8 DXPU_ROUNDS=2000000 DXPU_SLOTS=100000 \
+	  DXPU_STEPS=10000 $(PYTHON) tests/run.py --jobs 2 --timeout 3600 $(C_TESTS:%.c=build/%) \
+	  $(C_TESTS:%.c=build/san/%) $(SCRIPTS)
 
 ## asan       C tests only, with address and undefined-behaviour sanitizers
 asan: $(C_TESTS:%.c=build/san/%)

@@ -110,5 +110,20 @@ uninstall:
 	@set -e; for e in $(PUT); do rm -f "$(DESTDIR)$${e##*:}"; done
 	@rmdir $(addprefix $(DESTDIR),$(LIBDIR)/cmake/dxpu $(PREFIX)/share/doc/dxpu/examples/embed \
 	  $(PREFIX)/share/doc/dxpu/examples $(PREFIX)/share/doc/dxpu) 2>/dev/null || :
+
+## dist       archive of the last commit, and one file per binding, reproducible: build/dist
+NAME = dxpu-$(VERSION)
+TAR = tar --sort=name --format=ustar --owner=0 --group=0 --numeric-owner --mode=a+rX,u+w,go-w
+dist:
+	@git rev-parse -q --verify HEAD >/dev/null || \
+	  { echo 'make dist: this is no clone; get one with git clone' >&2; exit 2; }
+	rm -rf build/dist && mkdir -p build/dist
+	git -c tar.umask=0022 archive --prefix=$(NAME)/ HEAD | tee build/dist/$(NAME).tar | \
+	  tar -x -C build/dist
+	$(PYTHON) build/dist/$(NAME)/bindings/amalgamate.py build/dist/$(NAME)-single
+	cd build/dist && $(TAR) --mtime=@$$(git log -1 --format=%ct) -cf $(NAME)-single.tar \
+	  $(NAME)-single && rm -r $(NAME) && gzip -9n $(NAME).tar $(NAME)-single.tar && \
+	  sha256sum *.gz >SHA256SUMS
+
 .PHONY: FORCE
-.PHONY: install uninstall
+.PHONY: install uninstall dist
