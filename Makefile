@@ -53,8 +53,9 @@ C_TESTS   := $(sort $(wildcard $(patsubst %,tests/*/%_*.c,unit api prop sim)))
 BENCHES   := $(sort $(wildcard tests/bench/bench_*.c))
 SCRIPTS   := $(sort $(wildcard $(patsubst %,tests/*/%,cli_*.py net_*.py) \
                tests/core/reader/test_*.py tests/firmware/footprint.py)) \
-             $(patsubst %,tests/build/%.py,build make install dist tree layers words bench cov \
-               cross toc spec run_test fuzz_replay) $(patsubst %,tests/proof/%.py,ct mutate prove)
+             $(patsubst %,tests/build/%.py,build make install dist complete tree layers words \
+               bench cov cross toc spec run_test fuzz_replay) \
+             $(patsubst %,tests/proof/%.py,ct mutate prove)
 FUZZERS   := $(filter-out fuzz/fuzz_main.c,$(wildcard fuzz/fuzz_*.c))
 TARGETS    = $(FUZZERS:fuzz/fuzz_%.c=%)
 # The tests of dxpu.h itself; the second set of options is about the CRC alone.

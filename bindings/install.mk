@@ -42,7 +42,8 @@ build/pic/bindings/$1/pure.o: bindings/$1/dxpu_$1.h dxpu.h | build/include/dxpu.
 	$$(call say,CC,$$<)$$(call compile,/pic) $$(call inc,bindings/$1) \
 	  -D$(pure/bindings/$1)_IMPLEMENTATION -x c -c -o $$@ $$<
 $(call library,$(call lib,$1),$(if $(pure/bindings/$1),build/pic/bindings/$1/pure.o,$(patsubst \
-  %.c,build/pic/%.o,$(call src,bindings/$1))),$(call public,$1),$(call deeply,$1) dxpu,$(libs/bindings/$1))
+  %.c,build/pic/%.o,$(call src,bindings/$1))),$(call public,$1),$(call deeply,$1) \
+  dxpu,$(libs/bindings/$1))
 endef
 $(eval $(call library,dxpu,build/pic/dxpu_core.o,dxpu.h,,))
 $(foreach b,$(SHARED),$(eval $(call bound,$b)))
@@ -59,8 +60,8 @@ $(NAMES:%=build/install/%.pc): build/install/%.pc: FORCE
 	@mkdir -p $(@D)
 	@printf '%s\n' 'prefix=$(PREFIX)' 'libdir=$(LIBDIR)' 'includedir=$${prefix}/include' '' \
 	  'Name: $*' "Description: $(or $(WHAT),$$(sed -n '1s/^# //p' $(call room_of,$*)/room.mk))" \
-	  'Version: $(VERSION)' 'Requires: $(or $(ASKS),$(if $(filter-out dxpu,$*),$(or $(call needs,$(notdir $(call \
-	  room_of,$*))),dxpu)))' \
+	  'Version: $(VERSION)' 'Requires: $(or $(ASKS),$(if $(filter-out dxpu,$*),$(or $(call \
+	  needs,$(notdir $(call room_of,$*))),dxpu)))' \
 	  'Requires.private: $(if $(ASKS),,$(pc/$(call room_of,$*)))' \
 	  'Libs: $(if $(filter-out dxpu-zlib,$*),-L$${libdir} -l$*)' \
 	  'Libs.private: $(if $(pc/$(call room_of,$*)),,$(libs/$(call room_of,$*)))' \
@@ -91,15 +92,23 @@ PUT = $(call put,644,dxpu.h $(foreach b,$(BOUND),$(call public,$b)),$(PREFIX)/in
   $(call put,644,$(NAMES:%=build/install/%.pc),$(LIBDIR)/pkgconfig) \
   $(call put,644,$(CMAKE:%=build/install/%),$(LIBDIR)/cmake/dxpu) \
   $(call put,755,$(INSTALLED:%=build/%),$(PREFIX)/bin) \
+  644:examples/cli/completion/dxpu.bash:$(BASH_AT)/dxpu \
+  644:examples/cli/completion/dxpu.fish:$(FISH_AT)/dxpu.fish \
+  $(foreach p,$(filter dxpu-%,$(INSTALLED)),link:dxpu:$(BASH_AT)/$p \
+    link:dxpu.fish:$(FISH_AT)/$p.fish) \
+  $(call put,644,examples/cli/completion/_dxpu,$(PREFIX)/share/zsh/site-functions) \
   $(call put,644,$(wildcard examples/*/*.1),$(PREFIX)/share/man/man1) \
   $(call put,644,$(wildcard bindings/*.3 bindings/*/*.3),$(PREFIX)/share/man/man3) \
   $(call put,644,$(wildcard examples/*/*.conf),$(PREFIX)/share/doc/dxpu/examples) \
   $(call put,644,$(wildcard examples/embed/*.c*),$(PREFIX)/share/doc/dxpu/examples/embed) \
   $(call put,644,$(UNITS:%=build/install/%),$(PREFIX)/lib/systemd/system)
+# Where shells look for the completion of a program of that name.
+BASH_AT = $(PREFIX)/share/bash-completion/completions
+FISH_AT = $(PREFIX)/share/fish/vendor_completions.d
 CMAKE := dxpu-config.cmake dxpu-config-version.cmake
 
-## install    libraries, headers, programs, manuals, units: below DESTDIR, for PREFIX and LIBDIR
-install: all $(LIBRARIES) $(NAMES:%=build/install/%.pc) $(addprefix build/install/,$(CMAKE) $(UNITS))
+## install    libraries, headers, programs, manuals, completion, units; DESTDIR, PREFIX, LIBDIR
+install: all $(LIBRARIES) $(addprefix build/install/,$(NAMES:%=%.pc) $(CMAKE) $(UNITS))
 	@set -e; for e in $(PUT); do IFS=:; set -- $$e; unset IFS; echo "  PUT $$3"; \
 	  if [ $$1 = link ]; then ln -sf $$2 "$(DESTDIR)$$3"; \
 	  else install -Dm $$1 $$2 "$(DESTDIR)$$3"; fi; done

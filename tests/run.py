@@ -23,7 +23,7 @@ import time
 import xml.etree.ElementTree as ElementTree
 
 
-PROGRAMS = re.compile(r"cli_|(build|make|install|dist|tree|bench|cross|ct|footprint)\.py$")
+PROGRAMS = re.compile(r"cli_|(build|make|install|dist|complete|tree|bench|cross|ct|footprint)\.py$")
 
 
 class Result:

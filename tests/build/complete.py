@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""Shell completion against the programs: what bash, zsh and fish offer is what --help-options lists,
+and what that lists is in --help."""
+import os
+import re
+import shutil
+import sys
+import tempfile
+
+import make
+from make import ROOT, check, run
+
+PLACE = os.path.join(ROOT, "examples", "cli", "completion")
+BIN = os.environ.get("DXPU_BIN", os.path.join(ROOT, "build"))
+PROGRAMS = ("dxpu", "dxpu-host", "dxpu-box", "dxpu-manager")
+
+BASH = """source %s/dxpu.bash
+COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _dxpu
+printf '%%s\\n' "${COMPREPLY[@]}"
+"""
+# zsh's own functions, as far as ours calls them; they would filter by the word.
+ZSH = """word=${@[-1]}
+_describe() { local i; for i in ${(P)2}; do [[ ${i%%%%:*} != $word* ]] || print -r -- ${i%%%%:*}; done }
+_files() { print -rl -- $word*(N) }
+compset() { word=${word#*=} }
+words=("$@"); CURRENT=$#
+f() { source %s/_dxpu }; f
+"""
+FISH = """source %s/dxpu.fish
+complete -C "$argv"
+"""
+
+
+def bash(words):
+    split = [part for w in words for part in (re.split("(=)", w, maxsplit=1) if w[:2] == "--"
+                                              else [w]) if part or w == ""]
+    return run("bash", "--norc", "-c", BASH % PLACE, "bash", *split)
+
+
+def zsh(words):
+    return run("zsh", "-f", "-c", ZSH % PLACE, "zsh", *words)
+
+
+def fish(words):
+    status, out = run("fish", "--no-config", "-c", FISH % PLACE, " ".join(words))
+    lines = [line.split("\t")[0] for line in out.splitlines()]
+    return status, "\n".join(re.sub("^--[^=]*=", "", line) for line in lines)
+
+
+def rows(program):
+    status, out = run(os.path.join(BIN, program), "--help-options")
+    return [line.split("\t") for line in out.splitlines()] if status == 0 else []
+
+
+def wanted(table, given, word):
+    """What is to be offered behind the words `given`, computed another way."""
+    verbs = [r[1] for r in table if r[0] == "verb" and r[1]]
+    verb = next((" ".join(given[:n]) for n in (2, 1) if " ".join(given[:n]) in verbs), "")
+    if word.startswith("-"):
+        found = [r[2] for r in table if r[0] == "option" and r[1] in (verb, "*")]
+    else:
+        found = [v.split()[len(given)] for v in verbs
+                 if v.split()[:len(given)] == list(given) and len(v.split()) > len(given)]
+    return {f for f in found if f.startswith(word)}
+
+
+def cases(program, table):
+    """(words behind the program, what must be offered)"""
+    verbs = sorted({r[1] for r in table if r[0] == "verb" and r[1]})
+    given = [[]] + sorted({tuple(v.split()[:n]) for v in verbs for n in (1, 2)})
+    for words in given:
+        is_verb = " ".join(words) in verbs or not verbs
+        for word in ("--",) if is_verb else ("",):
+            yield [*words, word], wanted(table, list(words), word)
+    if verbs:
+        yield ["--"], wanted(table, [], "--")
+    choice = next((r for r in table if r[0] == "option" and r[4] == "choice" and r[1] != "*"), None)
+    if choice:
+        values = set(choice[3].split("|"))
+        yield [*choice[1].split(), choice[2], ""], values
+        yield [*choice[1].split(), choice[2] + "="], values
+    number = next(r for r in table if r[0] == "option" and r[4] == "number")
+    yield [*number[1].split(), number[2], ""], set()  # nothing to be guessed
+
+
+def shells(name, complete):
+    if not shutil.which(name):
+        print("skip complete_%s NO %s HERE" % (name, name.upper()))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["PATH"] = BIN + ":" + os.environ["PATH"]
+        for program in PROGRAMS:
+            wrong = []
+            for words, expected in cases(program, rows(program)):
+                status, out = complete([program, *words])
+                if status or set(out.split()) != expected:
+                    wrong.append((words, sorted(set(out.split()) ^ expected)))
+            check("complete_%s_%s" % (name, program), not wrong, "\n".join(map(str, wrong)))
+        file = os.path.join(folder, "capture.pcap")
+        with open(file, "w", encoding="utf-8"):
+            pass
+        for words in (["dxpu", "pcap", folder + "/cap"], ["dxpu-box", "--file", folder + "/cap"]):
+            status, out = complete(words)
+            check("complete_%s_file_%s" % (name, words[0]), status == 0 and out.strip() == file, out)
+
+
+def agree(program, table):
+    """--help-options and --help, of the program or of each verb."""
+    verbs = sorted({r[1] for r in table if r[0] == "verb"})
+    wrong = []
+    for verb in verbs or [""]:
+        told = run(os.path.join(BIN, program), *verb.split(), "--help")[1]
+        shown = set(re.findall(r"(?m)^  (?:-\w, )?(--[a-z][a-z0-9-]*)", told))
+        listed = {r[2] for r in table if r[0] == "option" and r[1] in (verb, "*")}
+        listed -= {"--help-options"}  # for scripts alone
+        if shown != listed:
+            wrong.append((verb, sorted(shown ^ listed)))
+    check("complete_help_" + program, table and not wrong, "\n".join(map(str, wrong)))
+
+
+def main():
+    if not rows("dxpu"):
+        print("skip complete THESE PROGRAMS HAVE NO --help-options")
+        return 0
+    for program in PROGRAMS:
+        agree(program, rows(program))
+    for name, complete in (("bash", bash), ("zsh", zsh), ("fish", fish)):
+        shells(name, complete)
+    return 1 if make.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
