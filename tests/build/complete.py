@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Shell completion against the programs: what bash, zsh and fish offer is what --help-options lists,
-and what that lists is in --help."""
+"""Shell completion against the programs: bash, zsh and fish offer what --help-options lists, and
+what that lists is in --help."""
 import os
 import re
 import shutil
@@ -20,7 +20,10 @@ printf '%%s\\n' "${COMPREPLY[@]}"
 """
 # zsh's own functions, as far as ours calls them; they would filter by the word.
 ZSH = """word=${@[-1]}
-_describe() { local i; for i in ${(P)2}; do [[ ${i%%%%:*} != $word* ]] || print -r -- ${i%%%%:*}; done }
+_describe() {
+  local i
+  for i in ${(P)2}; do [[ ${i%%%%:*} != $word* ]] || print -r -- ${i%%%%:*}; done
+}
 _files() { print -rl -- $word*(N) }
 compset() { word=${word#*=} }
 words=("$@"); CURRENT=$#
@@ -101,7 +104,8 @@ def shells(name, complete):
             pass
         for words in (["dxpu", "pcap", folder + "/cap"], ["dxpu-box", "--file", folder + "/cap"]):
             status, out = complete(words)
-            check("complete_%s_file_%s" % (name, words[0]), status == 0 and out.strip() == file, out)
+            check("complete_%s_file_%s" % (name, words[0]),
+                  status == 0 and out.strip() == file, out)
 
 
 def agree(program, table):
