@@ -172,8 +172,8 @@
 #endif
 
 /* ==== 3  Version, includes, linkage =========================================================== */
-#define DXPU_VERSION      "0.1.0"
-#define DXPU_VERSION_NUM  100 /* major * 10000 + minor * 100 + patch */
+#define DXPU_VERSION      "0.2.0"
+#define DXPU_VERSION_NUM  200 /* major * 10000 + minor * 100 + patch */
 #define DXPU_WIRE_VERSION 1   /* the frame version this header speaks; section 12 */
 
 #include <stdbool.h>
@@ -5838,6 +5838,7 @@ DXPU_API unsigned dxpu_channel_wants(const dxpu_channel *ch, uint64_t now_ns)
 #endif /* DXPU_IMPLEMENTATION */
 
 /* ==== 17  Changes, licence =======================================================================
+   0.2.0  receiving as PCIe says (dxpu_tlp_receive), path validation, replay windows of paths.
    0.1.0  first: codec, classifier, routing tables, tags, credits, wire version 1, channel.
 
    MIT License

@@ -131,6 +131,15 @@ def long_functions(name, source):
     return problems
 
 
+def unpinned(name, source):
+    """What a workflow runs that can change below it: actions by tag, images by tag."""
+    found = re.findall(r"(?m)^\s*(?:- )?uses: *(\S+)", source)
+    images = re.findall(r"\b((?:debian|ubuntu|alpine|fedora):[\w.-]+(?:@[\w:]+)?)", source)
+    return (["%s uses %s" % (name, u) for u in found if not re.search(r"@[0-9a-f]{40}$", u)] +
+            ["%s runs in %s" % (name, i) for i in images
+             if not re.search(r"@sha256:[0-9a-f]{64}$", i)])
+
+
 def clang_format_version():
     try:
         told = subprocess.run(["clang-format", "--version"], stdout=subprocess.PIPE, text=True)
@@ -197,6 +206,12 @@ def main():
     check("no_machine_path", ["%s: %s" % (n, m.group(0)) for n in texts
                               for m in [MACHINE_PATH.search(texts[n])] if m])
     check("control_machine_path", [] if MACHINE_PATH.search("see /" "home/x") else [""])
+    workflows = [n for n in texts if n.startswith(".github/workflows/")]
+    check("workflows_pinned", [p for n in workflows for p in unpinned(n, texts[n])]
+          if workflows else ["no workflows"])
+    check("control_workflows_pinned", [] if len(unpinned("x", (
+        "  - uses: a/b@v4\n    container: debian:12\n  image: [\"debian:13\"]\n  - uses: a/b@%s\n"
+        "    image: debian:12@sha256:%s\n" % ("0" * 40, "0" * 64)))) == 3 else [""])
     check("nothing_unfinished", ["%s: %s" % (n, m.group(0)) for n in texts
                                  for m in [UNFINISHED.search(texts[n])] if m])
     prose = [n for n in texts if not n.startswith(("spec/vectors/", "fuzz/corpus/"))]

@@ -50,7 +50,7 @@ typedef struct core_node {
     uint8_t role;    /* DXPU_CONTROL_ROLE_HOST or _BOX */
     uint8_t identity[16];
     char name[CORE_NAME_BYTES];    /* its --name */
-    char program[CORE_NAME_BYTES]; /* "dxpu-box 0.1.0" */
+    char program[CORE_NAME_BYTES]; /* "dxpu-box 0.2.0" */
     uint32_t pool_index;           /* of the pool's box or host */
     uint32_t first, total;         /* slots: indices into core_slots() or core_ports() */
     uint8_t paths;                 /* of a box: where hosts reach it */
