@@ -14,7 +14,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "core_parts.h"
+#include "core_internal.h"
 
 enum { PER_BOX = 50, PER_HOST = 64, LEASES = 2000, CHANGES = 200 };
 

@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 
 static ssize_t kernel(void);
+/* Not linked: replaces sendto(). */
 #define sendto(fd, buf, len, flags, to, to_len) kernel()
 #include "dxpu_af_xdp.c"
 #undef sendto

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <cmocka.h>
 
+/* Not linked: reaches struct dxpu_sodium_stream. */
 #define DXPU_SODIUM_STREAM_REKEY_BYTES 64
 #include "dxpu_sodium_stream.c"
 

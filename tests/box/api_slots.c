@@ -21,6 +21,7 @@ static void *short_malloc(size_t bytes)
 {
     return no_memory_left ? NULL : malloc(bytes);
 }
+/* Not linked: replaces malloc(). */
 #define malloc short_malloc
 #include "slots.c"
 #undef malloc

@@ -12,7 +12,9 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 
-#include "jobs.c"
+#include "jobs.h"
+#include <pthread.h>
+#include <unistd.h>
 
 enum { LANES = 3, MANY = 40 };
 

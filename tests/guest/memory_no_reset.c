@@ -3,6 +3,7 @@
 
    A box with it is the control of net_guest.py: there the next user must see what the last
    one left. */
+/* Not linked: reaches memory_tlp() and others. */
 #define memory_kind memory_kind_that_resets
 #include "memory.c"
 #undef memory_kind

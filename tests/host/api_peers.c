@@ -16,6 +16,7 @@
 #include "probe.h"
 #include "queue.h"
 #include "retry.h"
+/* Not linked: reaches QUEUE_PEERS and DXPUI_VS_ACS. */
 #include "slot.c"
 #include "vswitch.c"
 #include "peer.h"

@@ -10,7 +10,10 @@
 
 #include <cmocka.h>
 
-#include "crossing.c"
+#include "crossing.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
 
 #include <poll.h>
 #include <pthread.h>

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "msi.c"
+#include "msi.h"
 
 enum {
     FUNCTION = DXPU_BDF(3, 0, 0),
@@ -18,7 +18,9 @@ enum {
     MSI_AT = 0x50,
     MSIX_AT = 0x70,
     EXPRESS_AT = 0x80,
-    TABLE = 0x2000 /* in BAR 2, a 64-bit one */
+    TABLE = 0x2000, /* in BAR 2, a 64-bit one */
+    CAP_MSI = 0x05,
+    CAP_MSIX = 0x11
 };
 #define BAR_AT   ((uint64_t)0x1180000000)
 #define DOORBELL 0xfee01000u

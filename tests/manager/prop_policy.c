@@ -9,7 +9,9 @@
 
 #include <cmocka.h>
 
-#include "policy.c"
+#include "policy.h"
+#include <math.h>
+#include <string.h>
 
 enum { SLOTS = 96, BOXES = 12, HOSTS = 4, TENANTS = 3, LEASES = 32, MODELS = 3 };
 

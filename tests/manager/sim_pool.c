@@ -25,7 +25,8 @@
 
 #include <cmocka.h>
 
-#include "policy.c"
+#include "policy.h"
+#include <string.h>
 
 enum { GPUS = 8, VCPUS = 96, LOADS = 7 };
 

@@ -12,9 +12,10 @@
 
 #include <cmocka.h>
 
-#include "api_head.c"
+#include "api_head.h"
+#include <event2/http_struct.h>
 #include "api_requests.h"
-#include "api_tokens.c"
+#include "api_tokens.c" /* not linked: reaches struct api_tokens */
 
 static uint64_t chance(uint64_t *state)
 {
