@@ -16,17 +16,38 @@
 #include <netinet/in.h>
 #include <stdarg.h>
 
+#include "console.h"
+#include "log.h"
+#include "options.h"
+#include "text.h"
+
 #include "pretend_curl.h"
 #include "pretend_terminal.h"
 
+/* What the programs say, cleaned as log.c does. */
+static inline int pretend_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
+#define log_error         (void)pretend_log
+#define log_warning       (void)pretend_log
+#define log_note          (void)pretend_log
+#define log_info          (void)pretend_log
+#define log_debug         (void)pretend_log
+#define options_wrong     pretend_log
+#define console_say(text) fputs(text, stderr)
+
 /* One after the other, as if each stood alone. */
-#define next next_point
 #include "pool_text.c"
-#undef next
 #include "pool_call.c"
 #include "pool_change.c"
 #include "pool_client.c"
+static const char *pretend_open(pool_client *c, const pool_settings *s);
+static void pretend_close(pool_client *c);
+#define pool_client_open  pretend_open
+#define pool_client_close pretend_close
+#define run               run_pool
 #include "pool_command.c"
+#undef run
+#undef pool_client_open
+#undef pool_client_close
 #include "pool_data.c"
 #include "pool_events.c"
 #include "pool_look.c"
@@ -41,17 +62,15 @@
 #define on_bytes control_on_bytes
 #include "control_client.c"
 #undef on_bytes
-#define fetch          fetch_picture
-#define look           look_at_slot
-#define read_arguments read_control_arguments
-#define refused        control_refused
-#define remedy         control_remedy
-#define run            run_control
-#define status_help    control_status_help
-#define POLL_MS        CONTROL_POLL_MS
+#define fetch   fetch_picture
+#define look    look_at_slot
+#define refused control_refused
+#define remedy  control_remedy
+#define run     run_control
+#define POLL_MS CONTROL_POLL_MS
 #include "control_command.c"
 #include "key_options.c"
-#undef read_arguments
+#include "print_json.c"
 #undef run
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -152,14 +171,15 @@ void out_of_memory(void)
     abort();
 }
 
-int usage_error(const char *command, const char *format, ...)
+static inline int pretend_log(const char *format, ...)
 {
+    char text[LOG_LINE_BYTES];
     va_list args;
-    fprintf(stderr, "dxpu %s: ", command);
     va_start(args, format);
-    vfprintf(stderr, format, args);
+    vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    fputc('\n', stderr);
+    text_clean(text);
+    fprintf(stderr, "dxpu: %s\n", text);
     return EXIT_USAGE;
 }
 
@@ -337,48 +357,44 @@ static void check_json(const char *text, size_t bytes)
 
 /* ==== 3  Commands of the manager ============================================================== */
 
-/* As pool_command(), without libcurl and a token. */
-static int ask_manager(char *const *words, int count, pool_call *r)
+/* Without libcurl and a token. */
+static const char *pretend_open(pool_client *c, const pool_settings *s)
 {
     static char handle;
-    int used = 1, rc;
-    r->verb = find_verb(count, (char **)words, &used);
-    must(r->verb != NULL);
-    r->timeout_s = 10;
-    r->count = 1;
-    r->wait_s = UINT64_MAX;
-    must(read_arguments(r, count, (char **)words, used) == 0);
-    snprintf(r->client.base, sizeof r->client.base, "http://manager:4456");
-    r->client.curl = &handle;
-    r->client.multi = &handle;
-    r->client.wake_fd = -1;
-    r->client.timeout_s = 10;
-    rc = r->verb->run(r);
-    must(r->client.bytes <= ANSWER_MAX && r->client.room <= 2 * ANSWER_MAX + 1);
-    pool_client_close(&r->client);
-    return rc;
+    snprintf(c->base, sizeof c->base, "http://manager:4456");
+    c->curl = &handle;
+    c->multi = &handle;
+    c->wake_fd = -1;
+    c->timeout_s = s->timeout_s;
+    return NULL;
 }
 
-static void check_manager(char *const *words, int count)
+static void pretend_close(pool_client *c)
 {
-    static pool_call r;
+    must(c->bytes <= ANSWER_MAX && c->room <= 2 * ANSWER_MAX + 1);
+    pool_client_close(c);
+}
+
+static void check_manager(const option_call *c)
+{
+    const pool_call *r = &call;
     bool follows, screen;
     uint64_t begun = pretended.now_ns;
     int rc;
-    memset(&r, 0, sizeof r);
-    rc = ask_manager(words, count, &r);
+    rc = c->verb->run(c);
     pretend_closed();
-    follows = (r.given & POOL_FOLLOW) != 0;
-    screen = pretended.terminal && !r.json && strcmp(r.verb->name, "top") == 0;
+    follows = (r->given & POOL_FOLLOW) != 0;
+    screen = pretended.terminal && !r->json && strcmp(r->verb->name, "top") == 0;
     must(rc >= EXIT_WOKEN && rc <= EXIT_CONNECTION);
     must(rc == EXIT_ALL || rc == EXIT_WOKEN || pretended.bytes[1]);
-    must(answers.asked <= ASKED_MAX || strcmp(r.verb->name, "drain") == 0); /* which asks of each */
+    must(answers.asked <= ASKED_MAX ||
+         strcmp(r->verb->name, "drain") == 0); /* which asks of each */
     must(answers.confirmed || rc == EXIT_WOKEN ||
-         (rc != EXIT_ALL && (r.json || !pretended.bytes[0])));
+         (rc != EXIT_ALL && (r->json || !pretended.bytes[0])));
     must(follows || screen ||
          pretended.now_ns - begun <= (WAIT_MS + (uint64_t)answers.asked) * 1000000u);
     check_people(pretended.text[1], pretended.bytes[1], false, false);
-    if (r.json)
+    if (r->json)
         check_json(pretended.text[0], pretended.bytes[0]);
     else
         check_people(pretended.text[0], pretended.bytes[0], pretended.color, screen);
@@ -386,55 +402,49 @@ static void check_manager(char *const *words, int count)
 
 /* ==== 4  Commands of a proxy's control port =================================================== */
 
-static const struct {
-    const char *name;
-    int (*run)(int argc, char **argv);
-} controls[] = { { "status", status_command },
-                 { "attach", attach_command },
-                 { "detach", detach_command },
-                 { "screenshot", screenshot_command } };
-
-static bool check_proxy(char **words, int count)
+static void check_proxy(const option_call *c)
 {
-    bool json = false; /* many: the status of all slots, as many questions as it takes */
-    bool many = strcmp(words[0], "status") == 0 && strcmp(words[count - 1], "3") != 0;
+    const char *name = c->verb->name;
+    /* many: the status of all slots, as many questions as it takes */
+    bool json = the_request.json, many = strcmp(name, "status") == 0 && c->count == 1;
     uint64_t begun = pretended.now_ns;
-    int rc = -1;
-    for (int i = 0; i < count; i++)
-        json = json || strcmp(words[i], "--json") == 0;
-    for (size_t i = 0; i < sizeof controls / sizeof *controls && rc < 0; i++) {
-        if (strcmp(controls[i].name, words[0]) == 0)
-            rc = controls[i].run(count, words);
-    }
-    if (rc < 0)
-        return false;
+    int rc = c->verb->run(c);
     pretend_closed();
     must(rc <= EXIT_CONNECTION && (rc == EXIT_ALL || pretended.bytes[1]));
     must(rc != EXIT_ALL || proxy.answered >= (many ? 1 : 2)); /* hello, and it has no slots */
-    must(rc != EXIT_ALL || strcmp(words[0], "screenshot") != 0 || proxy.filed >= PNG_LEAST);
+    must(rc != EXIT_ALL || strcmp(name, "screenshot") != 0 || proxy.filed >= PNG_LEAST);
     must(many || pretended.now_ns - begun <= PROXY_WAIT_MS * 1000000ull);
     check_people(pretended.text[1], pretended.bytes[1], false, false);
     if (json)
         check_json(pretended.text[0], pretended.bytes[0]);
     else
         check_people(pretended.text[0], pretended.bytes[0], false, false);
-    return true;
 }
 
 /* ==== 5  One input ============================================================================ */
 
+static const option_verbs *const groups[] = { &pool_verbs, &control_verbs };
+static const option_program program = { "dxpu", "", "", NULL, 0, NULL, groups, 2 };
+
 static void run_command(const char *line)
 {
-    char text[200], *words[WORDS + 1], *left = NULL;
-    int count = 0;
+    static char name[] = "dxpu";
+    char text[200], *words[WORDS + 2] = { name }, *left = NULL;
+    option_call c;
+    int count = 1;
     snprintf(text, sizeof text, "%s", line);
     for (char *word = strtok_r(text, " ", &left); word; word = strtok_r(NULL, " ", &left)) {
-        must(count < WORDS);
+        must(count <= WORDS);
         words[count++] = word;
     }
-    words[count] = NULL;
-    if (!check_proxy(words, count))
-        check_manager(words, count);
+    call = (pool_call){ .timeout_s = 10, .count = 1, .wait_s = UINT64_MAX };
+    memset(&the_request, 0, sizeof the_request);
+    the_request.timeout_s = TIMEOUT_S;
+    must(options_parse(&program, count, words, &c) == OPTIONS_GO);
+    if (c.verb >= control_commands && c.verb < control_commands + control_verbs.count)
+        check_proxy(&c);
+    else
+        check_manager(&c);
 }
 
 /* 0x01 a terminal, 0x02 with colors, 0x0c its size, 0x80 the last answer again and again. */

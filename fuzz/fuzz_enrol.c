@@ -19,6 +19,9 @@
 #undef KEY
 #include "dxpu_tcp.h"
 #include "keys.h"
+#include "console.h"
+#include "log.h"
+#include "text.h"
 #include "input.h"
 
 #include <errno.h>
@@ -154,6 +157,8 @@ static int net_add(const keys_peer *p)
     return net.add;
 }
 
+LOG_PRINTF static void say_log(const char *format, ...);
+
 #undef stdout
 #undef stderr
 #define stdout                                 net.out[0]
@@ -177,6 +182,10 @@ static int net_add(const keys_peer *p)
 #define tcflush(fd, which)                     net_flush()
 #define sodium_allocarray                      calloc
 #define keys_add(file, p)                      net_add(p)
+#define log_error                              say_log
+#define log_warning                            say_log
+#define log_note                               say_log
+#define console_say(...)                       fprintf(stderr, __VA_ARGS__)
 
 #define say say_it
 #include "enroll_talk.c"
@@ -185,17 +194,23 @@ static void forget(enroll_talk *t);
 #define enroll_forget forget
 #include "enroll_command.c"
 #undef enroll_forget
+#include "print_json.c"
+
+/* What the programs say, cleaned as log.c does. */
+static void say_log(const char *format, ...)
+{
+    char text[LOG_LINE_BYTES];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    text_clean(text);
+    fprintf(stderr, "dxpu enroll: %s\n", text);
+}
 
 void out_of_memory(void)
 {
     abort();
-}
-
-int usage_error(const char *command, const char *format, ...)
-{
-    (void)command;
-    (void)format;
-    return EXIT_USAGE;
 }
 
 /* ==== 2  The others =========================================================================== */
@@ -599,7 +614,7 @@ static void check_end(const enrolling *n, int rc, const dxpu_noise_pair *expecte
         must(memcmp(net.taken.key, n->peer.key, KEY) == 0 && net.taken.may == n->may);
     check_printed(net.text[0], net.bytes[0]);
     check_printed(net.text[1], net.bytes[1]);
-    if (n->json) {
+    if (n->o.json) {
         json_t *document = json_loadb(net.text[0], net.bytes[0], 0, NULL);
         must(document != NULL);
         json_decref(document);
@@ -615,8 +630,8 @@ static void prepare(enrolling *n, uint8_t flags, uint8_t more, char expect[64])
     memset(n, 0, sizeof *n);
     n->own = &owners[OWN];
     n->may = KEYS_FABRIC;
-    n->seconds = 300;
-    n->json = flags & 2;
+    n->o.seconds = 300;
+    n->o.json = flags & 2;
     n->o.listen = net.listen ? here : NULL;
     n->to = net.listen ? NULL : here;
     n->o.peers = flags & 4 ? "peers" : NULL;
@@ -659,7 +674,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     begin_all(flags);
     net.in = in;
     prepare(&n, flags, more, expect);
-    n.talk = enroll_open(n.own, "here", &n.at, net.listen, n.seconds, &why);
+    n.talk = enroll_open(n.own, "here", &n.at, net.listen, (unsigned)n.o.seconds, &why);
     must(n.talk != NULL);
     rc = enroll(&n);
     for (unsigned i = 0; i < 2; i++)

@@ -334,10 +334,8 @@ int main(int argc, char **argv)
     int rc = options_parse(&program, argc, argv, NULL);
     if (rc != OPTIONS_GO)
         return rc == OPTIONS_SHOWN ? 0 : 2;
-    if (!set.guest.socket) {
-        options_wrong("--vfio-user SOCKET is missing");
-        return 2;
-    }
+    if (!set.guest.socket)
+        return options_wrong("--vfio-user SOCKET is missing");
     rc = open_all() ? -1 : loop_forever();
     if (loop.guest)
         guest_close(loop.guest);

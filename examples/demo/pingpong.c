@@ -246,10 +246,8 @@ int main(int argc, char **argv)
     int rc = options_parse(&program, argc, argv, NULL);
     if (rc != OPTIONS_GO)
         return rc == OPTIONS_SHOWN ? 0 : 2;
-    if (!set.to == !set.listen) {
-        options_wrong("give --listen or --to");
-        return 2;
-    }
+    if (!set.to == !set.listen)
+        return options_wrong("give --listen or --to");
     sigaction(SIGINT, &stop, NULL);
     sigaction(SIGTERM, &stop, NULL);
     return run();

@@ -10,6 +10,7 @@
 #include "dxpu_libevent.h"
 #include "log.h"
 #include "options.h"
+#include "stats.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -299,17 +300,12 @@ static void run(void)
 
 static void print_counts(void)
 {
-    const char *before = "{";
-#define PRINT(name)                                                                                \
-    if (set.json)                                                                                  \
-        printf("%s\"%s\":%llu", before, #name, (unsigned long long)count.name);                    \
-    else                                                                                           \
-        printf("%-12s %llu\n", #name, (unsigned long long)count.name);                             \
-    before = ",";
+    report r;
+    report_begin(&r, stdout, set.json);
+#define PRINT(name) report_number(&r, #name, count.name);
     COUNTERS(PRINT)
 #undef PRINT
-    if (set.json)
-        printf("}\n");
+    report_end(&r);
 }
 
 static int open_relay(void)
@@ -349,10 +345,8 @@ int main(int argc, char **argv)
     int rc = options_parse(&program, argc, argv, NULL);
     if (rc != OPTIONS_GO)
         return rc == OPTIONS_SHOWN ? 0 : 2;
-    if (!set.to) {
-        options_wrong("--to ADDR:PORT is missing");
-        return 2;
-    }
+    if (!set.to)
+        return options_wrong("--to ADDR:PORT is missing");
     sigaction(SIGINT, &stop, NULL);
     sigaction(SIGTERM, &stop, NULL);
     sigaction(SIGUSR1, &stop, NULL);

@@ -21,6 +21,14 @@ LIBRARY = {"zlib": r"(zlib|zconf|libdeflate)\.h$", "libevent": r"event2/", "pcap
 # Bindings that other bindings may use: no library, no operating system.
 PURE = ("control", "vswitch", "model", "secure", "portable", "guard")
 EMBED = "examples/embed/"  # for others to copy: dxpu.h, bindings, nothing else of this tree
+ALONE = tuple("examples/%s/" % room for room in ("embed", "firmware", "inject"))
+BASE = "examples/common/base/"
+SECOND_WAYS = (
+    (re.compile(r"\b(?:v?fprintf|fputs|fputc|fwrite|v?dprintf)\s*\([^;]*\b(?:std|STD)(?:err|ERR)|"
+                r"\bperror\s*\("), BASE + "console.c", "a message that is not log.h's"),
+    (re.compile(r"\bgetopt|\bargv\[[^;]*\"-[-\w]"), BASE + "options.c",
+     "an option that is not options.h's"),
+    (re.compile(r'printf\s*\([^;]*\\"[\w%]+\\":'), BASE + "json.c", "JSON that is not json.h's"))
 MACHINE_PATH = re.compile(r"(?<![\w.>)\]}])/(?:home|root|work|Users)/\w")
 FORMATTER = 14  # others break lines elsewhere
 UNFINISHED = re.compile(r"\b(?:TO" r"DO|FIX" r"ME|X" r"XX)\b")
@@ -140,6 +148,17 @@ def unpinned(name, source):
              if not re.search(r"@sha256:[0-9a-f]{64}$", i)])
 
 
+def second_ways(name, source):
+    """What options.h, log.h and json.h do for all programs, done by hand.  Programs to copy, the
+    library in other programs and the one without a system have no room of the product."""
+    if not name.startswith("examples/") or name.startswith(ALONE):
+        return []
+    source = re.sub(r"/\*.*?\*/", lambda m: "\n" * m.group(0).count("\n"), source, flags=re.S)
+    return ["%s:%d: %s" % (name, source.count("\n", 0, found.start()) + 1, why)
+            for pattern, home, why in SECOND_WAYS if name != home
+            for found in pattern.finditer(source)]
+
+
 def clang_format_version():
     try:
         told = subprocess.run(["clang-format", "--version"], stdout=subprocess.PIPE, text=True)
@@ -198,6 +217,15 @@ def main():
     check("function_length", [p for n in code if not n.startswith(("tests/", "fuzz/"))
                               for p in long_functions(n, texts[n])])
     check("control_function_length", [] if long_functions("x", "{\n" + "\n" * 60 + "}\n") else [""])
+    check("one_way", [p for n in code for p in second_ways(n, texts[n])])
+    for line, bad in (('fprintf(stderr, "x");', True), ('fputs("x",\n      stderr);', True),
+                      ('perror("x");', True), ('report_begin(&r, stderr, false);', False),
+                      ('if (!strcmp(argv[i], "--json"))', True), ('argv[i] = word;', False),
+                      ('while (getopt(argc, argv, "v") > 0)', True),
+                      ('printf("{\\"%s\\":%d}", n, v);', True), ('puts("\\"x\\"");', False)):
+        seen = [second_ways(n, line) for n in ("examples/box/x.c", "examples/embed/x.c")]
+        check("control_one_way_" + re.sub(r"\W+", "_", line),
+              [] if bool(seen[0]) == bad and not seen[1] else [line])
     check("file_budgets", ["%s has %d lines, more than %d" % (n, texts[n].count("\n"), most)
                            for n, most in (("dxpu.h", 6000), ("Makefile", 240),
                                            ("README.md", 130), (".github/CONTRIBUTING.md", 60),

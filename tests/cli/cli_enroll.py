@@ -526,10 +526,11 @@ def usage():
                            (key + expect + ("127.0.0.1", "--as", "a#b"), "no #"),
                            (key + expect + ("127.0.0.1", "--timeout", "0"), "1 to 86400"),
                            (key + expect + ("127.0.0.1", "--timeout", "5x"), "1 to 86400"),
-                           (key + expect + ("127.0.0.1", "--peers"), "requires one value"),
-                           (key + key + expect + ("127.0.0.1",), "requires one value, once"),
-                           (key + expect + ("127.0.0.1", "::1"), "unexpected argument"),
-                           (key + expect + ("127.0.0.1", "--x"), "unexpected argument"),
+                           (key + expect + ("127.0.0.1", "--peers"), "requires a value"),
+                           (("--key", w.l.file("none")) + key + expect, "either --listen"),
+                           (key + expect + ("127.0.0.1", "::1"), "one argument too many"),
+                           (key + expect + ("127.0.0.1", "--pears", "x"),
+                            "unknown option --pears: did you mean --peers?"),
                            (("--key", w.l.file("none")) + expect + ("127.0.0.1",), "cannot be o")):
             done = w.l.run("dxpu", "enroll", *words, seconds=20)
             check(done.status == USAGE and why in done.errors(), words, done.errors())

@@ -21,13 +21,6 @@ static dxpu_noise_pair *own, *other;
 static enroll_talk *waiting;
 
 /* What the command has from main.c. */
-int usage_error(const char *command, const char *format, ...)
-{
-    (void)command;
-    (void)format;
-    return EXIT_USAGE;
-}
-
 void out_of_memory(void)
 {
     abort();

@@ -74,8 +74,7 @@ static void test_escapes(void **state)
     }
 }
 
-/* Whatever the bytes: another library reads one object with one text, the same where it was
-   UTF-8. */
+/* Of any bytes another library reads one object with one text, the same where it was UTF-8. */
 static void test_any_bytes(void **state)
 {
     uint64_t seed = 88172645463325252ull;

@@ -39,7 +39,7 @@ static const option_row rows[] = {
     { "name", "FILE", "a file", OPTION_TEXT, &set.name, 0, 0 },
 };
 static const option_verb verbs[] = {
-    { .name = "show", .words = "[WORD]", .brief = "shows something", .group = "First", .most = 1 },
+    { .name = "show", .words = "[WORD]", .brief = "shows something", .most = 1 },
     { .name = "lease create",
       .words = "A B",
       .brief = "creates something",
@@ -49,11 +49,13 @@ static const option_verb verbs[] = {
       .rows = { OPTION_ROWS(rows), OPTION_ROWS(shared) } },
     { .name = "lease end", .words = "", .brief = "ends something", .tail = "Its own tail.\n" },
 };
+static const option_verbs head_group = { "First", verbs, 1 }, tail_group = { NULL, verbs + 1, 2 };
+static const option_verbs *const groups[] = { &head_group, &tail_group };
 static const option_program plain = {
     "test", "tests options", "1.2", rows, sizeof rows / sizeof *rows, "The tail.\n", NULL, 0
 };
-static const option_program with_verbs = { "test", "tests options", "1.2", NULL,
-                                           0,      "The tail.\n",   verbs, 3 };
+static const option_program with_verbs = { "test", "tests options", "1.2",  NULL,
+                                           0,      "The tail.\n",   groups, 2 };
 
 static int usual[3];
 static FILE *caught[3]; /* standard output, standard error */

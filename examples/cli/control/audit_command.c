@@ -3,26 +3,13 @@
 #include "command.h"
 
 #include "audit.h"
+#include "log.h"
+#include "print_json.h"
 
-#include <jansson.h>
+#include <limits.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <string.h>
-
-static const char help[] =
-    "usage: dxpu audit [--json] FILE...\n"
-    "\n"
-    "Verifies logs that dxpu-manager wrote with --audit: each line carries the hash of the line\n"
-    "before it.  Give consecutive files (the log was moved away, and SIGHUP sent) in order; a "
-    "file\n"
-    "that does not begin with line 1 is reported.  Lines cut off at the end, and a changed last\n"
-    "line, cannot be detected without the hash of the last line, or of a later one, which is\n"
-    "printed here and in the manager's statistics.\n"
-    "\n"
-    "  --json           an object for each file\n"
-    "\n"
-    "Exit status: 0 unchanged, 1 lines were changed or are missing, 2 wrong\n"
-    "usage or a file that cannot be read.\n";
 
 typedef struct audit_found {
     int64_t lines;         /* -1: line is wrong, and why */
@@ -30,7 +17,7 @@ typedef struct audit_found {
     char why[160], first[AUDIT_HASH_TEXT_BYTES], last[AUDIT_HASH_TEXT_BYTES];
 } audit_found;
 
-static void print_json(const char *file, const audit_found *f)
+static void print_object(const char *file, const audit_found *f)
 {
     json_t *j = f->lines >= 0
                     ? json_pack("{s:s, s:b, s:I, s:I, s:s, s:s}", "file", file, "good", 1, "lines",
@@ -38,10 +25,7 @@ static void print_json(const char *file, const audit_found *f)
                                 "first_follows", f->first, "last", f->last)
                     : json_pack("{s:s, s:b, s:I, s:s}", "file", file, "good", 0, "line",
                                 (json_int_t)f->line, "why", f->why);
-    if (!j || json_dumpf(j, stdout, JSON_COMPACT))
-        out_of_memory();
-    putchar('\n');
-    json_decref(j);
+    print_json(j, 0);
 }
 
 /* A file without faults; follows: the one before it was given, and this one begins there. */
@@ -59,13 +43,15 @@ static void print_good(const char *file, const audit_found *f, bool follows)
            f->last);
 }
 
+static bool json;
+
 /* One file, which is to follow `before` ("": any).  An exit status. */
-static int check(const char *file, char before[AUDIT_HASH_TEXT_BYTES], bool json)
+static int check(const char *file, char before[AUDIT_HASH_TEXT_BYTES])
 {
     audit_found f;
     f.lines = audit_check(file, &f.line, f.why, &f.begins, f.first, f.last);
     if (f.lines < 0 && !f.line) {
-        fprintf(stderr, "dxpu audit: %s: %s\n", file, f.why);
+        log_error("%s: %s", file, f.why);
         return EXIT_USAGE;
     }
     if (f.lines > 0 && before[0] && strcmp(f.first, before) != 0) {
@@ -74,7 +60,7 @@ static int check(const char *file, char before[AUDIT_HASH_TEXT_BYTES], bool json
         snprintf(f.why, sizeof f.why, "does not follow the last line of the file before it");
     }
     if (json)
-        print_json(file, &f);
+        print_object(file, &f);
     else if (f.lines >= 0)
         print_good(file, &f, before[0] != 0);
     else
@@ -84,29 +70,38 @@ static int check(const char *file, char before[AUDIT_HASH_TEXT_BYTES], bool json
     return f.lines < 0 ? EXIT_REFUSED : EXIT_ALL;
 }
 
-int audit_command(int argc, char **argv)
+static int run(const option_call *c)
 {
     char before[AUDIT_HASH_TEXT_BYTES] = "";
-    bool json = false;
-    int worst = EXIT_ALL, files = 0;
+    int worst = EXIT_ALL;
     if (sodium_init() < 0)
         out_of_memory();
-    for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
-            fputs(help, stdout);
-            return EXIT_ALL;
-        }
-        if (!strcmp(argv[i], "--json"))
-            json = true;
-        else if (argv[i][0] == '-')
-            return usage_error("audit", "unexpected argument '%s'; give files", argv[i]);
+    for (unsigned i = 0; i < c->count; i++) {
+        int status = check(c->words[i], before);
+        worst = status > worst ? status : worst;
     }
-    for (int i = 1; i < argc; i++) {
-        if (argv[i][0] != '-') {
-            int status = check(argv[i], before, json);
-            worst = status > worst ? status : worst;
-            files++;
-        }
-    }
-    return files ? worst : usage_error("audit", "FILE is missing");
+    return worst;
 }
+
+static const option_row rows[] = {
+    { "json", NULL, "an object for each file", OPTION_FLAG, &json, 0, 0 },
+};
+
+static const option_verb verb = {
+    "audit",
+    "FILE...",
+    "verify audit logs",
+    "Verifies logs that dxpu-manager wrote with --audit: each line carries the hash of the line "
+    "before it. Give consecutive files (the log was moved away, and SIGHUP sent) in order; a file "
+    "that does not begin with line 1 is reported. Lines cut off at the end, and a changed last "
+    "line, cannot be detected without the hash of the last line, or of a later one, which is "
+    "printed here and in the manager's statistics.",
+    "Exit status: 0 unchanged, 1 lines were changed or are missing, 2 wrong\n"
+    "usage or a file that cannot be read.\n",
+    1,
+    UINT_MAX,
+    { OPTION_ROWS(rows), { NULL, 0 } },
+    run
+};
+
+const option_verbs audit_verbs = { "Logs written with --audit", &verb, 1 };

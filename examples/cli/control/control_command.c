@@ -8,8 +8,8 @@
 #include "command.h"
 #include "control.h"
 #include "control_client.h"
-#include "pool_text.h"
-#include "options.h"
+#include "log.h"
+#include "print_json.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -20,71 +20,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { POLL_MS = 50, TIMEOUT_S = 10, WORDS_MAX = 4 };
-
-static const char attach_help[] =
-    "usage: dxpu attach [--wait] [--epoch N] [--box-key K] [--timeout S] [--json] HOST SLOT BOX "
-    "SLOT\n"
-    "\n"
-    "Fills a slot of a running dxpu-host with the device in a slot of a dxpu-box.\n"
-    "  HOST         where its --control is, ADDR:PORT (port 4459)\n"
-    "  BOX          where the box's --listen is, ADDR:PORT (port 4458), as the host reaches it;\n"
-    "               several with commas are the paths of one channel\n"
-    "  --wait       wait until the device is there; if the box refuses, or does not answer in "
-    "time,\n"
-    "               the slot is emptied again.  Without it the host dials until the slot is\n"
-    "               detached\n"
-    "  --epoch N    lease epoch (1).  A higher one than any before takes the device over; a box "
-    "refuses\n"
-    "               a lower one than it has seen, and the same one from another host\n"
-    "  --timeout S  seconds for answers and --wait (10)\n"
-    "  --box-key K  the box's public key (as the host's --peer and --peers say)\n" KEY_OPTIONS_HELP
-    "  --json       the result as one JSON object\n"
-    "\n"
-    "Exit status: 0 done, 1 refused, 2 wrong usage, 3 no connection to the host's control port.\n";
-
-static const char detach_help[] =
-    "usage: dxpu detach [--wait] [--epoch N] [--timeout S] [--json] HOST SLOT\n"
-    "\n"
-    "Empties a slot of a running dxpu-host: what was sent is still delivered, then the device "
-    "goes.\n"
-    "  HOST         where its --control is, ADDR:PORT (port 4459)\n"
-    "  --wait       until it is gone, and the slot can be attached again\n"
-    "  --epoch N    only if this lease is attached\n"
-    "  --timeout S  seconds for answers and --wait (10)\n" KEY_OPTIONS_HELP
-    "  --json       the result as one JSON object\n"
-    "\n"
-    "Exit status: 0 done, 1 refused, 2 wrong usage, 3 no connection to the host's control port.\n";
-
-static const char status_help[] =
-    "usage: dxpu status [--timeout S] [--json] PROXY [SLOT]\n"
-    "\n"
-    "Shows the slots of a running dxpu-host or dxpu-box.\n"
-    "  PROXY        where its --control is, ADDR:PORT (port 4459)\n"
-    "  --timeout S  seconds for an answer (10)\n" KEY_OPTIONS_HELP
-    "  --json       one JSON object with all that is known\n"
-    "\n"
-    "Exit status: 0 done, 1 refused, 2 wrong usage, 3 no connection to the proxy's control port.\n";
-
-static const char screenshot_help[] =
-    "usage: dxpu screenshot [--timeout S] [--json] BOX SLOT FILE\n"
-    "\n"
-    "Writes the screen of the display in a slot of a running dxpu-box to FILE, a PNG.\n"
-    "  BOX          where its --control is, ADDR:PORT (port 4459)\n"
-    "  FILE         replaced atomically\n"
-    "  --timeout S  timeout for the whole picture, seconds (10)\n" KEY_OPTIONS_HELP
-    "  --json       the result as one JSON object\n"
-    "\n"
-    "Exit status: 0 done, 1 refused, 2 wrong usage or FILE cannot be written, 3 no connection to "
-    "the\n"
-    "box's control port, or no picture from it.\n";
+enum { POLL_MS = 50, TIMEOUT_S = 10 };
 
 /* ==== 1  Arguments ============================================================================ */
 
 typedef struct request {
-    const char *command; /* "attach" */
-    const char *words[WORDS_MAX];
-    int count;
+    char **words;
+    unsigned count;
     bool json, wait;
     key_options keys;
     const char *box_key;
@@ -92,60 +34,11 @@ typedef struct request {
     control_client client;
 } request;
 
-static bool read_number(const char *text, uint64_t min, uint64_t max, uint64_t *out)
-{
-    return options_number(text, max, out) && *out >= min;
-}
-
-/* The value behind an option; 0 or EXIT_USAGE. */
-static int read_value(request *r, int argc, char **argv, int *i)
-{
-    const char *name = argv[*i];
-    bool epoch = strcmp(name, "--epoch") == 0;
-    if (++*i < argc &&
-        read_number(argv[*i], 1, epoch ? UINT64_MAX : 3600, epoch ? &r->epoch : &r->timeout_s))
-        return 0;
-    return usage_error(r->command, "%s must be a number, 1 or more%s", name,
-                       epoch ? "" : ", 3600 at most");
-}
-
-/* Words and options; *status is set when there is nothing more to do. */
-static bool read_arguments(request *r, int argc, char **argv, const char *help, int *status)
-{
-    bool changes = strcmp(argv[0], "attach") == 0 || strcmp(argv[0], "detach") == 0;
-    r->command = argv[0];
-    *status = 0;
-    for (int i = 1; i < argc && *status == 0; i++) {
-        const char *a = argv[i], *why;
-        if (strcmp(a, "--help") == 0 || strcmp(a, "-h") == 0) {
-            fputs(help, stdout);
-            return false;
-        }
-        if (strcmp(a, "--json") == 0)
-            r->json = true;
-        else if (strcmp(a, "--wait") == 0 && changes)
-            r->wait = true;
-        else if (strcmp(a, "--timeout") == 0 || (strcmp(a, "--epoch") == 0 && changes))
-            *status = read_value(r, argc, argv, &i);
-        else if (strcmp(a, "--box-key") == 0 && strcmp(argv[0], "attach") == 0 && i + 1 < argc)
-            r->box_key = argv[++i];
-        else if (key_options_read(&r->keys, argc, argv, &i, &why))
-            *status = why ? usage_error(r->command, "%s", why) : 0;
-        else if (a[0] == '-')
-            *status = usage_error(r->command, "no option '%s'", a);
-        else if (r->count == WORDS_MAX)
-            *status = usage_error(r->command, "one argument too many: '%s'", a);
-        else
-            r->words[r->count++] = a;
-    }
-    return *status == 0;
-}
-
 static int read_slot(const request *r, int word, uint16_t *out)
 {
     uint64_t v = 0;
-    if (!read_number(r->words[word], 1, 0xffff, &v))
-        return usage_error(r->command, "'%s': a slot is a number, 1 to 65535", r->words[word]);
+    if (!options_number(r->words[word], 0xffff, &v) || !v)
+        return options_wrong("'%s': a slot is a number, 1 to 65535", r->words[word]);
     *out = (uint16_t)v;
     return 0;
 }
@@ -163,26 +56,18 @@ static void set_number(json_t *o, const char *key, uint64_t value)
     json_object_set_new(o, key, json_string(text));
 }
 
-static void print_json(json_t *o)
-{
-    char *text = json_dumps(o, JSON_COMPACT | JSON_PRESERVE_ORDER);
-    puts(text ? text : "{}");
-    free(text);
-    json_decref(o);
-}
-
 /* A refusal or failure in one word and one sentence; returns status. */
 static int fail(const request *r, int status, const char *word, const char *text)
 {
     json_t *o;
-    fprintf(stderr, "dxpu %s: %s\n", r->command, text);
+    log_error("%s", text);
     if (!r->json)
         return status;
     o = json_object();
     json_object_set_new(o, "done", json_false());
     json_object_set_new(o, "error", json_string(word));
     json_object_set_new(o, "reason", json_string(text));
-    print_json(o);
+    print_json(o, 0);
     return status;
 }
 
@@ -523,10 +408,10 @@ static int connect_to(request *r)
     dxpu_udp_address to;
     const char *why = dxpu_tcp_parse(r->words[0], &to);
     if (why)
-        return usage_error(r->command, "'%s': %s", r->words[0], why);
+        return options_wrong("'%s': %s", r->words[0], why);
     why = key_options_open(&r->keys, &to);
     if (why)
-        return usage_error(r->command, "%s", why);
+        return options_wrong("%s", why);
     why = control_client_open(&r->client, &to, &r->keys, (unsigned)(r->timeout_s * 1000));
     return why ? no_connection(r, why) : 0;
 }
@@ -537,7 +422,7 @@ static int print_done(request *r, const dxpu_control_slot *s)
     if (r->json) {
         json_t *o = slot_json(s);
         json_object_set_new(o, "done", json_true());
-        print_json(o);
+        print_json(o, 0);
         return EXIT_ALL;
     }
     print_peer(s, peer, sizeof peer);
@@ -578,12 +463,12 @@ static int read_box(const request *r, dxpu_control_attach *m)
     else
         why = dxpu_udp_parse_list(text, box, DXPU_CONTROL_PATHS_MAX, &count);
     if (why)
-        return usage_error(r->command, "'%s': %s", text, why);
+        return options_wrong("'%s': %s", text, why);
     for (unsigned i = 0; i < count; i++) {
         dxpu_control_address *to = i ? &m->path[i - 1] : &m->box;
         control_address_from(&box[i], to);
         if (!to->port)
-            return usage_error(r->command, "'%s': port 0 is none", text);
+            return options_wrong("'%s': port 0 is none", text);
     }
     m->more = (uint8_t)(count - 1);
     return 0;
@@ -597,8 +482,6 @@ static int do_attach(request *r)
     memset(&m, 0, sizeof m);
     m.type = DXPU_CONTROL_ATTACH;
     m.u.attach.epoch = r->epoch ? r->epoch : 1;
-    if (r->count != 4)
-        return usage_error(r->command, "HOST SLOT BOX SLOT are required");
     rc = read_slot(r, 1, &m.u.attach.slot);
     if (!rc)
         rc = read_slot(r, 3, &m.u.attach.box_slot);
@@ -607,7 +490,7 @@ static int do_attach(request *r)
     rc = read_box(r, &m.u.attach);
     m.u.attach.keyed = r->box_key != NULL;
     if (!rc && r->box_key && !dxpu_sodium_key_parse(r->box_key, m.u.attach.key))
-        rc = usage_error(r->command, "--box-key must be a public key, 44 characters");
+        rc = options_wrong("--box-key must be a public key, 44 characters");
     if (!rc)
         rc = connect_to(r);
     if (!rc)
@@ -627,8 +510,6 @@ static int do_detach(request *r)
     m.type = DXPU_CONTROL_DETACH;
     m.u.detach.reason = DXPU_REASON_DETACH;
     m.u.detach.epoch = r->epoch;
-    if (r->count != 2)
-        return usage_error(r->command, "HOST SLOT are required");
     rc = read_slot(r, 1, &m.u.detach.slot);
     if (!rc)
         rc = connect_to(r);
@@ -678,8 +559,6 @@ static int do_status(request *r)
     bool box;
     json_t *o, *slots;
     int rc = 0;
-    if (r->count < 1 || r->count > 2)
-        return usage_error(r->command, "which one proxy?");
     if (r->count == 2)
         rc = read_slot(r, 1, &slot);
     if (!rc)
@@ -713,7 +592,7 @@ static int do_status(request *r)
     if (rc)
         json_decref(o);
     else
-        print_json(o);
+        print_json(o, 0);
     return rc;
 }
 
@@ -727,7 +606,7 @@ static int print_picture(const request *r, uint16_t slot, const picture *p)
         set_number(o, "height", height);
         set_number(o, "bytes", p->bytes);
         json_object_set_new(o, "done", json_true());
-        print_json(o);
+        print_json(o, 0);
     } else {
         printf("slot %u: %" PRIu32 " x %" PRIu32 ", %s\n", slot, width, height, r->words[2]);
     }
@@ -740,8 +619,6 @@ static int do_screenshot(request *r)
     char text[400];
     uint16_t slot = 0;
     int rc, error;
-    if (r->count != 3)
-        return usage_error(r->command, "BOX SLOT FILE are required");
     rc = read_slot(r, 1, &slot);
     if (!rc)
         rc = connect_to(r);
@@ -758,35 +635,112 @@ static int do_screenshot(request *r)
     return rc;
 }
 
-static int run(int argc, char **argv, const char *help, int (*command)(request *))
+static request the_request = { .timeout_s = TIMEOUT_S }; /* it holds the longest answer */
+
+static int run(const option_call *c, int (*command)(request *))
 {
-    static request r; /* large: it holds the longest answer */
     int status;
-    memset(&r, 0, sizeof r);
-    r.timeout_s = TIMEOUT_S;
-    if (read_arguments(&r, argc, argv, help, &status))
-        status = command(&r);
-    control_client_close(&r.client);
-    key_options_close(&r.keys);
+    the_request.words = c->words;
+    the_request.count = c->count;
+    status = command(&the_request);
+    control_client_close(&the_request.client);
+    key_options_close(&the_request.keys);
     return status;
 }
 
-int attach_command(int argc, char **argv)
+static int attach(const option_call *c)
 {
-    return run(argc, argv, attach_help, do_attach);
+    return run(c, do_attach);
 }
 
-int detach_command(int argc, char **argv)
+static int detach(const option_call *c)
 {
-    return run(argc, argv, detach_help, do_detach);
+    return run(c, do_detach);
 }
 
-int status_command(int argc, char **argv)
+static int show_status(const option_call *c)
 {
-    return run(argc, argv, status_help, do_status);
+    return run(c, do_status);
 }
 
-int screenshot_command(int argc, char **argv)
+static int screenshot(const option_call *c)
 {
-    return run(argc, argv, screenshot_help, do_screenshot);
+    return run(c, do_screenshot);
 }
+
+static const option_row shared_rows[] = {
+    { "timeout", "S", "seconds for answers, --wait and pictures (10)", OPTION_NUMBER,
+      &the_request.timeout_s, 1, 3600 },
+    KEY_OPTIONS(the_request.keys),
+    { "json", NULL, "the result as one JSON object", OPTION_FLAG, &the_request.json, 0, 0 },
+};
+static const option_row attach_options[] = {
+    { "wait", NULL,
+      "wait until the device is there; if the box refuses, or does not answer in time, the slot is "
+      "emptied again; without it the host dials until the slot is detached",
+      OPTION_FLAG, &the_request.wait, 0, 0 },
+    { "epoch", "N",
+      "lease epoch (1); a higher one than any before takes the device over; a box refuses a lower "
+      "one than it has seen, and the same one from another host",
+      OPTION_NUMBER, &the_request.epoch, 1, UINT64_MAX },
+    { "box-key", "K", "the box's public key (as the host's --peer and --peers say)", OPTION_TEXT,
+      &the_request.box_key, 0, 0 },
+};
+static const option_row detach_options[] = {
+    { "wait", NULL, "wait until it is gone, and the slot can be attached again", OPTION_FLAG,
+      &the_request.wait, 0, 0 },
+    { "epoch", "N", "only if this lease is attached", OPTION_NUMBER, &the_request.epoch, 1,
+      UINT64_MAX },
+};
+static const char host_tail[] =
+    "Exit status: 0 done, 1 refused, 2 wrong usage, 3 no connection to the host's control port.\n";
+
+static const option_verb control_commands[] = {
+    { "attach",
+      "HOST SLOT BOX SLOT",
+      "fill a slot of a host with a box's device",
+      "Fills a slot of a running dxpu-host with the device in a slot of a dxpu-box. HOST is where "
+      "its --control is, ADDR:PORT (port 4459). BOX is where the box's --listen is, ADDR:PORT "
+      "(port 4458), as the host reaches it; several with commas are the paths of one channel.",
+      host_tail,
+      4,
+      4,
+      { OPTION_ROWS(attach_options), OPTION_ROWS(shared_rows) },
+      attach },
+    { "detach",
+      "HOST SLOT",
+      "empty a slot of a host",
+      "Empties a slot of a running dxpu-host: what was sent is still delivered, then the device "
+      "goes. HOST is where its --control is, ADDR:PORT (port 4459).",
+      host_tail,
+      2,
+      2,
+      { OPTION_ROWS(detach_options), OPTION_ROWS(shared_rows) },
+      detach },
+    { "status",
+      "PROXY [SLOT]",
+      "show the slots of a host or a box",
+      "Shows the slots of a running dxpu-host or dxpu-box. PROXY is where its --control is, "
+      "ADDR:PORT (port 4459).",
+      "Exit status: 0 done, 1 refused, 2 wrong usage, 3 no connection to the proxy's control "
+      "port.\n",
+      1,
+      2,
+      { OPTION_ROWS(shared_rows), { NULL, 0 } },
+      show_status },
+    { "screenshot",
+      "BOX SLOT FILE",
+      "write the screen of a display to a PNG",
+      "Writes the screen of the display in a slot of a running dxpu-box to FILE, a PNG, which is "
+      "replaced atomically. BOX is where its --control is, ADDR:PORT (port 4459).",
+      "Exit status: 0 done, 1 refused, 2 wrong usage or FILE cannot be written, 3 no connection "
+      "to\n"
+      "the box's control port, or no picture from it.\n",
+      3,
+      3,
+      { OPTION_ROWS(shared_rows), { NULL, 0 } },
+      screenshot },
+};
+
+const option_verbs control_verbs = { "Proxies without a manager, through their --control",
+                                     control_commands, 4 };

@@ -4,7 +4,10 @@
 #define _POSIX_C_SOURCE 200809L
 #endif
 #include "command.h"
+#include "console.h"
 #include "enroll_talk.h"
+#include "log.h"
+#include "print_json.h"
 
 #include "dxpu_tcp.h"
 #include "keys.h"
@@ -18,46 +21,17 @@
 
 enum { TIMEOUT_S = 300, TIMEOUT_MAX_S = 86400, DIGITS = 32 };
 
-static const char help[] =
-    "usage: dxpu enroll [OPTIONS] --key FILE --listen [ADDR][:PORT]\n"
-    "       dxpu enroll [OPTIONS] --key FILE ADDR[:PORT]\n"
-    "\n"
-    "Exchanges public keys between programs on two machines: on one machine it waits, on the\n"
-    "other one it connects (UDP, port 4455).  Both show a code.  Compare the codes, for example "
-    "by\n"
-    "telephone: they are equal unless there is an attacker in between.  Only after the answer yes\n"
-    "the peer's key is added to the file of --peers.\n"
-    "\n"
-    "  --listen ADDR    wait at this address; * is every address of this machine\n"
-    "  --key FILE       secret key of the program to enroll; `dxpu keygen` creates one\n"
-    "  --peers FILE     file to which the line for the peer's key is added, created if missing;\n"
-    "                   without it the line is only printed\n"
-    "  --may WORDS      what the peer is authorized to do here: fabric (default), control, host,\n"
-    "                   box, separated by commas\n"
-    "  --name NAME      name of this program at the peer: name= of its line there\n"
-    "  --as NAME        name of the peer here, instead of the one it sends; \"\" for no name\n"
-    "  --expect KEY     do not ask: accept if this is the peer's public key, or its fingerprint\n"
-    "                   (`dxpu pubkey --json`), which came by another way; for scripts\n"
-    "  --timeout S      timeout in seconds (300)\n"
-    "  --json           what came of it as an object\n"
-    "\n"
-    "  dxpu enroll --key manager.key --peers pool.peers --may box --listen '*'\n"
-    "  dxpu enroll --key box.key --name shelf2 10.0.0.1\n"
-    "\n"
-    "Exit status: 0 enrolled, or the key was in the file before; 1 refused: not the\n"
-    "expected key, the answer was no, or too late, or Ctrl-C; 2 wrong usage, or a file that\n"
-    "cannot be read or written; 3 no peer in time.\n";
-
-typedef struct options {
-    const char *listen, *key, *peers, *may, *name, *as, *expect, *timeout;
-} options;
+typedef struct enroll_options {
+    const char *listen, *key, *peers, *may, *name, *as, *expect;
+    uint64_t seconds;
+    bool json;
+} enroll_options;
 
 /* One run of the command. */
 typedef struct enrolling {
-    options o;
+    enroll_options o;
     const char *to;
-    bool json;
-    unsigned may, seconds, others; /* others: keys that were not the expected one */
+    unsigned may, others; /* others: keys that were not the expected one */
     dxpu_udp_address at;
     dxpu_noise_pair *own;
     enroll_talk *talk;
@@ -72,40 +46,7 @@ typedef struct enrolling {
 
 static int wrong(const char *what)
 {
-    return usage_error("enroll", "%s", what);
-}
-
-/* Where the value of argv[i] goes; NULL: it is no option with one. */
-static const char **value_of(options *o, const char *name)
-{
-    const struct {
-        const char *name, **value;
-    } all[] = { { "--listen", &o->listen }, { "--key", &o->key },        { "--peers", &o->peers },
-                { "--may", &o->may },       { "--name", &o->name },      { "--as", &o->as },
-                { "--expect", &o->expect }, { "--timeout", &o->timeout } };
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        if (!strcmp(name, all[i].name))
-            return all[i].value;
-    }
-    return NULL;
-}
-
-static int read_arguments(enrolling *n, int argc, char **argv)
-{
-    for (int i = 1; i < argc; i++) {
-        const char **value = value_of(&n->o, argv[i]);
-        if (value && (*value || ++i == argc))
-            return usage_error("enroll", "%s requires one value, once", argv[i - (i == argc)]);
-        if (value)
-            *value = argv[i];
-        else if (!strcmp(argv[i], "--json"))
-            n->json = true;
-        else if (argv[i][0] == '-' || n->to)
-            return usage_error("enroll", "unexpected argument '%s'; give one address", argv[i]);
-        else
-            n->to = argv[i];
-    }
-    return EXIT_ALL;
+    return options_wrong("%s", what);
 }
 
 /* A fingerprint without its blanks, in small letters; false: it is none. */
@@ -159,20 +100,10 @@ static const char *check_name(const char *name)
     return keys_line(&p, line) ? NULL : "--name, --as: printable ASCII, no blanks, no #";
 }
 
-static const char *check_timeout(enrolling *n)
-{
-    char *end = NULL;
-    unsigned long v = TIMEOUT_S;
-    if (n->o.timeout)
-        v = n->o.timeout[0] >= '0' && n->o.timeout[0] <= '9' ? strtoul(n->o.timeout, &end, 10) : 0;
-    n->seconds = (unsigned)v;
-    return v < 1 || v > TIMEOUT_MAX_S || (end && *end) ? "--timeout: seconds, 1 to 86400" : NULL;
-}
-
 /* EXIT_ALL, or what is wrong was said. */
 static int check_arguments(enrolling *n)
 {
-    const options *o = &n->o;
+    const enroll_options *o = &n->o;
     const char *why = NULL;
     if (!o->key)
         return wrong("--key FILE is missing; `dxpu keygen FILE` makes one");
@@ -186,8 +117,6 @@ static int check_arguments(enrolling *n)
     if (!why)
         why = check_name(o->as);
     if (!why)
-        why = check_timeout(n);
-    if (!why)
         why = check_expect(o->expect);
     if (!why)
         why = dxpu_tcp_parse_port(n->to ? n->to : o->listen, ENROLL_PORT, &n->at);
@@ -196,7 +125,7 @@ static int check_arguments(enrolling *n)
 
 /* ==== 2  What came of it ====================================================================== */
 
-static void print_json(const enrolling *n)
+static void print_result(const enrolling *n)
 {
     const enroll_counters *c = enroll_count(n->talk);
     char print[DXPU_SODIUM_FINGERPRINT_BYTES];
@@ -216,10 +145,9 @@ static void print_json(const enrolling *n)
     ENROLL_COUNTERS(ENROLL_PRINT)
 #undef ENROLL_PRINT
     if (json_object_set_new(counts, "others", json_integer(n->others)) ||
-        json_object_set_new(j, "counters", counts) || json_dumpf(j, stdout, JSON_COMPACT))
+        json_object_set_new(j, "counters", counts))
         out_of_memory();
-    putchar('\n');
-    json_decref(j);
+    print_json(j, 0);
 }
 
 static int over(enrolling *n, const char *result, int status, const char *words)
@@ -228,12 +156,11 @@ static int over(enrolling *n, const char *result, int status, const char *words)
     uint64_t strange = c->refused + c->limited + c->displaced + c->late;
     n->result = result;
     if (words)
-        fprintf(stderr, "dxpu enroll: %s\n", words);
+        (status ? log_error : log_note)("%s", words);
     if (strange)
-        fprintf(stderr, "dxpu enroll: %llu datagrams were no part of it\n",
-                (unsigned long long)strange);
-    if (n->json)
-        print_json(n);
+        log_warning("%llu datagrams were no part of it", (unsigned long long)strange);
+    if (n->o.json)
+        print_result(n);
     return status;
 }
 
@@ -252,10 +179,9 @@ static void take_peer(enrolling *n)
     p->may = n->may;
     memcpy(p->name, name, len <= KEYS_NAME_MAX ? len : 0);
     if (!keys_line(p, n->line) || len > KEYS_NAME_MAX) {
-        fprintf(stderr,
-                "dxpu enroll: the peer's name '%s' is invalid in a line of peers: it gets no name "
-                "here; --as gives one\n",
-                name);
+        log_warning("the peer's name '%s' is invalid in a line of peers: it gets no name "
+                    "here; --as gives one",
+                    name);
         p->name[0] = '\0';
         (void)keys_line(p, n->line);
     }
@@ -285,7 +211,7 @@ static enroll_end meet(enrolling *n)
         take_peer(n);
         if (is_wanted(n) || !n->o.listen)
             return ENROLL_MET;
-        fprintf(stderr, "dxpu enroll: %s has another key, %s; still waiting\n", n->from, n->key);
+        log_note("%s has another key, %s; still waiting", n->from, n->key);
         n->others++;
         n->met = false;
         enroll_forget(n->talk);
@@ -295,11 +221,10 @@ static enroll_end meet(enrolling *n)
 static enroll_end ask(enrolling *n)
 {
     bool named = n->peer.name[0] != '\0';
-    fprintf(stderr,
-            "dxpu enroll: there is %s%s%s at %s\n  public key  %s\n  may here    %s\n"
-            "  code        %s\n",
-            named ? "'" : "a peer without a name", n->peer.name, named ? "'" : "", n->from, n->key,
-            strstr(n->line, " may=") + sizeof " may=" - 1, n->code);
+    console_say("dxpu enroll: there is %s%s%s at %s\n  public key  %s\n  may here    %s\n"
+                "  code        %s\n",
+                named ? "'" : "a peer without a name", n->peer.name, named ? "'" : "", n->from,
+                n->key, strstr(n->line, " may=") + sizeof " may=" - 1, n->code);
     if (n->o.expect)
         return ENROLL_YES;
     return enroll_ask(n->talk, "Is this code the same at the other end? yes/no: ");
@@ -311,7 +236,7 @@ static int write_line(enrolling *n)
     n->written = n->o.peers && !rc;
     if (rc < 0)
         return over(n, "file", EXIT_USAGE, NULL);
-    if (!n->json && (n->written || !n->o.peers))
+    if (!n->o.json && (n->written || !n->o.peers))
         puts(n->line);
     (void)fflush(stdout); /* who reads it need not wait for the following */
     enroll_linger(n->talk);
@@ -349,10 +274,9 @@ static int enroll(enrolling *n)
 {
     char at[DXPU_UDP_TEXT_BYTES], key[DXPU_SODIUM_KEY_TEXT_BYTES];
     enroll_end end;
-    fprintf(stderr, "dxpu enroll: %s %s\n", n->to ? "asking" : "waiting at",
-            dxpu_udp_print(n->to ? &n->at : enroll_local(n->talk), at));
-    fprintf(stderr, "dxpu enroll: public key here %s\n",
-            dxpu_sodium_key_print(n->own->public_key, key));
+    log_note("%s %s", n->to ? "asking" : "waiting at",
+             dxpu_udp_print(n->to ? &n->at : enroll_local(n->talk), at));
+    log_note("public key here %s", dxpu_sodium_key_print(n->own->public_key, key));
     end = meet(n);
     if (end == ENROLL_MET && is_own(n))
         return over(n, "own", EXIT_REFUSED,
@@ -365,41 +289,87 @@ static int enroll(enrolling *n)
     return end == ENROLL_YES ? write_line(n) : end_without(n, end);
 }
 
-int enroll_command(int argc, char **argv)
+static enroll_options given = { .seconds = TIMEOUT_S };
+
+static int enroll_run(const option_call *call)
 {
     enrolling n;
     const char *why = "";
     int rc;
     memset(&n, 0, sizeof n);
-    for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
-            fputs(help, stdout);
-            return EXIT_ALL;
-        }
-    }
+    n.o = given;
+    n.to = call->count ? call->words[0] : NULL;
     if (dxpu_sodium_init() != DXPU_OK)
         out_of_memory();
-    rc = read_arguments(&n, argc, argv);
-    if (rc == EXIT_ALL)
-        rc = check_arguments(&n);
+    rc = check_arguments(&n);
     if (rc != EXIT_ALL)
         return rc;
     errno = 0;
     n.own = dxpu_sodium_key_load(n.o.key, &why);
     if (!n.own) {
-        fprintf(stderr, "dxpu enroll: --key %s: %s%s%s\n", n.o.key, why, errno ? ": " : "",
-                errno ? strerror(errno) : "");
+        log_error("--key %s: %s%s%s", n.o.key, why, errno ? ": " : "",
+                  errno ? strerror(errno) : "");
         return EXIT_USAGE;
     }
     rc = n.o.peers && keys_add(n.o.peers, NULL) < 0 ? EXIT_USAGE : EXIT_ALL;
     if (rc == EXIT_ALL) {
-        n.talk = enroll_open(n.own, n.o.name ? n.o.name : "", &n.at, !n.to, n.seconds, &why);
+        n.talk =
+            enroll_open(n.own, n.o.name ? n.o.name : "", &n.at, !n.to, (unsigned)n.o.seconds, &why);
         if (!n.talk)
-            fprintf(stderr, "dxpu enroll: %s: %s%s%s\n", n.to ? n.to : n.o.listen, why,
-                    errno ? ": " : "", errno ? strerror(errno) : "");
+            log_error("%s: %s%s%s", n.to ? n.to : n.o.listen, why, errno ? ": " : "",
+                      errno ? strerror(errno) : "");
         rc = n.talk ? enroll(&n) : EXIT_USAGE;
     }
     enroll_close(n.talk);
     dxpu_sodium_key_free(n.own);
     return rc;
 }
+
+/* ==== 4  The command ========================================================================== */
+
+static const option_row enroll_rows[] = {
+    { "listen", "ADDR", "wait at this address; * is every address of this machine", OPTION_TEXT,
+      &given.listen, 0, 0 },
+    { "key", "FILE", "secret key of the program to enroll; `dxpu keygen` creates one", OPTION_TEXT,
+      &given.key, 0, 0 },
+    { "peers", "FILE",
+      "file to which the line for the peer's key is added, created if missing; without it the line "
+      "is only printed",
+      OPTION_TEXT, &given.peers, 0, 0 },
+    { "may", "WORDS",
+      "what the peer is authorized to do here: fabric (default), control, host, box, separated by "
+      "commas",
+      OPTION_TEXT, &given.may, 0, 0 },
+    { "name", "NAME", "name of this program at the peer: name= of its line there", OPTION_TEXT,
+      &given.name, 0, 0 },
+    { "as", "NAME", "name of the peer here, instead of the one it sends; \"\" for no name",
+      OPTION_TEXT, &given.as, 0, 0 },
+    { "expect", "KEY",
+      "do not ask: accept if this is the peer's public key, or its fingerprint (`dxpu pubkey "
+      "--json`), which came by another way; for scripts",
+      OPTION_TEXT, &given.expect, 0, 0 },
+    { "timeout", "S", "timeout in seconds (300)", OPTION_NUMBER, &given.seconds, 1, TIMEOUT_MAX_S },
+    { "json", NULL, "what came of it as an object", OPTION_FLAG, &given.json, 0, 0 },
+};
+
+static const option_verb enroll_verb = {
+    "enroll",
+    "--key FILE (--listen ADDR | ADDR)",
+    "exchange public keys and confirm a short code",
+    "Exchanges public keys between programs on two machines: on one machine it waits, on the other "
+    "one it connects (UDP, port 4455). Both show a code. Compare the codes, for example by "
+    "telephone: they are equal unless there is an attacker in between. Only after the answer yes "
+    "the peer's key is added to the file of --peers.",
+    "  dxpu enroll --key manager.key --peers pool.peers --may box --listen '*'\n"
+    "  dxpu enroll --key box.key --name shelf2 10.0.0.1\n"
+    "\n"
+    "Exit status: 0 enrolled, or the key was in the file before; 1 refused: not the\n"
+    "expected key, the answer was no, or too late, or Ctrl-C; 2 wrong usage, or a file that\n"
+    "cannot be read or written; 3 no peer in time.\n",
+    0,
+    1,
+    { OPTION_ROWS(enroll_rows), { NULL, 0 } },
+    enroll_run
+};
+
+const option_verbs enroll_verbs = { NULL, &enroll_verb, 1 };

@@ -3,6 +3,7 @@
 #ifndef _DEFAULT_SOURCE
 #define _DEFAULT_SOURCE
 #endif
+#include "console.h"
 #include "enroll_talk.h"
 
 #include <errno.h>
@@ -214,7 +215,7 @@ static void take_answer(enroll_talk *t)
     else if (is_answer(t, "no"))
         stop(t, ENROLL_NO);
     else
-        fprintf(stderr, "yes or no, please; %s", t->question);
+        console_say("yes or no, please; %s", t->question);
     t->answer_bytes = 0;
 }
 
@@ -242,7 +243,7 @@ enroll_end enroll_ask(enroll_talk *t, const char *question)
     if (!t->input || event_add(t->input, NULL))
         return ENROLL_BROKEN;
     (void)tcflush(STDIN_FILENO, TCIFLUSH); /* what was typed before was no answer to this */
-    fputs(question, stderr);
+    console_say("%s", question);
     end = wait_until(t, t->deadline_ns);
     event_free(t->input);
     t->input = NULL;

@@ -4,6 +4,8 @@
 #define _POSIX_C_SOURCE 200809L
 #endif
 #include "command.h"
+#include "log.h"
+#include "print_json.h"
 
 #include "dxpu_sodium.h"
 
@@ -13,37 +15,18 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static const char help[] =
-    "usage: dxpu keygen [--json] FILE\n"
-    "       dxpu pubkey [--json] FILE\n"
-    "\n"
-    "keygen creates a secret key in a new file with mode 600, for --key of dxpu-host,\n"
-    "dxpu-box and dxpu-manager, and prints its public key, which is for --peer and --peers\n"
-    "of the others; a missing directory is created.  pubkey prints the public key of an existing\n"
-    "file.\n"
-    "\n"
-    "  --json           public key, fingerprint and file as an object\n"
-    "\n"
-    "  dxpu keygen box.key\n"
-    "  dxpu-host --peer $(dxpu pubkey box.key) ...\n"
-    "\n"
-    "Exit status: 0 done, 2 wrong usage or a file that cannot be read or written.\n";
-
-static void print_public(const dxpu_noise_pair *p, const char *file, bool json)
+static void print_public(const dxpu_noise_pair *p, const char *file, bool as_json)
 {
     char text[DXPU_SODIUM_KEY_TEXT_BYTES], print[DXPU_SODIUM_FINGERPRINT_BYTES];
     json_t *object;
     dxpu_sodium_key_print(p->public_key, text);
-    if (!json) {
+    if (!as_json) {
         puts(text);
         return;
     }
     object = json_pack("{s:s, s:s, s:s}", "public_key", text, "fingerprint",
                        dxpu_sodium_fingerprint(p->public_key, print), "file", file);
-    if (!object || json_dumpf(object, stdout, JSON_COMPACT))
-        out_of_memory();
-    putchar('\n');
-    json_decref(object);
+    print_json(object, 0);
 }
 
 /* Make missing parent directories of the file, the last one private to its owner.  What goes
@@ -63,33 +46,12 @@ static void make_folders(const char *file)
     }
 }
 
-static int run(const char *command, bool make, int argc, char **argv)
+static bool json;
+
+static int print_key(dxpu_noise_pair *p, const char *file, const char *why)
 {
-    const char *file = NULL, *why = "libsodium does not start";
-    bool json = false;
-    dxpu_noise_pair *p = NULL;
-    for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
-            fputs(help, stdout);
-            return EXIT_ALL;
-        }
-        if (!strcmp(argv[i], "--json"))
-            json = true;
-        else if (argv[i][0] == '-' || file)
-            return usage_error(command, "unexpected argument '%s'; give one file", argv[i]);
-        else
-            file = argv[i];
-    }
-    if (!file)
-        return usage_error(command, "FILE is missing");
-    if (make)
-        make_folders(file);
-    errno = 0;
-    if (dxpu_sodium_init() == DXPU_OK)
-        p = make ? dxpu_sodium_key_create(file, &why) : dxpu_sodium_key_load(file, &why);
     if (!p) {
-        fprintf(stderr, "dxpu %s: %s: %s%s%s\n", command, file, why, errno ? ": " : "",
-                errno ? strerror(errno) : "");
+        log_error("%s: %s%s%s", file, why, errno ? ": " : "", errno ? strerror(errno) : "");
         return EXIT_USAGE;
     }
     print_public(p, file, json);
@@ -97,12 +59,57 @@ static int run(const char *command, bool make, int argc, char **argv)
     return EXIT_ALL;
 }
 
-int keygen_command(int argc, char **argv)
+static int keygen(const option_call *c)
 {
-    return run("keygen", true, argc, argv);
+    const char *why = "libsodium does not start";
+    dxpu_noise_pair *p = NULL;
+    make_folders(c->words[0]);
+    errno = 0;
+    if (dxpu_sodium_init() == DXPU_OK)
+        p = dxpu_sodium_key_create(c->words[0], &why);
+    return print_key(p, c->words[0], why);
 }
 
-int pubkey_command(int argc, char **argv)
+static int pubkey(const option_call *c)
 {
-    return run("pubkey", false, argc, argv);
+    const char *why = "libsodium does not start";
+    dxpu_noise_pair *p = NULL;
+    errno = 0;
+    if (dxpu_sodium_init() == DXPU_OK)
+        p = dxpu_sodium_key_load(c->words[0], &why);
+    return print_key(p, c->words[0], why);
 }
+
+static const option_row rows[] = {
+    { "json", NULL, "public key, fingerprint and file as an object", OPTION_FLAG, &json, 0, 0 },
+};
+static const char tail[] = "  dxpu keygen box.key\n"
+                           "  dxpu-host --peer $(dxpu pubkey box.key) ...\n"
+                           "\n"
+                           "Exit status: 0 done, 2 wrong usage or a file that cannot be read or "
+                           "written.\n";
+
+static const option_verb verbs[] = {
+    { "keygen",
+      "FILE",
+      "create a secret key and print its public key",
+      "Creates a secret key in a new file with mode 600, for --key of dxpu-host, dxpu-box and "
+      "dxpu-manager, and prints its public key, which is for --peer and --peers of the others; a "
+      "missing directory is created.",
+      tail,
+      1,
+      1,
+      { OPTION_ROWS(rows), { NULL, 0 } },
+      keygen },
+    { "pubkey",
+      "FILE",
+      "print the public key of a secret key",
+      "Prints the public key of an existing file of a secret key.",
+      tail,
+      1,
+      1,
+      { OPTION_ROWS(rows), { NULL, 0 } },
+      pubkey },
+};
+
+const option_verbs key_verbs = { "Keys of proxies, for their --key, --peer and --peers", verbs, 2 };

@@ -9,26 +9,6 @@
 #include <string.h>
 #include <unistd.h>
 
-bool key_options_read(key_options *o, int argc, char **argv, int *i, const char **why)
-{
-    const char *a = argv[*i];
-    const char **value = strcmp(a, "--key") == 0    ? &o->key
-                         : strcmp(a, "--peer") == 0 ? &o->peer
-                                                    : NULL;
-    *why = NULL;
-    if (strcmp(a, "--plain") == 0 || strcmp(a, "--plain-network") == 0) {
-        *(a[7] ? &o->plain_network : &o->plain) = true;
-        return true;
-    }
-    if (!value)
-        return false;
-    if (++*i < argc)
-        *value = argv[*i];
-    else
-        *why = value == &o->key ? "--key wants a file" : "--peer wants a public key";
-    return true;
-}
-
 static const char *of_environment(const char *given, const char *name)
 {
     const char *value = given ? given : getenv(name);

@@ -13,16 +13,35 @@ typedef struct key_options {
     uint8_t server[DXPU_NOISE_KEY_BYTES];
 } key_options;
 
-/* The lines of --help. */
-#define KEY_OPTIONS_HELP                                                                           \
-    "  --peer KEY   public key of what is there; it says it when it starts (DXPU_PEER)\n"          \
-    "  --key FILE   own secret key, whose public key it must let in (DXPU_KEY,\n"                  \
-    "               else $XDG_CONFIG_HOME/dxpu/key or ~/.config/dxpu/key)\n"                       \
-    "  --plain      no keys, to one that runs --plain on this machine (--plain-network:\n"         \
-    "               on another)\n"
+/* Rows of a table of options (options.h) that fill `o`. */
+#define KEY_OPTIONS(o)                                                                             \
+    { "peer",                                                                                      \
+      "KEY",                                                                                       \
+      "public key of what is there; it says it when it starts (DXPU_PEER)",                        \
+      OPTION_TEXT,                                                                                 \
+      &(o).peer,                                                                                   \
+      0,                                                                                           \
+      0 },                                                                                         \
+        { "key",                                                                                   \
+          "FILE",                                                                                  \
+          "own secret key, whose public key it must let in (DXPU_KEY, else "                       \
+          "$XDG_CONFIG_HOME/dxpu/key or ~/.config/dxpu/key)",                                      \
+          OPTION_TEXT,                                                                             \
+          &(o).key,                                                                                \
+          0,                                                                                       \
+          0 },                                                                                     \
+        { "plain",                                                                                 \
+          NULL,                                                                                    \
+          "no keys, to one that runs --plain on this machine",                                     \
+          OPTION_FLAG,                                                                             \
+          &(o).plain,                                                                              \
+          0,                                                                                       \
+          0 },                                                                                     \
+    {                                                                                              \
+        "plain-network", NULL, "with --plain: on another machine", OPTION_FLAG,                    \
+            &(o).plain_network, 0, 0                                                               \
+    }
 
-/* Is argv[*i] one of these?  It is taken, and *i is at its value; *why says what is wrong. */
-bool key_options_read(key_options *o, int argc, char **argv, int *i, const char **why);
 /* Load them for a connection to this address.  NULL, or what is wrong, with the remedy (static). */
 const char *key_options_open(key_options *o, const dxpu_udp_address *to);
 void key_options_close(key_options *o); /* wipes the key */

@@ -3,7 +3,9 @@
 
    CONTENTS   1 Arguments   2 Pieces of JSON   3 Estimate   4 Sweep */
 #include "command.h"
+#include "log.h"
 #include "model_command.h"
+#include "print_json.h"
 
 #include "paper.h"
 
@@ -12,61 +14,72 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char help[] =
-    "usage: dxpu model [SYSTEM] [WORKLOAD] [--paper | --simulate | --sweep] [--json]\n"
-    "\n"
-    "Estimates the relative performance of a workload when its GPU is lent over a network.\n"
-    "SYSTEM, by default that of the paper:\n"
-    "  --rtt US         round trip of a memory read through the proxies (6.8)\n"
-    "  --native-rtt US  the same with the device in the host (1.2)\n"
-    "  --tags N         reads in flight of a device (140)\n"
-    "  --mrs BYTES      Max_Read_Request_Size (128)\n"
-    "  --mps BYTES      Max_Payload_Size (128)\n"
-    "  --link GENxN     PCIe generation and lanes (3x16)\n"
-    "  --network GBIT   bandwidth of a proxy, Gbit/s (200)\n"
-    "  --mtu BYTES      MTU of the network, IP header included (1500)\n"
-    "  --gpus N         GPUs that share the proxies of a host (1); the cost is a line fitted to\n"
-    "                   one table of the paper, shown with the cost from the links alone\n"
-    "  --proxies N      proxies of a host (1)\n"
-    "  --waits N        round trips that a kernel waits for (1.5)\n"
-    "WORKLOAD, by default kernels of 102.3 us (ResNet-50, batch size 64):\n"
-    "  --kernel US      mean duration of kernels (102.3)\n"
-    "  --launch US      the host's time from kernel to kernel (0: never the limit)\n"
-    "  --trace FILE     native run: 'nsys stats --report cuda_gpu_trace --format csv', or "
-    "the\n"
-    "                   profile that libdxpu-inject writes\n"
-    "Instead of the estimate:\n"
-    "  --paper          each figure of the paper next to the model's, and the errors;\n"
-    "                   accepts only --waits\n"
-    "  --simulate       TLPs through simulated links, proxies and GPUs, next to the equations\n"
-    "  --sweep          points to plot: series, x, y\n"
-    "\n"
-    "Exit status: 0 done, 2 wrong usage or a file that cannot be read.\n";
-
 /* ==== 1  Arguments ============================================================================ */
 
-static bool read_real(const char *text, double least, double most, double *out)
-{
-    char *end;
-    double v = strtod(text, &end);
-    if (end == text || *end || !(v >= least && v <= most))
-        return false;
-    *out = v;
-    return true;
-}
+static struct {
+    model_request r;
+    uint64_t tags, mrs, mps, mtu, gpus, proxies;
+    double rtt_us, native_us, network, waits, kernel_us, launch_us;
+    const char *link;
+} set;
+
+#define REAL_ROW(name, value, help, target, min, max)                                              \
+    {                                                                                              \
+        name, value, help, OPTION_REAL, &set.target, min, max                                      \
+    }
+#define COUNT_ROW(name, value, help, target, min, max)                                             \
+    {                                                                                              \
+        name, value, help, OPTION_NUMBER, &set.target, min, max                                    \
+    }
+#define FLAG_ROW(name, target, help)                                                               \
+    {                                                                                              \
+        name, NULL, help, OPTION_FLAG, &set.r.target, 0, 0                                         \
+    }
+
+/* Without them the paper's system, and kernels of ResNet-50 with batches of 64. */
+static const option_row rows[] = {
+    REAL_ROW("rtt", "US", "round trip of a memory read through the proxies (6.8)", rtt_us, 1,
+             1000000000),
+    REAL_ROW("native-rtt", "US", "the same with the device in the host (1.2)", native_us, 1,
+             1000000000),
+    COUNT_ROW("tags", "N", "reads in flight of a device (140)", tags, 1, 65536),
+    COUNT_ROW("mrs", "BYTES", "Max_Read_Request_Size (128)", mrs, 64, 4096),
+    COUNT_ROW("mps", "BYTES", "Max_Payload_Size (128)", mps, 64, 4096),
+    { "link", "GENxN", "PCIe generation and lanes (3x16)", OPTION_TEXT, &set.link, 1, 0 },
+    REAL_ROW("network", "GBIT", "bandwidth of a proxy, Gbit/s (200)", network, 1, 1000000000),
+    COUNT_ROW("mtu", "BYTES", "MTU of the network, IP header included (1500)", mtu, 1280, 65535),
+    COUNT_ROW(
+        "gpus", "N",
+        "GPUs that share the proxies of a host (1); the cost is a line fitted to one table of "
+        "the paper, shown with the cost from the links alone",
+        gpus, 1, 1024),
+    COUNT_ROW("proxies", "N", "proxies of a host (1)", proxies, 1, 1024),
+    REAL_ROW("waits", "N", "round trips that a kernel waits for (1.5)", waits, 0, 100000),
+    REAL_ROW("kernel", "US", "mean duration of kernels (102.3)", kernel_us, 1, 1000000000000),
+    REAL_ROW("launch", "US", "the host's time from kernel to kernel (0: never the limit)",
+             launch_us, 0, 1000000000000),
+    { "trace", "FILE",
+      "native run: 'nsys stats --report cuda_gpu_trace --format csv', or the profile that "
+      "libdxpu-inject writes",
+      OPTION_TEXT, &set.r.trace, 1, 0 },
+    FLAG_ROW("paper", paper,
+             "instead of the estimate each figure of the paper next to the model's, and the "
+             "errors; accepts only --waits"),
+    FLAG_ROW("simulate", simulate,
+             "instead of the estimate TLPs through simulated links, proxies and GPUs, next to the "
+             "equations"),
+    FLAG_ROW("sweep", sweep, "instead of the estimate points to plot: series, x, y"),
+    FLAG_ROW("json", json, "the result as one JSON object"),
+};
+enum { LAST_OF_REQUEST = 14 }; /* rows behind say what is printed */
 
 static bool read_count(const char *text, uint32_t least, uint32_t most, uint32_t *out)
 {
-    double v;
-    if (!read_real(text, least, most, &v) || floor(v) < v)
+    uint64_t v;
+    if (!options_number(text, most, &v) || v < least)
         return false;
     *out = (uint32_t)v;
     return true;
-}
-
-static bool read_size(const char *text, uint32_t *out)
-{
-    return read_count(text, 64, 4096, out) && (*out & (*out - 1)) == 0;
 }
 
 static bool read_link(const char *text, dxpu_model *m)
@@ -84,100 +97,76 @@ static bool read_link(const char *text, dxpu_model *m)
     return m->lanes == 12 || (m->lanes & (m->lanes - 1)) == 0;
 }
 
-/* One option with its value: 1 read, 0 not an option with a value, -1 a value out of range. */
-static int read_option(model_request *r, const char *name, const char *value, const char **wants)
+/* The name of the last of these rows that was given; NULL: none. */
+static const char *given_of(unsigned from, unsigned to, const void *but)
 {
-    dxpu_model *m = &r->m;
-    bool good;
-    *wants = "microseconds, 0.001 to 1000000";
-    if (strcmp(name, "--rtt") == 0) {
-        good = read_real(value, 1e-3, 1e6, &m->rtt_us);
-    } else if (strcmp(name, "--native-rtt") == 0) {
-        good = read_real(value, 1e-3, 1e6, &m->rtt_native_us);
-    } else if (strcmp(name, "--kernel") == 0) {
-        *wants = "microseconds, 0.001 to 1000000000";
-        good = read_real(value, 1e-3, 1e9, &r->w.sum.kernel_us);
-    } else if (strcmp(name, "--launch") == 0) {
-        *wants = "microseconds, 0 to 1000000000";
-        good = read_real(value, 0, 1e9, &r->w.sum.launch_us);
-    } else if (strcmp(name, "--waits") == 0) {
-        *wants = "a number, 0 to 100";
-        good = read_real(value, 0, 100, &m->reads_per_kernel);
-    } else if (strcmp(name, "--network") == 0) {
-        *wants = "Gbit/s, 0.001 to 1000000";
-        good = read_real(value, 1e-3, 1e6, &m->network_gbit_s);
-    } else if (strcmp(name, "--mrs") == 0 || strcmp(name, "--mps") == 0) {
-        *wants = "a power of two, 64 to 4096";
-        good = read_size(value, name[3] == 'r' ? &m->mrs_bytes : &m->mps_bytes);
-    } else if (strcmp(name, "--link") == 0) {
-        *wants = "a generation, 1 to 5, and lanes, 1, 2, 4, 8, 12, 16 or 32: 4x16";
-        good = read_link(value, m);
-    } else if (strcmp(name, "--mtu") == 0) {
-        *wants = "a number of bytes, 1280 to 65535";
-        good = read_count(value, 1280, 65535, &m->mtu_bytes);
-    } else if (strcmp(name, "--tags") == 0) {
-        *wants = "a number, 1 to 65536";
-        good = read_count(value, 1, 65536, &m->tags);
-    } else if (strcmp(name, "--gpus") == 0 || strcmp(name, "--proxies") == 0) {
-        *wants = "a number, 1 to 1024";
-        good = read_count(value, 1, 1024, name[2] == 'g' ? &m->gpus : &m->proxies);
-    } else if (strcmp(name, "--trace") == 0) {
-        *wants = "a file";
-        r->trace = value;
-        good = *value != 0;
-    } else {
-        return 0;
+    const char *name = NULL;
+    for (unsigned i = from; i < to; i++) {
+        if (rows[i].target != but && options_given(rows[i].target))
+            name = rows[i].name;
     }
-    return good ? 1 : -1;
+    return name;
 }
 
 /* What options may stand together.  0, or an exit status with everything said. */
 static int check_request(const model_request *r)
 {
+    const char *other = given_of(0, LAST_OF_REQUEST, &set.waits);
+    const char *numbers = given_of(11, 13, NULL); /* --kernel, --launch */
     if (r->paper + r->simulate + r->sweep > 1)
-        return usage_error("model", "give only one of --paper, --simulate and --sweep");
-    if (r->paper && r->other)
-        return usage_error("model",
-                           "--paper uses the systems and workloads of the paper: omit %s, or omit "
-                           "--paper to estimate your own",
-                           r->other);
+        return options_wrong("give only one of --paper, --simulate and --sweep");
+    if (r->paper && other)
+        return options_wrong(
+            "--paper uses the systems and workloads of the paper: omit --%s, or omit "
+            "--paper to estimate your own",
+            other);
     if (r->simulate && r->m.proxies > 1)
-        return usage_error("model",
-                           "--simulate has one pair of proxies: omit --proxies, and give in --gpus "
-                           "the number that share one");
+        return options_wrong(
+            "--simulate has one pair of proxies: omit --proxies, and give in --gpus "
+            "the number that share one");
     if (r->m.rtt_us < r->m.rtt_native_us)
-        return usage_error("model", "--rtt is below --native-rtt, %g us: proxies only add",
-                           r->m.rtt_native_us);
-    if (r->trace && r->numbers)
-        return usage_error("model", "--trace provides it: omit %s", r->numbers);
-    return dxpu_model_check(&r->m) == DXPU_OK ? 0 : usage_error("model", "values out of range");
+        return options_wrong("--rtt is below --native-rtt, %g us: proxies only add",
+                             r->m.rtt_native_us);
+    if (r->trace && numbers)
+        return options_wrong("--trace provides it: omit --%s", numbers);
+    return dxpu_model_check(&r->m) == DXPU_OK ? 0 : options_wrong("values out of range");
+}
+
+static bool is_size(uint64_t v)
+{
+    return (v & (v - 1)) == 0;
 }
 
 /* 0, or an exit status with everything said. */
-static int read_arguments(model_request *r, int argc, char **argv)
+static int take_request(model_request *r)
 {
-    for (int i = 1; i < argc; i++) {
-        const char *a = argv[i], *wants = "";
-        bool *flag = strcmp(a, "--json") == 0       ? &r->json
-                     : strcmp(a, "--paper") == 0    ? &r->paper
-                     : strcmp(a, "--simulate") == 0 ? &r->simulate
-                     : strcmp(a, "--sweep") == 0    ? &r->sweep
-                                                    : NULL;
-        int rc = 0;
-        if (flag) {
-            *flag = true;
-            continue;
-        }
-        rc = read_option(r, a, i + 1 < argc ? argv[i + 1] : "", &wants);
-        if (rc == 0)
-            return usage_error("model", a[0] == '-' ? "no option '%s'" : "what is '%s'?", a);
-        if (rc < 0 || ++i == argc)
-            return usage_error("model", "%s must be %s", a, wants);
-        if (strcmp(a, "--kernel") == 0 || strcmp(a, "--launch") == 0)
-            r->numbers = a;
-        if (strcmp(a, "--waits") != 0)
-            r->other = a;
-    }
+    dxpu_model *m = &r->m;
+    dxpu_model_default(m);
+    dxpu_model_work_default(&r->w.sum);
+    r->w.sum.kernels = 1;
+    r->w.sum.kernel_us = PAPER_KERNEL_US;
+    if (!is_size(set.mrs) || !is_size(set.mps))
+        return options_wrong("--mrs, --mps: must be a power of two, 64 to 4096");
+    if (set.link && !read_link(set.link, m))
+        return options_wrong(
+            "--link: must be a generation, 1 to 5, and lanes, 1, 2, 4, 8, 12, 16 or "
+            "32: 4x16");
+#define TAKE(type, value, target)                                                                  \
+    if (options_given(&set.value))                                                                 \
+    (target) = (type)set.value
+    TAKE(double, rtt_us, m->rtt_us);
+    TAKE(double, native_us, m->rtt_native_us);
+    TAKE(double, network, m->network_gbit_s);
+    TAKE(double, waits, m->reads_per_kernel);
+    TAKE(double, kernel_us, r->w.sum.kernel_us);
+    TAKE(double, launch_us, r->w.sum.launch_us);
+    TAKE(uint32_t, tags, m->tags);
+    TAKE(uint32_t, mrs, m->mrs_bytes);
+    TAKE(uint32_t, mps, m->mps_bytes);
+    TAKE(uint32_t, mtu, m->mtu_bytes);
+    TAKE(uint32_t, gpus, m->gpus);
+    TAKE(uint32_t, proxies, m->proxies);
+#undef TAKE
     return check_request(r);
 }
 
@@ -195,10 +184,7 @@ void model_set_text(json_t *o, const char *key, const char *text)
 
 int model_print_json(json_t *o)
 {
-    char *text = json_dumps(o, JSON_COMPACT | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(6));
-    puts(text ? text : "{}");
-    free(text);
-    json_decref(o);
+    print_json(o, JSON_REAL_PRECISION(6));
     return EXIT_ALL;
 }
 
@@ -591,37 +577,45 @@ static void as_resnet(dxpu_model_work *s)
     s->shared_to_host_gbs = PAPER_SHARED_TO_HOST_GBS;
 }
 
-int model_command(int argc, char **argv)
+static int run(const option_call *c)
 {
-    static model_request r;
+    model_request *r = &set.r;
     int status;
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            fputs(help, stdout);
-            return EXIT_ALL;
-        }
-    }
-    dxpu_model_default(&r.m);
-    dxpu_model_work_default(&r.w.sum);
-    r.w.sum.kernels = 1;
-    r.w.sum.kernel_us = PAPER_KERNEL_US;
-    status = read_arguments(&r, argc, argv);
+    (void)c;
+    status = take_request(r);
     if (status)
         return status;
-    if (r.trace) {
-        const char *why = perf_work_read(r.trace, &r.w);
+    if (r->trace) {
+        const char *why = perf_work_read(r->trace, &r->w);
         if (why)
-            return usage_error("model", "%s: %s", r.trace, why);
+            return options_wrong("%s: %s", r->trace, why);
     } else {
-        as_resnet(&r.w.sum);
+        as_resnet(&r->w.sum);
     }
-    for (unsigned i = 0; i < r.w.warnings; i++)
-        fprintf(stderr, "dxpu model: WARNING: %s: %s\n", r.trace, r.w.warning[i]);
-    status = r.paper      ? model_paper(&r)
-             : r.simulate ? model_simulate(&r)
-             : r.sweep    ? sweep(&r)
-                          : estimate(&r);
-    if (r.trace)
-        perf_work_free(&r.w);
+    for (unsigned i = 0; i < r->w.warnings; i++)
+        log_warning("WARNING: %s: %s", r->trace, r->w.warning[i]);
+    status = r->paper      ? model_paper(r)
+             : r->simulate ? model_simulate(r)
+             : r->sweep    ? sweep(r)
+                           : estimate(r);
+    if (r->trace)
+        perf_work_free(&r->w);
     return status;
 }
+
+static const option_verb verb = {
+    "model",
+    "[--paper | --simulate | --sweep]",
+    "estimate what a lent GPU loses",
+    "Estimates the relative performance of a workload when its GPU is lent over a network. The "
+    "system is by default that of the paper, the workload kernels of 102.3 us (ResNet-50, batch "
+    "size 64).",
+    "Exit status: 0 done, 2 wrong usage or a file that cannot be read.\n",
+    0,
+    0,
+    { OPTION_ROWS(rows), { NULL, 0 } },
+    run
+};
+
+const option_verbs model_verbs = { "Relative performance of a workload when its GPU is lent", &verb,
+                                   1 };

@@ -11,7 +11,6 @@ typedef struct model_request {
     dxpu_model m;
     perf_work w;
     const char *trace;
-    const char *numbers, *other; /* the last of --kernel, --launch; of options but --waits */
     bool json, paper, simulate, sweep;
 } model_request;
 

@@ -192,13 +192,12 @@ static int simulated_json(const dxpu_model *m, const row rows[ROWS],
 static int refused(const model_request *r)
 {
     if (r->m.gpus > PERF_GPUS_MAX)
-        return usage_error("model", "--simulate takes at most %d GPUs", PERF_GPUS_MAX);
+        return options_wrong("--simulate takes at most %d GPUs", PERF_GPUS_MAX);
     if (r->m.tags > DXPU_TAGS_768)
-        return usage_error("model", "--simulate takes at most %d tags", DXPU_TAGS_768);
-    return usage_error("model",
-                       "a read takes longer than %g us, or natively %g us, on these links alone: "
-                       "give --rtt and --native-rtt more, or the links",
-                       r->m.rtt_us, r->m.rtt_native_us);
+        return options_wrong("--simulate takes at most %d tags", DXPU_TAGS_768);
+    return options_wrong("a read takes longer than %g us, or natively %g us, on these links alone: "
+                         "give --rtt and --native-rtt more, or the links",
+                         r->m.rtt_us, r->m.rtt_native_us);
 }
 
 int model_simulate(const model_request *r)
@@ -207,10 +206,9 @@ int model_simulate(const model_request *r)
     double at_us[PERF_STAMPS];
     perf_scene sc;
     if (r->w.sum.kernel_us < r->m.reads_per_kernel * r->m.rtt_native_us)
-        return usage_error("model",
-                           "kernels of %g us cannot wait for %g round trips of %g us each: give "
-                           "--kernel more, or --waits less",
-                           r->w.sum.kernel_us, r->m.reads_per_kernel, r->m.rtt_native_us);
+        return options_wrong("kernels of %g us cannot wait for %g round trips of %g us each: give "
+                             "--kernel more, or --waits less",
+                             r->w.sum.kernel_us, r->m.reads_per_kernel, r->m.rtt_native_us);
     memcpy(rows, all_rows, sizeof rows);
     for (unsigned i = 0; i < ROWS; i++) {
         perf_result res;

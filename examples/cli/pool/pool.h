@@ -4,65 +4,51 @@
 #define DXPU_CLI_POOL_H
 
 #include "command.h"
+#include "log.h"
+#include "options.h"
 #include "pool_client.h"
 #include "pool_table.h"
 #include "pool_text.h"
+#include "print_json.h"
 
 #include <stdio.h>
 
 enum { POOL_WORDS_MAX = 2, POOL_PATH_MAX = 1024, POOL_WAIT_S = 60 };
 enum { EXIT_WOKEN = -1 }; /* a signal came: nothing is wrong, nothing more is done */
 
-/* Options beside those that all have; a command says which it takes. */
+/* Options that were given, in `given`. */
 enum {
     POOL_STATE = 1 << 0,
     POOL_MODEL = 1 << 1,
     POOL_NODE = 1 << 2,
     POOL_TENANT = 1 << 3,
-    POOL_HOST = 1 << 4,
-    POOL_COUNT = 1 << 5,
-    POOL_NEED = 1 << 6,
-    POOL_FOR = 1 << 7,
-    POOL_KEY = 1 << 8,
-    POOL_NO_REPLACE = 1 << 9,
-    POOL_WAIT = 1 << 10,
-    POOL_KEEP = 1 << 11,
-    POOL_NO_END = 1 << 12,
-    POOL_MOVE = 1 << 13,
-    POOL_OFF = 1 << 14,
-    POOL_QUOTA = 1 << 15,
-    POOL_FOLLOW = 1 << 16,
-    POOL_LEASE = 1 << 17,
-    POOL_TYPE = 1 << 18,
-    POOL_AFTER = 1 << 19,
-    POOL_LAST = 1 << 20,
-    POOL_FAILURES = 1 << 21,
-    POOL_REPAIR = 1 << 22,
-    POOL_RISK = 1 << 23,
-    POOL_NOBODY = 1 << 24,
-    POOL_YES = 1 << 25,
-    POOL_REPLACE = 1 << 26,
-    POOL_FORCE = 1 << 27
+    POOL_FOR = 1 << 4,
+    POOL_NO_REPLACE = 1 << 5,
+    POOL_WAIT = 1 << 6,
+    POOL_KEEP = 1 << 7,
+    POOL_NO_END = 1 << 8,
+    POOL_MOVE = 1 << 9,
+    POOL_OFF = 1 << 10,
+    POOL_FOLLOW = 1 << 11,
+    POOL_AFTER = 1 << 12,
+    POOL_LAST = 1 << 13,
+    POOL_FAILURES = 1 << 14,
+    POOL_REPAIR = 1 << 15,
+    POOL_RISK = 1 << 16,
+    POOL_NOBODY = 1 << 17,
+    POOL_YES = 1 << 18,
+    POOL_REPLACE = 1 << 19,
+    POOL_FORCE = 1 << 20
 };
 
 typedef struct pool_call pool_call;
 
-typedef struct pool_verb {
-    const char *name;        /* "lease create" */
-    const char *usage;       /* what follows it */
-    unsigned words;          /* that it wants, at most, */
-    unsigned optional;       /* and how many of them need not be given */
-    unsigned options;        /* that it takes */
-    unsigned needs;          /* of these, those that must be given */
-    int (*run)(pool_call *); /* the exit status */
-    const char *help;
-} pool_verb;
-
 struct pool_call {
-    const pool_verb *verb;
+    const option_verb *verb;
     const char *word[POOL_WORDS_MAX];
     unsigned words, given; /* given: bits of options */
     bool json, confirmed;  /* confirmed: it may erase data */
+    bool replace, no_replace, keep, no_end, move, off, follow, nobody, yes, force;
     pool_settings settings;
     const char *state, *model, *node, *tenant, *host, *need, *key, *quota, *lease, *type, *failures,
         *repair, *risk;
@@ -81,9 +67,11 @@ struct pool_call {
 __attribute__((format(printf, 3, 4)))
 #endif
 int pool_fail(pool_call *r, int status, const char *format, ...);
+/* 0, or EXIT_USAGE after a message: the option was not given. */
+int pool_need(const char *value, const char *name);
 /* The name of an option among these bits. */
 const char *pool_option_name(unsigned bits);
-/* How far it is, on standard error. */
+/* How far it is: a message that -q leaves out. */
 #if defined(__GNUC__)
 __attribute__((format(printf, 1, 2)))
 #endif
@@ -104,8 +92,6 @@ __attribute__((format(printf, 2, 3)))
 int pool_get(pool_call *r, const char *format, ...);
 /* The last answer, as the manager said it; EXIT_ALL. */
 int pool_print_answer(const pool_call *r);
-/* A document on a line of its own; released. */
-void pool_print_json(json_t *document);
 
 /* All pages (limited; else it has but one) of a list under `key`; path ends with & or ?.
    0, and one document: with --json with nothing cleaned, else cleaned. */
@@ -115,7 +101,7 @@ int pool_find_node(pool_call *r, const char *role, const char *name, uint64_t *n
 /* "10.3" of what may be "shelf1.3": 0, or an exit status after saying why. */
 int pool_find_slot(pool_call *r, const char *name, char id[24]);
 /* name=value& of a query; value NULL: nothing.  EXIT_USAGE when it is too long. */
-int pool_query(const pool_call *r, char path[POOL_PATH_MAX], const char *name, const char *value);
+int pool_query(char path[POOL_PATH_MAX], const char *name, const char *value);
 /* The last `count` events (POOL_ALL_EVENTS: all) behind *next that filter ("lease=c3&") lets
    through, oldest first, and the number behind which later ones come. */
 #define POOL_ALL_EVENTS SIZE_MAX

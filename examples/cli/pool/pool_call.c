@@ -7,7 +7,6 @@
 #endif
 #include "pool.h"
 #include "text.h"
-#include "options.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -37,11 +36,10 @@ int pool_fail(pool_call *r, int status, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    text_clean(text); /* a name of the command line may be in it */
     snprintf(r->trouble, sizeof r->trouble, "%.500s", text);
     text_clean(r->trouble); /* cut within a character, perhaps */
     if (!r->quiet)
-        fprintf(stderr, "dxpu %s: %s\n", r->verb->name, text);
+        log_error("%s", text);
     return status;
 }
 
@@ -52,8 +50,7 @@ void pool_progress(const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    text_clean(text);
-    fprintf(stderr, "%s\n", text);
+    log_info("%s", text);
 }
 
 int pool_failed(pool_call *r, pool_result result)
@@ -71,29 +68,11 @@ int pool_misfit(pool_call *r, const char *what)
     return pool_fail(r, EXIT_CONNECTION, "%s: unexpected answer: %s", r->client.base, what);
 }
 
-void pool_print_json(json_t *document)
-{
-    /* A terminal gets no character that it would obey, nor DEL, which jansson takes for a letter.
-     */
-    bool terminal = isatty(STDOUT_FILENO);
-    size_t flags = JSON_COMPACT | JSON_PRESERVE_ORDER | (terminal ? JSON_ENSURE_ASCII : 0);
-    char *text = json_dumps(document, flags), *at = text, *end;
-    if (!text)
-        out_of_memory();
-    while (terminal && (end = strchr(at, 0x7f)) != NULL) {
-        printf("%.*s\\u007f", (int)(end - at), at);
-        at = end + 1;
-    }
-    puts(at);
-    free(text);
-    json_decref(document);
-}
-
 int pool_print_answer(const pool_call *r)
 {
     json_t *document = pool_client_document(&r->client);
     if (document)
-        pool_print_json(document);
+        print_json(document, 0);
     return EXIT_ALL;
 }
 
@@ -110,7 +89,7 @@ static int ask(pool_call *r, const char *method, json_t *request, const char *pa
     pool_result result;
     if (n < 0 || n >= POOL_PATH_MAX) {
         json_decref(request);
-        return usage_error(r->verb->name, "a name is too long");
+        return options_wrong("a name is too long");
     }
     result = pool_client_ask(&r->client, method, path, request);
     json_decref(request);
@@ -141,7 +120,7 @@ int pool_get(pool_call *r, const char *format, ...)
     return ask(r, "GET", NULL, path, n);
 }
 
-int pool_query(const pool_call *r, char path[POOL_PATH_MAX], const char *name, const char *value)
+int pool_query(char path[POOL_PATH_MAX], const char *name, const char *value)
 {
     char escaped[POOL_PATH_MAX];
     size_t len = strlen(path);
@@ -149,10 +128,10 @@ int pool_query(const pool_call *r, char path[POOL_PATH_MAX], const char *name, c
     if (!value)
         return 0;
     if (!pool_text_escape(value, escaped, sizeof escaped))
-        return usage_error(r->verb->name, "'%.60s...' is too long", value);
+        return options_wrong("'%.60s...' is too long", value);
     n = snprintf(path + len, POOL_PATH_MAX - len, "%s=%s&", name, escaped);
     if (n < 0 || (size_t)n >= POOL_PATH_MAX - len)
-        return usage_error(r->verb->name, "'%.60s...' is too long", value);
+        return options_wrong("'%.60s...' is too long", value);
     return 0;
 }
 
@@ -226,7 +205,7 @@ int pool_pages(pool_call *r, const char *path, const char *key, bool limited, js
             out_of_memory();
         }
         snprintf(at, sizeof at, "%s", path);
-        rc = go ? pool_query(r, at, "after", after) : 0;
+        rc = go ? pool_query(at, "after", after) : 0;
         if (!rc && limited &&
             (!add_page(&got, r, list, PAGES_MAX) || (go && !json_array_size(list))))
             rc = pool_misfit(r, "the list does not end");
@@ -285,8 +264,7 @@ int pool_find_slot(pool_call *r, const char *name, char id[24])
     }
     if (!dot || dot == name || (size_t)(dot - name) >= sizeof node ||
         !options_number(dot + 1, 65535, &slot) || strchr(name, '/'))
-        return usage_error(r->verb->name, "'%s': a slot is NODE.SLOT, as in 10.3 or shelf1.3",
-                           name);
+        return options_wrong("'%s': a slot is NODE.SLOT, as in 10.3 or shelf1.3", name);
     snprintf(node, sizeof node, "%.*s", (int)(dot - name), name);
     rc = pool_find_node(r, "boxes", node, &number);
     if (!rc)

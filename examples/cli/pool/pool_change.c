@@ -10,7 +10,6 @@
 #endif
 #include "pool.h"
 #include "pool_print.h"
-#include "options.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -68,11 +67,11 @@ static bool wait_on(const waiting *w)
 
 /* ==== 2  Leases =============================================================================== */
 
-static int check_lease(const pool_call *r, const char *id)
+static int check_lease(const char *id)
 {
     if (pool_is_lease(id))
         return 0;
-    return usage_error(r->verb->name, "'%s': a lease is a hex number, as in c00000003", id);
+    return options_wrong("'%s': a lease is a hex number, as in c00000003", id);
 }
 
 static void say_lease(waiting *w, const json_t *lease)
@@ -178,11 +177,14 @@ int pool_lease_create(pool_call *r)
             need = needs[i][1];
     }
     if (!need)
-        return usage_error(r->verb->name, "--need is any, same-box, same-group or spread, not '%s'",
-                           r->need);
+        return options_wrong("--need is any, same-box, same-group or spread, not '%s'", r->need);
     if (r->given & POOL_REPLACE && r->given & POOL_NO_REPLACE)
-        return usage_error(r->verb->name, "either --replace or --no-replace");
-    rc = pool_find_node(r, "hosts", r->host, &host);
+        return options_wrong("either --replace or --no-replace");
+    rc = pool_need(r->host, "--host");
+    if (!rc)
+        rc = pool_need(r->model, "--model");
+    if (!rc)
+        rc = pool_find_node(r, "hosts", r->host, &host);
     if (rc)
         return rc;
     o = json_object();
@@ -305,7 +307,7 @@ static int finish_end(pool_call *r, char ids[SLOTS_MAX][24], unsigned count)
     snprintf(state, sizeof state, "%.15s", pool_string(r->client.body, "state"));
     int rc = wait_over(r, ids, count, strcmp(state, "released") != 0);
     if (r->json && answer) {
-        pool_print_json(answer);
+        print_json(answer, 0);
         return rc;
     }
     json_decref(answer);
@@ -322,7 +324,7 @@ int pool_lease_release(pool_call *r)
     char ids[SLOTS_MAX][24], query[64];
     unsigned count;
     bool keep = (r->given & POOL_KEEP) != 0;
-    int rc = check_lease(r, r->word[0]);
+    int rc = check_lease(r->word[0]);
     snprintf(query, sizeof query, "request=release&lease=%.17s", r->word[0]);
     if (!rc && !keep)
         rc = pool_confirm(r, query);
@@ -338,7 +340,7 @@ int pool_lease_park(pool_call *r)
 {
     char ids[SLOTS_MAX][24];
     unsigned count;
-    int rc = check_lease(r, r->word[0]);
+    int rc = check_lease(r->word[0]);
     if (!rc)
         rc = slots_before(r, ids, &count);
     if (!rc)
@@ -351,11 +353,11 @@ int pool_lease_extend(pool_call *r)
     char time[32];
     const char *ends;
     json_t *o;
-    int rc = check_lease(r, r->word[0]);
+    int rc = check_lease(r->word[0]);
     if (rc)
         return rc;
     if (!(r->given & POOL_FOR) == !(r->given & POOL_NO_END))
-        return usage_error(r->verb->name, "either --for TIME or --no-end is required");
+        return options_wrong("either --for TIME or --no-end is required");
     o = json_object();
     set(o, "seconds", r->given & POOL_FOR ? number_of(r->for_s) : json_null());
     rc = pool_ask(r, "PATCH", o, "/v1/leases/%s", r->word[0]);
@@ -373,7 +375,9 @@ int pool_lease_attach(pool_call *r)
 {
     uint64_t host;
     json_t *o;
-    int rc = check_lease(r, r->word[0]);
+    int rc = pool_need(r->host, "--host");
+    if (!rc)
+        rc = check_lease(r->word[0]);
     if (!rc)
         rc = pool_find_node(r, "hosts", r->host, &host);
     if (rc)
@@ -532,7 +536,7 @@ int pool_drain(pool_call *r)
     json_t *o, *answer;
     int rc;
     if (!on && r->given & (POOL_MOVE | POOL_WAIT))
-        return usage_error(r->verb->name, "--off allows no other option");
+        return options_wrong("--off allows no other option");
     rc = pool_find_node(r, "boxes", r->word[0], &box);
     if (!rc && r->given & POOL_MOVE) {
         char query[64];
@@ -556,7 +560,7 @@ int pool_drain(pool_call *r)
     if (!rc && r->given & POOL_WAIT)
         rc = wait_drained(r, box);
     if (r->json && answer) {
-        pool_print_json(answer);
+        print_json(answer, 0);
         return rc;
     }
     json_decref(answer);
@@ -583,7 +587,7 @@ int pool_slot(pool_call *r)
     char id[24], lease[24] = "";
     bool wiped = strcmp(r->verb->name, "replace") == 0;
     int rc = pool_find_slot(r, r->word[0], id);
-    if (!rc && r->verb->options & POOL_YES) {
+    if (!rc && (wiped || strcmp(r->verb->name, "repair") == 0)) {
         char query[64];
         snprintf(query, sizeof query, "request=%s&slot=%s", r->verb->name, id);
         rc = pool_confirm(r, query);
@@ -615,7 +619,7 @@ int pool_set_owner(pool_call *r)
     json_t *o;
     int rc;
     if (nobody != (r->words == 1))
-        return usage_error(r->verb->name, "either a tenant or --nobody is required");
+        return options_wrong("either a tenant or --nobody is required");
     rc = pool_find_node(r, "hosts", r->word[0], &host);
     if (rc)
         return rc;
@@ -664,15 +668,16 @@ int pool_forget(pool_call *r)
 int pool_set_tenant(pool_call *r)
 {
     char name[POOL_PATH_MAX / 2];
-    bool none = strcmp(r->quota, "none") == 0;
+    bool none = r->quota && strcmp(r->quota, "none") == 0;
     uint64_t quota = 0;
     json_t *o;
-    int rc;
+    int rc = pool_need(r->quota, "--quota");
+    if (rc)
+        return rc;
     if (!none && !options_number(r->quota, UINT32_MAX - 1, &quota))
-        return usage_error(r->verb->name, "--quota is a number of slots or none, not '%s'",
-                           r->quota);
+        return options_wrong("--quota is a number of slots or none, not '%s'", r->quota);
     if (!*r->word[0] || !pool_text_escape(r->word[0], name, sizeof name))
-        return usage_error(r->verb->name, "which tenant?");
+        return options_wrong("which tenant?");
     o = json_object();
     set(o, "quota", none ? json_null() : number_of(quota));
     rc = pool_ask(r, "PUT", o, "/v1/tenants/%s", name);
@@ -688,10 +693,10 @@ static int spares_of_count(const pool_call *r, json_t *o)
 {
     uint64_t count;
     if (r->given & (POOL_FAILURES | POOL_REPAIR | POOL_RISK))
-        return usage_error(r->verb->name, "either a number of slots, or --failures-per-year and "
-                                          "--repair-days");
+        return options_wrong("either a number of slots, or --failures-per-year and "
+                             "--repair-days");
     if (!options_number(r->word[1], UINT32_MAX - 1, &count))
-        return usage_error(r->verb->name, "'%s' is no number of slots", r->word[1]);
+        return options_wrong("'%s' is no number of slots", r->word[1]);
     set(o, "count", number_of(count));
     return 0;
 }
@@ -705,12 +710,11 @@ static int spares_of_risk(const pool_call *r, json_t *o)
         char *end;
         double v;
         if (!texts[i])
-            return usage_error(r->verb->name,
-                               "a number of slots is required, or --failures-per-year "
-                               "and --repair-days");
+            return options_wrong("a number of slots is required, or --failures-per-year "
+                                 "and --repair-days");
         v = strtod(texts[i], &end);
         if (strspn(texts[i], "0123456789.") != strlen(texts[i]) || *end || !(v > 0) || v > 1e9)
-            return usage_error(r->verb->name, "'%s' is no number above 0, such as 0.05", texts[i]);
+            return options_wrong("'%s' is no number above 0, such as 0.05", texts[i]);
         set(o, keys[i], json_real(v));
     }
     return 0;
@@ -722,7 +726,7 @@ int pool_set_spares(pool_call *r)
     json_t *o;
     int rc;
     if (!*r->word[0] || !pool_text_escape(r->word[0], name, sizeof name))
-        return usage_error(r->verb->name, "which model?");
+        return options_wrong("which model?");
     o = json_object();
     rc = r->word[1] ? spares_of_count(r, o) : spares_of_risk(r, o);
     if (rc) {

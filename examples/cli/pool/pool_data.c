@@ -4,6 +4,7 @@
 #define _POSIX_C_SOURCE 200809L
 #endif
 #include "pool.h"
+#include "console.h"
 #include "pool_print.h"
 
 #include <inttypes.h>
@@ -23,19 +24,18 @@ static void show_erased(const json_t *erases, uint64_t total)
         const char *lease = pool_string(e, "lease"), *tenant = pool_string(e, "tenant");
         if (index == SHOWN_MAX)
             break;
-        pool_progress("erases the data in slot %s: lease %s, tenant %s", pool_string(e, "slot"),
-                      *lease ? lease : "unknown", *tenant ? tenant : "unknown");
+        log_warning("erases the data in slot %s: lease %s, tenant %s", pool_string(e, "slot"),
+                    *lease ? lease : "unknown", *tenant ? tenant : "unknown");
     }
     if (total > SHOWN_MAX)
-        pool_progress("and %" PRIu64 " more", total - SHOWN_MAX);
+        log_warning("and %" PRIu64 " more", total - SHOWN_MAX);
 }
 
 /* A line of the terminal that begins with y. */
 static bool says_yes(void)
 {
     char line[16] = "";
-    fputs("erase them? [y/N] ", stderr);
-    fflush(stderr);
+    console_say("erase them? [y/N] ");
     return fgets(line, sizeof line, stdin) && (*line == 'y' || *line == 'Y');
 }
 
@@ -75,8 +75,7 @@ static int read_words(pool_call *r, char slot[24])
 {
     *slot = '\0';
     if (!pool_is_lease(r->word[0]))
-        return usage_error(r->verb->name, "'%s': a lease is a hex number, as in c00000003",
-                           r->word[0]);
+        return options_wrong("'%s': a lease is a hex number, as in c00000003", r->word[0]);
     return r->words > 1 ? pool_find_slot(r, r->word[1], slot) : 0;
 }
 

@@ -5,7 +5,6 @@
 #endif
 #include "pool.h"
 #include "pool_print.h"
-#include "options.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -19,7 +18,7 @@ static void print_event(pool_call *r, json_t *event)
     const char *where = pool_string(event, "slot");
     char time[32], node[24];
     if (r->json) {
-        pool_print_json(json_incref(event));
+        print_json(json_incref(event), 0);
         return;
     }
     snprintf(node, sizeof node, "%" PRIu64, pool_integer(event, "node"));
@@ -111,7 +110,7 @@ static int before(pool_call *r, const char *filter)
         if (json_object_set(o, "events", events) ||
             json_object_set_new(o, "next", json_integer((json_int_t)r->after)))
             out_of_memory();
-        pool_print_json(o);
+        print_json(o, 0);
     } else {
         print_all(events);
     }
@@ -125,15 +124,14 @@ int pool_events(pool_call *r)
     uint64_t node;
     int rc;
     if (r->lease && !pool_is_lease(r->lease))
-        return usage_error(r->verb->name, "'%s': a lease is a hex number, as in c00000003",
-                           r->lease);
-    rc = pool_query(r, filter, "lease", r->lease);
+        return options_wrong("'%s': a lease is a hex number, as in c00000003", r->lease);
+    rc = pool_query(filter, "lease", r->lease);
     if (!rc)
-        rc = pool_query(r, filter, "type", r->type);
+        rc = pool_query(filter, "type", r->type);
     if (!rc && r->node) {
         rc = pool_find_node(r, "nodes", r->node, &node);
         snprintf(number, sizeof number, "%" PRIu64, rc ? 0 : node);
-        rc = rc ? rc : pool_query(r, filter, "node", number);
+        rc = rc ? rc : pool_query(filter, "node", number);
     }
     if (!rc && r->given & POOL_FOLLOW)
         rc = pool_catch_signals(r, false);

@@ -87,23 +87,23 @@ static int filters(pool_call *r, const list_kind *kind, char path[POOL_PATH_MAX]
     uint64_t node = 0;
     int rc = 0;
     if (r->given & ~kind->options)
-        return usage_error(r->verb->name, "%s cannot be chosen by %s", kind->name,
-                           pool_option_name(r->given & ~kind->options));
+        return options_wrong("%s cannot be chosen by %s", kind->name,
+                             pool_option_name(r->given & ~kind->options));
     if (r->node) {
         rc = pool_find_node(r, strcmp(kind->node, "host") == 0 ? "hosts" : "boxes", r->node, &node);
         snprintf(number, sizeof number, "%" PRIu64, node);
     }
     snprintf(path, POOL_PATH_MAX, "/v1/%s?", kind->name);
     if (!rc && strcmp(kind->key, "nodes") != 0)
-        rc = pool_query(r, path, "state", r->state);
+        rc = pool_query(path, "state", r->state);
     else if (!rc && r->state && strcmp(r->state, "connected") && strcmp(r->state, "away"))
-        rc = usage_error(r->verb->name, "%s are connected or away, not '%s'", kind->name, r->state);
+        rc = options_wrong("%s are connected or away, not '%s'", kind->name, r->state);
     if (!rc)
-        rc = pool_query(r, path, "model", r->model);
+        rc = pool_query(path, "model", r->model);
     if (!rc)
-        rc = pool_query(r, path, "tenant", r->tenant);
+        rc = pool_query(path, "tenant", r->tenant);
     if (!rc && r->node)
-        rc = pool_query(r, path, kind->node, number);
+        rc = pool_query(path, kind->node, number);
     return rc;
 }
 
@@ -124,8 +124,7 @@ int pool_list(pool_call *r)
     json_t *document;
     int rc;
     if (!kind)
-        return usage_error(r->verb->name, "no list of '%s'; there are %s", r->word[0],
-                           r->verb->usage);
+        return options_wrong("no list of '%s'; there are %s", r->word[0], r->verb->words);
     rc = filters(r, kind, path);
     if (!rc)
         rc = pool_pages(r, path, kind->key, kind->pages, &document);
@@ -134,7 +133,7 @@ int pool_list(pool_call *r)
     if (r->state && strcmp(kind->key, "nodes") == 0)
         keep_nodes(json_object_get(document, "nodes"), strcmp(r->state, "connected") == 0);
     if (r->json) {
-        pool_print_json(document);
+        print_json(document, 0);
         return EXIT_ALL;
     }
     print_rows(json_object_get(document, kind->key), kind);
@@ -274,8 +273,7 @@ static int show_lease(pool_call *r)
     char filter[64];
     int rc;
     if (!pool_is_lease(r->word[1]))
-        return usage_error(r->verb->name, "'%s': a lease is a hex number, as in c00000003",
-                           r->word[1]);
+        return options_wrong("'%s': a lease is a hex number, as in c00000003", r->word[1]);
     rc = pool_get(r, "/v1/leases/%s", r->word[1]);
     if (rc)
         return rc;
@@ -297,6 +295,5 @@ int pool_show(pool_call *r)
         return show_slot(r);
     if (strcmp(r->word[0], "lease") == 0)
         return show_lease(r);
-    return usage_error(r->verb->name, "nothing is called '%s'; there are %s", r->word[0],
-                       r->verb->usage);
+    return options_wrong("nothing is called '%s'; there are %s", r->word[0], r->verb->words);
 }

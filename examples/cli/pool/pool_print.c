@@ -5,7 +5,6 @@
 #endif
 #include "pool_print.h"
 #include "pool.h"
-#include "options.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -301,7 +301,7 @@ static int snapshot(view *v)
         json_object_set(o, "leases", json_object_get(v->leases, "leases")) ||
         json_object_set(o, "events", v->events))
         out_of_memory();
-    pool_print_json(o);
+    print_json(o, 0);
     return EXIT_ALL;
 }
 

@@ -1,7 +1,9 @@
 /* pcap_command.c - dxpu pcap: what a capture of TLPs or of dxpu frames holds
    SPDX-License-Identifier: MIT */
 #include "command.h"
+#include "log.h"
 #include "pcap_same.h"
+#include "print_json.h"
 #include "tlp_fields.h"
 #include "tlp_json.h"
 #include "tlp_line.h"
@@ -13,23 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const char help[] =
-    "usage: dxpu pcap [--json] [--limit N] FILE\n"
-    "       dxpu pcap --same [--json] A B\n"
-    "\n"
-    "Prints the TLPs of a capture in NetTLP's encapsulation, and of one of dxpu frames the frames\n"
-    "with their records, then a summary.  A packet may hold several frames (UDP_SEGMENT, GRO).  "
-    "Of\n"
-    "sealed frames only the headers can be read.  FILE '-' is standard input.\n"
-    "  --json     one JSON object a TLP or frame, the last one is the summary\n"
-    "  --limit N  only the first N packets\n"
-    "  --same     compares the complete TLPs of two captures, A as sent and B as delivered, in "
-    "each\n"
-    "             class: missing, doubled, altered, reordered, foreign\n"
-    "\n"
-    "Exit status: 0 all decoded (cut ones too), or the same; 1 some refused or nothing found, or\n"
-    "different, or nothing to compare; 2 wrong usage or an unreadable file.\n";
 
 /* What was seen so far. */
 typedef struct pcap_run {
@@ -394,9 +379,7 @@ static void show_packet(pcap_run *run, const dxpu_pcap_packet *packet)
             printf("neither a TLP nor a frame, %zu bytes\n", packet->whole_bytes);
     }
     if (p.json) {
-        json_dumpf(p.json, stdout, JSON_COMPACT);
-        putchar('\n');
-        json_decref(p.json);
+        print_json(p.json, 0);
     }
 }
 
@@ -450,9 +433,7 @@ static void print_summary_json(const pcap_run *run)
     set_unsigned(o, "continued", run->continued);
     set_unsigned(o, "other", run->other);
     o = json_pack("{s:o}", "summary", o);
-    json_dumpf(o, stdout, JSON_COMPACT);
-    putchar('\n');
-    json_decref(o);
+    print_json(o, 0);
 }
 
 static int show_file(const char *name, bool json, uint64_t limit)
@@ -475,58 +456,60 @@ static int show_file(const char *name, bool json, uint64_t limit)
         (json ? print_summary_json : print_summary)(&run);
     dxpu_pcap_close(reader);
     if (rc < 0) {
-        fprintf(stderr, "dxpu pcap: %s: %s\n", name, why);
+        log_error("%s: %s", name, why);
         return EXIT_USAGE;
     }
     if (!total(run.tlps, DXPU_TLP_TYPE_COUNT) && !total(run.frames, DXPU_KIND_END)) {
-        fprintf(stderr, "dxpu pcap: %s: no TLP and no dxpu frame\n", name);
+        log_error("%s: no TLP and no dxpu frame", name);
         return EXIT_REFUSED;
     }
     if (run.sealed)
-        fprintf(stderr,
-                "dxpu pcap: %s: sealed frames, %lu of them: their TLPs cannot be read here; record "
-                "TLPs at a proxy (--record)\n",
-                name, run.sealed);
+        log_note("%s: sealed frames, %lu of them: their TLPs cannot be read here; record "
+                 "TLPs at a proxy (--record)",
+                 name, run.sealed);
     return run.refused || run.frames_refused ? EXIT_REFUSED : EXIT_ALL;
 }
 
 /* ---- command line ---- */
 
-static bool read_limit(const char *text, uint64_t *limit)
+static struct {
+    bool json, same;
+    uint64_t limit;
+} set = { false, false, UINT64_MAX };
+
+static const option_row rows[] = {
+    { "json", NULL, "one JSON object a TLP or frame, the last one is the summary", OPTION_FLAG,
+      &set.json, 0, 0 },
+    { "limit", "N", "only the first N packets", OPTION_NUMBER, &set.limit, 1, UINT64_MAX },
+    { "same", NULL,
+      "compare the complete TLPs of two captures, A as sent and B as delivered, in each class: "
+      "missing, doubled, altered, reordered, foreign",
+      OPTION_FLAG, &set.same, 0, 0 },
+};
+
+static int run(const option_call *c)
 {
-    char *end;
-    *limit = strtoull(text, &end, 10);
-    return text[0] >= '0' && text[0] <= '9' && *end == '\0' && *limit > 0;
+    if (set.same && (c->count != 2 || options_given(&set.limit)))
+        return options_wrong("--same requires two files and no --limit");
+    if (set.same)
+        return pcap_same(c->words[0], c->words[1], set.json);
+    return c->count == 1 ? show_file(c->words[0], set.json, set.limit)
+                         : options_wrong("which one file?");
 }
 
-int pcap_command(int argc, char **argv)
-{
-    bool json = false, same = false, options = true;
-    uint64_t limit = UINT64_MAX;
-    int words = 0;
-    for (int i = 1; i < argc; i++) {
-        if (!options || argv[i][0] != '-' || argv[i][1] == '\0') {
-            argv[words++] = argv[i];
-        } else if (strcmp(argv[i], "--") == 0) {
-            options = false;
-        } else if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            fputs(help, stdout);
-            return EXIT_ALL;
-        } else if (strcmp(argv[i], "--json") == 0) {
-            json = true;
-        } else if (strcmp(argv[i], "--same") == 0) {
-            same = true;
-        } else if (strcmp(argv[i], "--limit") == 0) {
-            if (++i >= argc || !read_limit(argv[i], &limit))
-                return usage_error("pcap", "--limit must be a number of packets, 1 or more");
-        } else {
-            return usage_error("pcap", "no option '%s'; there are --json, --limit and --same",
-                               argv[i]);
-        }
-    }
-    if (same && words == 2 && limit == UINT64_MAX)
-        return pcap_same(argv[0], argv[1], json);
-    if (same)
-        return usage_error("pcap", "--same requires two files and no --limit");
-    return words == 1 ? show_file(argv[0], json, limit) : usage_error("pcap", "which one file?");
-}
+static const option_verb verb = {
+    "pcap",
+    "FILE | --same A B",
+    "show or compare captures",
+    "Prints the TLPs of a capture in NetTLP's encapsulation, and of one of dxpu frames the frames "
+    "with their records, then a summary. A packet may hold several frames (UDP_SEGMENT, GRO). Of "
+    "sealed frames only the headers can be read. FILE '-' is standard input.",
+    "Exit status: 0 all decoded (cut ones too), or the same; 1 some refused or nothing found, or\n"
+    "different, or nothing to compare; 2 wrong usage or an unreadable file.\n",
+    1,
+    2,
+    { OPTION_ROWS(rows), { NULL, 0 } },
+    run
+};
+
+const option_verbs pcap_verbs = { NULL, &verb, 1 };

@@ -7,6 +7,8 @@
 #include "pcap_same.h"
 
 #include "command.h"
+#include "log.h"
+#include "print_json.h"
 
 #include "dxpu_pcap.h"
 
@@ -41,10 +43,8 @@ typedef struct verdict {
 static void *grown(void *p, size_t bytes)
 {
     void *q = realloc(p, bytes);
-    if (!q) {
-        fputs("dxpu pcap: out of memory\n", stderr);
-        exit(EXIT_USAGE);
-    }
+    if (!q)
+        out_of_memory();
     return q;
 }
 
@@ -89,7 +89,7 @@ static bool file_read(tlp_file *f, const char *name)
         file_add(f, &p);
     dxpu_pcap_close(r);
     if (rc < 0)
-        fprintf(stderr, "dxpu pcap: %s: %s\n", name, why);
+        log_error("%s: %s", name, why);
     return rc == 0;
 }
 
@@ -190,7 +190,7 @@ static size_t compared(const verdict *v)
     return n;
 }
 
-static void print_json(const verdict *v, const tlp_file *a, const tlp_file *b, bool same)
+static void print_object(const verdict *v, const tlp_file *a, const tlp_file *b, bool same)
 {
     json_t *o = json_object();
     json_object_set_new(o, "same", json_boolean(same));
@@ -198,9 +198,7 @@ static void print_json(const verdict *v, const tlp_file *a, const tlp_file *b, b
         json_object_set_new(o, dxpu_class_name(c), verdict_json(&v[c]));
     json_object_set_new(o, "left_out_sent", left_out_json(a));
     json_object_set_new(o, "left_out_delivered", left_out_json(b));
-    json_dumpf(o, stdout, JSON_COMPACT);
-    putchar('\n');
-    json_decref(o);
+    print_json(o, 0);
 }
 
 static void print_left_out(const char *which, const tlp_file *f)
@@ -235,9 +233,9 @@ int pcap_same(const char *sent, const char *delivered, bool json)
     }
     same = same && (!read || compared(v)); /* nothing is the same as nothing: it proves nothing */
     if (read && !compared(v))
-        fputs("dxpu pcap: nothing to compare: no complete TLP in either file\n", stderr);
+        log_error("nothing to compare: no complete TLP in either file");
     if (read)
-        (json ? print_json : print_text)(v, &a, &b, same);
+        (json ? print_object : print_text)(v, &a, &b, same);
     file_free(&a);
     file_free(&b);
     return !read ? EXIT_USAGE : same ? EXIT_ALL : EXIT_REFUSED;

@@ -4,7 +4,8 @@
 #define _POSIX_C_SOURCE 200809L /* getline */
 #endif
 #include "command.h"
-#include "pool_text.h"
+#include "log.h"
+#include "print_json.h"
 #include "tlp_fields.h"
 #include "tlp_json.h"
 #include "tlp_line.h"
@@ -15,32 +16,11 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <limits.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const char help[] =
-    "usage: dxpu tlp decode [--json] [--strict] [HEX... | FILE... | -]\n"
-    "       dxpu tlp encode [--dwords | --bytes] [OBJECT | FILE | -]...\n"
-    "\n"
-    "decode prints one line for each TLP.  HEX is what a log shows: dwords as the kernel and "
-    "lspci\n"
-    "print them (04000001 0000220f 01070000 9eece789, also with 0x), bytes (04 00 00 01 ... or\n"
-    "04:00:00:01:...), one long string of digits, or a whole log line in quotes.  FILE, or\n"
-    "standard input ('-' or nothing), holds a TLP a line; lines without one are passed over.  In\n"
-    "a line of text only dwords behind a label count (TLP Header, HeaderLog, Header).\n"
-    "  --json    one JSON object a line; dxpu(1) lists the keys\n"
-    "  --strict  each input is one whole TLP and must keep every rule of PCIe, reserved bits\n"
-    "            included.  Without it only the header counts: what a 4-dword log holds behind a\n"
-    "            3-dword header is ignored\n"
-    "\n"
-    "encode takes such objects, one a line, from standard input, files or the command line, and\n"
-    "prints the TLPs as hex.  With \"td\": true and no digest it computes the ECRC.\n"
-    "  --dwords  04000001 0000220f 01070000 (the default)\n"
-    "  --bytes   04 00 00 01 00 00 22 0f 01 07 00 00\n"
-    "\n"
-    "Exit status: 0 all done, 1 some refused or none found, 2 wrong usage.\n";
 
 /* ---- decode ---- */
 
@@ -71,14 +51,6 @@ static void set_origin(const decode_run *run, json_t *o, const char *input)
         json_object_set_new(o, "input", json_string("(not UTF-8)"));
 }
 
-static void print_json(json_t *o)
-{
-    char *text = json_dumps(o, JSON_COMPACT | JSON_ENSURE_ASCII);
-    puts(text ? text : "{\"error\":\"memory\",\"reason\":\"out of memory\"}");
-    free(text);
-    json_decref(o);
-}
-
 static void print_refused(decode_run *run, const char *error, const char *reason, const char *input)
 {
     json_t *o;
@@ -94,7 +66,7 @@ static void print_refused(decode_run *run, const char *error, const char *reason
     }
     o = tlp_json_refusal(error, reason, input);
     set_origin(run, o, input);
-    print_json(o);
+    print_json(o, JSON_ENSURE_ASCII);
 }
 
 /* A log has room for four dwords: the fourth is no part of a 3-dword header. */
@@ -150,7 +122,7 @@ static bool decode_text(decode_run *run, const char *line)
     if (run->json) {
         o = tlp_json_from(&t, run->strict);
         set_origin(run, o, line);
-        print_json(o);
+        print_json(o, JSON_ENSURE_ASCII);
     } else {
         print_origin(run);
         tlp_line(stdout, &t);
@@ -173,8 +145,7 @@ static void find_device(decode_run *run, const char *line)
 static void tell_unused(const decode_run *run)
 {
     if (run->unused)
-        fprintf(stderr, "dxpu tlp decode: nothing logged in %lu header log%s\n", run->unused,
-                run->unused == 1 ? "" : "s");
+        log_note("nothing logged in %lu header log%s", run->unused, run->unused == 1 ? "" : "s");
 }
 
 /* One line of a stream: false when it holds no TLP, or is a row of a dump of something else. */
@@ -199,7 +170,7 @@ static bool read_lines(decode_run *run, FILE *in, const char *name)
     }
     free(line);
     if (ferror(in))
-        fprintf(stderr, "dxpu tlp decode: %s: %s\n", name, strerror(errno));
+        log_error("%s: %s", name, strerror(errno));
     return !ferror(in);
 }
 
@@ -207,11 +178,11 @@ static int end_stream(const decode_run *run)
 {
     tell_unused(run);
     if (run->decoded + run->refused + run->unused == 0) {
-        fprintf(stderr, "dxpu tlp decode: no TLP in %lu lines\n", run->without);
+        log_error("no TLP in %lu lines", run->without);
         return EXIT_REFUSED;
     }
     if (run->without)
-        fprintf(stderr, "dxpu tlp decode: %lu lines without a TLP passed over\n", run->without);
+        log_note("%lu lines without a TLP passed over", run->without);
     return run->refused ? EXIT_REFUSED : EXIT_ALL;
 }
 
@@ -263,9 +234,9 @@ static int decode_files(decode_run *run, int argc, char **argv)
         if (!in && i == 0)
             return -1;
         if (!in)
-            return usage_error("tlp decode", "cannot open %s: %s", argv[i],
-                               is_hex(argv[i]) ? "not a file; decode digits by themselves"
-                                               : strerror(errno));
+            return options_wrong("cannot open %s: %s", argv[i],
+                                 is_hex(argv[i]) ? "not a file; decode digits by themselves"
+                                                 : strerror(errno));
         run->line = 0;
         *run->device = '\0';
         read = read_lines(run, in, argv[i]);
@@ -289,41 +260,24 @@ static int decode_arguments(decode_run *run, int argc, char **argv)
         else
             found = decode_words(run, argc, argv, i, &next);
         if (!found)
-            return usage_error("tlp decode",
-                               "no TLP in '%s', and no file of that name; give dwords of 8 hex "
-                               "digits, bytes of 2, a log line with \"TLP Header:\", or a file",
-                               argv[i]);
+            return options_wrong("no TLP in '%s', and no file of that name; give dwords of 8 hex "
+                                 "digits, bytes of 2, a log line with \"TLP Header:\", or a file",
+                                 argv[i]);
     }
     tell_unused(run);
     return run->refused ? EXIT_REFUSED : EXIT_ALL;
 }
 
-static bool is_option(const char *argument)
-{
-    return argument[0] == '-' && argument[1] != '\0';
-}
+static struct {
+    bool json, strict, dwords, bytes;
+} set;
 
-static int decode(int argc, char **argv)
+static int decode(const option_call *c)
 {
-    decode_run run = { 0 };
-    int i = 1, words = 0;
-    bool options = true;
-    for (; i < argc; i++) {
-        if (options && strcmp(argv[i], "--") == 0)
-            options = false;
-        else if (options && strcmp(argv[i], "--json") == 0)
-            run.json = true;
-        else if (options && strcmp(argv[i], "--strict") == 0)
-            run.strict = true;
-        else if (options && is_option(argv[i]))
-            return usage_error("tlp decode", "no option '%s'; there are --json and --strict",
-                               argv[i]);
-        else
-            argv[words++] = argv[i];
-    }
-    if (words == 0 || (words == 1 && strcmp(argv[0], "-") == 0))
+    decode_run run = { .json = set.json, .strict = set.strict };
+    if (c->count == 0 || (c->count == 1 && strcmp(c->words[0], "-") == 0))
         return read_lines(&run, stdin, "standard input") ? end_stream(&run) : EXIT_USAGE;
-    return decode_arguments(&run, words, argv);
+    return decode_arguments(&run, (int)c->count, c->words);
 }
 
 /* ---- encode ---- */
@@ -342,10 +296,10 @@ typedef struct place {
 static void complain(encode_run *run, place at, const char *what, const char *remedy)
 {
     run->refused++;
-    fputs("dxpu tlp encode: ", stderr);
     if (at.file)
-        fprintf(stderr, "%s:%lu: ", at.file, at.line);
-    fprintf(stderr, "%s%s%s\n", what, *remedy ? "; " : "", remedy);
+        log_error("%s:%lu: %s%s%s", at.file, at.line, what, *remedy ? "; " : "", remedy);
+    else
+        log_error("%s%s%s", what, *remedy ? "; " : "", remedy);
 }
 
 /* The keys behind an error of the encoder. */
@@ -433,8 +387,7 @@ static int encode_stream(encode_run *run, FILE *in, const char *name)
             encode_text(run, line, at);
     free(line);
     if (ferror(in)) {
-        fprintf(stderr, "dxpu tlp encode: ");
-        perror(name);
+        log_error("%s: %s", name, strerror(errno));
         status = EXIT_USAGE;
     }
     return status;
@@ -445,8 +398,7 @@ static int encode_file(encode_run *run, const char *name)
     FILE *in = fopen(name, "r");
     int status;
     if (!in) {
-        fprintf(stderr, "dxpu tlp encode: ");
-        perror(name);
+        log_error("%s: %s", name, strerror(errno));
         return EXIT_USAGE;
     }
     status = encode_stream(run, in, name);
@@ -468,43 +420,62 @@ static int encode_arguments(encode_run *run, int argc, char **argv)
     if (status != EXIT_ALL)
         return status;
     if (run->encoded + run->refused == 0)
-        fputs("dxpu tlp encode: no JSON object in the input\n", stderr);
+        log_error("no JSON object in the input");
     return run->refused || !run->encoded ? EXIT_REFUSED : EXIT_ALL;
 }
 
-static int encode(int argc, char **argv)
+static int encode(const option_call *c)
 {
     encode_run run = { 0 };
-    int words = 0;
-    bool options = true;
-    for (int i = 1; i < argc; i++) {
-        if (options && strcmp(argv[i], "--") == 0)
-            options = false;
-        else if (options && strcmp(argv[i], "--bytes") == 0)
-            run.bytes = true;
-        else if (options && strcmp(argv[i], "--dwords") == 0)
-            run.bytes = false;
-        else if (options && is_option(argv[i]))
-            return usage_error("tlp encode", "no option '%s'; there are --dwords and --bytes",
-                               argv[i]);
-        else
-            argv[words++] = argv[i];
-    }
-    return encode_arguments(&run, words, argv);
+    if (set.bytes && set.dwords)
+        return options_wrong("either --dwords or --bytes");
+    run.bytes = set.bytes;
+    return encode_arguments(&run, (int)c->count, c->words);
 }
 
-int tlp_command(int argc, char **argv)
-{
-    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            fputs(help, stdout);
-            return EXIT_ALL;
-        }
-    if (argc > 1 && strcmp(argv[1], "decode") == 0)
-        return decode(argc - 1, argv + 1);
-    if (argc > 1 && strcmp(argv[1], "encode") == 0)
-        return encode(argc - 1, argv + 1);
-    if (argc > 1)
-        return usage_error("tlp", "no command '%s'; there are decode and encode", argv[1]);
-    return usage_error("tlp", "decode or encode?");
-}
+/* ---- the commands ---- */
+
+static const option_row decode_rows[] = {
+    { "json", NULL, "one JSON object a line; dxpu(1) lists the keys", OPTION_FLAG, &set.json, 0,
+      0 },
+    { "strict", NULL,
+      "each input is one whole TLP and must keep every rule of PCIe, reserved bits included; "
+      "without it only the header counts: what a 4-dword log holds behind a 3-dword header is "
+      "ignored",
+      OPTION_FLAG, &set.strict, 0, 0 },
+};
+static const option_row encode_rows[] = {
+    { "dwords", NULL, "04000001 0000220f 01070000 (the default)", OPTION_FLAG, &set.dwords, 0, 0 },
+    { "bytes", NULL, "04 00 00 01 00 00 22 0f 01 07 00 00", OPTION_FLAG, &set.bytes, 0, 0 },
+};
+static const char tail[] =
+    "Exit status: 0 all done, 1 some refused or none found, 2 wrong usage.\n";
+
+static const option_verb verbs[] = {
+    { "tlp decode",
+      "[HEX... | FILE... | -]",
+      "decode TLPs of logs",
+      "Prints one line for each TLP. HEX is what a log shows: dwords as the kernel and lspci print "
+      "them (04000001 0000220f 01070000 9eece789, also with 0x), bytes (04 00 00 01 ... or "
+      "04:00:00:01:...), one long string of digits, or a whole log line in quotes. FILE, or "
+      "standard input ('-' or nothing), holds a TLP a line; lines without one are passed over. In "
+      "a line of text only dwords behind a label count (TLP Header, HeaderLog, Header).",
+      tail,
+      0,
+      UINT_MAX,
+      { OPTION_ROWS(decode_rows), { NULL, 0 } },
+      decode },
+    { "tlp encode",
+      "[OBJECT | FILE | -]...",
+      "encode TLPs as hex",
+      "Takes such objects as 'dxpu tlp decode --json' prints, one a line, from standard input, "
+      "files or the command line, and prints the TLPs as hex. With \"td\": true and no digest it "
+      "computes the ECRC.",
+      tail,
+      0,
+      UINT_MAX,
+      { OPTION_ROWS(encode_rows), { NULL, 0 } },
+      encode },
+};
+
+const option_verbs tlp_verbs = { "TLPs in logs and captures", verbs, 2 };

@@ -7,7 +7,9 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -46,4 +48,12 @@ void console_end(void)
     int flags = changed ? fcntl(STDERR_FILENO, F_GETFL) : -1;
     if (flags >= 0)
         (void)fcntl(STDERR_FILENO, F_SETFL, flags & ~O_NONBLOCK);
+}
+
+void console_say(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    (void)vfprintf(stderr, format, args);
+    va_end(args);
 }

@@ -12,4 +12,11 @@ void console_start(void);
 /* The loop is over: wait for the reader again, the last words count. */
 void console_end(void);
 
+/* A question, or what belongs to one, to the user at the terminal: printed as it is, regardless of
+   -q and --log. */
+#if defined(__GNUC__)
+__attribute__((format(printf, 1, 2)))
+#endif
+void console_say(const char *format, ...);
+
 #endif /* CONSOLE_H_INCLUDED */

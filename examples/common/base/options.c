@@ -7,6 +7,7 @@
 #endif
 #include "options.h"
 #include "log.h"
+#include "status.h"
 #include "text.h"
 
 #include <ctype.h>
@@ -25,6 +26,7 @@ static struct {
     const void *given[GIVEN_MAX]; /* targets */
     unsigned given_count;
     const char *name; /* of the command, in messages */
+    const char *took; /* an option whose value may be left out, and was not */
 } state;
 
 static const option_row standard[] = {
@@ -105,7 +107,7 @@ static void note_given(const void *target)
 
 /* ==== 2  Values =============================================================================== */
 
-void options_wrong(const char *format, ...)
+int options_wrong(const char *format, ...)
 {
     char text[1024];
     va_list args;
@@ -113,11 +115,12 @@ void options_wrong(const char *format, ...)
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     log_error("%s; see %s --help", text, state.name);
+    return PROGRAM_USAGE;
 }
 
 static int wrong(const char *where, const char *name, const char *what)
 {
-    options_wrong("%s%.300s: %s", where, name, what);
+    (void)options_wrong("%s%.300s: %s", where, name, what);
     return OPTIONS_WRONG;
 }
 
@@ -135,7 +138,7 @@ static int unknown(const option_verb *v, const char *where, const char *dashes, 
         log_error("%sunknown option %s%.300s: did you mean %s%s? See %s --help", where, dashes,
                   name, *dashes ? "--" : "", row_name(v, (unsigned)meant), state.name);
     else
-        options_wrong("%sunknown option %s%.300s", where, dashes, name);
+        (void)options_wrong("%sunknown option %s%.300s", where, dashes, name);
     return OPTIONS_WRONG;
 }
 
@@ -372,21 +375,37 @@ static void show_verb(const option_program *p, const option_verb *v)
         printf("\n%s", tail);
 }
 
+/* All commands, numbered; NULL behind them. */
+static const option_verb *verb_of(const option_program *p, unsigned i)
+{
+    for (unsigned g = 0; g < p->verb_groups; g++) {
+        if (i < p->verbs[g]->count)
+            return &p->verbs[g]->verb[i];
+        i -= p->verbs[g]->count;
+    }
+    return NULL;
+}
+
+static void show_brief(const option_verb *v, FILE *out)
+{
+    char left[100];
+    snprintf(left, sizeof left, "%s%s%s", v->name, *v->words ? " " : "", v->words);
+    if (strlen(left) > 38)
+        fprintf(out, "  %s\n  %-38s ", left, "");
+    else
+        fprintf(out, "  %-38s ", left);
+    fprintf(out, "%s\n", v->brief);
+}
+
 static void show_verbs(const option_program *p, FILE *out)
 {
     fprintf(out, "%s - %s\n\nusage: %s COMMAND ...\n       %s --help | --version\n", p->name,
             p->purpose, p->name, p->name);
-    for (unsigned i = 0; i < p->verb_count; i++) {
-        const option_verb *v = &p->verbs[i];
-        char left[100];
-        if (v->group)
-            fprintf(out, "\n%s:\n", v->group);
-        snprintf(left, sizeof left, "%s%s%s", v->name, *v->words ? " " : "", v->words);
-        if (strlen(left) > 38)
-            fprintf(out, "  %s\n  %-38s ", left, "");
-        else
-            fprintf(out, "  %-38s ", left);
-        fprintf(out, "%s\n", v->brief);
+    for (unsigned g = 0; g < p->verb_groups; g++) {
+        if (p->verbs[g]->heading)
+            fprintf(out, "\n%s:\n", p->verbs[g]->heading);
+        for (unsigned i = 0; i < p->verbs[g]->count; i++)
+            show_brief(&p->verbs[g]->verb[i], out);
     }
     if (p->tail)
         fprintf(out, "\n%s", p->tail);
@@ -408,8 +427,8 @@ static void list_rows(const option_verb *v, const char *name, FILE *out)
 void options_list(const option_program *p, FILE *out)
 {
     option_verb all = only_verb(p);
-    for (unsigned i = 0; i < p->verb_count; i++) {
-        const option_verb *v = &p->verbs[i];
+    const option_verb *v;
+    for (unsigned i = 0; (v = verb_of(p, i)) != NULL; i++) {
         fprintf(out, "verb\t%s\t%s\t%s\n", v->name, v->words, v->brief);
         list_rows(v, v->name, out);
     }
@@ -534,6 +553,7 @@ static int parse_option(const option_verb *v, int argc, char **argv, int *i, cha
         value = name + len + 1;
     } else if (is_optional(r)) {
         value = *i + 1 < argc && is_number(argv[*i + 1]) ? argv[++*i] : NULL;
+        state.took = value ? r->name : state.took;
     } else if (r->kind != OPTION_FLAG && r->kind != OPTION_COUNT) {
         if (*i + 1 >= argc)
             return wrong("", arg, "requires a value");
@@ -581,7 +601,9 @@ static int parse(const option_verb *v, int argc, char **argv, unsigned *words)
     if (rc != OPTIONS_GO)
         return rc;
     if (*words < v->least) {
-        options_wrong("%s is required", v->words);
+        (void)options_wrong("%s is required%s%s%s", v->words,
+                            state.took ? " (the number behind --" : "",
+                            state.took ? state.took : "", state.took ? " is its value)" : "");
         return OPTIONS_WRONG;
     }
     texts = calloc(row_count(v), sizeof *texts);
@@ -620,8 +642,8 @@ static bool is_verb(const option_verb *v, char **words, int count, int *used)
 
 static const char *verb_name(const void *user, unsigned i)
 {
-    const option_program *p = user;
-    return i < p->verb_count ? p->verbs[i].name : NULL;
+    const option_verb *v = verb_of(user, i);
+    return v ? v->name : NULL;
 }
 
 /* `dxpu lease`, `dxpu lease --help`: the commands whose first word that is; NULL where there are
@@ -630,19 +652,20 @@ static int show_group(const option_program *p, const char *word, bool help)
 {
     const char *before = "usage: ";
     char text[200] = "";
-    for (unsigned i = 0; i < p->verb_count; i++) {
-        size_t len = strcspn(p->verbs[i].name, " "), at = strlen(text);
-        if (strlen(word) != len || strncmp(p->verbs[i].name, word, len))
+    const option_verb *v;
+    for (unsigned i = 0; (v = verb_of(p, i)) != NULL; i++) {
+        size_t len = strcspn(v->name, " "), at = strlen(text);
+        if (strlen(word) != len || strncmp(v->name, word, len))
             continue;
         if (help)
-            show_usage(p, &p->verbs[i], before);
+            show_usage(p, v, before);
         before = "       ";
-        snprintf(text + at, sizeof text - at, "%s%s", at ? ", " : "", p->verbs[i].name + len + 1);
+        snprintf(text + at, sizeof text - at, "%s%s", at ? ", " : "", v->name + len + 1);
     }
     if (help)
         printf("\nSee '%s %s COMMAND --help' for details.\n", p->name, word);
     else
-        options_wrong("%s: which of its commands: %s", word, text);
+        (void)options_wrong("%s: which of its commands: %s", word, text);
     return help ? OPTIONS_SHOWN : OPTIONS_WRONG;
 }
 
@@ -650,13 +673,14 @@ static int show_group(const option_program *p, const char *word, bool help)
 static int no_verb(const option_program *p, int argc, char **argv, int at, bool help)
 {
     char word[100];
+    const option_verb *v;
     int meant = -1, used;
     if (at >= argc) {
         show_verbs(p, help ? stdout : stderr);
         return help ? OPTIONS_SHOWN : OPTIONS_WRONG;
     }
-    for (unsigned i = 0; i < p->verb_count; i++) {
-        (void)is_verb(&p->verbs[i], argv + at, 1, &used);
+    for (unsigned i = 0; (v = verb_of(p, i)) != NULL; i++) {
+        (void)is_verb(v, argv + at, 1, &used);
         if (used && (at + 1 >= argc || is_option(argv[at + 1])))
             return show_group(p, argv[at], help);
         meant = used && meant < 0 ? (int)i : meant;
@@ -665,10 +689,10 @@ static int no_verb(const option_program *p, int argc, char **argv, int at, bool 
              meant < 0 ? "" : argv[at + 1]);
     meant = text_nearest(word, verb_name, p);
     if (meant >= 0)
-        log_error("no command '%s': did you mean '%s'? See %s --help", word, p->verbs[meant].name,
-                  p->name);
+        log_error("no command '%s': did you mean '%s'? See %s --help", word,
+                  verb_name(p, (unsigned)meant), p->name);
     else
-        options_wrong("no command '%s'", word);
+        (void)options_wrong("no command '%s'", word);
     return OPTIONS_WRONG;
 }
 
@@ -690,10 +714,9 @@ static int parse_verb(const option_program *p, int argc, char **argv, bool help,
         help = true;
         at++;
     }
-    call->verb = NULL;
-    for (unsigned i = 0; i < p->verb_count && !call->verb; i++) {
-        if (is_verb(&p->verbs[i], argv + at, argc - at, &used))
-            call->verb = &p->verbs[i];
+    for (unsigned i = 0; (call->verb = verb_of(p, i)) != NULL; i++) {
+        if (is_verb(call->verb, argv + at, argc - at, &used))
+            break;
     }
     if (!call->verb)
         return no_verb(p, argc, argv, at, help);

@@ -52,18 +52,26 @@ typedef struct option_rows {
 
 enum { OPTION_GROUPS = 2 };
 
+typedef struct option_call option_call;
+
 /* One command of a program. */
 typedef struct option_verb {
     const char *name;     /* "lease create"; "": of a program that is one command */
     const char *words;    /* "HOST SLOT", as the usage shows them; "" for none */
     const char *brief;    /* one line, without a full stop */
-    const char *group;    /* heading of --help that begins here; NULL: the one before goes on */
     const char *about;    /* paragraphs of its own --help, wrapped as they are; NULL: the brief */
     const char *tail;     /* printed below the options; NULL: the program's */
     unsigned least, most; /* words */
-    option_rows rows[OPTION_GROUPS];          /* its own, then those that it shares */
-    int (*run)(unsigned count, char **words); /* the exit status; not called by options_parse() */
+    option_rows rows[OPTION_GROUPS];     /* its own, then those that it shares */
+    int (*run)(const option_call *call); /* the exit status; options_parse() does not call it */
 } option_verb;
+
+/* Commands that --help shows below one heading. */
+typedef struct option_verbs {
+    const char *heading; /* NULL: those before go on */
+    const option_verb *verb;
+    unsigned count;
+} option_verbs;
 
 typedef struct option_program {
     const char *name;    /* "dxpu-host" */
@@ -71,17 +79,17 @@ typedef struct option_program {
     const char *version; /* what --version prints */
     const option_row *rows;
     unsigned count;
-    const char *tail;         /* printed below the options by --help */
-    const option_verb *verbs; /* NULL: it is one command, with the rows above */
-    unsigned verb_count;
+    const char *tail;                 /* printed below the options by --help */
+    const option_verbs *const *verbs; /* NULL: it is one command, with the rows above */
+    unsigned verb_groups;
 } option_program;
 
 /* The command that was given.  words is a part of argv, in its order. */
-typedef struct option_call {
+struct option_call {
     const option_verb *verb; /* messages begin with its name from now on: "dxpu lease create: " */
     char **words;
     unsigned count;
-} option_call;
+};
 
 enum { OPTIONS_GO = 0, OPTIONS_SHOWN = 1, OPTIONS_WRONG = -1, OPTIONS_MEMORY = -2 };
 
@@ -95,11 +103,12 @@ int options_parse(const option_program *p, int argc, char **argv, option_call *c
    options_parse()? */
 bool options_given(const void *target);
 
-/* What is wrong with how the program was called, beyond the rows: an error that names --help. */
+/* What is wrong with how the program was called, beyond the rows: an error that names --help.
+   Returns PROGRAM_USAGE (status.h). */
 #if defined(__GNUC__)
 __attribute__((format(printf, 1, 2)))
 #endif
-void options_wrong(const char *format, ...);
+int options_wrong(const char *format, ...);
 
 /* One line for each verb and each option, fields with tabs between them:
      verb    NAME  WORDS  BRIEF

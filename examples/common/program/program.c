@@ -38,8 +38,7 @@ int program_usage(const char *what)
         log_error("%s", what);
         return PROGRAM_SYSTEM;
     }
-    options_wrong("%s", what);
-    return PROGRAM_USAGE;
+    return options_wrong("%s", what);
 }
 
 int program_print(FILE *out, bool json, void (*fill)(report *r))

@@ -135,7 +135,7 @@ static int make_key(parent *p)
 {
     if (!getentropy(p->key, sizeof p->key))
         return 0;
-    fprintf(stderr, "dxpu-host: no random numbers from the kernel: %s\n", strerror(errno));
+    log_error("no random numbers from the kernel: %s", strerror(errno));
     return -1;
 }
 
