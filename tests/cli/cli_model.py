@@ -23,10 +23,19 @@ TRACE = os.path.join(DATA, "trace.csv")
 PROFILE = os.path.join(DATA, "profile.json")
 
 
+ran = {}
+
+
 def run(*words):
+    """The same words have the same answer, so they run once; but for files, which change."""
+    if words in ran:
+        return ran[words]
     p = subprocess.run([BIN, "model", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                        timeout=120)
-    return p.returncode, p.stdout.decode(), p.stderr.decode()
+    answer = p.returncode, p.stdout.decode(), p.stderr.decode()
+    if "--trace" not in words:
+        ran[words] = answer
+    return answer
 
 
 def ask(*words):
@@ -161,9 +170,10 @@ def saying_a_default_changes_nothing():
             for option, value in told.items():
                 if option not in more:
                     check(run(*mode, *more, option, value) == plain, mode, more, option)
-    # A simulation takes seconds: all at once, but for what goes with copies only.
-    simulated = [word for pair in told.items() if pair[0] != "--waits" for word in pair]
-    check(run("--simulate", "--json", *simulated) == run("--simulate", "--json"))
+    # a simulation takes seconds: all of them at once
+    every = [word for pair in told.items() for word in pair if pair[0] != "--waits"]
+    check(run("--json", "--simulate", *every) == run("--json", "--simulate"))
+    check(run("--json", "--simulate", *every, "--tags", "64") != run("--json", "--simulate"))
     for option, value in (("--kernel", "102.4"), ("--launch", "120"), ("--mtu", "9000"),
                           ("--waits", "1.6"), ("--network", "50")):  # the control
         check(run("--json", "--gpus", "8", option, value) != run("--json", "--gpus", "8"), option)
