@@ -8,7 +8,8 @@
 #define _DEFAULT_SOURCE
 #endif
 #define DXPU_IMPLEMENTATION
-#include "control_words.c"
+#define DXPU_CONTROL_IMPLEMENTATION
+#include "dxpu_control.h"
 
 #include <errno.h>
 #include <event2/buffer.h>

@@ -8,10 +8,10 @@
 #define DXPU_IMPLEMENTATION
 #include "dxpu.h"
 
-#include "dxpu_guard.c"
-#include "refusal.c"
-#include "dxpu_windows.c"
-#include "guard.c"
+#include "dxpu_guard.h"
+#include "refusal.h"
+#include "dxpu_windows.h"
+#include "guard.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -3,9 +3,10 @@
    other takes too, with the same sender and the same bytes within the frame; and what is built from
    it says the same.
    libFuzzer: -max_len=512 */
-#include "dxpu_af_xdp_wire.c"
+#include "dxpu_af_xdp_wire.c" /* not linked: reaches get16() and others */
 
 /* Two implementations, each with its own names of the same fields. */
+/* Not linked: reaches is_for_us(). */
 #define get16         fw_get16
 #define put16         fw_put16
 #define fold          fw_fold

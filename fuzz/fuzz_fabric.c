@@ -14,13 +14,8 @@
 #include "quick_sodium.h"
 #include "quiet.h"
 
-#include "dxpu_noise.c"
-#define KEY KEY_OF_END /* the same in each of the parts */
-#define MAC MAC_OF_END
+/* Not linked: replaces calls of libsodium by quick_sodium.h, reaches struct dxpu_sodium_session. */
 #include "dxpu_secure.c"
-#undef KEY
-#undef MAC
-#include "dxpu_seal.c"
 #include "dxpu_sodium.c"
 #include "input.h"
 
@@ -142,6 +137,7 @@ static ssize_t draw(void *out, size_t len)
     return (ssize_t)len;
 }
 
+/* Not linked: replaces dxpu_udp_open() and others. */
 #define getrandom(out, len, flags) draw(out, len)
 #include "sealing.c"
 #define same_place same_place_of_fabric

@@ -5,6 +5,7 @@
    change, and power cuts: a lease stays with the key that opened it (S-95), whose key is off the
    list has no channel (S-96), and each session ends just once.
    libFuzzer: -max_len=3072 */
+/* Not linked: reaches LINK_FREE and others. */
 #define DXPU_IMPLEMENTATION
 #include "dxpu_firmware.c"
 #include "dxpu_firmware_wire.c"

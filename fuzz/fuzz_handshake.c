@@ -19,13 +19,8 @@ static int counted_scalarmult(uint8_t out[32], const uint8_t secret[32], const u
 }
 #undef crypto_scalarmult
 #define crypto_scalarmult counted_scalarmult
-#include "dxpu_noise.c"
-#define KEY KEY_OF_END /* the same in each of the parts */
-#define MAC MAC_OF_END
+/* Not linked: replaces crypto_scalarmult() and others, reaches labelled(). */
 #include "dxpu_secure.c"
-#undef KEY
-#undef MAC
-#include "dxpu_seal.c"
 #include "dxpu_sodium.c"
 #include "input.h"
 
@@ -147,13 +142,12 @@ static void check_response(const packet *p)
 /* Who listens at the address can read the cookie. */
 static void keep_cookie(const packet *p, const uint8_t *answer, unsigned address)
 {
-    const uint8_t *body = answer + BASE,
-                  *mac1 = p->bytes + BASE + INITIATION_BYTES - 2 * MAC_OF_END;
+    const uint8_t *body = answer + BASE, *mac1 = p->bytes + BASE + INITIATION_BYTES - 2 * MAC;
     uint8_t key[SECRET];
     labelled(dxpu_sodium_primitives(), LABEL("dxpu cookie 1"), own[BOX].public_key, key);
     must(crypto_aead_xchacha20poly1305_ietf_decrypt(
              cookies.one[cookies.count].cookie, NULL, NULL, body + COOKIE_SEALED,
-             COOKIE_BYTES - COOKIE_SEALED, mac1, MAC_OF_END, body + COOKIE_NONCE, key) == 0);
+             COOKIE_BYTES - COOKIE_SEALED, mac1, MAC, body + COOKIE_NONCE, key) == 0);
     cookies.one[cookies.count].ns = now_ns;
     cookies.one[cookies.count++].address = address;
 }
@@ -162,13 +156,12 @@ static void keep_cookie(const packet *p, const uint8_t *answer, unsigned address
 static bool proves(const packet *p, unsigned address)
 {
     const uint8_t *body = p->bytes + BASE;
-    uint8_t mac2[MAC_OF_END];
+    uint8_t mac2[MAC];
     bool proven = false;
     for (unsigned i = 0; i < cookies.count && p->len >= BASE + INITIATION_BYTES; i++) {
-        crypto_generichash(mac2, MAC_OF_END, body, INITIATION_BYTES - MAC_OF_END,
-                           cookies.one[i].cookie, COOKIE);
+        crypto_generichash(mac2, MAC, body, INITIATION_BYTES - MAC, cookies.one[i].cookie, COOKIE);
         proven |= cookies.one[i].address == address && now_ns - cookies.one[i].ns < cookie_max_ns &&
-                  memcmp(mac2, body + INITIATION_BYTES - MAC_OF_END, MAC_OF_END) == 0;
+                  memcmp(mac2, body + INITIATION_BYTES - MAC, MAC) == 0;
     }
     return proven;
 }

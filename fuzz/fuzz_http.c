@@ -7,10 +7,15 @@
 #ifndef _POSIX_C_SOURCE
 #define _POSIX_C_SOURCE 200809L
 #endif
-#include "api_head.c"
-#include "api_requests.c"
+#include "api_head.h"
+#include "api_requests.h"
 
+#include <event2/http_struct.h>
 #include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

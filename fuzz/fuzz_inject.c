@@ -12,7 +12,7 @@ static _Noreturn void leave(int status);
 #define _exit leave
 #include "quiet.h"
 
-#include "settings.c"
+#include "settings.c" /* not linked: replaces _exit() */
 #undef _exit
 #include "input.h"
 

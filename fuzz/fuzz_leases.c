@@ -16,7 +16,7 @@
 #define DXPU_CONTROL_IMPLEMENTATION
 #include "dxpu.h"
 #include "dxpu_control.h"
-#include "leases.c"
+#include "leases.c" /* not linked: reaches struct before */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -16,20 +16,10 @@
 #define DXPU_IMPLEMENTATION
 #include "dxpu.h"
 
-#include "function.c"
-#include "nvme.c"
-#include "nvme_access.c"
-#include "nvme_admin.c"
-#include "nvme_io.c"
-#include "nvme_layout.c"
-#include "nvme_log.c"
-#include "nvme_namespace.c"
-#include "nvme_queue.c"
-#include "nvme_store.c"
-#include "nvme_transfer.c"
-#include "nvme_wipe.c"
-#include "pci.c"
-#include "stats.c"
+#include "function.h"
+#include "nvme.h"
+#include "nvme_model.h"
+#include "pci.h"
 
 /* What the root complex of the tests asks of cmocka. */
 #define assert_true(a)           must(a)

@@ -4,9 +4,8 @@
    libFuzzer: -max_len=1024 */
 #define DXPU_IMPLEMENTATION
 #define DXPU_VSWITCH_IMPLEMENTATION
-#include "probe.c"
-#define READ_ID READ_ID_OF_ENUMERATE /* the same in both */
-#include "enumerate.c"
+#include "probe.h"
+#include "enumerate.h"
 #include "input.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -15,6 +15,7 @@
 #define DXPU_CONTROL_IMPLEMENTATION
 #include "control_far.h"
 
+/* Not linked: reaches view() and others. */
 #include "control.c"
 #include "requests.c"
 

@@ -8,12 +8,8 @@
 
 #define DXPU_IMPLEMENTATION
 #define DXPU_CONTROL_IMPLEMENTATION
-#define KEY KEY_OF_NOISE /* the same in both */
-#include "dxpu_noise.c"
-#undef KEY
-#include "dxpu_sodium_key.c"
 #define lease state_lease /* a word of bindings/control too */
-#include "state.c"
+#include "state.c"        /* not linked: reaches read_file() */
 #include "input.h"
 
 #include <sys/mman.h>

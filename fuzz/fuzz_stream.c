@@ -8,6 +8,7 @@
 #include "quick_sodium.h"
 
 #include "dxpu_noise.h"
+/* Not linked: replaces calls of libsodium by quick_sodium.h. */
 #include "dxpu_sodium.c"
 #include "dxpu_sodium_stream.c"
 #include "input.h"

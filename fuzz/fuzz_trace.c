@@ -9,6 +9,7 @@
 #include "quiet.h"
 
 static FILE *open_input(const char *file, const char *mode);
+/* Not linked: replaces fopen(). */
 #define DXPU_MODEL_IMPLEMENTATION
 #define fopen open_input
 #include "trace.c"

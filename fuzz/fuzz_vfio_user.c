@@ -5,7 +5,7 @@
    The server never waits and never spins, what it sends is well-formed and answers only what was
    asked, guest memory ends where its regions end, and no descriptor stays open.
    libFuzzer: -max_len=1024 */
-#include "dxpu_vfio_user.c"
+#include "dxpu_vfio_user.c" /* not linked: reaches get32() and others */
 #include "input.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

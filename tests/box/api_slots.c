@@ -1431,7 +1431,7 @@ static void test_s165_what_lost_its_key_is_not(void **state)
     run_until(some_polls);
     assert_int_equal(dxpu_channel_close(&host.ch, DXPU_REASON_SHUTDOWN), DXPU_OK);
     run_until(host_has_closed);
-    b.keys = keys_open("box", &set, &wrong); /* from now on no host without a key */
+    b.keys = keys_open(&set, &wrong); /* from now on no host without a key */
     assert_non_null(b.keys);
     disk_answers();
     run_until(some_polls);
