@@ -13,7 +13,9 @@
 
 #include <cmocka.h>
 
-#include "attachment.c"
+#include "attachment.h"
+
+#include <string.h>
 
 static fabric net;
 static crossing worker, keeper;
@@ -42,7 +44,7 @@ static int setup(void **state)
     crossing_fds fds, copy;
     (void)state;
     set.keys = keys_none();
-    assert_int_equal(fabric_open(&net, "host", &set, 8, &cb), 0);
+    assert_int_equal(fabric_open(&net, &set, 8, &cb), 0);
     assert_int_equal(crossing_create(&fds), 0);
     copy.memory = dup(fds.memory);
     for (unsigned i = 0; i < 2; i++) {
