@@ -66,7 +66,7 @@ typedef struct asking {
 
 static const device_kind lasting, passing;
 static file_line line[SLOTS], wanted[SLOTS];
-static bool writing[SLOTS]; /* what is wanted */
+static bool writing[SLOTS]; /* what is requested */
 static bool slow;           /* it stays under way */
 static asking asked[SLOTS];
 static bool due[SLOTS]; /* for the answer to that */
@@ -256,7 +256,7 @@ static void check_as_it_was(unsigned i, const before *was)
     must(!memcmp(&lease_keys[i], &was->key, sizeof was->key) && slots[i].broken == was->broken);
 }
 
-/* What is done stands in the file. */
+/* What is done is in the file. */
 static void check_done(unsigned i)
 {
     must(line[i].entry.epoch_seen == entries[i].epoch_seen);

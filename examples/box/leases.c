@@ -100,7 +100,7 @@ static void look(box *b, unsigned number)
                         number);
     }
     if (pristine && *phase == DXPU_CONTROL_SLOT_EMPTY)
-        *phase = DXPU_CONTROL_SLOT_WIPED; /* nobody's data are there */
+        *phase = DXPU_CONTROL_SLOT_WIPED; /* it has no data */
     state_note(b->state, &b->entries[number - 1], *phase, now, &b->lease_key[number - 1]);
 }
 
@@ -289,12 +289,12 @@ unsigned leases_unbind(box *b, const dxpu_control_unbind *m)
                    : DXPU_CONTROL_CODE_BUSY;
     if (m->keep && s->elsewhere)
         return DXPU_CONTROL_CODE_BUSY; /* what is here is not what is to be kept */
-    if (m->epoch > e->epoch_seen) {    /* it was never told of that lease, which nobody may use */
+    if (m->epoch > e->epoch_seen) {    /* it never learned of that lease, which none may use */
         next.entry.epoch_seen = m->epoch;
         next.entry.host_node = 0;
         next.entry.host_slot = 0;
     }
-    next.entry.used = false; /* it may be lent to nobody */
+    next.entry.used = false; /* it may be unassigned */
     next.entry.epoch = 0;
     next.keep = m->keep;
     memset(&next.key, 0, sizeof next.key);

@@ -572,7 +572,7 @@ void slots_up(void *user, fabric_channel *c, uint64_t now_ns)
     }
 }
 
-/* state_told, without a manager: the channel waited for it.  Meanwhile it may have ended in order,
+/* state_told, without a manager: the channel waited for it.  Meanwhile it may have closed,
    and what it brought is the device's; it may have failed, or its key may have lost the slot. */
 static void opened(box *b, slot *s, bool kept)
 {

@@ -94,7 +94,7 @@ typedef struct slot {
     uint8_t owner[DXPU_NOISE_KEY_BYTES];
     opening opening;      /* at most one of the two is under way */
     lease_change change;  /* with a manager */
-    uint32_t fenced_node; /* who was refused last, and told the manager */
+    uint32_t fenced_node; /* who was refused last, and reported */
     uint64_t fenced_epoch;
 } slot;
 

@@ -35,12 +35,12 @@ typedef struct lease {
     state_key key;
 } lease;
 
-/* What became of what is wanted of a slot. */
+/* Progress of a slot's requested change. */
 enum { IDLE, WANTED, KEPT, REFUSED };
 
 typedef struct line {
     lease kept;    /* on disk, as far as is known */
-    lease wanted;  /* from WANTED on, until it is told */
+    lease wanted;  /* from WANTED on, until it is reported */
     uint8_t state; /* IDLE.. */
     bool written;  /* of WANTED: by the write that is under way */
 } line;
@@ -135,7 +135,7 @@ static bool read_phase(const char *word, uint8_t *phase, uint64_t *medium, state
     return *phase != DXPU_CONTROL_SLOT_EMPTY && read_rest(word + len, medium, key);
 }
 
-/* False when the line is none of ours. */
+/* False when the line is not ours. */
 static bool read_line(const char *text, lease *l)
 {
     int end = -1;
@@ -244,7 +244,7 @@ static void print_line(FILE *f, const lease *l)
     fputc('\n', f);
 }
 
-/* The file as it is to be, with what is wanted or without it; NULL: out of memory.  The lock is
+/* The file as it is to be, with requested changes or without; NULL: out of memory.  The lock is
    held. */
 static char *print_file(state_file *s, bool wanted, size_t *len)
 {
@@ -300,7 +300,7 @@ static void settle(state_file *s, unsigned loop, bool kept)
     }
 }
 
-/* job.run: write what is wanted, unless another loop's write took it. */
+/* job.run: write the requested changes, unless another loop's write took it. */
 static void write_wanted(job *j)
 {
     const writer *w = (const writer *)j;
@@ -350,7 +350,7 @@ void state_want(state_file *s, const dxpu_box_entry *e, uint8_t phase, uint64_t 
         begin_write(w);
 }
 
-/* IDLE, WANTED: there is nothing to tell of the slot; else there was. */
+/* IDLE, WANTED: there is nothing to report of the slot; else there was. */
 static uint8_t take_result(state_file *s, size_t i)
 {
     uint8_t was;

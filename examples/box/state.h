@@ -23,7 +23,7 @@ typedef void (*state_told)(void *user, unsigned number, bool kept);
    are, from lines of `slot epoch host_node host_slot [state [medium] [key=KEY]]`, and of its slots
    phase[] from the state's word, a control state from "held" to "unwiped", none: "empty", medium[],
    the number of what the state speaks of, none: 0, and key[].  A file that does not exist yet is
-   empty.  phase NULL: there is no manager, and a file with states is refused, for nobody would end
+   empty.  phase NULL: there is no manager, and a file with states is refused, for nothing would end
    those leases.
    loops   of the box: slot n is in loop (n - 1) mod loops
    status  after a message, when NULL is returned: PROGRAM_SYSTEM or, for what the file says,
@@ -37,24 +37,24 @@ void state_note(state_file *s, const dxpu_box_entry *e, uint8_t phase, uint64_t 
    or PROGRAM_SYSTEM after a message. */
 int state_begin(state_file *s);
 /* Before its slots are used: writes for this loop are jobs of *j, which outlives the state, and
-   what became of them is told in state_work(). */
+   what became of them is reported in state_work(). */
 void state_serve(state_file *s, unsigned loop, const jobs *j, state_told told, void *user);
 
 /* These three in the slot's loop, which they never hold up (S-165). */
 
 /* A slot is to be as *e says, `phase`, `medium` and *key: told() follows, and until then nothing
-   more is wanted of the slot.  One write takes all that is wanted by then, of all loops.
+   more is requested of the slot.  One write takes all requests by then, of all loops.
    Not kept, after a message: the file is as it was, or, when its directory could not be synced,
    twice, may say this after a crash: as if the answer had been lost, which a manager repeats
    (M-54). */
 void state_want(state_file *s, const dxpu_box_entry *e, uint8_t phase, uint64_t medium,
                 const state_key *key);
-/* Tell what became of it; when the loop was woken for a job. */
+/* Report what became of it; when the loop was woken for a job. */
 void state_work(state_file *s, unsigned loop);
 /* Is a write for this loop under way? */
 bool state_writes(const state_file *s, unsigned loop);
 
-/* The loops are over: what is wanted is written, and nothing is told.  NULL is allowed. */
+/* The loops are over: what is requested is written, and nothing reported.  NULL is allowed. */
 void state_close(state_file *s);
 
 #endif /* STATE_H_INCLUDED */

@@ -1375,7 +1375,7 @@ static void test_s165_two_at_once(void **state)
 }
 
 /* D-44: what was accepted before the close is the device's, also when that came first. */
-static void test_s165_what_ended_in_order_is_taken(void **state)
+static void test_s165_what_closed_gracefully_is_taken(void **state)
 {
     (void)state;
     dial(&host, 1, 1);
@@ -1417,7 +1417,7 @@ static void test_s165_what_was_cut_off_is_not(void **state)
     assert_int_equal(epoch_on_disk(), 2);
 }
 
-/* It ended in order, but its key lost the slot before the disk answered. */
+/* It closed gracefully, but its key lost the slot before the disk answered. */
 static void test_s165_what_lost_its_key_is_not(void **state)
 {
     keys_settings set;
@@ -1487,7 +1487,7 @@ int main(void)
         WITH_STATE(test_s165_what_cannot_be_written_is_refused),
         WITH_STATE(test_s165_others_are_asked_to_come_again),
         WITH_STATE(test_s165_two_at_once),
-        WITH_STATE(test_s165_what_ended_in_order_is_taken),
+        WITH_STATE(test_s165_what_closed_gracefully_is_taken),
         WITH_STATE(test_s165_what_was_cut_off_is_not),
         WITH_STATE(test_s165_what_lost_its_key_is_not),
         WITH_STATE(test_s165_the_end_waits_for_the_write),

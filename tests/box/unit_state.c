@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "state.c"
+#include "state.c" /* not linked: reaches LINE_BYTES */
 
 enum { SLOTS = 4, LOOPS = 2 };
 
@@ -144,8 +144,8 @@ static unsigned long long on_disk(unsigned number)
 
 /* ==== Tests =================================================================================== */
 
-/* Told behind the disk's answer, in the loop's turn. */
-static void test_s165_told_when_it_is_on_disk(void **state)
+/* Reported behind the disk's answer, in the loop's turn. */
+static void test_s165_reported_when_it_is_on_disk(void **state)
 {
     (void)state;
     want(1, 7);
@@ -161,7 +161,7 @@ static void test_s165_told_when_it_is_on_disk(void **state)
     assert_false(state_writes(s, 0));
 }
 
-/* What is wanted while one write waits goes with the next one, all of it. */
+/* All requests while one write waits go with the next one. */
 static void test_s165_several_are_one_write(void **state)
 {
     (void)state;
@@ -197,7 +197,7 @@ static void test_s165_of_all_loops(void **state)
     assert_int_equal(on_disk(1), 7);
     state_work(s, 1);
     assert_int_equal(loops[1].kept, 1 << 2);
-    assert_int_equal(loops[0].told, 0); /* its own loop tells it */
+    assert_int_equal(loops[0].told, 0); /* its own loop reports it */
     assert_int_equal(unlink(file), 0);
     answer(&loops[0]);
     state_work(s, 0);
@@ -237,8 +237,8 @@ static void again(unsigned number)
     want(number, 20);
 }
 
-/* Who is told may want the next thing of the same slot. */
-static void test_s165_wanted_when_told(void **state)
+/* The callback may request the next change of the same slot. */
+static void test_s165_wanted_when_reported(void **state)
 {
     (void)state;
     want(1, 7);
@@ -284,11 +284,11 @@ int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        CASE(test_s165_told_when_it_is_on_disk),
+        CASE(test_s165_reported_when_it_is_on_disk),
         CASE(test_s165_several_are_one_write),
         CASE(test_s165_of_all_loops),
         CASE(test_s165_a_full_disk),
-        CASE(test_s165_wanted_when_told),
+        CASE(test_s165_wanted_when_reported),
         CASE(test_s165_the_end_writes_all),
         CASE(test_one_box_has_a_file),
     };
