@@ -266,7 +266,7 @@ static void push_event(guest_slot *s, const dxpu_event *e)
         send_waiting(s, dxpu_udp_now_ns());
         return;
     }
-    /* a device that missed one would stay in reset, or out of it: let it begin anew */
+    /* a device that missed one would stay in reset, or out of it: let it begin again */
     log_warning("slot %u: its box takes no link events", s->number);
     s->dropped++;
     s->line->reset(s->line->user, DXPU_REASON_HOLD);

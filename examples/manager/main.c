@@ -285,7 +285,7 @@ static void say_serving(void)
     notify_ready("users at http://%s", api_address(the.api));
 }
 
-/* Say once that the store fails, and once that it works again.  False: it has to be opened anew,
+/* Say once that the store fails, and once that it works again.  False: it has to be opened again,
    which is left to whoever starts this program. */
 static bool watch_store(void)
 {
@@ -349,7 +349,7 @@ static int run_manager(void)
     say_serving();
     while (!the.stopping) {
         if (!settle()) {
-            (void)event_base_loop(the.base, EVLOOP_NONBLOCK); /* answers that tell it */
+            (void)event_base_loop(the.base, EVLOOP_NONBLOCK); /* answers that say so */
             return PROGRAM_STORE;
         }
         if (event_base_loop(the.base, EVLOOP_ONCE) < 0) {

@@ -5,7 +5,7 @@
    `dxpu-box: cannot open disk.img: Permission denied`.  It has no end of line.  It is cleaned
    (text.h), so whatever a peer or a guest had printed is one line and commands no terminal.
 
-   Each line is one write(2) that is never repeated: what nobody takes is dropped, and the number of
+   Each line is one write(2) that is never repeated: what is not read is dropped, and the number of
    messages that were is noted with the next one that is taken.  errno stays.  Any thread may log;
    what log_name() and log_set() change is set before there are threads. */
 #ifndef LOG_H_INCLUDED

@@ -122,7 +122,7 @@ void options_list(const option_program *p, FILE *out);
 bool options_size(const char *text, uint64_t *out);
 /* Decimal digits alone, at most `max`. */
 bool options_number(const char *text, uint64_t max, uint64_t *out);
-/* Seconds of 90, 90s, 30m, 2h, 7d or 1w; false: it is none of them, or more than 100 years. */
+/* Seconds of 90, 90s, 30m, 2h, 7d or 1w; false: it is neither, or more than 100 years. */
 bool options_seconds(const char *text, uint64_t *out);
 
 #endif /* OPTIONS_H_INCLUDED */

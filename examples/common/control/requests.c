@@ -20,7 +20,7 @@ enum { SLOTS_MAX = (DXPU_CONTROL_BODY_MAX - 16) / DXPU_CONTROL_SLOT_BYTES };
 
 /* Who waits for an answer about a slot. */
 typedef struct waiting {
-    const requests_peer *peer; /* NULL: nobody, or its connection is over */
+    const requests_peer *peer; /* NULL: none, or its connection is over */
     secure_conn *conn;
     uint32_t request;
 } waiting;

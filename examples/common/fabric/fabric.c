@@ -958,7 +958,7 @@ static void set_queues(dxpu_channel_config *c)
 }
 
 /* A session for each channel, and for those whose open has not come: one for each slot, as they
-   may all be dialed at once (S-14). */
+   may be dialed at once (S-14). */
 static int open_sealing(fabric *f, const fabric_settings *s)
 {
     sealing_callbacks cb = { f, known, f->cb.welcome ? on_request : NULL };

@@ -8,8 +8,8 @@
 enum { DEBT_NS = 100000000 }; /* a handshake takes about 0.2 ms */
 enum { STRANGERS_TOLD = 8 };
 
-/* ==== What is told ============================================================================
-   Whoever knows the port's address makes as many refusals as he likes: of each kind one is told,
+/* ==== What is logged ==========================================================================
+   Whoever knows the port's address can cause any number of refusals: of each kind one is logged,
    and all are counted. */
 
 enum cause { WRONG_KEY, REPLAYED, LATE, PLAIN_PEER, PLAIN_HERE };
@@ -61,7 +61,7 @@ static void not_mine(sealing *z, dxpu_bytes datagram, const dxpu_udp_address *fr
 {
     char at[DXPU_UDP_TEXT_BYTES];
     if (dxpu_frame_check_crc(datagram) != DXPU_OK)
-        return; /* sealed, by keys that are nobody's any more */
+        return; /* sealed, by keys that are no longer in use */
     z->count.plain_opens++;
     if (first_of(z, PLAIN_PEER))
         log_warning("%s opens a channel without keys and is refused; start it with --key and "

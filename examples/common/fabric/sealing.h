@@ -15,7 +15,7 @@ typedef struct sealing_callbacks {
     void *user;
     /* May a public key open channels that --peer and --peers do not name?  NULL: none may. */
     bool (*known)(void *user, const uint8_t key[DXPU_NOISE_KEY_BYTES]);
-    /* dxpu_sodium_callbacks.welcome, of a key that is known; NULL: nobody may begin. */
+    /* dxpu_sodium_callbacks.welcome, of a key that is known; NULL: none may begin. */
     uint8_t (*welcome)(void *user, const uint8_t key[DXPU_NOISE_KEY_BYTES],
                        const dxpu_sodium_request *request, uint32_t *channel);
 } sealing_callbacks;
@@ -38,7 +38,7 @@ typedef struct sealing {
     dxpu_sodium_peer peer;
     dxpu_secure_budget budget;                   /* of handshakes beside channels (S-98) */
     unsigned told;                               /* bits of causes */
-    unsigned strangers;                          /* told of */
+    unsigned strangers;                          /* logged */
     uint8_t stranger[DXPU_NOISE_KEY_BYTES];      /* the last of them */
     uint8_t hash_key[crypto_shorthash_KEYBYTES]; /* of addresses */
     sealing_counters count;

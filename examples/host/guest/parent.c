@@ -53,7 +53,7 @@ typedef struct parent {
     uint8_t key[CROSSING_KEY_BYTES]; /* of workers */
     uint64_t start_ns, pause_ns, end_ns;
     uint64_t stop_ns;      /* when a worker that was asked to end is ended; 0: it was not */
-    bool stopping, ending; /* ending: the keepers were told, too */
+    bool stopping, ending; /* ending: the keepers were notified, too */
     int status;
 } parent;
 
