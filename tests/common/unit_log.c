@@ -181,7 +181,7 @@ static void test_long(void **state)
     }
 }
 
-/* A reader that takes nothing holds nothing up, and is told how much it missed. */
+/* A reader that takes nothing holds nothing up, and gets the number of lines it missed. */
 static void test_full(void **state)
 {
     unsigned lines = 0, said = 0;

@@ -690,7 +690,7 @@ static void mixed(unsigned steps, unsigned *expired)
         big[10] = 0;
         memcpy(big + 12, &writes, 4);
         writes += draw(3) == 0 && submit(HOST, tlp) == DXPU_OK;
-        read_address[reads] = 0x1000 + 128 * reads; /* Lower Address tells none from another */
+        read_address[reads] = 0x1000 + 128 * reads; /* Lower Address is the same in all */
         reads += submit_read((uint16_t)draw(TAGS), read_address[reads], reads) == DXPU_OK;
         dark = i / 40 % 2; /* long enough for tags to rest and to be used again */
         *expired += run_and_expire(now_ns + draw(4) * MS);

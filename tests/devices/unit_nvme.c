@@ -1310,7 +1310,7 @@ static void test_accesses_that_overlap(void **state)
     remove_disk(path);
 }
 
-/* A hint costs no more than it may: of memory so many bytes are cleared, of each command. */
+/* A hint's cost is bounded: of memory a given number of bytes is cleared by each command. */
 static void test_deallocate_is_a_hint(void **state)
 {
     nvme_store s;

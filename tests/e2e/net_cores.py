@@ -312,7 +312,7 @@ def a_flood_of_one_port_does_not_reach_the_other():
 
 @case
 def a_loop_that_waits_does_not_stop_another():
-    """It waits for its state file, which nobody takes, where it has no threads for that.  The
+    """It waits for its state file, which is not read, where it has no threads for that.  The
     control: with one core all wait."""
     for cores in (1, 2):
         with lab.Lab() as l:
@@ -338,7 +338,7 @@ def a_loop_that_waits_does_not_stop_another():
 
 @case
 def s165_loops_wait_for_no_state_file():
-    """Nobody takes the file: a host is not let in, of one loop or two, and neither waits for it."""
+    """The file is not read: a host is not let in, of one loop or two, and neither waits for it."""
     for cores in (1, 2):
         with lab.Lab() as l:
             state = l.file("state")

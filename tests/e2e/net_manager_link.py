@@ -811,7 +811,7 @@ def state_files_of_before():
 
 @case
 def s165_an_order_is_answered_when_it_is_on_disk():
-    """Nobody takes the file: nothing is answered or reported before, and all else goes on."""
+    """The file is not read: nothing is answered or reported before, and all else goes on."""
     with lab.Lab(plain=True) as l, fm.Manager() as m:
         box = start_box(l, m, "--slots", 2, "--memory", 4096)
         b, new = m.link(BOX), l.file("box.state.new")
@@ -845,7 +845,7 @@ def s165_an_order_is_answered_when_it_is_on_disk():
         refused(STATE, b.answer, again)
         os.remove(new)
         os.close(reader)
-        # An end in order: what is under way is written.
+        # A graceful end: what is under way is written.
         os.mkfifo(new)
         b.ask_for(fm.UNBIND, struct.pack(">HBxQ", 1, 1, 5))
         refused(BUSY, b.bind, 1, 79, 1, 6)  # it is under way

@@ -223,7 +223,7 @@ def test_udp_pair_ends_gracefully_under_loss():
     for relay in relays:
         relay.stop = True
         relay.join()
-    lonely = run("./udp_pair", "host", "127.0.0.1", port())  # control: nobody answers
+    lonely = run("./udp_pair", "host", "127.0.0.1", port())  # control: no answer
     check(lonely[0] == 1 and "failed: fatal: no answer" in lonely[1], lonely)
 
 

@@ -326,8 +326,8 @@ def v33_either_process_may_be_killed():
 
 @case
 def both_killed_at_once_reset_the_connection():
-    """What the man page says of it: bytes were unread, so the guest's end is an error, and nobody
-    was left to read them.  The worker ends by itself, and the next dxpu-host takes the socket."""
+    """What the man page says of it: bytes were unread, so the guest's end is an error, without a
+    reader left.  The worker ends by itself, and the next dxpu-host takes the socket."""
     with lab.Lab() as l:
         host, guest = congested(l)
         keeper, worker = child(host, "dxpu-keeper"), child(host, "dxpu-worker")

@@ -12,7 +12,7 @@
      4  n, from 1 on
      5  how it fails: index into its ways
      6  1: allocations of libraries fail too, 0: those of the program only
-     7  the time of day is so many nanoseconds ahead (signed); clocks that only run are as they are
+     7  nanoseconds (signed) that the time of day is ahead; clocks that only run are as they are
      126  nanoseconds that each access of the file whose inode word 127 has takes: of its data; of
           a directory, each fsync
      127  that inode; 0: none is slow

@@ -69,7 +69,7 @@ class Faults:
         self.put(AHEAD, int(seconds * 1e9) % (1 << 64))
 
     def slow(self, path, seconds):
-        """Each access of this file's data, or each fsync of this directory, takes so long."""
+        """Each access of this file's data, or each fsync of this directory, takes that time."""
         self.put(SLOW_NS, int(seconds * 1e9))
         self.put(SLOW_INODE, os.stat(path).st_ino if seconds else 0)
 
