@@ -35,13 +35,14 @@ static inline int pretend_log(const char *format, ...) __attribute__((format(pri
 #define options_wrong     pretend_log
 #define console_say(text) fputs(text, stderr)
 
-/* One after the other, as if each stood alone. */
+/* Not linked: replaces log_error() and others. */
 #include "pool_text.c"
 #include "pool_call.c"
 #include "pool_change.c"
 #include "pool_client.c"
 static const char *pretend_open(pool_client *c, const pool_settings *s);
 static void pretend_close(pool_client *c);
+/* Not linked: replaces pool_client_open() and others. */
 #define pool_client_open  pretend_open
 #define pool_client_close pretend_close
 #define run               run_pool

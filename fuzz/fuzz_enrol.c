@@ -11,12 +11,10 @@
 #define DXPU_IMPLEMENTATION
 #include "quick_sodium.h"
 
-#include "dxpu_noise.c"
+/* Not linked: replaces calls of libsodium by quick_sodium.h. */
 #include "dxpu_sodium.c"
 #include "dxpu_sodium_enrol.c"
-#define KEY KEY_OF_FILE
 #include "dxpu_sodium_key.c"
-#undef KEY
 #include "dxpu_tcp.h"
 #include "keys.h"
 #include "console.h"
@@ -187,12 +185,13 @@ LOG_PRINTF static void say_log(const char *format, ...);
 #define log_note                               say_log
 #define console_say(...)                       fprintf(stderr, __VA_ARGS__)
 
+/* Not linked: replaces read() and others. */
 #define say say_it
 #include "enroll_talk.c"
 #undef say
 static void forget(enroll_talk *t);
 #define enroll_forget forget
-#include "enroll_command.c"
+#include "enroll_command.c" /* not linked: reaches enroll() */
 #undef enroll_forget
 #include "print_json.c"
 

@@ -12,6 +12,7 @@ static FILE *open_input(void);
 static unsigned told;
 static void tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
 #include "log.h"
+/* Not linked: replaces fopen(). */
 #define fopen(path, mode) open_input()
 #define log_error         tell
 #include "options.c"

@@ -168,6 +168,36 @@ def clang_format_version():
     return int(found.group(1)) if found else None
 
 
+COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
+NOT_LINKED = re.compile(r"[Nn]ot linked:((?:[^.*]|\.h)*)")
+
+
+def unity_problems(name, source):
+    """Sources that a test includes, without a true reason beside them why it does not link them."""
+    problems = []
+    code = re.sub(r'(?m)^\s*#\s*include\s.*\.c".*', "", COMMENT.sub(" ", source))
+    masked = COMMENT.sub(lambda m: "\n".join("#" + part for part in m.group(0).split("\n")), source)
+    raw, lines = source.split("\n"), masked.split("\n")
+    for i, line in enumerate(raw):
+        what = re.match(r'\s*#\s*include\s+"([^"]*\.c)"', line)
+        if not what:
+            continue
+        first = i
+        while first and re.match(r"\s*(#|$)|.*\\$", lines[first - 1]):
+            first -= 1
+        why = NOT_LINKED.search("\n".join(raw[first:i + 1]))
+        named = [(clause, "".join(n)) for clause, rest in re.findall(
+            r"(reaches|replaces)((?:(?!reaches|replaces).)*)", why.group(1) if why else "", re.S)
+                 for n in re.findall(r"(\w+)\(\)|struct (\w+)|(\w+\.h)|\b([A-Z][A-Z_]+)\b", rest)]
+        form = {"reaches": r"\b%s\b", "replaces": r"#\s*define\s+%s\b"}
+        if not name.startswith(("tests/", "fuzz/")) or not named or not all(
+                re.search((r'"%s"' if n.endswith(".h") else form[clause]) % re.escape(n), code)
+                for clause, n in named):
+            problems.append("%s: %s is not linked, and beside it is no true reason"
+                            % (name, what.group(1)))
+    return problems
+
+
 def main():
     names = files()
     texts = {n: t for n in names for t in [text(n)] if t is not None}
@@ -210,6 +240,24 @@ def main():
         check("control_dependency_%s_%s" % (re.sub(r"\W+", "_", name),
                                             re.sub(r"\W+", "_", line[8:].strip())),
               [] if bool(seen) == bad else [line])
+
+    check("sources_included", [p for n in code for p in unity_problems(n, texts[n])])
+    for case, name, source, bad in (
+            ("reached", "tests/t.c", '#include "x.c" /* not linked: reaches f() */\nf();\n', False),
+            ("replaced", "tests/t.c", "/* Not linked: replaces malloc(). */\n"
+             '#define malloc f\n#include "x.c"\n', False),
+            ("by_a_header", "fuzz/t.c", '/* Not linked: replaces calls by s.h. */\n#include "s.h"\n'
+             '#include "x.c"\n#include "y.c"\n', False),
+            ("no_reason", "tests/t.c", '#include "x.c"\nf();\n', True),
+            ("far_away", "tests/t.c", '/* not linked: reaches f() */\nf();\n#include "x.c"\n',
+             True),
+            ("not_reached", "tests/t.c", '#include "x.c" /* not linked: reaches f() */\n', True),
+            ("not_replaced", "tests/t.c", "/* Not linked: replaces malloc(). */\n"
+             '#include "x.c"\nmalloc();\n', True),
+            ("product", "examples/t.c", '#include "x.c" /* not linked: reaches f() */\nf();\n',
+             True)):
+        check("control_sources_included_" + case,
+              [] if bool(unity_problems(name, source)) == bad else [source])
 
     check("line_length", ["%s:%d: %d columns" % (n, i, len(line)) for n in texts
                           if n.endswith((".c", ".h", ".cc", ".py", ".sh")) or n == "Makefile"

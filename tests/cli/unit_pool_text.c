@@ -12,7 +12,9 @@
 #include <cmocka.h>
 
 #undef _POSIX_C_SOURCE
-#include "pool_table.c"
+#include "pool_table.h"
+#include "command.h"
+#include <string.h>
 #include "pool_text.h"
 #include "text.h"
 #include "options.h"
