@@ -40,15 +40,14 @@ static size_t write_lines(input *in, char out[ROOM])
     size_t bytes = 0;
     for (unsigned n = 2 + next(in) % (LINES_MAX - 1); n; n--) {
         audit_field fields[] = { { "tenant", what[next(in) % 4], 0 }, { "lines", NULL, next(in) } };
-        char *line = compose(&a, what[next(in) % 4], fields, 2);
-        size_t len = line ? strlen(line) : 0;
-        must(len && bytes + len + 1 < ROOM);
+        char line[LINE_MAX_BYTES];
+        size_t len = compose(&a, what[next(in) % 4], fields, 2, line);
+        must(len == strlen(line) && bytes + len + 1 < ROOM);
         memcpy(out + bytes, line, len);
         hash(line, len, a.head);
         a.number++;
         bytes += len;
         out[bytes++] = '\n';
-        free(line);
     }
     return bytes;
 }

@@ -98,6 +98,28 @@ static void test_s130_lines_follow_each_other(void **state)
 
 /* Each byte of a line but the last one's changes something that the check sees; an untouched copy
    is the control. */
+/* Text of a request need not be UTF-8: its line is not lost, and is one line. */
+static void test_s130_any_text_is_kept(void **state)
+{
+    const audit_field hostile = { "target", "/v1/\xff\xc0\x80\x1b[2J\"}\n{", 0 };
+    size_t bytes;
+    char *text;
+    audit *a;
+    (void)state;
+    fresh();
+    a = audit_open("test", file);
+    assert_non_null(a);
+    audit_write(a, "api.request", &hostile, 1);
+    assert_int_equal(audit_lost(a), 0);
+    write_some(a, 0, 1);
+    audit_close(a);
+    assert_int_equal(lines_of(file), 2);
+    text = read_all(file, &bytes);
+    assert_non_null(
+        strstr(text, "\"target\":\"/v1/\\uFFFD\\uFFFD\\u001B[2J\\\"}\\n{\",\"before\":\""));
+    free(text);
+}
+
 static void test_s131_what_was_changed_is_seen(void **state)
 {
     size_t bytes, last;
@@ -349,6 +371,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_s130_lines_follow_each_other),
+        cmocka_unit_test(test_s130_any_text_is_kept),
         cmocka_unit_test(test_s130_what_is_no_file_is_refused),
         cmocka_unit_test(test_s130_a_pipe_is_refused),
         cmocka_unit_test(test_s131_what_was_changed_is_seen),

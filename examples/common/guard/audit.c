@@ -7,6 +7,7 @@
 #define _POSIX_C_SOURCE 200809L
 #endif
 #include "audit.h"
+#include "json.h"
 #include "log.h"
 
 #include <errno.h>
@@ -261,26 +262,29 @@ bool audit_reopen(audit *a)
     return true;
 }
 
-static char *compose(const audit *a, const char *what, const audit_field *fields, unsigned count)
+/* The length of the line; what is longer than `line` has room for is cut, and must not be used. */
+static size_t compose(const audit *a, const char *what, const audit_field *fields, unsigned count,
+                      char line[LINE_MAX_BYTES])
 {
     char before[AUDIT_HASH_TEXT_BYTES];
     struct timespec t;
-    json_t *j;
-    char *text;
-    int rc = 0;
+    json_writer w;
     (void)clock_gettime(CLOCK_REALTIME, &t);
-    j = json_pack("{s:I,s:I,s:s,s:s}", "n", (json_int_t)(a->number + 1), "unix_ms",
-                  (json_int_t)t.tv_sec * 1000 + t.tv_nsec / 1000000, "program", a->program, "what",
-                  what);
-    for (unsigned i = 0; i < count && j && !rc; i++)
-        rc = json_object_set_new(j, fields[i].name,
-                                 fields[i].text ? json_string(fields[i].text)
-                                                : json_integer((json_int_t)fields[i].number));
-    if (j && !rc)
-        rc = json_object_set_new(j, "before", json_string(hash_text(a->head, before)));
-    text = j && !rc ? json_dumps(j, JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;
-    json_decref(j);
-    return text;
+    json_to_text(&w, line, LINE_MAX_BYTES);
+    json_put_open(&w, NULL, '{');
+    json_put_number(&w, "n", a->number + 1);
+    json_put_number(&w, "unix_ms", (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000);
+    json_put_text(&w, "program", a->program);
+    json_put_text(&w, "what", what);
+    for (unsigned i = 0; i < count; i++) {
+        if (fields[i].text)
+            json_put_text(&w, fields[i].name, fields[i].text);
+        else
+            json_put_number(&w, fields[i].name, fields[i].number);
+    }
+    json_put_text(&w, "before", hash_text(a->head, before));
+    json_put_close(&w, '}');
+    return w.len;
 }
 
 /* S-132: does the file end with the last line, as it was written?  NULL, or what is wrong. */
@@ -305,15 +309,12 @@ static const char *look_at_end(const audit *a)
 
 /* One line with its end, whole or not at all.  What a failed write left and could not be removed
    is an incomplete end: see look_at_end().  NULL, or what is wrong. */
-static const char *append(audit *a, const char *text)
+static const char *append(audit *a, char line[LINE_MAX_BYTES], size_t bytes)
 {
-    size_t bytes = strlen(text);
-    char line[LINE_MAX_BYTES];
     const char *wrong = look_at_end(a);
     ssize_t did;
     if (wrong || bytes + 1 >= LINE_MAX_BYTES)
         return wrong ? wrong : strerror(EMSGSIZE);
-    memcpy(line, text, bytes);
     line[bytes++] = '\n';
     do {
         did = write(a->fd, line, bytes);
@@ -331,14 +332,14 @@ static const char *append(audit *a, const char *text)
 
 static const char *put(audit *a, const char *what, const audit_field *fields, unsigned count)
 {
-    char *text = compose(a, what, fields, count);
-    const char *wrong = text ? append(a, text) : "out of memory";
+    char line[LINE_MAX_BYTES];
+    size_t bytes = compose(a, what, fields, count, line);
+    const char *wrong = append(a, line, bytes);
     if (!wrong) {
-        hash(text, strlen(text), a->head);
+        hash(line, bytes, a->head);
         a->number++;
         a->written++;
     }
-    free(text);
     return wrong;
 }
 
