@@ -1,5 +1,6 @@
 #!/bin/sh
-# Lines and branches that the corpora reach: fuzz/corpus, and build/corpus where the fuzzers have
+# Lines and branches that the corpora reach: the seeds (seeds.py), and build/corpus
+# where the fuzzers have
 # run (SEEDS=only: without).  A table on standard output, a row for each target, of the files that
 # it attacks; build/fuzz-coverage/TARGET.txt has all files, html/TARGET shows each line.
 # Arguments: the names of the targets [all].  Package: llvm.
@@ -54,7 +55,8 @@ echo '| target | files | lines | branches |'
 echo '|---|---|---|---|'
 fuzz/oss_fuzz.sh "$@" >/dev/null
 for target; do
-    seeds=fuzz/corpus/$target
+    seeds=$out/seeds/$target
+    fuzz/seeds.py unpack "$out/seeds" "$target"
     if [ "${SEEDS:-}" != only ] && [ -d "build/corpus/$target" ]; then
         seeds="$seeds build/corpus/$target"
     fi

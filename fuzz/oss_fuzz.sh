@@ -36,7 +36,9 @@ for target; do
     sed -n 's/.*libFuzzer: -\(max_len\)=\([0-9]*\).*/[libfuzzer]\n\1 = \2/p' \
         "fuzz/fuzz_$target.c" >"$OUT/fuzz_$target.options"
     if command -v zip >/dev/null; then
-        zip -qj "$OUT/fuzz_${target}_seed_corpus.zip" "fuzz/corpus/$target"/*
+        fuzz/seeds.py unpack "$OUT/seeds" "$target"
+        rm -f "$OUT/fuzz_${target}_seed_corpus.zip"
+        zip -qj "$OUT/fuzz_${target}_seed_corpus.zip" "$OUT/seeds/$target"/*
     fi
     echo "$OUT/fuzz_$target"
 done

@@ -3,7 +3,7 @@
 
     fuzz/run.py [--minutes N] [--jobs N] [TARGET...]     one after the other, or some at once
 
-Targets are build/fuzz_TARGET [all that are there].  They start from fuzz/corpus/TARGET and
+Targets are build/fuzz_TARGET [all that are there].  They start from the seeds (seeds.py) and from
 build/corpus/TARGET, where what is new is kept; words are those of fuzz/dict/TARGET.dict, and
 options what the target's source says behind `libFuzzer:`.  An input that ends a target is kept in
 build/findings, and the target goes on without it.  Each run appends a line to build/fuzz.tsv, also
@@ -20,6 +20,8 @@ import subprocess
 import sys
 import threading
 import time
+
+import seeds
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 RECORD = os.path.join(ROOT, "build", "fuzz.tsv")
@@ -60,7 +62,7 @@ def findings(target):
 
 def once(target, seconds, log):
     """Until it has found something or its time is over.  Its exit status, what it said, CPU."""
-    places = [os.path.join(ROOT, folder, "corpus", target) for folder in ("build", "fuzz")]
+    places = [os.path.join(ROOT, "build", folder, target) for folder in ("corpus", "seeds")]
     for place in places + [os.path.join(ROOT, "build", "findings")]:
         os.makedirs(place, exist_ok=True)
     with open(log, "w", encoding="utf-8") as out:
@@ -84,6 +86,7 @@ def once(target, seconds, log):
 
 def run(target, minutes):
     """One line of the record."""
+    seeds.unpack(os.path.join(ROOT, "build", "seeds"), [target])
     begun, start, before = datetime.datetime.utcnow(), time.monotonic(), findings(target)
     executions = edges = features = inputs = ends = 0
     cpu = 0.0

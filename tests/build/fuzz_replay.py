@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Each fuzz target over its named seeds (fuzz/corpus/TARGET/*), built with the sanitizers and
+"""Each fuzz target over its seeds (fuzz/seeds.py), built with the sanitizers and
 fuzz_main.c instead of libFuzzer; then over every seed cut short and with one bit changed."""
 # run.py: --timeout 900
 import os
@@ -9,6 +9,8 @@ import sys
 import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "fuzz"))
+import seeds as corpus  # noqa: E402
 CHANGED_PER_SEED = 20
 failed = 0
 
@@ -22,26 +24,25 @@ def main():
         print("skip fuzz_replay no fuzz targets")
     for target in targets:
         program = os.path.join(ROOT, "build", "san", "replay_fuzz_" + target)
-        corpus = os.path.join(fuzz, "corpus", target)
-        seeds = sorted(os.listdir(corpus)) if os.path.isdir(corpus) else []
+        seeds = corpus.seeds(target)
         if not seeds or not os.path.exists(program):
             failed += 1
             print("not ok fuzz_%s_has_%s" % (target, "program" if seeds else "seeds"))
             continue
         with tempfile.TemporaryDirectory() as folder:
             chance = random.Random(1)
-            changed = []
-            for seed in seeds:
-                with open(os.path.join(corpus, seed), "rb") as file:
-                    data = file.read()
+            plain, changed = [], []
+            for seed, data in seeds.items():
+                plain.append(os.path.join(folder, seed))
+                with open(plain[-1], "wb") as file:
+                    file.write(data)
                 for i in range(CHANGED_PER_SEED if data else 0):
                     other = bytearray(data[:chance.randint(1, len(data))] if i % 2 else data)
                     other[chance.randrange(len(other))] ^= 1 << chance.randrange(8)
                     changed.append(os.path.join(folder, "%s.%d" % (seed, i)))
                     with open(changed[-1], "wb") as file:
                         file.write(other)
-            for name, files in (("seeds", [os.path.join(corpus, s) for s in seeds]),
-                                ("changed", changed)):
+            for name, files in (("seeds", plain), ("changed", changed)):
                 done = subprocess.run([program, *files], stdout=subprocess.PIPE,
                                       stderr=subprocess.STDOUT, text=True, errors="replace")
                 failed += done.returncode != 0

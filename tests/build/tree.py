@@ -282,6 +282,10 @@ def main():
     check("no_machine_path", ["%s: %s" % (n, m.group(0)) for n in texts
                               for m in [MACHINE_PATH.search(texts[n])] if m])
     check("control_machine_path", [] if MACHINE_PATH.search("see /" "home/x") else [""])
+    unnamed = re.compile(r"fuzz/corpus/\w+/(?:found-|[0-9a-f]{12,}$)")
+    check("seeds_named_or_packed", ["%s: run fuzz/seeds.py pack" % n for n in names
+                                    if unnamed.match(n)])
+    check("control_seeds_named", [] if unnamed.match("fuzz/corpus/tlp/found-0a1b") else [""])
     workflows = [n for n in texts if n.startswith(".github/workflows/")]
     check("workflows_pinned", [p for n in workflows for p in unpinned(n, texts[n])]
           if workflows else ["no workflows"])

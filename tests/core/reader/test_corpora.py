@@ -11,6 +11,8 @@ import tempfile
 import dxpu_reader as dx
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "fuzz"))
+import seeds  # noqa: E402
 CHANGED = 30  # copies of each seed
 
 
@@ -66,8 +68,7 @@ def inputs():
     """Kind and bytes of every seed, and of its copies; the CRC of frames is made right."""
     chance = random.Random(1)
     for what in ("tlp", "frame"):
-        for file in sorted((ROOT / "fuzz/corpus" / what).iterdir()):
-            data = file.read_bytes()
+        for data in seeds.seeds(what).values():
             if what == "frame":  # the first two bytes are the fuzz target's
                 if len(data) < 3 or data[0] & 3 or data[1] % 33 != dx.TRAILER:
                     continue
