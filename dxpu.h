@@ -123,15 +123,16 @@
    Give cfg.paths more than 1 where two ends have several addresses: a path that stops carrying
    frames is left for one that does, and used again when it answers.
 
-   FAILURE.  Bad input from the peer changes nothing, is counted under one name per reason, and is
-   reported by a negative number of the peer band (section 6).  A channel fails only by time
-   (`hold` without a valid frame), by the peer's word (reset, close), or when the peer, inside
-   authentic frames, breaks a rule that no retransmission can heal; then every call says so until
-   it is initialised again.  Call dxpu_channel_contain() then, and answer what it names. */
+   FAILURE.  Bad input from the peer changes nothing and is reported by a negative number of the
+   peer band (section 6); ingest() also counts it, under one name per reason.  A channel fails only
+   by time (`hold` without a valid frame), by the peer's word (reset), or when the peer, inside
+   authentic frames, breaks a rule that no retransmission can heal; then every call says so until it
+   is initialised again.  Call dxpu_channel_contain() then, and answer what it names. */
 
 /* ==== 2  Configuration ===========================================================================
-   Each option is a value macro, used with #if, never #ifdef.  Define them before the include or in
-   the file named by DXPU_CONFIG_HEADER; all translation units of a program must agree. */
+   Each option is a value macro, used with #if; DXPU_CONFIG_HEADER, DXPU_CRC32, DXPU_STATIC and
+   DXPU_API count as soon as they are defined.  Define them before the include or in the file named
+   by DXPU_CONFIG_HEADER; all translation units of a program must agree. */
 #ifdef DXPU_CONFIG_HEADER
 #include DXPU_CONFIG_HEADER
 #endif
@@ -203,8 +204,8 @@ extern "C" {
    Bytes      network fields are big-endian, TLPs are as PCIe sends them.  Host byte order and
               alignment never matter.
    BDF        a function is one uint16_t: bus << 8 | device << 3 | function.
-   Results    int functions return DXPU_OK (0) or a negative error of section 6; on an error no
-              output argument has been written.
+   Results    int functions return DXPU_OK (0) or a negative error of section 6; on an error what
+              output arguments point to has no meaning.
    Tags       W-6, T-3, ... in comments name rules of spec/. */
 #define DXPU_BDF(bus, dev, fn)                                                                     \
     ((uint16_t)((unsigned)(bus) << 8 | (unsigned)(dev) << 3 | (unsigned)(fn)))
@@ -599,7 +600,7 @@ enum { DXPU_DOWNSTREAM = 0, DXPU_UPSTREAM = 1 }; /* away from the host's root co
     X(0x7f, "Vendor_Defined_Type_1", BY_ID, 2, FORWARD, FORWARD)
 
 DXPU_API const char *dxpu_message_name(unsigned code); /* NULL when PCIe has none */
-DXPU_API int dxpu_message_code(const char *name);      /* -1 when there is none */
+DXPU_API int dxpu_message_code(const char *name);      /* or E_NONE */
 /* What a proxy does with message t (Msg or MsgD) in a direction: DXPU_MSG_FORWARD..REFUSE.  Vendor
    messages with local routing terminate; unknown codes are refused. */
 DXPU_API uint8_t dxpu_message_action(const dxpu_tlp *t, unsigned direction);
@@ -2373,7 +2374,7 @@ DXPU_API int dxpu_message_code(const char *name)
         if (*a == *b)
             return dxpui_message_rows[i].code;
     }
-    return -1;
+    return DXPU_E_NONE;
 }
 
 DXPU_API uint8_t dxpu_message_action(const dxpu_tlp *t, unsigned direction)
@@ -4799,7 +4800,7 @@ static bool dxpui_discard(dxpu_channel *ch)
     dxpui_fifo *f = &ch->tx[DXPU_NONPOSTED];
     dxpu_tags *tags = ch->cfg.tags;
     uint32_t waiting = f->waiting;
-    while (tags && tags->unsent && f->waiting) {
+    while (f->waiting && tags && tags->unsent) {
         dxpui_item it = dxpui_item_at(f, f->next);
         if (dxpui_tag_may_leave(tags, it.id, dxpui_item_tag(f, f->next), it.order))
             break;
@@ -5132,7 +5133,8 @@ static int dxpui_emit_control(dxpu_channel *ch, uint64_t now_ns, uint8_t *out)
     }
     if (now_ns >= ch->next_try_ns) {
         ch->tries = (uint8_t)(ch->tries < DXPUI_BACKOFF_MAX ? ch->tries + 1 : ch->tries - 3);
-        ch->next_try_ns = now_ns + dxpui_backed_off(ch, &ch->paths[0], ch->tries - 1u);
+        uint64_t wait_ns = dxpui_backed_off(ch, &ch->paths[0], ch->tries - 1u);
+        ch->next_try_ns = now_ns + dxpui_min64(wait_ns, ch->hold_ns / 16); /* D-67 */
         if (ch->state == DXPU_STATE_OPENING) {
             ch->frame_limit = ch->cfg.frame_limit_bytes;
             if (ch->tries % 4 == 0) /* in case no path carries more: P-3 */

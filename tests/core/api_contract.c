@@ -646,6 +646,61 @@ static void test_f34_dropped_in_the_queue(void **state)
     finish();
 }
 
+static bool lose_once(int from, uint8_t *frame, size_t len)
+{
+    bool lost = dark && from == HOST && frame[DXPU_FRAME_KIND] == DXPU_KIND_DATA;
+    (void)len;
+    dark = dark && !lost;
+    return lost;
+}
+
+/* The one that does not leave stands between others of one frame, which is lost and sent again. */
+static void test_f34_dropped_between_others(void **state)
+{
+    (void)state;
+    begin_with_tags(2);
+    ends[BOX].idle = true;
+    for (uint16_t tag = 1; tag <= 5; tag++)
+        assert_int_equal(submit_read(tag, 0x1000u * tag, tag), DXPU_OK);
+    run_until(now_ns + MS);
+    assert_int_equal(dxpu_tags_drop(&tags, 0, 4), DXPU_OK);
+    run_until(now_ns + MS); /* 3 waits for credit, before the one that was dropped */
+    lose = lose_once;
+    dark = true;
+    ends[BOX].idle = false;
+    run_until(now_ns + 4 * MS);
+    assert_false(dark);
+    assert_int_equal(ends[BOX].tlps, 4);
+    answer();
+    run_until(now_ns + MS);
+    host_has(0x5000, 5);
+    finish();
+}
+
+/* The requester drops a read that has left, and sends one with its tag by another way: that the
+   first has arrived means nothing for the second. */
+static void test_f34_a_tag_of_another_way(void **state)
+{
+    dxpu_request r;
+    dxpu_tlp t;
+    (void)state;
+    begin_with_tags(8);
+    assert_int_equal(submit_read(1, 0x1000, 1), DXPU_OK);
+    turn(HOST);
+    assert_int_equal(dxpu_tags_drop(&tags, 0, 1), DXPU_OK);
+    memset(&t, 0, sizeof t);
+    t.type = DXPU_TLP_MRD;
+    t.tag = 1;
+    t.length_dw = 1;
+    t.first_be = 0xf;
+    assert_int_equal(dxpu_tags_track(&tags, &t, now_ns, 2), DXPU_OK);
+    run_until(now_ns + MS);
+    assert_int_equal(ends[BOX].tlps, 1);
+    assert_true(dxpu_tags_expire(&tags, now_ns + TIMEOUT_NS, &r));
+    assert_int_equal(r.user, 2);
+    finish();
+}
+
 /* Any mix of writes, many frames long, and reads that expire in the queue, on the way, or not, as
    nothing reaches the box for a while: each write arrives once and in order, and no read has
    another's data.  The box answers at once, and the answers are not lost: how late they are is not
@@ -737,6 +792,8 @@ int main(void)
         cmocka_unit_test(test_f34_nothing_left_to_send),
         cmocka_unit_test(test_f34_expired_on_the_way),
         cmocka_unit_test(test_f34_dropped_in_the_queue),
+        cmocka_unit_test(test_f34_dropped_between_others),
+        cmocka_unit_test(test_f34_a_tag_of_another_way),
         cmocka_unit_test(test_f34_seeds),
     };
     cmocka_set_test_filter(getenv("DXPU_TEST")); /* a pattern; none: all */

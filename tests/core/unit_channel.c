@@ -362,13 +362,13 @@ static void test_d40_open(void **state)
         assert_int_equal(dxpu_channel_state(&r.ch), s == DXPU_STATE_IDLE ? DXPU_STATE_OPENING : s);
         rig_free(&r);
     }
-    rig_config(&r); /* repeated with back-off: 4, 8, 16 ms ... at most hold / 4, until hold */
+    rig_config(
+        &r); /* D-67: repeated with back-off, 4, 8, 16 ms ... at most hold / 16, until hold */
     rig_opening(&r);
-    static const uint16_t at_ms[] = { 4, 12, 28, 60, 124, 252, 502, 752 };
-    for (unsigned i = 0; i < sizeof at_ms / sizeof at_ms[0]; i++) {
-        uint64_t due = RIG_START_NS + at_ms[i] * (uint64_t)RIG_MS;
-        if (i >= 6) /* hold / 4 = 250 ms */
-            due = RIG_START_NS + (at_ms[5] + 250u * (i - 5)) * (uint64_t)RIG_MS;
+    uint64_t due = RIG_START_NS, wait_us = 4000;
+    for (unsigned i = 0; i < 18; i++) {
+        due += wait_us * RIG_US;
+        wait_us = wait_us < 32000 ? 2 * wait_us : 62500;
         assert_true(dxpu_channel_next_ns(&r.ch) == due);
         r.now_ns = due - 1;
         assert_int_equal(rig_emit(&r), 0);

@@ -1574,9 +1574,9 @@ static void test_r21_names(void **state)
     assert_string_equal(dxpu_message_name(0x19), "PME_Turn_Off");
     assert_null(dxpu_message_name(0x03));
     assert_int_equal(dxpu_message_code("PME_Turn_Off"), 0x19);
-    assert_int_equal(dxpu_message_code("PME_Turn_Of"), -1);
-    assert_int_equal(dxpu_message_code("PME_Turn_Offf"), -1);
-    assert_int_equal(dxpu_message_code(""), -1);
+    assert_int_equal(dxpu_message_code("PME_Turn_Of"), DXPU_E_NONE);
+    assert_int_equal(dxpu_message_code("PME_Turn_Offf"), DXPU_E_NONE);
+    assert_int_equal(dxpu_message_code(""), DXPU_E_NONE);
 }
 
 /* The actions that matter most, by name; the rest must have a legal one in each direction. */

@@ -208,7 +208,9 @@ def test_memory_table_of_the_header():
 def test_udp_pair_ends_gracefully_under_loss():
     pairs = []
     relays = []
-    for loss, words in (("0", "1000"), ("5", "1000"), ("20", "1000"), ("20", "10")):
+    # one word: the host closes at once after opening
+    for loss, words in (("0", "1000"), ("5", "1000"), ("20", "1000"), ("20", "10"), ("5", "1"),
+                        ("30", "1"), ("30", "1"), ("30", "200")):
         at = port()
         box = start("./udp_pair", "box", "127.0.0.1", at, loss)
         relays.append(Relay(at, 0, closes=3 if loss == "0" else 0))  # its answer must come again
