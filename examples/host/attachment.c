@@ -370,12 +370,10 @@ void attachment_end(attachment *a, uint8_t reason)
         return;
     a->close_reason = reason;
     a->closing_ns = dxpu_udp_now_ns() + a->fabric->base.hold_ms * 1000000ull;
-    if (dxpu_channel_state(&a->channel->ch) == DXPU_STATE_IDLE)
-        dxpu_channel_reset(&a->channel->ch, reason); /* it still asks for keys: no peer to notify */
-    else if (a->up)
+    if (a->up)
         put(a, CROSSING_DETACH, reason, NULL, 0); /* it answers with CLOSE */
     else
-        (void)dxpu_channel_close(&a->channel->ch, reason);
+        dxpu_channel_reset(&a->channel->ch, reason); /* nothing to deliver: not awaited (M-34) */
 }
 
 void attachment_up(attachment *a)
