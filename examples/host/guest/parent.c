@@ -29,6 +29,7 @@
 #define END_NS       5000000000u /* that a keeper has to end gracefully */
 #define STOP_NS      3000000000u /* ... and a worker, besides the hold time */
 
+enum { NO_MEMORY_MS = 10 };
 enum { MESSAGES = 16 }; /* of a keeper, a turn: another one's worker is not to wait for it */
 
 typedef struct child {
@@ -441,7 +442,7 @@ static void wait_for_all(parent *p)
         fds[p->set->guests + 1].fd = p->heard ? -1 : p->worker.socket;
         fds[p->set->guests + 1].events = POLLIN;
         if (poll(fds, p->set->guests + 2, wait_ms(now, at)) < 0 && errno != EINTR)
-            break;
+            (void)poll(NULL, 0, NO_MEMORY_MS); /* the children stay; what is ready is read anyway */
         for (unsigned i = 0; i < p->set->guests; i++) {
             if (p->keeper[i].c.socket >= 0) /* what a keeper said before its end, too */
                 on_keeper(p, i);
