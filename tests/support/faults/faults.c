@@ -280,7 +280,8 @@ ssize_t read(int fd, void *b, size_t n)
 
 ssize_t write(int fd, const void *b, size_t n)
 {
-    int how = in_program(__builtin_return_address(0)) ? fate(F_write) : 0;
+    /* a message that is not written is lost, and tests wait for messages */
+    int how = fd != 2 && in_program(__builtin_return_address(0)) ? fate(F_write) : 0;
     if (how > 0) {
         errno = how;
         return -1;
