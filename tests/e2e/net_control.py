@@ -395,7 +395,7 @@ def exit_status_without_a_connection():
             unused.bind(("127.0.0.1", 0))
             closed = "127.0.0.1:%d" % unused.getsockname()[1]
             answer = dxpu(l, "status", closed, status=3)
-            check(answer["error"] == "connection" and "nobody" in answer["reason"], answer)
+            check(answer["error"] == "connection" and "no answer" in answer["reason"], answer)
         greeting = message(HELLO, struct.pack(">BBBxIHxx", 1, 1, 1, 0, 8) + b"\x00", 1)
         for bytes_, why in ((b"", "does not answer"),
                             (b"HTTP/1.1 400 Bad Request\r\n\r\n", "no proxy"),

@@ -258,9 +258,9 @@ def statistics_while_all_run():
 @case
 def stops_gracefully():
     with lab.Lab() as l:
-        box = Box(l)
+        box = Box(l, "--hold-ms", 20000)  # which it waits for its hosts, on a busy machine too
         hosts = [box.load(l, slot, "--load", "mixed", "--seconds", 60, "--span", "32K",
-                          "--give-up-ms", 300) for slot in (1, 2, 3, 4)]
+                          "--hold-ms", 20000, "--give-up-ms", 300) for slot in (1, 2, 3, 4)]
         for host in hosts:
             host.says("attached")
         there = box.ends()
