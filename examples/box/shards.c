@@ -114,20 +114,29 @@ void shards_answer(box *b, unsigned number, unsigned code)
     (void)!write(b->answers->wake, &one, sizeof one); /* cannot be full */
 }
 
+static unsigned take_answer(const box *b, unsigned number)
+{
+    unsigned code;
+    pthread_mutex_lock(&b->answers->lock);
+    code = b->answers->code[number - 1];
+    b->answers->code[number - 1] = NO_ANSWER;
+    pthread_mutex_unlock(&b->answers->lock);
+    return code;
+}
+
+static void settle(const box *b, unsigned number, unsigned code)
+{
+    if (code != NO_ANSWER)
+        requests_settled(b->requests, number, code);
+}
+
 static void on_answers(evutil_socket_t fd, short what, void *user)
 {
     const box *b = user;
     (void)what;
     jobs_woken(fd);
-    for (unsigned i = 0; i < b->count; i++) {
-        unsigned code;
-        pthread_mutex_lock(&b->answers->lock);
-        code = b->answers->code[i];
-        b->answers->code[i] = NO_ANSWER;
-        pthread_mutex_unlock(&b->answers->lock);
-        if (code != NO_ANSWER)
-            requests_settled(b->requests, i + 1, code);
-    }
+    for (unsigned i = 1; i <= b->count; i++)
+        settle(b, i, take_answer(b, i));
 }
 
 static void close_answers(box *b)
@@ -350,20 +359,23 @@ typedef struct ask {
     unsigned number;
     const void *message;
     void *out;
-    unsigned code;
+    unsigned code, earlier; /* earlier: the answer to an order before it */
 } ask;
 
 static unsigned in_loop(box *b, unsigned number, const void *message, void *out,
                         void (*fn)(void *arg))
 {
-    ask a = { b, number, message, out, DXPU_CONTROL_CODE_NONE };
+    ask a = { b, number, message, out, DXPU_CONTROL_CODE_NONE, NO_ANSWER };
     worker_call(slots_shard(b, number)->worker, fn, &a);
+    settle(b, number, a.earlier);
     return a.code;
 }
 
+/* M-57: an answer that is still due is that to an earlier order, and not for who asks now. */
 static void do_bind(void *arg)
 {
     ask *a = arg;
+    a->earlier = take_answer(a->b, a->number);
     a->code = leases_bind(a->b, a->message);
 }
 
@@ -375,6 +387,7 @@ unsigned shards_bind(void *user, const dxpu_control_bind *m)
 static void do_unbind(void *arg)
 {
     ask *a = arg;
+    a->earlier = take_answer(a->b, a->number);
     a->code = leases_unbind(a->b, a->message);
 }
 

@@ -1,0 +1,120 @@
+/* unit_shards.c - what loops answer to the first thread, and when it hears of that
+   SPDX-License-Identifier: MIT */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "leases.h"
+#include "requests.h"
+
+static unsigned settled, last_code;
+
+static void count_settled(requests *o, unsigned number, unsigned code)
+{
+    (void)o;
+    assert_int_equal(number, 1);
+    settled++;
+    last_code = code;
+}
+
+static unsigned bind_later(box *b, const dxpu_control_bind *m)
+{
+    (void)b;
+    (void)m;
+    return REQUESTS_LATER;
+}
+
+static unsigned unbind_later(box *b, const dxpu_control_unbind *m)
+{
+    (void)b;
+    (void)m;
+    return REQUESTS_LATER;
+}
+
+/* Not linked: the disk, and who asks, are the test's. */
+#define requests_settled count_settled
+#define leases_bind      bind_later
+#define leases_unbind    unbind_later
+#include "shards.c"
+#undef requests_settled
+#undef leases_bind
+#undef leases_unbind
+
+static box b;
+static const dxpu_control_bind bind_order = { .slot = 1 };
+static const dxpu_control_unbind unbind_order = { .slot = 1 };
+
+static int setup(void **state)
+{
+    fabric_settings net = FABRIC_SETTINGS_DEFAULT("127.0.0.1:0");
+    (void)state;
+    memset(&b, 0, sizeof b);
+    settled = last_code = 0;
+    b.count = 1;
+    b.keys = net.keys = keys_none();
+    assert_int_equal(shards_open(&b, &net), 0);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    return shards_close(&b);
+}
+
+static unsigned bind_it(void)
+{
+    return shards_bind(&b, &bind_order);
+}
+
+static unsigned unbind_it(void)
+{
+    return shards_unbind(&b, &unbind_order);
+}
+
+/* The first thread's turn. */
+static void turn(void)
+{
+    assert_true(event_base_loop(b.base, EVLOOP_NONBLOCK) >= 0);
+}
+
+/* The loop has written the first order; the first thread hears of the next one before it hears of
+   that. */
+static void two_in_a_row(unsigned (*first)(void), unsigned (*next)(void))
+{
+    settled = 0;
+    assert_int_equal(first(), REQUESTS_LATER);
+    turn();
+    assert_int_equal(settled, 0);
+    shards_answer(&b, 1, DXPU_CONTROL_CODE_NONE);
+    assert_int_equal(next(), REQUESTS_LATER);
+    assert_int_equal(settled, 1); /* the first one's, before who asks for the next waits */
+    assert_int_equal(last_code, DXPU_CONTROL_CODE_NONE);
+    turn();
+    assert_int_equal(settled, 1);
+    shards_answer(&b, 1, DXPU_CONTROL_CODE_STATE);
+    turn();
+    assert_int_equal(settled, 2);
+    assert_int_equal(last_code, DXPU_CONTROL_CODE_STATE);
+}
+
+static void test_m57_an_answer_is_its_orders_own(void **state)
+{
+    (void)state;
+    two_in_a_row(unbind_it, bind_it);
+    two_in_a_row(bind_it, unbind_it);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_m57_an_answer_is_its_orders_own, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
