@@ -649,6 +649,33 @@ static void test_m97_ended_stands_still(void **state)
     assert_null(pool_find_lease(core_pool(c), lease));
 }
 
+/* A slot that the lease left before it ended keeps its own time, however long its box is away. */
+static void test_m97_a_replaced_slot_has_its_own_time(void **state)
+{
+    (void)state;
+    uint64_t lease = lease_up(1, POOL_ANY, CORE_REPLACE_YES, 0);
+    uint32_t left = slot_of(lease, 0), now;
+    unsigned b = box_of(left);
+    loses(b);
+    (void)after(GRACE_MS + 1);
+    now = slot_of(lease, 0);
+    assert_int_not_equal(now, left);
+    assert_int_equal(core_release(c, lease, true).code, CORE_OK);
+    pump();
+    (void)after(5 * KEPT_MS);
+    comes_back(b);
+    assert_int_equal(bytes_of(left), lease);
+    assert_int_equal(core_slot_left_ms(c, left), KEPT_MS);
+    assert_int_equal(bytes_of(now), lease); /* it goes with the last of them */
+    assert_int_equal(after(KEPT_MS - 1), 0);
+    assert_int_equal(bytes_of(left), lease);
+    (void)after(1);
+    (void)after(1);
+    assert_null(pool_find_lease(core_pool(c), lease));
+    assert_int_equal(bytes_of(left), 0);
+    assert_int_equal(bytes_of(now), 0);
+}
+
 /* Its box says that it does not work, while the store has no room: its time stands still; and one
    that was over by then, without room to say so, ends nothing before that is acted upon. */
 static void test_m97_broken_and_no_room(void **state)
@@ -1597,6 +1624,7 @@ int main(void)
         CASE(test_m97_retention_ends),
         CASE(test_m97_stands_still),
         CASE(test_m97_ended_stands_still),
+        CASE(test_m97_a_replaced_slot_has_its_own_time),
         CASE(test_m97_broken_and_no_room),
         CASE(test_m97_killed),
         CASE(test_m97_without_limit),
@@ -1626,7 +1654,6 @@ int main(void)
         CASE(test_m77_parked_before_it_was_up),
         CASE(test_m92_one_was_up),
         CASE(test_m100_nothing_is_ordered_unseen),
-        CASE(test_m97_ended_stands_still),
         CASE(test_m99_forget),
         CASE(test_m100_no_unbind_above_its_own),
         CASE(test_m101_numbers_after_an_old_copy),

@@ -421,6 +421,8 @@ bool corei_lease_keeps_data(const core *c, uint64_t lease);
    stops. */
 void corei_retain_begin(core *c, uint32_t slot);
 void corei_retain_count(core *c, uint32_t slot);
+/* The same of a lease that may have ended; what is retained for it has times of its own. */
+void corei_retain_owner(core *c, uint32_t lease);
 void corei_retain_lease(core *c, uint32_t lease);
 /* What is over ends; true: that changed the slot. */
 bool corei_retain_due(core *c, uint32_t slot);

@@ -224,7 +224,7 @@ static bool is_within_reach(const core *c, uint32_t slot)
            c->t.node[c->t.slot[slot].node].connected;
 }
 
-static void count_lease(core *c, uint32_t lease)
+void corei_retain_owner(core *c, uint32_t lease)
 {
     core_lease *l = &c->t.lease[lease];
     bool counts = l->ended;
@@ -236,7 +236,7 @@ static void count_lease(core *c, uint32_t lease)
     if (!l->counts && counts)
         l->since_ms = c->mono_ms;
     l->counts = counts;
-    if (counts)
+    if (counts && c->t.pool->lease[lease].retained == POOL_NONE) /* whose end looks again */
         wake(c, c->t.pool->lease[lease].first,
              core_lease_left_ms(c, pool_lease_number(c->t.pool, lease)));
 }
@@ -247,7 +247,7 @@ void corei_retain_count(core *c, uint32_t slot)
     corei_slot *more = &c->t.slot_more[slot];
     bool counts = s->owner != POOL_NONE && is_within_reach(c, slot);
     if (has_ended(c, slot))
-        count_lease(c, s->lease);
+        corei_retain_owner(c, s->lease);
     if (more->counts && !counts)
         more->ran_ms += c->mono_ms - more->since_ms;
     if (!more->counts && counts)
@@ -286,8 +286,9 @@ void corei_retain_lease(core *c, uint32_t lease)
 {
     uint64_t number = pool_lease_number(c->t.pool, lease);
     uint32_t slot = c->t.pool->lease[lease].first;
-    count_lease(c, lease);
-    if (!c->t.lease[lease].counts || core_lease_left_ms(c, number))
+    corei_retain_owner(c, lease);
+    if (!c->t.lease[lease].counts || core_lease_left_ms(c, number) ||
+        c->t.pool->lease[lease].retained != POOL_NONE) /* each has its own time */
         return;
     if (corei_begin(c).code == CORE_OK) {
         corei_end_lease(c, number, CORE_EVENT_LEASE_RELEASED, POOL_WHY_RETENTION);
@@ -384,7 +385,7 @@ void corei_retire(core *c, uint64_t lease, core_event_type type, const char *why
     corei_mark_changed(c, COREI_LEASE, index);
     for (unsigned i = 0; i < n; i++)
         corei_mark_changed(c, COREI_SLOT, slot[i]);
-    count_lease(c, index);
+    corei_retain_owner(c, index);
 }
 
 /* -- What would be erased -- */

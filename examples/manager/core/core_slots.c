@@ -236,10 +236,12 @@ core_result corei_recover(core *c, uint32_t slot)
 
 void corei_discard(core *c, uint32_t slot, pool_reason why)
 {
+    uint32_t owner = c->t.pool->slot[slot].owner;
     corei_event_slot(c, CORE_EVENT_SLOT_DISCARDED, slot, "what it kept for the lease is wiped: %s",
                      pool_reason_text(why));
     (void)pool_discard(c->t.pool, slot, why);
     corei_retain_count(c, slot);
+    corei_retain_owner(c, owner); /* it may have waited for this slot */
     corei_mark_changed(c, COREI_SLOT, slot);
     corei_touch_slot(c, slot);
 }
