@@ -228,4 +228,5 @@ help: ; @sed -n 's/^## //p' $(filter %Makefile %/install.mk,$(MAKEFILE_LIST))
 .PHONY: all demo bench plots check check-long asan cov prove cross fuzz fmt toc spec size ship
 .PHONY: clean help firmware soak rooms test quick
 .SECONDARY .DELETE_ON_ERROR:
--include $(shell find build -name '*.d' -type f 2>/dev/null)
+-include $(shell find build -path build/guest -prune -o -path build/qemu -prune -o -name '*.d' \
+           -type f -print 2>/dev/null)
