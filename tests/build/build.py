@@ -330,7 +330,7 @@ LOOP_HARNESS = """#include "dxpu.h"
 uint64_t clock_ns(void);
 void tx(uint8_t path, const uint8_t *frame, size_t len);
 void use(dxpu_bytes tlp);
-void heed(const dxpu_event *event);
+void handle(const dxpu_event *event);
 bool wait_rx(uint64_t until_ns, uint8_t *pkt, size_t *len);
 int loop(dxpu_channel *ch);
 int loop(dxpu_channel *ch)
