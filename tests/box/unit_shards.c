@@ -37,7 +37,7 @@ static unsigned unbind_later(box *b, const dxpu_control_unbind *m)
     return REQUESTS_LATER;
 }
 
-/* Not linked: the disk, and who asks, are the test's. */
+/* Not linked: replaces requests_settled(), leases_bind() and leases_unbind(). */
 #define requests_settled count_settled
 #define leases_bind      bind_later
 #define leases_unbind    unbind_later
