@@ -19,9 +19,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
 import rooms  # noqa: E402,F401
 from cases import case, check, main  # noqa: E402
-from pool import (ALARM, ASK, BIND, BOX, DONE, ERROR, HEARTBEAT, HELLO, HOST,  # noqa: E402
-                  KEPT, MANAGER, NODE, REGISTER, STATUS, WIPED, Fake, Manager, Refused, device,
-                  done, hello, message, text, until)
+from pool import (ALARM, ASK, ATTACH, BIND, BOX, DETACH, DONE, EMPTY, ERROR,  # noqa: E402
+                  HEARTBEAT, HELD, HELLO, HOST, KEPT, MANAGER, NODE, REGISTER, STATUS, WIPED, Fake,
+                  Manager, Refused, device, done, hello, message, text, until)
 import lab  # noqa: E402
 
 VERSION, TYPE, MALFORMED, MUST, ORDER, BUSY, ROLE = 1, 2, 3, 4, 5, 7, 12
@@ -249,6 +249,53 @@ def an_order_without_an_answer_ends_a_connection():  # M-71
             until(gone, "what does not answer is dropped")
             check([kind for kind, _, _ in f.later] == [ASK], f.later)
             check(control.lives())
+        count = m.proxies()
+        check(count["unanswered"] == 1 and count["silent"] == 0, count)
+
+
+@case
+def an_order_that_waits_for_a_disk_ends_none():  # M-71
+    """Bind is answered when it is on disk, a counter at once: who withholds one of those, which was
+    asked for later, is dropped; who withholds the bind is not, and is lent when it answers."""
+    with lab.Lab(plain=True) as l:
+        m = Manager(l, "--heartbeat-ms", 200)
+        with Fake(m, slots=1) as box, Fake(m, HOST, slots=1) as host, Fake(m) as control:
+            box.register()
+            number = host.register()[0]
+            status, lease = m.ask("POST", "/v1/leases", {"host": number, "model": "nvme"})
+            check(status == 201, status, lease)
+
+            def all_live():
+                check(box.lives() and host.lives())
+                for kind, request, body in host.later:
+                    if kind == DETACH:  # it has nothing else yet
+                        host.send(done(struct.unpack(">H", body[:2])[0], EMPTY, 0, request))
+                host.later = [order for order in host.later if order[0] != DETACH]
+
+            def ordered():
+                all_live()
+                return box.later
+            kind, request, body = until(ordered, "it is bound")[0]
+            check(kind == BIND, kind)
+            control.secretive = False
+            control.register()
+
+            def gone():
+                all_live()
+                try:
+                    control.lives()
+                except (EOFError, ConnectionError):
+                    return True
+            until(gone, "what does not answer is dropped")
+            all_live()
+            check(len(box.later) == 1, box.later)
+            epoch = struct.unpack(">Q", body[8:16])[0]
+            box.send(done(1, HELD, epoch, request))
+
+            def attached():
+                all_live()
+                return [kind for kind, _, _ in host.later if kind == ATTACH]
+            until(attached, "its host is to attach it")
         count = m.proxies()
         check(count["unanswered"] == 1 and count["silent"] == 0, count)
 

@@ -22,7 +22,7 @@ enum {
     LATER_BYTES = 1 << 20,  /* that a proxy may send while it waits for that: 8,000 slots; */
     LATER_SHARES = 4,       /* all of one key so much together */
     KEY_CONNECTIONS = 128,  /* of one key at a time: an old and a new one of each identity */
-    ANSWER_HEARTBEATS = 10, /* for an order */
+    ANSWER_HEARTBEATS = 10, /* for an order that waits for no disk */
     ORDERS_MAX = 0xffff     /* out at one proxy: a request's number has their index in 16 bits */
 };
 
@@ -820,11 +820,19 @@ static void on_closed(void *context, secure_conn *conn, const char *why)
 
 /* ==== Silence ================================================================================= */
 
+/* Its answer comes when it is on the box's disk (M-57), which may take long: another connection
+   would wait for the same. */
+static bool waits_for_disk(const core_order *o)
+{
+    return o->m.type == DXPU_CONTROL_BIND || o->m.type == DXPU_CONTROL_UNBIND;
+}
+
 static bool order_overdue(const proxy *p, uint64_t now, uint64_t late)
 {
     uint64_t most_ms = (uint64_t)ANSWER_HEARTBEATS * p->owner->set.heartbeat_ms + late;
     for (unsigned i = 0; i < p->places; i++) {
-        if (p->orders[i].sent_ns && now > p->orders[i].sent_ns / 1000000u + most_ms)
+        const outstanding *o = &p->orders[i];
+        if (o->sent_ns && !waits_for_disk(&o->order) && now > o->sent_ns / 1000000u + most_ms)
             return true;
     }
     return p->ask && now > p->ask_sent_ms + most_ms;
