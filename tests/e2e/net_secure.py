@@ -782,7 +782,7 @@ def s90_keys_of_programs():
         os.chmod(key, 0o640)
         programs_refuse(l, "chmod 600", USAGE, "--key", key, "--peer", public)
         os.chmod(key, 0o600)
-        programs_refuse(l, "folder", SYSTEM, "--key", l.file("none/box.key"), "--peer", public)
+        programs_refuse(l, "directory", SYSTEM, "--key", l.file("none/box.key"), "--peer", public)
         programs_refuse(l, "must be public keys", USAGE, "--key", key, "--peer", "short")
         with open(l.file("bad"), "w") as f:
             f.write("%s may=everything\n" % public)
