@@ -263,6 +263,7 @@ def stops_gracefully():
                           "--hold-ms", 20000, "--give-up-ms", 300) for slot in (1, 2, 3, 4)]
         for host in hosts:
             host.says("attached")
+        by_hand.until(lambda: box.process.errors().count(" lent to ") == 4, "all are up")
         there = box.ends()
         for host in hosts:
             host.says("closed gracefully: .*shut")

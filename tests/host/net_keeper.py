@@ -335,7 +335,7 @@ def both_killed_at_once_reset_the_connection():
             os.kill(pid, signal.SIGSTOP)
         for pid in (host.popen.pid, keeper):
             os.kill(pid, signal.SIGKILL)
-        check(isinstance(closed_in_order(guest), ConnectionResetError))
+        check(isinstance(closed_gracefully(guest), ConnectionResetError))
         host.popen.wait(10)
         end = time.monotonic() + 10
         while os.path.exists("/proc/%d/maps" % worker) and memory_of(worker):
