@@ -7,6 +7,7 @@
 #include "log.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,11 +15,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { STATUS_BYTES = 256, WAIT_S = 5 };
+enum { STATUS_BYTES = 256, READY_MS = 5000 };
 
 static int to = -1;
 static bool ready;
@@ -26,7 +26,6 @@ static bool ready;
 static int connect_to(const char *name)
 {
     struct sockaddr_un at = { .sun_family = AF_UNIX };
-    const struct timeval wait = { WAIT_S, 0 };
     size_t len = strlen(name);
     int fd;
     if ((name[0] != '/' && name[0] != '@') || len < 2 || len >= sizeof at.sun_path) {
@@ -36,12 +35,10 @@ static int connect_to(const char *name)
     memcpy(at.sun_path, name, len);
     if (name[0] == '@')
         at.sun_path[0] = 0; /* an abstract name, which has no zero at its end */
-    fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return -1;
     len += offsetof(struct sockaddr_un, sun_path) + (name[0] == '/');
-    /* A service manager that hangs delays a start, and does not prevent it. */
-    (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof wait);
     if (connect(fd, (const struct sockaddr *)&at, (socklen_t)len)) {
         close(fd);
         return -1;
@@ -73,9 +70,14 @@ static void say(const char *head, const char *format, va_list args)
 
 void notify_ready(const char *format, ...)
 {
+    struct pollfd room = { .fd = to, .events = POLLOUT };
     va_list args;
     if (to < 0)
         return;
+    /* A service manager that hangs delays a start, and does not prevent it; later nothing waits
+       for it. */
+    if (!ready)
+        (void)poll(&room, 1, READY_MS);
     va_start(args, format);
     say(ready ? "" : "READY=1\n", format, args);
     va_end(args);
