@@ -123,9 +123,6 @@ def agree(program, table):
 
 
 def main():
-    if not rows("dxpu"):
-        print("skip complete THESE PROGRAMS HAVE NO --help-options")
-        return 0
     for program in PROGRAMS:
         agree(program, rows(program))
     for name, complete in (("bash", bash), ("zsh", zsh), ("fish", fish)):
