@@ -59,7 +59,8 @@ void notify_start(void)
 }
 
 /* A write(), which every sandbox allows.  What does not arrive is the service manager's loss. */
-static void say(const char *head, const char *format, va_list args)
+__attribute__((format(printf, 2, 0))) static void say(const char *head, const char *format,
+                                                      va_list args)
 {
     char text[STATUS_BYTES];
     size_t len = (size_t)snprintf(text, sizeof text, "%sSTATUS=", head);
@@ -94,7 +95,7 @@ void notify_status(const char *format, ...)
     va_end(args);
 }
 
-static void stopping(const char *format, ...)
+__attribute__((format(printf, 1, 2))) static void stopping(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
