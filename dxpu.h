@@ -5195,8 +5195,8 @@ static uint32_t dxpui_next_lost(dxpu_channel *ch)
 static int dxpui_emit_sequenced(dxpu_channel *ch, uint64_t now_ns, uint8_t *out)
 {
     bool starved, fresh;
-    if (!ch->tx_at &&
-        dxpui_discard(ch)) /* else the youngest in the list is not all in frames yet */
+    /* not while the youngest in the list is in frames only in part */
+    if (!ch->tx_at && dxpui_discard(ch))
         dxpui_free_acked(ch, now_ns);
     fresh = dxpui_can_send(ch, &starved);
     if (ch->lost || fresh) {
@@ -5840,7 +5840,8 @@ DXPU_API unsigned dxpu_channel_wants(const dxpu_channel *ch, uint64_t now_ns)
 #endif /* DXPU_IMPLEMENTATION */
 
 /* ==== 17  Changes, licence =======================================================================
-   0.2.0  receiving as PCIe says (dxpu_tlp_receive), path validation, replay windows of paths.
+   0.2.0  receiving as PCIe says (dxpu_tlp_receive), path validation, replay windows of paths;
+          close() and submit() before UP are kept, closing period, E_PEER_CLOSED, E_NO_ANSWER.
    0.1.0  first: codec, classifier, routing tables, tags, credits, wire version 1, channel.
 
    MIT License
