@@ -90,7 +90,7 @@ def shells(name, complete):
     if not shutil.which(name):
         print("skip complete_%s NO %s HERE" % (name, name.upper()))
         return
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as directory:
         os.environ["PATH"] = BIN + ":" + os.environ["PATH"]
         for program in PROGRAMS:
             wrong = []
@@ -99,10 +99,11 @@ def shells(name, complete):
                 if status or set(out.split()) != expected:
                     wrong.append((words, sorted(set(out.split()) ^ expected)))
             check("complete_%s_%s" % (name, program), not wrong, "\n".join(map(str, wrong)))
-        file = os.path.join(folder, "capture.pcap")
+        file = os.path.join(directory, "capture.pcap")
         with open(file, "w", encoding="utf-8"):
             pass
-        for words in (["dxpu", "pcap", folder + "/cap"], ["dxpu-box", "--file", folder + "/cap"]):
+        for words in (["dxpu", "pcap", directory + "/cap"],
+                      ["dxpu-box", "--file", directory + "/cap"]):
             status, out = complete(words)
             check("complete_%s_file_%s" % (name, words[0]),
                   status == 0 and out.strip() == file, out)

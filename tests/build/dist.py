@@ -36,13 +36,13 @@ def made(tree, umask=0o022):
             if os.path.isfile(os.path.join(place, n))}
 
 
-def archive(folder, name, data):
-    path = os.path.join(folder, name)
+def archive(directory, name, data):
+    path = os.path.join(directory, name)
     with open(path, "wb") as file:
         file.write(data)
     with tarfile.open(path) as tar:
         members = tar.getmembers()
-        tar.extractall(folder)
+        tar.extractall(directory)
     os.unlink(path)
     owners = {(m.uid, m.gid) for m in members}
     times = {m.mtime for m in members}
@@ -52,9 +52,9 @@ def archive(folder, name, data):
     return names
 
 
-def whole(folder, name):
+def whole(directory, name):
     """The sources, by themselves: nothing beside them is needed, and no git."""
-    place = os.path.join(folder, name)
+    place = os.path.join(directory, name)
     every = bool(os.environ.get("DXPU_WHOLE"))
     status, out = run("make", "-C", place, "-n", "all")
     check("dist_plans_all", status == 0 and "dxpu-manager" in out, out)
@@ -66,11 +66,11 @@ def whole(folder, name):
         check("dist_program_runs", status == 0 and name.replace("-", " ") in out, out)
 
 
-def compiled(folder, name, text, compiler="cc", std="-std=c11", more=()):
-    source = os.path.join(folder, "user." + ("cc" if "++" in compiler else "c"))
+def compiled(directory, name, text, compiler="cc", std="-std=c11", more=()):
+    source = os.path.join(directory, "user." + ("cc" if "++" in compiler else "c"))
     with open(source, "w", encoding="utf-8") as file:
         file.write(text)
-    return run(compiler, std, *STRICT, "-I", os.path.join(folder, name), source, "-o",
+    return run(compiler, std, *STRICT, "-I", os.path.join(directory, name), source, "-o",
                source + ".out", *more)
 
 
@@ -83,28 +83,28 @@ def libraries(header):
 USE = "#define DXPU_IMPLEMENTATION\n%sint main(void)\n{\n    return (int)dxpu_crc32(0, 0, 0);\n}\n"
 
 
-def single(folder, name):
-    parts = sorted(n[5:-2] for n in os.listdir(os.path.join(folder, name)))
+def single(directory, name):
+    parts = sorted(n[5:-2] for n in os.listdir(os.path.join(directory, name)))
     rooms = [n.replace("_", "-") for n in os.listdir(os.path.join(ROOT, "bindings"))
              if os.path.exists(os.path.join(ROOT, "bindings", n, "room.mk"))]
     check("single_files", parts == sorted(rooms), parts)
     below = {}
     for part in parts:
         line = '#include "dxpu-%s.h"\n' % part
-        below[part] = libraries(read(os.path.join(folder, name, "dxpu-%s.h" % part)))
+        below[part] = libraries(read(os.path.join(directory, name, "dxpu-%s.h" % part)))
         more = ["-DDXPU_AF_XDP=1", *below[part]] if "-lxdp" in below[part] else below[part]
-        status, out = compiled(folder, name, USE % line, more=more)
+        status, out = compiled(directory, name, USE % line, more=more)
         check("single_%s" % part, status == 0, out)
-        status, out = compiled(folder, name, "%sint main()\n{\n}\n" % line, "c++", "-std=c++11",
+        status, out = compiled(directory, name, "%sint main()\n{\n}\n" % line, "c++", "-std=c++11",
                                ["-fsyntax-only"])
         check("single_%s_declares_cxx" % part, status == 0, out)
         if part in PLUS_TOO:
-            status, out = compiled(folder, name, USE % line, "c++", "-std=c++11", more)
+            status, out = compiled(directory, name, USE % line, "c++", "-std=c++11", more)
             check("single_%s_cxx" % part, status == 0, out)
     for number, without in enumerate(TOGETHER):
         chosen = ["zlib"] + [p for p in parts if p not in without and p != "zlib"]
         lines = "".join('#include "dxpu-%s.h"\n' % p for p in chosen)
-        status, out = compiled(folder, name, USE % lines,
+        status, out = compiled(directory, name, USE % lines,
                                more=[w for p in chosen for w in below[p]])
         check("single_together_%d" % number, status == 0, out)
 
@@ -114,9 +114,9 @@ def main():
                       stderr=subprocess.DEVNULL).returncode:
         print("skip dist this tree is no clone")
         return 0
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as directory:
         here = made(ROOT)
-        clone = os.path.join(folder, "clone")
+        clone = os.path.join(directory, "clone")
         status, out = run("git", "-c", "safe.directory=*", "clone", "-q", ROOT, clone)
         check("dist_clone", status == 0, out)
         there = made(clone, 0o077)
@@ -124,12 +124,12 @@ def main():
         check("dist_files", len(here) == 3 and "SHA256SUMS" in here, sorted(here))
         archives = sorted((n for n in here if n.endswith(".gz")), key=len)
         tracked = run("git", "ls-tree", "-r", "--name-only", "HEAD")[1].split()
-        names = archive(folder, archives[0], here[archives[0]])
+        names = archive(directory, archives[0], here[archives[0]])
         base = archives[0][:-len(".tar.gz")]
         check("dist_all_files", sorted(names) == sorted(base + "/" + n for n in tracked))
-        archive(folder, archives[1], here[archives[1]])
-        whole(folder, base)
-        single(folder, base + "-single")
+        archive(directory, archives[1], here[archives[1]])
+        whole(directory, base)
+        single(directory, base + "-single")
     return 1 if make.failed else 0
 
 

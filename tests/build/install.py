@@ -54,9 +54,9 @@ def soname():
     return re.match(r"0\.\d+|\d+", version()).group(0)
 
 
-def all_files(folder):
-    return sorted(os.path.relpath(os.path.join(where, name), folder)
-                  for where, _, names in os.walk(folder) for name in names)
+def all_files(directory):
+    return sorted(os.path.relpath(os.path.join(where, name), directory)
+                  for where, _, names in os.walk(directory) for name in names)
 
 
 def wanted_files(there):
@@ -82,48 +82,48 @@ def wanted_files(there):
     return sorted(PREFIX + "/" + n for n in names), pages
 
 
-def install(folder):
+def install(directory):
     """Into an empty DESTDIR."""
-    status, out = run("make", "install", "DESTDIR=" + folder, "PREFIX=/" + PREFIX)
+    status, out = run("make", "install", "DESTDIR=" + directory, "PREFIX=/" + PREFIX)
     check("install", status == 0, out)
-    found = all_files(folder)
+    found = all_files(directory)
     wanted, pages = wanted_files([name for where, _, names in os.walk(
         os.path.join(ROOT, "examples")) for name in names])
     check("install_files", found == wanted, set(found) ^ set(wanted))
     check("install_man_pages", set(pages) == {p + ".1" for p in PROGRAMS}
           | {"dxpu-inject.1"}, pages)
     for page in pages:
-        check_page(folder, page)
+        check_page(directory, page)
 
 
-def check_page(folder, page):
-    text = read(os.path.join(folder, PREFIX, "share/man/man1", page))
+def check_page(directory, page):
+    text = read(os.path.join(directory, PREFIX, "share/man/man1", page))
     check("man_page_" + page, re.search(r"(?m)^\.TH ", text) and ".SH NAME" in text, text[:200])
     if page == "dxpu-inject.1":  # a library: tests/inject/cli_inject.py compares its settings
         return
-    _, told = run(os.path.join(folder, PREFIX, "bin", page[:-2]), "--help-options")
+    _, told = run(os.path.join(directory, PREFIX, "bin", page[:-2]), "--help-options")
     options = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", told))
     unknown = sorted(o for o in options if o.replace("-", "\\-") not in text)
     check("man_page_has_options_" + page, options and not unknown, unknown)
 
 
-def flags(folder, *words):
-    status, out = run("pkg-config", *words, PKG_CONFIG_SYSROOT_DIR=folder,
-                      PKG_CONFIG_PATH=os.path.join(folder, PREFIX, "lib/pkgconfig"))
+def flags(directory, *words):
+    status, out = run("pkg-config", *words, PKG_CONFIG_SYSROOT_DIR=directory,
+                      PKG_CONFIG_PATH=os.path.join(directory, PREFIX, "lib/pkgconfig"))
     return out.split() if status == 0 else []
 
 
-def header_alone(folder):
+def header_alone(directory):
     """A program with an implementation of its own needs the header's place, and no library."""
-    got = flags(folder, "--cflags", "dxpu")
-    check("install_pkg_config", got == ["-I%s/%s/include" % (folder, PREFIX)], got)
-    check("install_version", flags(folder, "--modversion", "dxpu") == [version()])
-    program = os.path.join(folder, "user")
+    got = flags(directory, "--cflags", "dxpu")
+    check("install_pkg_config", got == ["-I%s/%s/include" % (directory, PREFIX)], got)
+    check("install_version", flags(directory, "--modversion", "dxpu") == [version()])
+    program = os.path.join(directory, "user")
     write(program + ".c", "#define DXPU_IMPLEMENTATION\n#include <dxpu.h>\nint main(void)\n{\n"
           "    return (int)dxpu_crc32(0, NULL, 0);\n}\n")
     status, out = run("cc", *got, "-o", program, program + ".c")
     check("install_usable", status == 0 and run(program)[0] == 0, out)
-    with_zlib = flags(folder, "--cflags", "--libs", "dxpu-zlib")
+    with_zlib = flags(directory, "--cflags", "--libs", "dxpu-zlib")
     write(program + ".c", "#include <dxpu_zlib.h>\n" + read(program + ".c"))
     status, out = run("cc", "-o", program, program + ".c", *with_zlib)
     check("install_zlib_usable", status == 0 and run(program)[0] == 0, out)
@@ -135,12 +135,12 @@ def exported(path):
     return {name for kind, name in names if kind != "A"} if status == 0 else set()
 
 
-def symbols(folder):
+def symbols(directory):
     """Each library exports what its public headers declare; both kinds the same."""
-    where = os.path.join(folder, PREFIX, "lib", "lib")
+    where = os.path.join(directory, PREFIX, "lib", "lib")
     own = {}
     for library, headers in LIBRARIES.items():
-        text = "".join(read(os.path.join(folder, PREFIX, "include", h + ".h")) for h in headers)
+        text = "".join(read(os.path.join(directory, PREFIX, "include", h + ".h")) for h in headers)
         shared, static = exported(where + library + ".so"), exported(where + library + ".a")
         own[library] = sorted(shared)
         stray = {s for s in shared if not re.search(r"\bdxpu_\w+", s)
@@ -171,23 +171,23 @@ def user(headers, names):
 BELOW = {"dxpu-sodium": "-lsodium", "dxpu-libevent": "-levent", "dxpu-pcap": "-lpcap"}
 
 
-def by_pkg_config(folder, own):
-    lib = os.path.join(folder, PREFIX, "lib")
-    program = os.path.join(folder, "user")
+def by_pkg_config(directory, own):
+    lib = os.path.join(directory, PREFIX, "lib")
+    program = os.path.join(directory, "user")
     for library, names in own.items():
-        source = write(os.path.join(folder, library + ".c"), user(LIBRARIES[library], names))
+        source = write(os.path.join(directory, library + ".c"), user(LIBRARIES[library], names))
         status, out = run("cc", "-std=c11", source, "-o", program,
-                          *flags(folder, "--cflags", "--libs", library))
+                          *flags(directory, "--cflags", "--libs", library))
         ran = run(program, LD_LIBRARY_PATH=lib) if status == 0 else (status, out)
         check("pkg_config_" + library, ran == (0, "%d\n" % len(names)), ran)
         check("pkg_config_shared_" + library, run(program)[0] != 0)  # it asks for the library
         status, out = run("c++", "-std=c++11", "-fsyntax-only", "-x", "c++", source,
-                          *flags(folder, "--cflags", library))
+                          *flags(directory, "--cflags", library))
         check("pkg_config_cxx_" + library, status == 0, out)
     for library, below in BELOW.items():
         check("pkg_config_below_" + library,
-              below in flags(folder, "--static", "--libs", library) and
-              below not in flags(folder, "--libs", library))
+              below in flags(directory, "--static", "--libs", library) and
+              below not in flags(directory, "--libs", library))
 
 
 def rendered(path):
@@ -196,9 +196,9 @@ def rendered(path):
     return out if out or not status else "exit status %d" % status
 
 
-def manual(folder, page, names):
+def manual(directory, page, names):
     """A page names each function of its library, and its example builds as the page says."""
-    path = os.path.join(folder, PREFIX, "share/man", "man" + page[-1], page)
+    path = os.path.join(directory, PREFIX, "share/man", "man" + page[-1], page)
     text = read(path)
     plain = text.replace("\\-", "-").replace("\\(aq", "'").replace("\\e", "\\")
     check("manual_version_" + page, '"dxpu %s"' % version() in text, text[:80])
@@ -214,24 +214,24 @@ def manual(folder, page, names):
     line = re.search(r"(?m)^cc example\.c \$\(pkg-config --cflags --libs (\S+)\)$", plain)
     found = re.search(r"(?s)\.SH EXAMPLE\n\.nf\n(.*?)\.fi", plain)
     check("manual_has_example_" + page, line and found and ".SH ERRORS" in text)
-    place = tempfile.mkdtemp(dir=folder)
+    place = tempfile.mkdtemp(dir=directory)
     source = write(os.path.join(place, "example.c"), found.group(1).replace("\n\\&", "\n"))
     status, out = run("cc", "-std=c11", "-Wall", "-Wextra", "-D_DEFAULT_SOURCE", source, "-o",
-                      source[:-2], *flags(folder, "--cflags", "--libs", line.group(1)))
+                      source[:-2], *flags(directory, "--cflags", "--libs", line.group(1)))
     ran = run("sh", "-c", "cd %s && ./example" % place, LD_LIBRARY_PATH=os.path.join(
-        folder, PREFIX, "lib")) if status == 0 else (status, out)
+        directory, PREFIX, "lib")) if status == 0 else (status, out)
     check("manual_example_" + page, ran[0] == 0 and "arning" not in out and
           (ran[1] or page == "dxpu_vfio_user.3"), (out, ran))
 
 
-def manuals(folder, own):
-    for page in sorted(os.listdir(os.path.join(folder, PREFIX, "share/man/man1"))):
-        manual(folder, page, [])
-    manual(folder, "dxpu.h.3", own["dxpu"])
+def manuals(directory, own):
+    for page in sorted(os.listdir(os.path.join(directory, PREFIX, "share/man/man1"))):
+        manual(directory, page, [])
+    manual(directory, "dxpu.h.3", own["dxpu"])
     for binding in PUBLIC:
-        manual(folder, "dxpu_%s.3" % binding, own.get(package(binding), ["dxpu_zlib_crc32"]))
+        manual(directory, "dxpu_%s.3" % binding, own.get(package(binding), ["dxpu_zlib_crc32"]))
     if shutil.which("groff"):
-        bad = write(os.path.join(folder, "bad.1"), ".TH X 1\n.SH NAME\n.XX y\n")
+        bad = write(os.path.join(directory, "bad.1"), ".TH X 1\n.SH NAME\n.XX y\n")
         check("control_manual_renders", "XX" in rendered(bad))
 
 
@@ -252,62 +252,63 @@ target_link_libraries(header dxpu::zlib)
 """
 
 
-def configure(folder, place, *asked):
+def configure(directory, place, *asked):
     write(os.path.join(place, "CMakeLists.txt"), CMAKE % asked + (ALONE if asked[-1] else ""))
     return run("cmake", "-S", place, "-B", os.path.join(place, "build", asked[0] + asked[1]),
-               "-DCMAKE_PREFIX_PATH=" + os.path.join(folder, PREFIX))
+               "-DCMAKE_PREFIX_PATH=" + os.path.join(directory, PREFIX))
 
 
-def by_cmake(folder, own):
+def by_cmake(directory, own):
     if not shutil.which("cmake"):
         print("skip cmake NO CMAKE HERE: the package file is not tested")
         return
-    shutil.copy(os.path.join(folder, "dxpu.c"), os.path.join(folder, "dxpu-dxpu.c"))
+    shutil.copy(os.path.join(directory, "dxpu.c"), os.path.join(directory, "dxpu-dxpu.c"))
     names = [library.replace("dxpu-", "", 1) for library in own]
-    place = os.path.join(folder, "cmake")
+    place = os.path.join(directory, "cmake")
     os.mkdir(place)
     for asked, parts, found in (("9.9", "", False), ("0.0.1", "", False), (version(), "x", False),
                                 (version(), "sodium", True)):
-        status, out = configure(folder, place, "NONE", asked, parts, "")
+        status, out = configure(directory, place, "NONE", asked, parts, "")
         check("%scmake_%s%s" % ("" if found else "control_", asked, parts),
               (status == 0) == found and (found or "dxpu" in out), out)
-    status, out = configure(folder, place, "C", version(), " ".join(names), " ".join(names))
+    status, out = configure(directory, place, "C", version(), " ".join(names), " ".join(names))
     check("cmake_finds", status == 0, out)
     build = os.path.join(place, "build", "C" + version())
     status, out = run("cmake", "--build", build, "--parallel", "2")
     check("cmake_builds", status == 0, out)
     for library, name in zip(own, names):
-        for kind, where in (("", os.path.join(folder, PREFIX, "lib")), ("-static", "")):
+        for kind, where in (("", os.path.join(directory, PREFIX, "lib")), ("-static", "")):
             ran = run(os.path.join(build, name + kind), LD_LIBRARY_PATH=where)
             check("cmake_" + name + kind, ran == (0, "%d\n" % len(own[library])), ran)
     check("cmake_header", run(os.path.join(build, "header"))[0] == 0)
 
 
-def uninstall(folder):
+def uninstall(directory):
     """Everything, and nothing that others have put beside it."""
-    foreign = [os.path.join(folder, PREFIX, n) for n in ("lib/libother.so", "include/dxpu_own.h")]
+    foreign = [os.path.join(directory, PREFIX, n)
+               for n in ("lib/libother.so", "include/dxpu_own.h")]
     for name in foreign:
         write(name, "")
-    status, out = run("make", "uninstall", "DESTDIR=" + folder, "PREFIX=/" + PREFIX)
-    left = [os.path.join(folder, n) for n in all_files(folder) if n.startswith(PREFIX)]
+    status, out = run("make", "uninstall", "DESTDIR=" + directory, "PREFIX=/" + PREFIX)
+    left = [os.path.join(directory, n) for n in all_files(directory) if n.startswith(PREFIX)]
     check("uninstall", status == 0 and sorted(left) == sorted(foreign), left)
     own = [n for n in ("lib/cmake/dxpu", "share/doc/dxpu")
-           if os.path.exists(os.path.join(folder, PREFIX, n))]
+           if os.path.exists(os.path.join(directory, PREFIX, n))]
     check("uninstall_directories", not own, own)
 
 
-def verify(folder, name, text):
-    """What systemd finds wrong with a unit's text; its programs are those of `folder`."""
-    unit = os.path.join(folder, name.replace("@", "@1"))
-    write(unit, text.replace("/opt/x/", folder + "/opt/x/"))
+def verify(directory, name, text):
+    """What systemd finds wrong with a unit's text; its programs are those of `directory`."""
+    unit = os.path.join(directory, name.replace("@", "@1"))
+    write(unit, text.replace("/opt/x/", directory + "/opt/x/"))
     status, out = run("systemd-analyze", "verify", "--man=no", unit)
     os.unlink(unit)
     return out if out or not status else "exit status %d" % status
 
 
-def check_units(folder):
+def check_units(directory):
     """The units that install has put there: hardened, and calling programs as these are."""
-    place = os.path.join(folder, "opt/x/lib/systemd/system")
+    place = os.path.join(directory, "opt/x/lib/systemd/system")
     names = sorted(os.listdir(place))
     check("units", names == ["dxpu-box@.service", "dxpu-host@.service", "dxpu-manager.service"],
           names)
@@ -315,7 +316,8 @@ def check_units(folder):
     for name in names:
         text = read(os.path.join(place, name))
         start = re.search(r"(?m)^ExecStart=/opt/x/bin/(dxpu-\w+) (.*)$", text)
-        told = run(os.path.join(folder, "opt/x/bin", start.group(1)), "--help")[1] if start else ""
+        program = os.path.join(directory, "opt/x/bin", start.group(1)) if start else ""
+        told = run(program, "--help")[1] if start else ""
         options = re.findall(r"--[a-z-]+", start.group(2)) if start else []
         check("unit_starts_" + name, options and all(o + " " in told for o in options), text)
         wanted = ("DynamicUser=yes", "ProtectSystem=strict", "Restart=on-failure",
@@ -328,11 +330,11 @@ def check_units(folder):
         if not shutil.which("systemd-analyze"):
             print("skip unit_verified_%s no systemd-analyze" % name)
             continue
-        wrong = verify(folder, name, text)
+        wrong = verify(directory, name, text)
         check("unit_verified_" + name, not wrong, wrong)
         check("control_unit_verified_" + name,
-              "Unknown key" in verify(folder, name, text.replace("UMask=", "UMasks=")))
-        check_drop_in(folder, name, text)
+              "Unknown key" in verify(directory, name, text.replace("UMask=", "UMasks=")))
+        check_drop_in(directory, name, text)
 
 
 def check_socket(unit):
@@ -343,27 +345,27 @@ def check_socket(unit):
           "\nRuntimeDirectory=%s\nRuntimeDirectoryMode=0750\n" % start.group(1) in text, text)
 
 
-def check_drop_in(folder, name, text):
+def check_drop_in(directory, name, text):
     """What the man page adds to a unit, behind the unit's text as systemd reads it."""
     page = re.split("[@.]", name)[0] + ".1"
     found = re.search(r"(?ms)^\.nf\n(\[Service\]\n.*?)^\.fi",
-                      read(os.path.join(folder, "opt/x/share/man/man1", page)))
+                      read(os.path.join(directory, "opt/x/share/man/man1", page)))
     check("unit_drop_in_" + name, found, page)
     added = found.group(1).replace("\\-", "-").replace("\\e", "\\").replace("/usr/local", "/opt/x")
-    wrong = verify(folder, name, text + added)
+    wrong = verify(directory, name, text + added)
     check("unit_drop_in_verified_" + name, not wrong, wrong)
 
 
 def main():
-    with tempfile.TemporaryDirectory() as folder:
-        install(folder)
-        check_units(folder)
-        header_alone(folder)
-        own = symbols(folder)
-        manuals(folder, own)
-        by_pkg_config(folder, own)
-        by_cmake(folder, own)
-        uninstall(folder)
+    with tempfile.TemporaryDirectory() as directory:
+        install(directory)
+        check_units(directory)
+        header_alone(directory)
+        own = symbols(directory)
+        manuals(directory, own)
+        by_pkg_config(directory, own)
+        by_cmake(directory, own)
+        uninstall(directory)
     return 1 if make.failed else 0
 
 
