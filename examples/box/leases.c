@@ -143,13 +143,11 @@ void leases_begin(box *b)
     }
 }
 
-/* The file may say `wiping` still: it would only be done again. */
-static void end_wipe(box *b, unsigned number, bool wiped)
+static void end_wipe(box *b, unsigned number)
 {
     slot *s = &b->slots[number - 1];
     s->shard->wiping--;
-    b->phase[number - 1] = wiped ? DXPU_CONTROL_SLOT_WIPED : DXPU_CONTROL_SLOT_UNWIPED;
-    if (wiped) {
+    if (b->phase[number - 1] == DXPU_CONTROL_SLOT_WIPED) {
         s->broken = s->elsewhere = s->unfit = false;
         return;
     }
@@ -309,21 +307,23 @@ void leases_written(box *b, unsigned number, bool kept)
     slot *s = &b->slots[number - 1];
     lease_change c = s->change;
     bool wipes = c.phase == DXPU_CONTROL_SLOT_WIPING && b->phase[number - 1] != c.phase;
+    /* of a wipe the file may say `wiping` still: it would only be done again */
+    bool holds = kept || c.by == CHANGE_WIPED;
     s->change.by = CHANGE_NONE;
-    if (kept) {
+    if (holds) {
         b->entries[number - 1] = c.entry;
         b->phase[number - 1] = c.phase;
         b->lease_key[number - 1] = c.key;
     }
     if (c.by == CHANGE_WIPED)
-        end_wipe(b, number, c.phase == DXPU_CONTROL_SLOT_WIPED);
+        end_wipe(b, number);
     else if (kept) /* of an older lease, or of this one */
         slots_end(s, c.by == CHANGE_BIND ? DXPU_REASON_REPLACED : DXPU_REASON_DETACH);
     if (kept && wipes)
         begin_wipe(b, number);
     if (c.by != CHANGE_WIPED)
         shards_answer(b, number, kept ? DXPU_CONTROL_CODE_NONE : DXPU_CONTROL_CODE_STATE);
-    if (kept || c.by == CHANGE_WIPED)
+    if (holds)
         manager_changed(b->manager, number);
 }
 

@@ -15,7 +15,8 @@ unsigned leases_unbind(box *b, const dxpu_control_unbind *m);
 unsigned leases_reset(box *b, const dxpu_control_reset *m);
 void leases_drain(box *b, unsigned number, bool on);
 
-/* state_told, with a manager: what was under way for a slot is on disk, or could not be written. */
+/* state_result, with a manager: what was under way for a slot is on disk, or could not be
+   written. */
 void leases_written(box *b, unsigned number, bool kept);
 
 /* After the state file was read: leases hold again, wipes go on. */

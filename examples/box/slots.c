@@ -572,7 +572,7 @@ void slots_up(void *user, fabric_channel *c, uint64_t now_ns)
     }
 }
 
-/* state_told, without a manager: the channel waited for it.  Meanwhile it may have closed,
+/* state_result, without a manager: the channel waited for it.  Meanwhile it may have closed,
    and what it brought is the device's; it may have failed, or its key may have lost the slot. */
 static void opened(box *b, slot *s, bool kept)
 {
@@ -593,7 +593,7 @@ static void opened(box *b, slot *s, bool kept)
         slots_end(s, DXPU_REASON_REPLACED); /* an older lease has ended all the same */
 }
 
-static void told(void *user, unsigned number, bool kept)
+static void written(void *user, unsigned number, bool kept)
 {
     box *b = ((shard *)user)->box;
     if (b->managed)
@@ -755,7 +755,7 @@ static int serve_state(box *b, shard *sh)
         jobs_here(&sh->written, &sh->writes);
     if (b->pool && !sh->lane)
         return -1;
-    state_serve(b->state, sh->index, &sh->writes, told, sh);
+    state_serve(b->state, sh->index, &sh->writes, written, sh);
     return 0;
 }
 

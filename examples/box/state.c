@@ -51,7 +51,7 @@ typedef struct writer {
     state_file *owner;
     unsigned loop;
     jobs jobs;
-    state_told told;
+    state_result result;
     void *user;
     bool away; /* the job is; the loop's own */
 } writer;
@@ -373,7 +373,7 @@ void state_work(state_file *s, unsigned loop)
         uint8_t now = take_result(s, i);
         more |= now == WANTED;
         if (now == KEPT || now == REFUSED)
-            w->told(w->user, (unsigned)i + 1, now == KEPT);
+            w->result(w->user, (unsigned)i + 1, now == KEPT);
     }
     if (more && !w->away)
         begin_write(w);
@@ -440,14 +440,14 @@ int state_begin(state_file *s)
     return put_file(s, text, len) ? complain("write", s->file) : 0;
 }
 
-void state_serve(state_file *s, unsigned loop, const jobs *j, state_told told, void *user)
+void state_serve(state_file *s, unsigned loop, const jobs *j, state_result result, void *user)
 {
     writer *w = &s->writers[loop];
     w->job.run = write_wanted;
     w->owner = s;
     w->loop = loop;
     w->jobs = *j;
-    w->told = told;
+    w->result = result;
     w->user = user;
 }
 

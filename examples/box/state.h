@@ -17,7 +17,7 @@ typedef struct state_key {
 
 typedef struct state_file state_file;
 /* What was wanted of a slot is on disk, or refused. */
-typedef void (*state_told)(void *user, unsigned number, bool kept);
+typedef void (*state_result)(void *user, unsigned number, bool kept);
 
 /* Lock the file against other boxes, by FILE.lock, and fill the table, whose slots are all there
    are, from lines of `slot epoch host_node host_slot [state [medium] [key=KEY]]`, and of its slots
@@ -38,11 +38,11 @@ void state_note(state_file *s, const dxpu_box_entry *e, uint8_t phase, uint64_t 
 int state_begin(state_file *s);
 /* Before its slots are used: writes for this loop are jobs of *j, which outlives the state, and
    what became of them is reported in state_work(). */
-void state_serve(state_file *s, unsigned loop, const jobs *j, state_told told, void *user);
+void state_serve(state_file *s, unsigned loop, const jobs *j, state_result result, void *user);
 
 /* These three in the slot's loop, which they never hold up (S-165). */
 
-/* A slot is to be as *e says, `phase`, `medium` and *key: told() follows, and until then nothing
+/* A slot is to be as *e says, `phase`, `medium` and *key: result() follows, and until then nothing
    more is requested of the slot.  One write takes all requests by then, of all loops.
    Not kept, after a message: the file is as it was, or, when its directory could not be synced,
    twice, may say this after a crash: as if the answer had been lost, which a manager repeats

@@ -1185,7 +1185,7 @@ static int setup_state(void **state)
     on_its_way = over = NULL;
     writes = 0;
     assert_int_equal(setup(state), 0);
-    state_serve(b.state, 0, &disk, told, &loop);
+    state_serve(b.state, 0, &disk, written, &loop);
     return 0;
 }
 

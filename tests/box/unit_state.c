@@ -18,8 +18,8 @@ enum { SLOTS = 4, LOOPS = 2 };
 
 typedef struct loop {
     job *away, *over;
-    unsigned begun;      /* writes */
-    unsigned told, kept; /* bits of slots */
+    unsigned begun;          /* writes */
+    unsigned reported, kept; /* bits of slots */
 } loop;
 
 static loop loops[LOOPS];
@@ -61,12 +61,12 @@ static void wait_for(void *user)
         answer(l);
 }
 
-static void told(void *user, unsigned number, bool kept)
+static void result(void *user, unsigned number, bool kept)
 {
     loop *l = user;
     assert_int_equal((number - 1) % LOOPS, l - loops);
-    assert_int_equal(l->told >> number & 1, 0);
-    l->told |= 1u << number;
+    assert_int_equal(l->reported >> number & 1, 0);
+    l->reported |= 1u << number;
     l->kept |= (unsigned)kept << number;
     if (on_told)
         on_told(number);
@@ -82,7 +82,7 @@ static int open_file(void)
     s = state_open(file, LOOPS, &table, NULL, NULL, NULL, &status);
     for (unsigned i = 0; s && i < LOOPS; i++) {
         jobs j = { &loops[i], submit, reap, NULL, wait_for };
-        state_serve(s, i, &j, told, &loops[i]);
+        state_serve(s, i, &j, result, &loops[i]);
     }
     return status;
 }
@@ -151,11 +151,11 @@ static void test_s165_reported_when_it_is_on_disk(void **state)
     want(1, 7);
     assert_true(state_writes(s, 0) && !state_writes(s, 1));
     state_work(s, 0);
-    assert_int_equal(loops[0].told, 0);
+    assert_int_equal(loops[0].reported, 0);
     assert_int_equal(on_disk(1), 0);
     answer(&loops[0]);
     assert_int_equal(on_disk(1), 7);
-    assert_int_equal(loops[0].told, 0);
+    assert_int_equal(loops[0].reported, 0);
     state_work(s, 0);
     assert_int_equal(loops[0].kept, 1 << 1);
     assert_false(state_writes(s, 0));
@@ -172,17 +172,17 @@ static void test_s165_several_are_one_write(void **state)
     state_work(s, 0);
     assert_int_equal(loops[0].kept, 1 << 1 | 1 << 3);
     assert_int_equal(loops[0].begun, 1);
-    loops[0].told = 0;
+    loops[0].reported = 0;
     want(1, 9);
     answer(&loops[0]);
     want(3, 10); /* it is over: with the next */
     assert_int_equal(on_disk(3), 8);
     state_work(s, 0);
-    assert_int_equal(loops[0].told, 1 << 1);
+    assert_int_equal(loops[0].reported, 1 << 1);
     assert_int_equal(loops[0].begun, 3);
     answer(&loops[0]);
     state_work(s, 0);
-    assert_int_equal(loops[0].told, 1 << 1 | 1 << 3);
+    assert_int_equal(loops[0].reported, 1 << 1 | 1 << 3);
     assert_int_equal(on_disk(1), 9);
     assert_int_equal(on_disk(3), 10);
 }
@@ -197,7 +197,7 @@ static void test_s165_of_all_loops(void **state)
     assert_int_equal(on_disk(1), 7);
     state_work(s, 1);
     assert_int_equal(loops[1].kept, 1 << 2);
-    assert_int_equal(loops[0].told, 0); /* its own loop reports it */
+    assert_int_equal(loops[0].reported, 0); /* its own loop reports it */
     assert_int_equal(unlink(file), 0);
     answer(&loops[0]);
     state_work(s, 0);
@@ -214,7 +214,7 @@ static void test_s165_a_full_disk(void **state)
     be_full(true);
     answer(&loops[1]);
     state_work(s, 1);
-    assert_int_equal(loops[1].told, 1 << 2);
+    assert_int_equal(loops[1].reported, 1 << 2);
     assert_int_equal(loops[1].kept, 0);
     be_full(false);
     answer(&loops[0]);
@@ -222,7 +222,7 @@ static void test_s165_a_full_disk(void **state)
     assert_int_equal(loops[0].kept, 1 << 1);
     assert_int_equal(on_disk(1), 7);
     assert_int_equal(on_disk(2), 0); /* what was refused does not come back with another's write */
-    loops[1].told = 0;
+    loops[1].reported = 0;
     want(2, 9);
     answer(&loops[1]);
     state_work(s, 1);
@@ -233,7 +233,7 @@ static void test_s165_a_full_disk(void **state)
 static void again(unsigned number)
 {
     on_told = NULL;
-    loops[0].told = 0;
+    loops[0].reported = 0;
     want(number, 20);
 }
 
@@ -245,11 +245,11 @@ static void test_s165_wanted_when_reported(void **state)
     on_told = again;
     answer(&loops[0]);
     state_work(s, 0);
-    assert_int_equal(loops[0].told, 0);
+    assert_int_equal(loops[0].reported, 0);
     assert_true(state_writes(s, 0));
     answer(&loops[0]);
     state_work(s, 0);
-    assert_int_equal(loops[0].told, 1 << 1);
+    assert_int_equal(loops[0].reported, 1 << 1);
     assert_int_equal(on_disk(1), 20);
 }
 
@@ -263,7 +263,7 @@ static void test_s165_the_end_writes_all(void **state)
     want(2, 9);
     state_close(s);
     s = NULL;
-    assert_int_equal(loops[0].told | loops[1].told, 0);
+    assert_int_equal(loops[0].reported | loops[1].reported, 0);
     assert_int_equal(open_file(), 0);
     assert_int_equal(entries[0].epoch_seen, 7);
     assert_int_equal(entries[2].epoch_seen, 8);
