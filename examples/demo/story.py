@@ -252,8 +252,7 @@ class Story:
         self.did("%s wrote and verified %d MB meanwhile" % (self.machine.name, self.megabytes))
         before = self.leases[1]
         self.start_manager()
-        self.until(lambda: self.ask("show", "lease", before)["state"] == "active",
-                   "the lease is not active")
+        self.until(lambda: self.lease_state(1) == "active", "the lease is not active")
         self.did("the manager is back, and lease %s with it" % before)
 
     def replace(self):
@@ -303,6 +302,36 @@ class Story:
                  % self.figures["recover_s"])
         self.dxpu("lease", "discard", self.leases[1], "--yes")
 
+    def outlast(self):
+        self.step("the same when no other device is free: the lease waits for its box")
+        self.until(lambda: len(self.slots(model="nvme", state="free")) == 1,
+                   "what was discarded is not wiped")
+        self.lease(2, "nvme")
+        self.hold(not self.slots(model="nvme", state="free"), "a device is free")
+        self.machine.remember(1)
+        silent, place = self.box_of(1), self.place_of(1)
+        begin = time.monotonic()
+        self.boxes[silent].popen.send_signal(signal.SIGSTOP)
+        self.machine.emptied(1)
+        self.until(lambda: self.slots(slot=place)[0]["state"] == "broken",
+                   "slot %s is not given up" % place)
+        self.did("%.2f s after it stopped slot %s is broken, and still the lease's: %s"
+                 % (time.monotonic() - begin, place, self.lease_state(1)))
+        self.hold(self.lease_state(1) == "degraded", "the lease is %s" % self.lease_state(1))
+        self.boxes[silent].popen.send_signal(signal.SIGCONT)
+        begin = time.monotonic()
+        found = self.machine.filled(1)
+        self.figures["outlast_s"] = time.monotonic() - begin
+        self.hold(self.place_of(1) == place, "the lease has %s" % self.place_of(1))
+        self.hold(self.machine.recall(1), "what was written before the box stopped is not there")
+        self.did("slot 1, %.2f s after the box went on: %s; its data are there"
+                 % (self.figures["outlast_s"], found))
+        self.until(lambda: self.lease_state(1) == "active", "the lease is not active")
+        self.release(2)
+
+    def lease_state(self, slot):
+        return self.ask("show", "lease", self.leases[slot])["state"]
+
     def empty(self):
         self.step("the lease is given back; what the tenant wrote is wiped, and that verified")
         self.figures["release_s"] = self.release(1)
@@ -321,7 +350,7 @@ class Story:
     def run(self):
         """All steps; raises Failed, or whatever else went wrong."""
         for one in (self.boot, self.fill, self.use, self.lose, self.compare, self.kill, self.back,
-                    self.orphan, self.replace, self.empty):
+                    self.orphan, self.replace, self.outlast, self.empty):
             one()
             bad = self.machine.complaints()
             self.hold(not bad, "the guest's kernel complains: %s" % bad)
@@ -357,6 +386,7 @@ def table(figures):
         ("box started to device in use", "%.2f s" % figures["return_s"]),
         ("box killed to another device in use (%.1f s of them waiting for the box)"
          % (GRACE_MS / 1e3), "%.2f s" % figures["replace_s"]),
+        ("box back, no other device free: to device in use", "%.2f s" % figures["outlast_s"]),
         ("release: order to slot empty and wiped", "%.2f s" % figures["release_s"]),
     ]
     return rows

@@ -42,6 +42,11 @@ def story_by_root_complex():
     check(figures["held"] and told["told_by"] == machines.BuiltIn.name, figures)
     check(told["verified_bytes"] > 0 and told["lossy_verified_bytes"] > 0, told)
     check(told["lost"] > 0 and told["resent_by_host"] + told["resent_by_box"] > 0, told)
+    # A box is stopped for longer than its grace: its tenant reads the data again, whether another
+    # device was free or not.
+    check(told["recover_s"] > 0 and told["outlast_s"] > 0, told)
+    check("retained, and taken back" in done.stdout, done.stdout)
+    check("broken, and still the lease's: degraded" in done.stdout, done.stdout)
     for name in ("fabric_depth_1", "fabric_depth_32", "direct_depth_1", "direct_depth_32"):
         check(told[name]["iops"] > 0, told)
     check(all(figures["round_trip"][wait]["ratio"] > 0 for wait in ("busy", "block")), figures)
