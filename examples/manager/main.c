@@ -9,6 +9,7 @@
 #include "audit.h"
 #include "console.h"
 #include "core.h"
+#include "fabric.h"
 #include "notify.h"
 #include "program.h"
 #include "sandbox.h"
@@ -420,6 +421,7 @@ static int open_store(void)
     settings.events = (uint32_t)set.events;
     settings.nodes = (uint32_t)set.nodes;
     settings.slots = (uint32_t)set.slots;
+    settings.salt = (uint64_t)fabric_random() << 32 | fabric_random();
     settings.on_event = on_event;
     (void)clock_gettime(CLOCK_REALTIME, &t);
     the.core =

@@ -193,6 +193,9 @@ typedef struct core_settings {
     uint32_t nodes;         /* that there may be [65,536] */
     uint32_t slots;         /* of all boxes and hosts [1,048,576] */
     void *user;
+    uint64_t salt;          /* a random number of this run: how far its epochs and numbers of leases
+                               begin above those before, so that a run that began with the same old
+                               store, at a clock that stands back, gave others [0] */
     void (*on_event)(void *user, const core_event *e); /* after it is durable; or NULL */
 } core_settings;
 

@@ -53,6 +53,8 @@ enum {
 #define COREI_EPOCH_AHEAD     ((uint64_t)1 << 50)
 #define COREI_SERIAL_MAX      ((int64_t)1 << POOL_SERIAL_BITS)
 #define COREI_SERIALS         256                 /* of leases, in a second of the clock */
+#define COREI_EPOCH_SALT      ((uint64_t)1 << 30) /* how far apart runs begin: 18 minutes, */
+#define COREI_SERIAL_SALT     ((uint64_t)1 << 16) /* and 4 */
 #define COREI_LEASES          ((uint32_t)1 << 20) /* of a store, or as many as slots */
 #define COREI_EVENT_MAX       ((uint64_t)1 << 62) /* that a store may have; more are to come */
 

@@ -667,7 +667,13 @@ static void hide_all(corei_tables *t)
 }
 
 /* A store that was put back may be older than what this pool's proxies know, so that its highest
-   epoch, and serial, were given already: both go on above the time of day, too. */
+   epoch, and serial, were given already: both go on above the time of day, too; and where that
+   stands back, at another place than a run that began with the same store. */
+static uint64_t higher(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
 static void load_epochs(core *c, loading *l)
 {
     pool *p = l->t.pool;
@@ -676,8 +682,9 @@ static void load_epochs(core *c, loading *l)
     pool_raise_serial(p, l->serial);
     if (!c->t.pool) { /* the program starts */
         c->stored_epoch = p->epoch;
-        c->first_epoch = clock > p->epoch ? clock : p->epoch;
-        c->first_serial = clock / 1000 * COREI_SERIALS / 1000;
+        c->first_epoch = higher(clock, p->epoch) + c->set.salt % COREI_EPOCH_SALT;
+        c->first_serial = higher(clock / 1000 * COREI_SERIALS / 1000, l->serial) +
+                          (c->set.salt >> 32) % COREI_SERIAL_SALT;
         if (!c->stored_epoch) /* it is new: nothing before was its own */
             l->t.foreign_epoch = c->first_epoch;
     }

@@ -425,7 +425,8 @@ void corei_see_epoch(core *c, uint64_t epoch)
 {
     if (epoch <= c->t.foreign_epoch)
         return;
-    pool_raise_epoch(c->t.pool, epoch);
+    if (epoch > c->t.pool->epoch) /* who gave it may have given those behind it, too */
+        pool_raise_epoch(c->t.pool, epoch + c->set.salt % COREI_EPOCH_SALT);
     c->t.foreign_epoch = epoch;
     corei_mark_changed(c, COREI_META, 0);
 }
