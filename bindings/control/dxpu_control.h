@@ -43,7 +43,7 @@ enum {
     DXPU_CONTROL_PATHS_MAX = 8,          /* addresses of a box in an attach or a register */
     DXPU_CONTROL_KEY_BYTES = 32,         /* a public key (security.md) */
     DXPU_CONTROL_SLOT_BYTES = 168,       /* of one slot in a status */
-    DXPU_CONTROL_DEVICE_BYTES = 108,     /* of one slot in a register */
+    DXPU_CONTROL_DEVICE_BYTES = 116,     /* of one slot in a register */
     DXPU_CONTROL_DEVICE_BYTES_MIN = 104  /* of a proxy that says no port_offset */
 };
 
@@ -320,6 +320,7 @@ typedef struct dxpu_control_device {
     char model[32], serial[32]; /* zero-terminated, printable */
     uint16_t port_offset; /* of a box: added to the port of each path of the register (M-73) */
     uint8_t data;         /* DXPU_CONTROL_DATA_* (M-90) */
+    uint64_t medium;      /* of a box: on which medium the data are (M-104); 0: unknown */
 } dxpu_control_device;
 
 /* A request was refused, or the connection is about to be closed. */
@@ -1033,6 +1034,7 @@ DXPU_API void dxpu_control_device_encode(const dxpu_control_device *d,
     dxpui_ctl_put_word(out + 72, sizeof d->serial, d->serial);
     dxpui_ctl_put16(out + 104, d->port_offset);
     out[106] = d->data;
+    dxpui_ctl_put64(out + 108, d->medium);
 }
 
 DXPU_API bool dxpu_control_device_next(const dxpu_control_register *r, dxpu_bytes *entries,
@@ -1056,12 +1058,14 @@ DXPU_API bool dxpu_control_device_next(const dxpu_control_register *r, dxpu_byte
     out->code = dxpui_ctl_get16(p + 38);
     dxpui_ctl_get_word(p + 40, sizeof out->model, out->model);
     dxpui_ctl_get_word(p + 72, sizeof out->serial, out->serial);
-    if (r->entry_bytes >= DXPU_CONTROL_DEVICE_BYTES) {
+    if (r->entry_bytes >= 108) {
         out->port_offset = dxpui_ctl_get16(p + 104);
         out->data = DXPU_CONTROL_DATA_UNKNOWN;
         if (p[106] <= DXPU_CONTROL_DATA_PERSISTENT)
             out->data = p[106];
     }
+    if (r->entry_bytes >= 116)
+        out->medium = dxpui_ctl_get64(p + 108);
     *entries = dxpui_ctl_from(*entries, r->entry_bytes);
     return true;
 }

@@ -385,6 +385,7 @@ void leases_device(const box *b, unsigned number, dxpu_control_device *out)
     out->epoch_seen = e->epoch_seen;
     out->port_offset = (uint16_t)s->shard->index;
     out->data = s->kind->wipe ? DXPU_CONTROL_DATA_PERSISTENT : DXPU_CONTROL_DATA_NONE;
+    out->medium = b->medium[number - 1];
     if (e->used) {
         out->epoch = e->epoch;
         out->peer_node = e->host_node;
