@@ -175,6 +175,7 @@ static uint64_t slot_sum(const core *c, uint32_t i)
     sum = add_number(sum, s->owner == POOL_NONE ? 0 : pool_lease_number(p, s->owner));
     sum = add_number(add_number(sum, s->wipe), s->owner == POOL_NONE ? 0 : s->place);
     sum = add_number(add_number(sum, c->t.slot[i].served), c->t.slot[i].repaired_empty);
+    sum = add_number(add_number(sum, c->t.slot[i].medium), m->agreed);
     sum = add_number(add_number(sum, m->repair_epoch), m->repair_instance);
     sum = add_number(sum, core_slot_left_ms(c, i));
     sum = add_number(add_number(sum, m->up_epoch), m->yield_ms);

@@ -251,6 +251,7 @@ static void operate(input *in, uint8_t how)
     case 3:
         if (slot != CORE_NONE)
             (void)(how & 0x80 ? how & 8 ? core_recover(c, slot) : core_discard(c, slot)
+                   : how & 8 ? core_keep(c, slot)
                               : core_repair(c, slot));
         break;
     case 4:

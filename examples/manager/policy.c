@@ -952,6 +952,20 @@ int pool_repair(pool *p, uint32_t slot, pool_reason by)
     return POOL_OK;
 }
 
+int pool_keep(pool *p, uint32_t slot)
+{
+    if (slot >= p->slots)
+        return POOL_E_UNKNOWN;
+    const pool_slot *s = &p->slot[slot];
+    if (s->state != POOL_QUARANTINED || (s->lease == POOL_NONE && s->owner == POOL_NONE))
+        return POOL_E_STATE;
+    if (s->lease != POOL_NONE)
+        slot_to(p, slot, POOL_LEASED, POOL_WHY_NONE);
+    else
+        slot_to(p, slot, POOL_RETAINED, (pool_reason)s->reason);
+    return POOL_OK;
+}
+
 int pool_replace(pool *p, uint32_t slot, uint32_t other, pool_reason why, bool retain)
 {
     if (slot >= p->slots || other >= p->slots)

@@ -246,6 +246,9 @@ int pool_break(pool *p, uint32_t slot, pool_reason why);
    itself.  A quarantined slot is wiped, kept for a lease or not, and only with a decision.
    POOL_E_STATE also for a quarantined one that a lease has: replace it first. */
 int pool_repair(pool *p, uint32_t slot, pool_reason by);
+/* What a quarantined slot holds is the data of the lease that has it, or that it is kept for.
+   POOL_E_STATE: there is none, or it is not quarantined. */
+int pool_keep(pool *p, uint32_t slot);
 /* Which slot would replace this one of a lease: what keeps the lease's need, then a spare before a
    free one, then the same group, then the same box. */
 int pool_choose_other(const pool *p, uint32_t slot, pool_other *out);

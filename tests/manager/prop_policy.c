@@ -378,7 +378,10 @@ static void step_trouble(void)
         pool_break(p, slot, POOL_WHY_DEVICE);
         break;
     case 1:
-        pool_repair(p, slot, draw(2) ? POOL_WHY_OPERATOR : POOL_WHY_NONE);
+        if (draw(4))
+            pool_repair(p, slot, draw(2) ? POOL_WHY_OPERATOR : POOL_WHY_NONE);
+        else
+            pool_keep(p, slot);
         break;
     case 2:
         if (pool_choose_other(p, slot, &other) == POOL_OK) {
@@ -909,6 +912,7 @@ static void test_limits_and_errors(void **state)
     assert_int_equal(pool_replace(p, 0, p->slots, POOL_WHY_DEVICE, false), POOL_E_UNKNOWN);
     assert_int_equal(pool_break(p, p->slots, POOL_WHY_DEVICE), POOL_E_UNKNOWN);
     assert_int_equal(pool_repair(p, p->slots, POOL_WHY_OPERATOR), POOL_E_UNKNOWN);
+    assert_int_equal(pool_keep(p, p->slots), POOL_E_UNKNOWN);
     assert_int_equal(pool_wiped(p, p->slots, true), POOL_E_UNKNOWN);
     assert_int_equal(pool_drain(p, BOXES, true, &left), POOL_E_UNKNOWN);
     assert_int_equal(pool_set_spares(p, MODELS, 1), POOL_E_UNKNOWN);
@@ -984,8 +988,13 @@ static void test_taint(void **state)
     assert_int_equal(p->slot[c.slot[0]].reason, POOL_WHY_FOREIGN);
     assert_int_equal(pool_break(p, c.slot[0], POOL_WHY_OPERATOR), POOL_E_STATE);
     assert_int_equal(pool_repair(p, c.slot[0], POOL_WHY_OPERATOR), POOL_E_STATE);
+    assert_int_equal(pool_keep(p, c.slot[0]), POOL_OK); /* what it has is the lease's */
+    assert_int_equal(p->slot[c.slot[0]].state, POOL_LEASED);
+    assert_int_equal(pool_keep(p, c.slot[0]), POOL_E_STATE);
+    assert_int_equal(pool_taint(p, c.slot[0], 99, true), POOL_OK);
     assert_int_equal(pool_release(p, lease, POOL_WHY_RELEASE), POOL_OK);
     assert_int_equal(p->slot[c.slot[0]].state, POOL_QUARANTINED);
+    assert_int_equal(pool_keep(p, c.slot[0]), POOL_E_STATE); /* of none */
     assert_int_equal(pool_repair(p, c.slot[0], POOL_WHY_OPERATOR), POOL_OK);
     assert_int_equal(p->slot[c.slot[0]].state, POOL_WIPING);
 }

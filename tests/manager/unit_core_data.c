@@ -199,7 +199,8 @@ static int begin(void **state)
                                                .group = 1 + i / 2,
                                                .model = "nvme",
                                                .serial = { (char)('A' + b), (char)('0' + i) },
-                                               .data = DXPU_CONTROL_DATA_PERSISTENT };
+                                               .data = DXPU_CONTROL_DATA_PERSISTENT,
+                                               .medium = 1 + b * SLOTS + i };
     for (unsigned i = 0; i < PORTS; i++)
         host[i].number = (uint16_t)(i + 1);
     start();
@@ -1198,7 +1199,9 @@ static void test_m98_unknown_is_not_wiped(void **state)
 static void test_m98_unknown_before_the_decision(void **state)
 {
     (void)state;
-    for (unsigned ends = 0; ends < 2; ends++) { /* it is released; its retention time ends */
+    for (unsigned what = 0; what < 3; what++) {
+        bool ends = what == 1; /* its retention time; else it is released */
+        bool says = what == 2; /* its box, on which medium it is */
         uint64_t lease = lease_up(1, POOL_ANY, CORE_REPLACE_NO, 0);
         uint32_t slot = slot_of(lease, 0);
         unsigned b = box_of(slot), number = c->t.slot[slot].device.number;
@@ -1208,9 +1211,10 @@ static void test_m98_unknown_before_the_decision(void **state)
         dxpu_control_device now = box[b][number - 1];
         now.state = DXPU_CONTROL_SLOT_EMPTY;
         now.epoch_seen = 0;
+        now.medium = says ? 99 : 0;
         bytes[b][number - 1] = 77;
         comes_back_with(b, number, &now);
-        assert_int_equal(state_of(slot), POOL_LEASED);
+        assert_int_equal(state_of(slot), says ? POOL_QUARANTINED : POOL_LEASED);
         if (!ends)
             assert_int_equal(core_release(c, lease, false).code, CORE_OK);
         assert_int_equal(ends ? after(KEPT_MS) : pump(), 0);
@@ -1366,12 +1370,167 @@ static void test_m77_wiped_under_its_epoch(void **state)
         now.state = DXPU_CONTROL_SLOT_EMPTY;
         now.epoch_seen = knows ? now.epoch_seen : 0; /* the control: the box lost its state */
         bytes[b][number - 1] = knows ? 77 : lease;
-        restart_with(b, number, &now);
+        comes_back_with(b, number, &now);
+        restart();
         assert_int_equal(core_attach(c, lease, host_node).code, CORE_OK);
         (void)after(1);
         assert_int_equal(state_of(slot), knows ? POOL_QUARANTINED : POOL_LEASED);
         assert_int_equal(bytes[b][number - 1], knows ? 77 : lease);
     }
+}
+
+/* A box that lost its state: its slots are as it then calls them. */
+static void forgets(unsigned b)
+{
+    core_disconnected(c, box_node[b]);
+    box_instance++;
+    for (unsigned i = 0; i < SLOTS; i++) {
+        dxpu_control_device *d = &box[b][i];
+        if (bytes[b][i])
+            d->state = DXPU_CONTROL_SLOT_EMPTY;
+        d->epoch = d->epoch_seen = d->peer_node = 0;
+        d->peer_slot = 0;
+    }
+}
+
+/* The manager is started again, and all but this box are heard of. */
+static void restart_without(unsigned b)
+{
+    stop();
+    start();
+    tell(1 - b, 1, SLOTS);
+    host_tells(1, PORTS);
+    pump();
+}
+
+/* The store may be an old copy, in which a lease has what is another's now: where the box lost its
+   state, too, neither knows whose data the slot has, before an operator says so. */
+static void test_m77_old_copy_and_lost_state(void **state)
+{
+    (void)state;
+    for (unsigned restarts = 0; restarts < 2; restarts++) {
+        uint64_t lease = lease_up(1, POOL_ANY, CORE_REPLACE_NO, 0);
+        uint32_t slot = slot_of(lease, 0);
+        unsigned b = box_of(slot), number = c->t.slot[slot].device.number;
+        forgets(b);
+        if (restarts)
+            restart_without(b);
+        tell(b, 1, SLOTS);
+        assert_int_equal(pump(), 0);
+        assert_int_equal(bytes[b][number - 1], lease);
+        assert_int_equal(state_of(slot), restarts ? POOL_QUARANTINED : POOL_LEASED);
+        if (restarts) {
+            assert_true(says(CORE_EVENT_SLOT_QUARANTINED, "does not know what data it has"));
+            assert_int_equal(core_keep(c, slot).code, CORE_OK);
+            assert_true(says(CORE_EVENT_SLOT_REPAIRED, "its data are the lease's"));
+        }
+        (void)after(3000);
+        assert_int_equal(state_of(slot), POOL_LEASED);
+        assert_int_equal(slot_of(lease, 0), slot);
+        assert_int_equal(core_lease_now(c, lease), CORE_LEASE_ACTIVE);
+        assert_int_equal(bytes_of(slot), lease);
+        assert_int_equal(core_release(c, lease, false).code, CORE_OK);
+        assert_int_equal(after(3000), 1);
+    }
+}
+
+/* A box that lost its state learns again what it keeps: a retained slot is taken back. */
+static void recovers_after_lost_state(bool restarts)
+{
+    uint32_t slot;
+    uint64_t lease = lose_one(&slot);
+    unsigned b = box_of(slot), number = c->t.slot[slot].device.number;
+    forgets(b);
+    if (restarts)
+        restart_without(b);
+    tell(b, 1, SLOTS);
+    assert_int_equal(pump(), 0);
+    assert_int_equal(state_of(slot), POOL_RETAINED);
+    if (restarts) {
+        assert_non_null(strstr(core_recover(c, slot).text, "dxpu repair --keep"));
+        assert_int_equal(core_keep(c, slot).code, CORE_OK);
+        assert_int_equal(pump(), 0);
+    }
+    assert_int_equal(box[b][number - 1].state, DXPU_CONTROL_SLOT_KEPT);
+    assert_int_equal(core_recover(c, slot).code, CORE_OK);
+    (void)after(3000);
+    assert_int_equal(slot_of(lease, 0), slot);
+    assert_int_equal(bytes_of(slot), lease);
+    assert_int_equal(core_lease_now(c, lease), CORE_LEASE_ACTIVE);
+}
+
+static void test_m93_after_lost_state(void **state)
+{
+    (void)state;
+    recovers_after_lost_state(false);
+}
+
+static void test_m93_after_lost_state_and_restart(void **state)
+{
+    (void)state;
+    recovers_after_lost_state(true);
+}
+
+/* The operator's word is refused where the box has another medium, or none that is known, or has
+   seen an epoch, and where no lease is known; and a box that lost its state and has another disk is
+   not trusted by itself. */
+static void test_m104_keep_needs_the_medium(void **state)
+{
+    (void)state;
+    uint64_t lease = lease_up(1, POOL_ANY, CORE_REPLACE_NO, 0);
+    uint32_t slot = slot_of(lease, 0);
+    unsigned b = box_of(slot), number = c->t.slot[slot].device.number;
+    dxpu_control_device *d = &box[b][number - 1];
+    uint64_t medium = d->medium;
+    assert_int_equal(core_keep(c, slot).code, CORE_E_STATE); /* it is leased */
+    assert_int_equal(core_keep(c, core_find_slot(c, box_node[1 - b], 1)).code, CORE_E_STATE);
+    assert_int_equal(core_keep(c, 99).code, CORE_E_UNKNOWN);
+    forgets(b);
+    bytes[b][number - 1] = 77;
+    d->medium = 99;
+    tell(b, 1, SLOTS);
+    (void)after(1000);
+    assert_int_equal(state_of(slot), POOL_QUARANTINED);
+    assert_int_equal(bytes[b][number - 1], 77);
+    assert_non_null(strstr(core_keep(c, slot).text, "another medium"));
+    d->medium = 0;
+    tell(b, 1, SLOTS);
+    assert_non_null(strstr(core_keep(c, slot).text, "did not say"));
+    d->medium = medium;
+    bytes[b][number - 1] = lease;
+    d->epoch_seen = 5;
+    tell(b, 1, SLOTS);
+    assert_non_null(strstr(core_keep(c, slot).text, "lost its state"));
+    d->epoch_seen = 0;
+    tell(b, 1, SLOTS);
+    core_disconnected(c, box_node[b]);
+    assert_non_null(strstr(core_keep(c, slot).text, "not connected"));
+    tell(b, 1, SLOTS);
+    assert_int_equal(core_keep(c, slot).code, CORE_OK);
+    (void)after(3000);
+    assert_int_equal(core_lease_now(c, lease), CORE_LEASE_ACTIVE);
+    assert_int_equal(bytes_of(slot), lease);
+}
+
+/* Where the box knew a lease that the store does not, no word of an operator is asked for. */
+static void test_m104_not_after_a_foreign_lease(void **state)
+{
+    (void)state;
+    uint64_t lease = lease_up(1, POOL_ANY, CORE_REPLACE_NO, 0);
+    uint32_t slot = slot_of(lease, 0);
+    unsigned b = box_of(slot), number = c->t.slot[slot].device.number;
+    box[b][number - 1].epoch_seen += 50;
+    box[b][number - 1].epoch = box[b][number - 1].epoch_seen;
+    tell(b, 1, SLOTS);
+    assert_int_equal(state_of(slot), POOL_QUARANTINED);
+    tell(b, 1, SLOTS);
+    forgets(b);
+    tell(b, 1, SLOTS);
+    (void)after(1000);
+    assert_non_null(strstr(core_keep(c, slot).text, "did not say"));
+    restart();
+    assert_non_null(strstr(core_keep(c, slot).text, "did not say"));
+    assert_int_equal(state_of(slot), POOL_QUARANTINED);
 }
 
 /* What another device in its place keeps says nothing of the lease's: here, one that keeps none. */
@@ -1432,6 +1591,8 @@ static void test_m77_parked_before_it_was_up(void **state)
         if (!up)
             bytes[b][number - 1] = 77;
         comes_back_with(b, number, &now);
+        if (up) /* it learned again what it keeps */
+            assert_int_equal(box[b][number - 1].state, DXPU_CONTROL_SLOT_KEPT);
         restart();
         assert_int_equal(core_attach(c, lease, host_node).code, CORE_OK);
         (void)after(1);
@@ -1464,8 +1625,10 @@ static void test_m92_one_was_up(void **state)
     now.epoch = now.epoch_seen = 0;
     restart_with(b, number, &now);
     assert_int_equal(bytes[b][number - 1], lease);
-    assert_int_equal(state_of(slot), POOL_LEASED);
-    assert_int_equal(slot_of(lease, 0), slot);
+    assert_int_equal(state_of(slot), POOL_QUARANTINED); /* the store may be an old copy: M-77 */
+    assert_int_equal(core_slot_owner(c, slot), lease);
+    assert_int_equal(core_keep(c, slot).code, CORE_OK);
+    assert_int_equal(state_of(slot), POOL_RETAINED);
 }
 
 /* While the store has no room no order is given on what a box said before. */
@@ -1650,6 +1813,11 @@ int main(void)
         CASE(test_m98_repair_needs_the_box),
         CASE(test_m77_another_disk_while_broken),
         CASE(test_m77_wiped_under_its_epoch),
+        CASE(test_m77_old_copy_and_lost_state),
+        CASE(test_m93_after_lost_state),
+        CASE(test_m93_after_lost_state_and_restart),
+        CASE(test_m104_keep_needs_the_medium),
+        CASE(test_m104_not_after_a_foreign_lease),
         CASE(test_m92_data_of_its_own_device),
         CASE(test_m77_parked_before_it_was_up),
         CASE(test_m92_one_was_up),

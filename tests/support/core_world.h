@@ -24,6 +24,8 @@ typedef enum mutation {
     COPIES_SHARE,   /* a copy of a host is given the epoch that the first one has */
     DROPS_RETAINED, /* what is retained is wiped without a decision */
     MIXES_OWNERS,   /* what is retained for one lease is given to another */
+    TRUSTS_COPIES,  /* a store is not taken for an old copy, where a box lost its state */
+    SAME_SALT,      /* all runs begin at the same epoch */
     MUTATIONS
 } mutation;
 
@@ -143,6 +145,7 @@ static dxpu_control_device as_device(const proxy *p, unsigned i)
     d.health = broken ? DXPU_CONTROL_HEALTH_BROKEN : DXPU_CONTROL_HEALTH_GOOD;
     d.epoch_seen = u->seen;
     d.group = (u->looks ? 10 : 1) + i / 2;
+    d.medium = (p->id * UNITS + i) * 2 + (u->strange ? 2 : 1);
     d.data = p->id == 2 || u->looks == 2 ? DXPU_CONTROL_DATA_NONE : DXPU_CONTROL_DATA_PERSISTENT;
     snprintf(d.model, sizeof d.model, "%s", p->id == 2 ? "gpu" : "nvme");
     snprintf(d.serial, sizeof d.serial, "%u-%u", p->id, i);
@@ -206,15 +209,17 @@ static unsigned obey_unbind(unit *u, const dxpu_control_unbind *b)
         return DXPU_CONTROL_CODE_EPOCH;
     if (b->keep && u->elsewhere)
         return DXPU_CONTROL_CODE_BUSY;
+    bool clean = u->state == DXPU_CONTROL_SLOT_WIPING ||
+                 (u->state == DXPU_CONTROL_SLOT_WIPED && b->epoch == u->seen);
     u->seen = b->epoch;
-    if (b->keep) {
-        if (u->epoch)
-            unit_end(u, DXPU_CONTROL_SLOT_KEPT);
-        if (mutant == WIPES_KEPT)
-            u->tag = 0;
-    } else if (u->state != DXPU_CONTROL_SLOT_WIPED && u->state != DXPU_CONTROL_SLOT_WIPING) {
+    if (b->keep && mutant == WIPES_KEPT)
+        u->tag = 0;
+    if (clean) /* M-64 */
+        return DXPU_CONTROL_CODE_NONE;
+    if (!b->keep)
         unit_end(u, DXPU_CONTROL_SLOT_WIPING);
-    }
+    else if (u->state != DXPU_CONTROL_SLOT_UNWIPED)
+        unit_end(u, DXPU_CONTROL_SLOT_KEPT);
     return DXPU_CONTROL_CODE_NONE;
 }
 

@@ -585,9 +585,9 @@ static int print_lease_of(pool_call *r, const char *lease)
 int pool_slot(pool_call *r)
 {
     char id[24], lease[24] = "";
-    bool wiped = strcmp(r->verb->name, "replace") == 0;
+    bool wiped = strcmp(r->verb->name, "replace") == 0, keep = (r->given & POOL_KEEP) != 0;
     int rc = pool_find_slot(r, r->word[0], id);
-    if (!rc && (wiped || strcmp(r->verb->name, "repair") == 0)) {
+    if (!rc && !keep && (wiped || strcmp(r->verb->name, "repair") == 0)) {
         char query[64];
         snprintf(query, sizeof query, "request=%s&slot=%s", r->verb->name, id);
         rc = pool_confirm(r, query);
@@ -598,7 +598,8 @@ int pool_slot(pool_call *r)
             snprintf(lease, sizeof lease, "%.17s", pool_string(r->client.body, "lease"));
     }
     if (!rc)
-        rc = pool_ask(r, "POST", NULL, "/v1/slots/%s/%s%s%s", id, r->verb->name, pool_erase(r),
+        rc = pool_ask(r, "POST", NULL, "/v1/slots/%s/%s%s%s", id, r->verb->name,
+                      keep ? "?data=keep" : pool_erase(r),
                       !(r->given & POOL_FORCE) ? ""
                       : r->confirmed           ? "&force=yes"
                                                : "?force=yes");

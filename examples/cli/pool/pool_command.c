@@ -120,6 +120,13 @@ static const option_row replace_rows[] = {
               "as it asks"),
     YES_ROW,
 };
+static const option_row repair_rows[] = {
+    NAMED_ROW(
+        keep,
+        "the slot's data are still those of its lease, though its box lost its state: nothing "
+        "is wiped (refused unless the box has the same file or disk)"),
+    YES_ROW,
+};
 static const option_row owner_rows[] = {
     NAMED_ROW(nobody,
               "no owner: only operators can use it (but see dxpu-manager's --shared-hosts)"),
@@ -290,8 +297,8 @@ static const option_verb verbs[] = {
       TAIL, 1, 1, WITHOUT_ROWS, run_slot },
     { "repair", "SLOT", "declare that a slot works",
       "Declares that a broken or quarantined slot (10.3, shelf1.3) works; it is wiped before it is "
-      "lent again.",
-      TAIL, 1, 1, WITH(yes_rows), run_slot },
+      "lent again, or keeps its lease's data (--keep).",
+      TAIL, 1, 1, WITH(repair_rows), run_slot },
     { "reset", "SLOT", "reset the device in a slot",
       "Resets the device in a slot (10.3, shelf1.3). While it is lent, its guest sees a removal "
       "and an add.",

@@ -272,16 +272,6 @@ static bool said_so(api_conn *c, uint32_t *slot)
     return api_params(c, NULL, 0) && (*slot = slot_of(c)) != CORE_NONE && api_members(c, NULL, 0);
 }
 
-/* force: what the query says of it, 0 or 1; NULL where it is no parameter. */
-static bool may_erase_slot(api_conn *c, core_deed deed, unsigned *force, uint32_t *slot)
-{
-    unsigned erase = 0;
-    const api_param params[] = { API_ERASE_PARAM(&erase),
-                                 { "force", API_CHOICE, force, 0, 0, "no|yes", false, false } };
-    return api_params(c, params, force ? 2 : 1) && (*slot = slot_of(c)) != CORE_NONE &&
-           api_members(c, NULL, 0) && api_may_erase(c, erase, deed, *slot);
-}
-
 static void answer_slot(api_conn *c, core_result r)
 {
     uint32_t slot;
@@ -293,8 +283,11 @@ static void answer_slot(api_conn *c, core_result r)
 void api_post_replace(api_conn *c)
 {
     uint32_t slot;
-    unsigned force = 0;
-    if (may_erase_slot(c, CORE_DEED_REPLACE, &force, &slot))
+    unsigned erase = 0, force = 0;
+    const api_param params[] = { API_ERASE_PARAM(&erase),
+                                 { "force", API_CHOICE, &force, 0, 0, "no|yes", false, false } };
+    if (api_params(c, params, 2) && (slot = slot_of(c)) != CORE_NONE && api_members(c, NULL, 0) &&
+        api_may_erase(c, erase, CORE_DEED_REPLACE, slot))
         answer_slot(c, core_replace(c->a->core, slot, POOL_WHY_OPERATOR, force));
 }
 
@@ -308,7 +301,14 @@ void api_post_break(api_conn *c)
 void api_post_repair(api_conn *c)
 {
     uint32_t slot;
-    if (may_erase_slot(c, CORE_DEED_REPAIR, NULL, &slot))
+    unsigned erase = 0, keep = 0;
+    const api_param params[] = { API_ERASE_PARAM(&erase),
+                                 { "data", API_CHOICE, &keep, 0, 0, "wipe|keep", false, false } };
+    if (!api_params(c, params, 2) || (slot = slot_of(c)) == CORE_NONE || !api_members(c, NULL, 0))
+        return;
+    if (keep)
+        answer_slot(c, core_keep(c->a->core, slot));
+    else if (api_may_erase(c, erase, CORE_DEED_REPAIR, slot))
         answer_slot(c, core_repair(c->a->core, slot));
 }
 

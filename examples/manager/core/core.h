@@ -72,6 +72,7 @@ typedef struct core_slot {
     dxpu_control_device device; /* as it was reported last; after a restart as it was stored */
     uint64_t stored_ms;  /* of core_slot_left_ms(), when it was stored last; 0: all of it is left */
     bool served;         /* its lease was up here: what the slot has is that lease's */
+    uint64_t medium;     /* on which its box had its lease's data last; 0: unknown */
     bool repaired_empty; /* to be wiped: a medium that its box called `empty`, and no other */
     bool reported;       /* by the proxy, since this program runs */
 } core_slot;
@@ -192,10 +193,10 @@ typedef struct core_settings {
     uint32_t events;        /* kept [10,000] */
     uint32_t nodes;         /* that there may be [65,536] */
     uint32_t slots;         /* of all boxes and hosts [1,048,576] */
-    void *user;
     uint64_t salt;          /* a random number of this run: how far its epochs and numbers of leases
                                begin above those before, so that a run that began with the same old
                                store, at a clock that stands back, gave others [0] */
+    void *user;
     void (*on_event)(void *user, const core_event *e); /* after it is durable; or NULL */
 } core_settings;
 
@@ -313,6 +314,10 @@ core_result core_recover(core *c, uint32_t slot);
 core_result core_discard(core *c, uint32_t slot);
 core_result core_break(core *c, uint32_t slot, pool_reason why);
 core_result core_repair(core *c, uint32_t slot);
+/* The operator says that what the slot has is still the data of its lease, or of the lease that it
+   is kept for, though its box has lost its state: nothing is wiped.  CORE_E_STATE: the box has
+   another medium there than when it served the lease, or is not known to have that one. */
+core_result core_keep(core *c, uint32_t slot);
 core_result core_reset(core *c, uint32_t slot); /* the device, in its lease or without */
 /* A node that is not connected, has no leases and retains nothing is forgotten; its number is never
    used again. */

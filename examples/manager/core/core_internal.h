@@ -109,7 +109,9 @@ typedef struct corei_slot {
     bool counts; /* its retention time runs, */
     uint64_t since_ms, ran_ms; /* since then, and has run before that */
     bool data_unsaved;         /* what its box says of its data is not in the store */
-    bool late; /* its report is not acted upon yet: its box said much, or the store has no room */
+    bool agreed; /* its box has reported, since the start, the lease that the store has: so the
+                    store is no old copy in what it says of the slot; or an operator says so */
+    bool late;   /* its report is not acted upon yet: its box said much, or the store has no room */
     uint64_t offered_epoch, offered_to; /* the last attach: its epoch, and the host's instance */
     dxpu_control_device *other;         /* what stands there now, when it is not what is stored */
 } corei_slot;
@@ -380,6 +382,9 @@ void corei_see_epoch(core *c, uint64_t epoch);
 bool corei_has_data(const dxpu_control_device *d);
 /* M-77: its box does not know whose data it has. */
 bool corei_is_unknown(const dxpu_control_device *d);
+/* Its box lost its state, and the data are the lease's all the same: of one that was up here, in a
+   store that is no old copy, on the same medium (M-77). */
+bool corei_is_own(const core *c, uint32_t slot);
 /* M-98: may the contents of a slot that is to be wiped be wiped?  Not when its box does not know
    whose data that has, unless an operator has repaired it: whether the box said so before the
    decision or after. */

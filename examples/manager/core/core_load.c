@@ -432,6 +432,7 @@ static bool load_pool(loading *l)
                 t->slot[s].device = l->slot[s].device;
                 t->slot[s].stored_ms = l->slot[s].stored_ms;
                 t->slot[s].served = l->slot[s].served;
+                t->slot[s].medium = l->slot[s].medium;
                 t->slot[s].repaired_empty = l->slot[s].repaired_empty;
             }
             if (!load_box(l, n))
@@ -537,6 +538,7 @@ void corei_copy_report(dxpu_control_device *to, const dxpu_control_device *from)
     to->peer_slot = from->peer_slot;
     to->port_offset = from->port_offset;
     to->data = from->data;
+    to->medium = from->medium;
 }
 
 /* Where a former slot (box) or port is now; CORE_NONE: gone. */
@@ -666,14 +668,14 @@ static void hide_all(corei_tables *t)
             corei_hide_silent(t, i);
 }
 
-/* A store that was put back may be older than what this pool's proxies know, so that its highest
-   epoch, and serial, were given already: both go on above the time of day, too; and where that
-   stands back, at another place than a run that began with the same store. */
 static uint64_t higher(uint64_t a, uint64_t b)
 {
     return a > b ? a : b;
 }
 
+/* A store that was put back may be older than what this pool's proxies know, so that its highest
+   epoch, and serial, were given already: both go on above the time of day, too; and where that
+   stands back, at another place than a run that began with the same store. */
 static void load_epochs(core *c, loading *l)
 {
     pool *p = l->t.pool;

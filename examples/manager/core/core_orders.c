@@ -83,6 +83,15 @@ static bool order_bind(const core *c, uint32_t slot, dxpu_control *m)
     return true;
 }
 
+/* What its box has for a lease without a host is kept; a box that lost its state learns so, where
+   it is known that the medium is the lease's. */
+static bool order_keep(core *c, uint32_t slot, dxpu_control *m)
+{
+    const core_slot *s = &c->t.slot[slot];
+    bool own = s->medium && s->medium == s->device.medium && corei_is_own(c, slot);
+    return (s->device.epoch || own) && order_unbind(c, slot, true, m);
+}
+
 static bool order_slot(core *c, uint32_t slot, dxpu_control *m)
 {
     const corei_tables *t = &c->t;
@@ -102,13 +111,13 @@ static bool order_slot(core *c, uint32_t slot, dxpu_control *m)
     case POOL_LEASED:
         if (t->pool->lease[s->lease].host != POOL_NONE)
             return order_bind(c, slot, m);
-        return d->epoch && order_unbind(c, slot, true, m);
+        return order_keep(c, slot, m);
     case POOL_BROKEN:
         if (s->lease != POOL_NONE && t->pool->lease[s->lease].host != POOL_NONE)
             return false;
         return d->epoch && order_unbind(c, slot, true, m);
     case POOL_RETAINED:
-        return d->epoch && order_unbind(c, slot, true, m);
+        return order_keep(c, slot, m);
     case POOL_WIPING:
         if (corei_may_wipe(c, slot))
             return order_unbind(c, slot, false, m);

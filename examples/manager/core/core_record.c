@@ -180,6 +180,11 @@ json_t *corei_slot_json(const core *c, const pool_slot *s, const core_slot *box)
                           d->serial, "vendor", d->vendor, "device", d->device, "class",
                           (json_int_t)d->class_code, "group", (json_int_t)d->group, "wipe",
                           pool_reason_name(s->wipe), "data", data_name(d->data), "up", box->served);
+    if (j && box->medium) {
+        char medium[17];
+        snprintf(medium, sizeof medium, "%016llx", (unsigned long long)box->medium);
+        json_object_set_new(j, "medium", json_string(medium));
+    }
     if (j && box->repaired_empty)
         json_object_set_new(j, "empty", json_true());
     if (j && s->owner != POOL_NONE)
@@ -192,13 +197,13 @@ json_t *corei_slot_json(const core *c, const pool_slot *s, const core_slot *box)
 static bool kept_read(json_t *j, core_slot *out, pool_slot *was, corei_owner *owner)
 {
     const char *wipe = pool_reason_name(POOL_WHY_NONE), *data = "unknown", *lease = "",
-               *tenant = "";
+               *tenant = "", *medium = "";
     json_int_t place = 0, left = 0;
     int up = -1, empty = 0;
     memset(owner, 0, sizeof *owner);
-    if (json_unpack(j, "{s?s, s?s, s?s, s?s, s?I, s?I, s?b, s?b}", "wipe", &wipe, "data", &data,
-                    "lease", &lease, "tenant", &tenant, "place", &place, "left", &left, "up", &up,
-                    "empty", &empty) != 0 ||
+    if (json_unpack(j, "{s?s, s?s, s?s, s?s, s?I, s?I, s?b, s?b, s?s}", "wipe", &wipe, "data",
+                    &data, "lease", &lease, "tenant", &tenant, "place", &place, "left", &left, "up",
+                    &up, "empty", &empty, "medium", &medium) != 0 ||
         !in_range(place, 0, POOL_COUNT_MAX - 1) || left < 0 ||
         !copy_text(owner->tenant, sizeof owner->tenant, tenant))
         return false;
@@ -206,6 +211,7 @@ static bool kept_read(json_t *j, core_slot *out, pool_slot *was, corei_owner *ow
     owner->place = (unsigned)place;
     owner->older = up < 0;
     out->served = up > 0;
+    out->medium = strtoull(medium, NULL, 16);
     out->repaired_empty = empty;
     out->stored_ms = owner->lease ? (uint64_t)left : 0;
     out->device.data = (uint8_t)name_number(data, data_name, DATA_KINDS);

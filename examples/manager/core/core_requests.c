@@ -486,7 +486,8 @@ static core_result check_box_keeps(const core *c, uint32_t slot)
     if (!kept && (!d->epoch || d->epoch > s->epoch))
         return corei_result(CORE_E_STATE,
                             "its box says that the slot is %s, so that it is not known whose data "
-                            "it has; put the box's state back, or discard it",
+                            "it has; an operator who knows that they are the lease's says: dxpu "
+                            "repair --keep; or put the box's state back, or discard it",
                             dxpu_control_state_name(d->state));
     return all_good;
 }
@@ -584,6 +585,56 @@ core_result core_repair(core *c, uint32_t slot)
     c->t.slot_more[slot].repair_epoch = s->state == POOL_WIPING ? s->epoch : 0;
     c->t.slot_more[slot].repair_instance = c->t.node[c->t.slot[slot].node].instance;
     corei_hide_silent(&c->t, box->node);
+    corei_settle_slot(c, slot);
+    return result;
+}
+
+/* Is what its box calls `empty` on the medium that it served the slot's lease from? */
+static core_result check_keep(const core *c, uint32_t slot)
+{
+    const pool_slot *s = &c->t.pool->slot[slot];
+    const core_slot *box = &c->t.slot[slot];
+    if ((s->state != POOL_QUARANTINED && s->state != POOL_RETAINED) ||
+        (s->lease == POOL_NONE && s->owner == POOL_NONE))
+        return corei_result(CORE_E_STATE,
+                            "the slot is %s%s; what a quarantined or retained slot "
+                            "has of a lease is kept",
+                            pool_state_name(s->state),
+                            s->state == POOL_QUARANTINED ? ", and no lease is known that it is of"
+                                                         : "");
+    if (!c->t.node[box->node].connected || !box->reported)
+        return corei_result(CORE_E_STATE, "its box is not connected; keep it when that is back");
+    if (!corei_is_unknown(&box->device) || box->device.epoch_seen || !box->served)
+        return corei_result(CORE_E_STATE,
+                            "its box says that the slot is %s: that is not the data of a lease "
+                            "that was up here, in a box that lost its state",
+                            dxpu_control_state_name(box->device.state));
+    if (!box->medium || box->medium != box->device.medium)
+        return corei_result(CORE_E_STATE, "its box %s; put the lease's file or disk back",
+                            box->medium && box->device.medium
+                                ? "has another medium there than when it served the lease"
+                                : "did not say on which medium the lease's data were");
+    return all_good;
+}
+
+core_result core_keep(core *c, uint32_t slot)
+{
+    core_result result = check_slot(c, slot);
+    if (result.code == CORE_OK)
+        result = check_keep(c, slot);
+    if (result.code == CORE_OK)
+        result = corei_begin(c);
+    if (result.code != CORE_OK)
+        return result;
+    (void)pool_keep(c->t.pool, slot);
+    corei_event_slot(c, CORE_EVENT_SLOT_REPAIRED, slot,
+                     "an operator says so; its data are the lease's");
+    corei_mark_changed(c, COREI_SLOT, slot);
+    corei_touch_slot(c, slot);
+    result = corei_commit(c);
+    if (result.code != CORE_OK)
+        return result;
+    c->t.slot_more[slot].agreed = true;
     corei_settle_slot(c, slot);
     return result;
 }

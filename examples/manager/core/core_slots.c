@@ -470,6 +470,14 @@ static bool is_repaired(const core *c, uint32_t slot)
            (same || c->t.slot[slot].device.state != DXPU_CONTROL_SLOT_EMPTY);
 }
 
+bool corei_is_own(const core *c, uint32_t slot)
+{
+    const core_slot *s = &c->t.slot[slot];
+    bool moved = s->medium && s->device.medium && s->medium != s->device.medium;
+    return s->served && !moved && c->t.slot_more[slot].agreed && corei_is_unknown(&s->device) &&
+           !s->device.epoch_seen;
+}
+
 bool corei_is_unknown(const dxpu_control_device *d)
 {
     return d->state == DXPU_CONTROL_SLOT_EMPTY && d->health == DXPU_CONTROL_HEALTH_GOOD &&
@@ -493,16 +501,15 @@ bool corei_may_wipe(const core *c, uint32_t slot)
 
 /* Its box calls a slot `empty` that is wiped, or whose lease's data are to be wiped: the box was
    reinstalled, or another disk stands there (M-77, M-98).  One that is lent, and was up, has its
-   own tenant's data where the box lost its state.  A box that has seen an epoch there did not: it
-   has wiped what the lease had, and another disk stands there.  Or the slot has a lease's medium
-   again, and the wipe was decided for another one. */
+   own tenant's data where the box lost its state: see corei_is_own().  A box that has seen an epoch
+   there did not: it has wiped what the lease had, and another disk stands there.  Or the slot has a
+   lease's medium again, and the wipe was decided for another one. */
 static bool is_unknown(const core *c, uint32_t slot)
 {
     const pool_slot *s = &c->t.pool->slot[slot];
     const dxpu_control_device *d = &c->t.slot[slot].device;
     bool wipes = s->state == POOL_WIPING && !corei_may_wipe(c, slot);
-    bool own = c->t.slot[slot].served && !d->epoch_seen;
-    bool lent = s->state == POOL_LEASED && !own;
+    bool lent = s->state == POOL_LEASED && !corei_is_own(c, slot);
     return !c->t.work[corei_slot_unit(slot)].out &&
            (wipes || (corei_is_unknown(d) && (is_clean(s) || lent)));
 }
@@ -515,7 +522,7 @@ static void settle_unknown(core *c, uint32_t slot)
     corei_event_slot(c, CORE_EVENT_SLOT_QUARANTINED, slot, "%s",
                      corei_is_unknown(&c->t.slot[slot].device)
                          ? "its box does not know what data it has: was it reinstalled, or is it "
-                           "another disk? repair wipes it"
+                           "another disk? repair wipes it (or keeps a lease's data: --keep)"
                          : "it has another medium than when it was repaired, with a lease's data: "
                            "repair wipes it");
     c->t.slot[slot].repaired_empty = false;
@@ -545,6 +552,7 @@ static bool settle_foreign(core *c, uint32_t slot)
                      "old backup? nothing is wiped before repair",
                      (unsigned long long)epoch);
     corei_see_epoch(c, epoch);
+    c->t.slot[slot].medium = 0; /* whose data it has is not for core_keep() to say */
     if (epoch < s->epoch || !epoch)
         epoch = s->epoch ? s->epoch : c->t.pool->epoch + 1;
     (void)pool_taint(c->t.pool, slot, epoch, true);
@@ -661,6 +669,26 @@ static void settle_data(core *c, uint32_t slot)
         corei_look_at(c, corei_slot_unit(slot), corei_again_ms(c));
 }
 
+/* Its box has the lease that the store has, or keeps its data: on which medium is stored. */
+static void note_agreement(core *c, uint32_t slot)
+{
+    const pool_slot *s = &c->t.pool->slot[slot];
+    core_slot *box = &c->t.slot[slot];
+    const dxpu_control_device *d = &box->device;
+    corei_slot *more = &c->t.slot_more[slot];
+    if (!s->epoch || d->epoch_seen != s->epoch || more->other || more->late ||
+        (s->state != POOL_LEASED && s->state != POOL_RETAINED))
+        return;
+    more->agreed = true;
+    if ((!d->epoch && d->state != DXPU_CONTROL_SLOT_KEPT) || !d->medium ||
+        d->medium == box->medium || !change_begin(c, slot))
+        return;
+    box->medium = d->medium;
+    corei_mark_changed(c, COREI_SLOT, slot);
+    if (corei_commit(c).code != CORE_OK)
+        corei_look_at(c, corei_slot_unit(slot), corei_again_ms(c));
+}
+
 static void settle_told(core *c, uint32_t slot)
 {
     settle_data(c, slot);
@@ -685,6 +713,7 @@ static void settle_told(core *c, uint32_t slot)
             return;
         }
     }
+    note_agreement(c, slot);
     settle_wipe(c, slot);
 }
 
