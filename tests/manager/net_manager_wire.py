@@ -287,7 +287,15 @@ def an_order_that_waits_for_a_disk_ends_none():  # M-71
                 except (EOFError, ConnectionError):
                     return True
             until(gone, "what does not answer is dropped")
-            all_live()
+
+            def reported():
+                all_live()
+                return [e for e in m.get("/v1/events?type=alarm")["events"]
+                        if "not done bind" in e["text"] and e["lease"] == lease["lease"]]
+            until(reported, "and operators learn that the box does not answer")
+            for _ in range(10):
+                check(len(reported()) == 1, reported())
+                time.sleep(0.05)
             check(len(box.later) == 1, box.later)
             epoch = struct.unpack(">Q", body[8:16])[0]
             box.send(done(1, HELD, epoch, request))

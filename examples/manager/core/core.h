@@ -273,6 +273,8 @@ bool core_next_order(core *c, core_order *out);
 /* The proxy's answer to it: DXPU_CONTROL_CODE_NONE and its done, or the code of its error.  False:
    no epoch of this pool is so high (M-74), and the connection is to end. */
 bool core_answered(core *c, const core_order *o, unsigned code, const dxpu_control_done *done);
+/* The proxy is connected and has not answered it for this time: an event says so. */
+void core_unanswered(core *c, const core_order *o, uint64_t ms);
 
 /* ==== 6  Requests ============================================================================= */
 

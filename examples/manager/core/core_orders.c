@@ -414,6 +414,23 @@ bool core_answered(core *c, const core_order *o, unsigned code, const dxpu_contr
     return true;
 }
 
+void core_unanswered(core *c, const core_order *o, uint64_t ms)
+{
+    uint32_t slot = core_find_slot(c, o->node, order_slot_number(&o->m));
+    corei_party *party = slot != CORE_NONE ? corei_party_of(c, c->t.slot[slot].node) : NULL;
+    if (!party || !corei_party_may(&party->alarm_ms, &party->alarms, COREI_ALARMS, c->mono_ms))
+        return;
+    party->alarms++;
+    if (corei_begin(c).code != CORE_OK)
+        return;
+    corei_event_slot(
+        c, CORE_EVENT_ALARM, slot,
+        "its box is connected, and has not done %s for %llu s: does the disk hang that "
+        "has its --state?",
+        dxpu_control_type_name(o->m.type), (unsigned long long)(ms / 1000));
+    (void)corei_commit(c);
+}
+
 /* -- Time -- */
 
 static void box_due(core *c, uint32_t node)

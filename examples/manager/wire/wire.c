@@ -32,6 +32,7 @@ typedef struct outstanding {
     core_order order;
     uint64_t sent_ns; /* 0: this place is free */
     uint32_t request;
+    bool reported; /* that there is no answer */
 } outstanding;
 
 typedef struct proxy {
@@ -275,6 +276,7 @@ static void send_order(wire *w, const core_order *o)
         return;
     }
     place->order = *o;
+    place->reported = false;
     place->sent_ns = dxpu_udp_now_ns();
     place->request = (uint32_t)++p->serial << 16 | (uint32_t)(place - p->orders + 1);
     place->order.m.request = place->request;
@@ -831,9 +833,14 @@ static bool order_overdue(const proxy *p, uint64_t now, uint64_t late)
 {
     uint64_t most_ms = (uint64_t)ANSWER_HEARTBEATS * p->owner->set.heartbeat_ms + late;
     for (unsigned i = 0; i < p->places; i++) {
-        const outstanding *o = &p->orders[i];
-        if (o->sent_ns && !waits_for_disk(&o->order) && now > o->sent_ns / 1000000u + most_ms)
+        outstanding *o = &p->orders[i];
+        if (!o->sent_ns || now <= o->sent_ns / 1000000u + most_ms)
+            continue;
+        if (!waits_for_disk(&o->order))
             return true;
+        if (!o->reported)
+            core_unanswered(p->owner->core, &o->order, now - o->sent_ns / 1000000u);
+        o->reported = true;
     }
     return p->ask && now > p->ask_sent_ms + most_ms;
 }
