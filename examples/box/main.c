@@ -17,6 +17,7 @@
 #include "shots.h"
 
 enum { SLOTS_MAX = 1024 };
+enum { END_MS = 60000 }; /* below the 90 s after which systemd kills */
 
 /* NVMe has room for 20, and further slots add their number */
 enum { SERIAL_MAX = 16, MODEL_MAX = 31 };
@@ -334,6 +335,9 @@ int main(int argc, char **argv)
     }
     if (recorder_close(&the_box.record))
         rc = PROGRAM_SYSTEM;
+    program_end_within(END_MS, "a disk has not answered for 60 s: ended without waiting for it; "
+                               "what was not confirmed to a host or to the manager may not be on "
+                               "it");
     manager_close(the_box.manager);
     the_box.manager = NULL; /* channels still end */
     control_close(the_box.control);

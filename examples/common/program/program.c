@@ -10,8 +10,11 @@
 #include "sandbox.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
 
 int program_options(option_program *p, int argc, char **argv)
 {
@@ -142,4 +145,28 @@ int program_run_child(const program_loop *p, int parent, void (*on_ask)(unsigned
     if (c.event)
         event_free(c.event);
     return rc;
+}
+
+static struct {
+    struct timespec time;
+    const char *message;
+} limit;
+
+static void *end_late(void *user)
+{
+    while (nanosleep(&limit.time, &limit.time))
+        continue;
+    log_error("%s", limit.message);
+    _exit(PROGRAM_SYSTEM);
+    return user;
+}
+
+void program_end_within(unsigned ms, const char *message)
+{
+    pthread_t thread;
+    limit.time.tv_sec = ms / 1000;
+    limit.time.tv_nsec = (long)(ms % 1000) * 1000000;
+    limit.message = message;
+    if (!pthread_create(&thread, NULL, end_late, NULL)) /* else it waits, as without a limit */
+        (void)pthread_detach(thread);
 }

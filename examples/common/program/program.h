@@ -33,4 +33,8 @@ int program_run(const program_loop *p);
 enum { PROGRAM_ASK_STOP = 's', PROGRAM_ASK_NUMBERS = 'u', PROGRAM_ASK_KEYS = 'h' };
 int program_run_child(const program_loop *p, int parent, void (*on_ask)(unsigned char kind));
 
+/* From now on the program ends within this time, with the message and PROGRAM_SYSTEM, if what it
+   waits for does not let it end before: a disk may hang for ever. */
+void program_end_within(unsigned ms, const char *message);
+
 #endif /* PROGRAM_H_INCLUDED */
