@@ -569,8 +569,8 @@ core_result core_repair(core *c, uint32_t slot)
     if (pool_repair(c->t.pool, slot, POOL_WHY_OPERATOR) != POOL_OK)
         return corei_result(CORE_E_STATE,
                             s->state == POOL_QUARANTINED
-                                ? "the slot is %s and a lease has it; replace it, or release that "
-                                  "lease, then repair"
+                                ? "the slot is %s and a lease has it; keep its data (dxpu repair "
+                                  "--keep), replace it, or release that lease, then repair"
                                 : "the slot is %s; only broken and quarantined ones are repaired",
                             pool_state_name(s->state));
     corei_event_slot(c, CORE_EVENT_SLOT_REPAIRED, slot, "an operator says so");
