@@ -83,7 +83,7 @@ static int test_fdatasync(int fd)
 #define pwrite    test_pwrite
 #define preadv2   test_preadv2
 #define fdatasync test_fdatasync
-#include "nvme_store.c"
+#include "block_store.c"
 #undef pread
 #undef pwrite
 #undef preadv2
@@ -1257,7 +1257,7 @@ static void test_shutdown_of_a_store_that_fails(void **state)
 
 /* -- A block is never seen half written -- */
 
-static nvme_store shared;
+static block_store shared;
 static pthread_t late_writer;
 static volatile bool late_done;
 
@@ -1265,7 +1265,7 @@ static void *write_late(void *user)
 {
     static const uint8_t data[4096] = { 9 };
     (void)user;
-    assert_int_equal(nvme_store_write(&shared, 0, data, sizeof data), 0);
+    assert_int_equal(block_store_write(&shared, 0, data, sizeof data), 0);
     late_done = true;
     return NULL;
 }
@@ -1273,8 +1273,8 @@ static void *write_late(void *user)
 static void read_beside(void)
 {
     uint8_t got[512];
-    assert_int_equal(nvme_store_read_now(&shared, 3584, got, 512), -1);
-    assert_int_equal(nvme_store_read_now(&shared, 4096, got, 512), 512); /* the control */
+    assert_int_equal(block_store_read_now(&shared, 3584, got, 512), -1);
+    assert_int_equal(block_store_read_now(&shared, 4096, got, 512), 512); /* the control */
 }
 
 static void write_beside(void)
@@ -1282,8 +1282,8 @@ static void write_beside(void)
     static const uint8_t other[512];
     uint8_t got[512];
     beside_read = NULL;
-    assert_int_equal(nvme_store_read_now(&shared, 0, got, 512), 512);
-    assert_int_equal(nvme_store_write(&shared, 4096, other, 512), 0); /* the control */
+    assert_int_equal(block_store_read_now(&shared, 0, got, 512), 512);
+    assert_int_equal(block_store_write(&shared, 4096, other, 512), 0); /* the control */
     assert_int_equal(pthread_create(&late_writer, NULL, write_late, NULL), 0);
     usleep(20000);
     assert_false(late_done);
@@ -1295,37 +1295,37 @@ static void test_accesses_that_overlap(void **state)
     uint8_t data[4096] = { 1 };
     (void)state;
     close(mkstemp(path));
-    assert_int_equal(nvme_store_open(&shared, path, 8192), 0);
-    assert_int_equal(nvme_store_write(&shared, 4096, data, 4096), 0); /* cached */
+    assert_int_equal(block_store_open(&shared, "nvme", path, 8192), 0);
+    assert_int_equal(block_store_write(&shared, 4096, data, 4096), 0); /* cached */
     beside_write = read_beside;
-    assert_int_equal(nvme_store_write(&shared, 0, data, 4096), 0);
+    assert_int_equal(block_store_write(&shared, 0, data, 4096), 0);
     beside_write = NULL;
     beside_read = write_beside;
-    assert_int_equal(nvme_store_read(&shared, 0, data, 4096), 0);
+    assert_int_equal(block_store_read(&shared, 0, data, 4096), 0);
     assert_int_equal(data[0], 1);
     assert_int_equal(pthread_join(late_writer, NULL), 0);
-    assert_int_equal(nvme_store_read(&shared, 0, data, 4096), 0);
+    assert_int_equal(block_store_read(&shared, 0, data, 4096), 0);
     assert_int_equal(data[0], 9);
-    nvme_store_close(&shared);
+    block_store_close(&shared);
     remove_disk(path);
 }
 
 /* A hint's cost is bounded: of memory a given number of bytes is cleared by each command. */
 static void test_deallocate_is_a_hint(void **state)
 {
-    nvme_store s;
+    block_store s;
     uint64_t left = 512;
     (void)state;
-    assert_int_equal(nvme_store_open(&s, NULL, NVME_PAGE_BYTES), 0);
+    assert_int_equal(block_store_open(&s, "nvme", NULL, NVME_PAGE_BYTES), 0);
     memset(s.bytes, 1, NVME_PAGE_BYTES);
-    assert_int_equal(nvme_store_deallocate(&s, 0, 1024, &left), 0);
+    assert_int_equal(block_store_deallocate(&s, 0, 1024, &left), 0);
     assert_int_equal(s.bytes[0], 1);
-    assert_int_equal(nvme_store_deallocate(&s, 512, 512, &left), 0);
+    assert_int_equal(block_store_deallocate(&s, 512, 512, &left), 0);
     assert_int_equal(s.bytes[511], 1);
     assert_int_equal(s.bytes[512] | s.bytes[1023], 0);
-    assert_int_equal(nvme_store_deallocate(&s, 0, 1, &left), 0);
+    assert_int_equal(block_store_deallocate(&s, 0, 1, &left), 0);
     assert_int_equal(s.bytes[0], 1);
-    nvme_store_close(&s);
+    block_store_close(&s);
 }
 
 static void test_io_store_fails(void **state)
@@ -1462,22 +1462,22 @@ static void test_medium_of_a_disk(void **state)
     assert_int_equal(mkdir(disk, 0700) + mkdir(part, 0700) + mkdir(other, 0700), 0);
     put_attribute(part, "partition", "1\n");
     put_attribute(other, "partition", "2\n");
-    assert_true(nvme_store_disk(disk) == 0); /* it has no name */
-    assert_true(nvme_store_disk(part) == 0);
+    assert_true(block_store_disk(disk) == 0); /* it has no name */
+    assert_true(block_store_disk(part) == 0);
     put_attribute(disk, "serial", "\n");
-    assert_true(nvme_store_disk(disk) == 0);
+    assert_true(block_store_disk(disk) == 0);
     put_attribute(disk, "serial", "one\n");
-    uint64_t one = nvme_store_disk(disk), first = nvme_store_disk(part);
+    uint64_t one = block_store_disk(disk), first = block_store_disk(part);
     assert_true(one && first && one != first);
-    assert_true(nvme_store_disk(other) != first);
+    assert_true(block_store_disk(other) != first);
     put_attribute(disk, "serial", "one  "); /* the control: the same one, found again */
-    assert_true(nvme_store_disk(disk) == one && nvme_store_disk(part) == first);
+    assert_true(block_store_disk(disk) == one && block_store_disk(part) == first);
     put_attribute(disk, "serial", "eno\n");
-    assert_true(nvme_store_disk(disk) != one && nvme_store_disk(part) != first);
+    assert_true(block_store_disk(disk) != one && block_store_disk(part) != first);
     put_attribute(disk, "wwid", "naa.1\n"); /* counts for more */
-    uint64_t wwid = nvme_store_disk(disk);
+    uint64_t wwid = block_store_disk(disk);
     put_attribute(disk, "serial", "one\n");
-    assert_true(wwid && wwid != one && nvme_store_disk(disk) == wwid);
+    assert_true(wwid && wwid != one && block_store_disk(disk) == wwid);
     snprintf(command, sizeof command, "rm -r %s", sys);
     assert_int_equal(system(command), 0);
 }
@@ -1502,7 +1502,7 @@ static void test_wipe_and_faults_of_a_file(void **state)
         assert_int_equal(pread(fd, &c, 1, STORE_BYTES - 6 + i), 1);
         assert_int_equal(c, 0);
     }
-    nvme_failed(n, ENOSPC, 0);
+    block_health_failed(&n->health, n->fn.pci.port, ENOSPC, 0);
     assert_int_equal(faults, 0);
     for (unsigned round = 1; round <= 2; round++) {
         disk_fails = true;
@@ -3702,7 +3702,7 @@ static void test_s164_a_failed_sync_stays(void **state)
 
 static struct {
     sem_t begun, go_on;
-    nvme_store store;
+    block_store store;
 } two;
 
 /* The first sync takes the system's error with it, and is slow to come back. */
@@ -3717,7 +3717,7 @@ static void first_waits(unsigned number)
 static void *sync_too(void *unused)
 {
     (void)unused;
-    return nvme_store_sync(&two.store) ? &two : NULL;
+    return block_store_sync(&two.store) ? &two : NULL;
 }
 
 /* S-164: the system has an error for one of the syncs that are under way; the others fail, too. */
@@ -3728,7 +3728,7 @@ static void test_s164_one_of_two_syncs_is_given_the_error(void **state)
     void *failed[2];
     (void)state;
     assert_true(mkstemp(path) >= 0);
-    assert_int_equal(nvme_store_open(&two.store, path, STORE_BYTES), 0);
+    assert_int_equal(block_store_open(&two.store, "nvme", path, STORE_BYTES), 0);
     assert_int_equal(sem_init(&two.begun, 0, 0) | sem_init(&two.go_on, 0, 0), 0);
     sync_count = 0;
     sync_errors = 1;
@@ -3744,12 +3744,12 @@ static void test_s164_one_of_two_syncs_is_given_the_error(void **state)
     }
     syncing = NULL;
     assert_int_equal(sync_count, 2); /* the second may be about data that the first did not see */
-    assert_int_equal(nvme_store_lost(&two.store), EIO);
-    assert_int_equal(nvme_store_sync(&two.store), -1);
+    assert_int_equal(block_store_lost(&two.store), EIO);
+    assert_int_equal(block_store_sync(&two.store), -1);
     assert_int_equal(errno, EIO);
-    assert_int_equal(nvme_store_sync_rewritten(&two.store), 0);
-    assert_int_equal(nvme_store_sync(&two.store), 0); /* the control */
-    nvme_store_close(&two.store);
+    assert_int_equal(block_store_sync_rewritten(&two.store), 0);
+    assert_int_equal(block_store_sync(&two.store), 0); /* the control */
+    block_store_close(&two.store);
     unlink(path);
 }
 

@@ -1,11 +1,10 @@
 /* nvme.c - see nvme.h
    SPDX-License-Identifier: MIT
 
-   CONTENTS   1 Bytes   2 Registers   3 Failures   4 Reset   5 TLPs   6 Kind */
+   CONTENTS   1 Bytes   2 Registers   3 Reset   4 TLPs   5 Kind */
 #include "nvme_model.h"
 #include "log.h"
 
-#include <errno.h>
 #include <stdlib.h>
 
 /* ==== 1  Bytes ================================================================================ */
@@ -19,13 +18,6 @@ void nvme_put16(uint8_t *p, uint32_t v)
 {
     p[0] = (uint8_t)v;
     p[1] = (uint8_t)(v >> 8);
-}
-
-uint64_t nvme_mix(uint64_t z)
-{
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
 }
 
 void nvme_put64(uint8_t *p, uint64_t v)
@@ -208,36 +200,7 @@ static void reg_write(nvme *n, uint32_t offset, uint32_t value, uint32_t enabled
     }
 }
 
-/* ==== 3  Failures ============================================================================= */
-
-/* Full is no fault of the medium, and a larger disk helps. */
-static bool of_the_medium(int error)
-{
-    return error == EIO || error == ENXIO || error == ENODEV || error == ESTALE;
-}
-
-static void report_fault(const nvme *n, const char *what, int error)
-{
-    const device_port *port = n->fn.pci.port;
-    char text[160];
-    snprintf(text, sizeof text, "%s: %s", what, strerror(error));
-    if (port->fault)
-        port->fault(port->user, text);
-}
-
-void nvme_failed(nvme *n, int error, int lost)
-{
-    n->count.store_errors++;
-    if (lost && !n->lost)
-        report_fault(n, "data written to its medium may be lost, and all flushes fail from now on",
-                     lost);
-    else if (!lost && !n->broken && of_the_medium(error))
-        report_fault(n, "the medium of its data fails", error);
-    n->lost |= lost != 0;
-    n->broken |= lost || of_the_medium(error);
-}
-
-/* ==== 4  Reset ================================================================================ */
+/* ==== 3  Reset ================================================================================ */
 
 /* Everything of the function but what identifies it on its bus. */
 static void function_reset(void *user)
@@ -259,7 +222,7 @@ static void conventional_reset(nvme *n)
     fn_link_reset(&n->fn);
 }
 
-/* ==== 5  TLPs ================================================================================= */
+/* ==== 4  TLPs ================================================================================= */
 
 static void read_registers(nvme *n, const dxpu_tlp *t)
 {
@@ -303,7 +266,7 @@ static void nvme_tlp(void *device, const dxpu_tlp *t, dxpu_bytes bytes)
     nvme_pump(n);
 }
 
-/* ==== 6  Kind ================================================================================= */
+/* ==== 5  Kind ================================================================================= */
 
 static void nvme_tick(void *device, uint64_t now_ns)
 {
@@ -338,7 +301,7 @@ static void nvme_reset(void *device)
 static void nvme_close(nvme *n)
 {
     for (uint32_t i = 0; i < n->ns_count; i++)
-        nvme_store_close(&n->ns[i].store);
+        block_store_close(&n->ns[i].store);
     free(n->layout.path);
     free(n->commands);
     free(n);
@@ -363,7 +326,7 @@ static int open_namespace(nvme *n, const char *file, uint64_t bytes)
         log_error("nvme: more than %d namespaces", NVME_NAMESPACES);
         return -1;
     }
-    if (nvme_store_open(&ns->store, file, bytes))
+    if (block_store_open(&ns->store, "nvme", file, bytes))
         return -1;
     n->ns_count++;
     return 0;
@@ -439,7 +402,7 @@ static uint64_t nvme_medium(void *device, bool *pristine)
     *pristine = true;
     for (uint32_t i = 0; i < n->ns_count; i++) {
         if (n->ns[i].store.medium)
-            all = nvme_mix(all + n->ns[i].store.medium); /* which comes first counts, too */
+            all = block_store_mix(all + n->ns[i].store.medium); /* which comes first counts, too */
         *pristine &= n->ns[i].store.pristine;
     }
     return all;

@@ -4,7 +4,6 @@
    A PCIe endpoint that the stock drivers run.  Configuration space, DMA and MSI-X are those of
    function.h.  Parts:
      nvme_model.h      the object, shared by the parts
-     nvme_store.c      where the blocks are
      nvme_access.c     accesses of them, which are jobs
      nvme_layout.c     what a host made of them, in a file
      nvme_queue.c      queues, completion entries, commands' life

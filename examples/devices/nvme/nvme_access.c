@@ -38,35 +38,35 @@ static int run_look(const nvme_access *a)
     int error = 0;
     if (!bytes)
         return ENOMEM;
-    if (nvme_store_read(a->store, a->at, bytes, (size_t)a->bytes))
+    if (block_store_read(a->store, a->at, bytes, (size_t)a->bytes))
         error = errno;
     else if (!as_wanted(a, bytes))
         error = NVME_DIFFERS;
     if (a->op == NVME_OP_ALL_ZERO)
-        nvme_store_forget(a->store, a->at, a->bytes);
+        block_store_forget(a->store, a->at, a->bytes);
     free(bytes);
     return error;
 }
 
 static int run_read(const nvme_access *a)
 {
-    if (a->sync && nvme_store_sync(a->store))
+    if (a->sync && block_store_sync(a->store))
         return errno;
-    return nvme_store_read(a->store, a->at, a->buffer, (size_t)a->bytes) ? errno : 0;
+    return block_store_read(a->store, a->at, a->buffer, (size_t)a->bytes) ? errno : 0;
 }
 
 static int run_write(const nvme_access *a)
 {
-    if (nvme_store_write(a->store, a->at, a->buffer, (size_t)a->bytes))
+    if (block_store_write(a->store, a->at, a->buffer, (size_t)a->bytes))
         return errno;
-    return a->sync && nvme_store_sync(a->store) ? errno : 0;
+    return a->sync && block_store_sync(a->store) ? errno : 0;
 }
 
 static int run_forget(const nvme_access *a)
 {
-    if (nvme_store_sync_rewritten(a->store))
+    if (block_store_sync_rewritten(a->store))
         return errno;
-    nvme_store_forget(a->store, 0, a->store->size);
+    block_store_forget(a->store, 0, a->store->size);
     return 0;
 }
 
@@ -88,11 +88,11 @@ static int run_op(nvme_access *a)
     case NVME_OP_WRITE:
         return run_write(a);
     case NVME_OP_ZERO:
-        return nvme_store_zero(a->store, a->at, a->bytes, a->sync, &a->bytes) ? errno : 0;
+        return block_store_zero(a->store, a->at, a->bytes, a->sync, &a->bytes) ? errno : 0;
     case NVME_OP_DEALLOCATE:
-        return nvme_store_deallocate(a->store, a->at, a->bytes, &a->memory_bytes) ? errno : 0;
+        return block_store_deallocate(a->store, a->at, a->bytes, &a->memory_bytes) ? errno : 0;
     case NVME_OP_SYNC:
-        return nvme_store_sync(a->store) ? errno : 0;
+        return block_store_sync(a->store) ? errno : 0;
     case NVME_OP_FORGET:
         return run_forget(a);
     case NVME_OP_LAYOUT:
@@ -114,7 +114,7 @@ static bool quick(job *j)
 {
     nvme_access *a = (nvme_access *)j;
     return a->op == NVME_OP_READ && !a->sync && a->bytes <= QUICK_BYTES &&
-           nvme_store_read_now(a->store, a->at, a->buffer, (size_t)a->bytes) == (ssize_t)a->bytes;
+           block_store_read_now(a->store, a->at, a->buffer, (size_t)a->bytes) == (ssize_t)a->bytes;
 }
 
 /* ==== 2  In the loop ========================================================================== */
@@ -236,8 +236,11 @@ bool nvme_access_reap(nvme *n)
         return false;
     c = a->command;
     end(n, a);
-    if (a->error > 0)
-        nvme_failed(n, a->error, a->store ? nvme_store_lost(a->store) : 0);
+    if (a->error > 0) {
+        n->count.store_errors++;
+        block_health_failed(&n->health, n->fn.pci.port, a->error,
+                            a->store ? block_store_lost(a->store) : 0);
+    }
     if (a->unsure)
         nvme_layout_unsure(n);
     if (c && c->stop) {

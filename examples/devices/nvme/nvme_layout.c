@@ -248,7 +248,7 @@ void nvme_layout_keep(nvme *n, nvme_command *c, nvme_then *then)
 {
     char text[2 * TEXT_BYTES];
     size_t len;
-    if (n->lost) { /* what was flushed before it is to stay as it is, for who looks at it */
+    if (n->health.lost) { /* what was flushed before it is to stay as it is, for who looks at it */
         c->over(n, c, NVME_INTERNAL_ERROR);
         return;
     }

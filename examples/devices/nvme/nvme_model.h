@@ -3,17 +3,15 @@
 
    Names of registers and fields are those of the NVM Express Base Specification 1.4.
 
-   CONTENTS   1 Sizes   2 Status codes   3 Store   4 Namespaces   5 Commands and accesses
-              6 Queues   7 The controller   8 Parts */
+   CONTENTS   1 Sizes   2 Status codes   3 Namespaces   4 Commands and accesses   5 Queues
+              6 The controller   7 Parts */
 #ifndef NVME_MODEL_H_INCLUDED
 #define NVME_MODEL_H_INCLUDED
 
+#include "block_store.h"
 #include "function.h"
 #include "jobs.h"
 #include "nvme.h"
-
-#include <pthread.h>
-#include <sys/types.h>
 
 /* ==== 1  Sizes ================================================================================ */
 
@@ -97,58 +95,7 @@ enum { NVME_DPTR_PRP = 0, NVME_DPTR_RESERVED = 3 }; /* PSDT of dword 0; else SGL
 enum { NVME_CSTS_RDY = 0x1, NVME_CSTS_CFS = 0x2 };
 #define NVME_CC_EN 0x00000001u
 
-/* ==== 3  Store ================================================================================ */
-
-typedef struct nvme_store {
-    int fd;         /* -1: in memory */
-    uint8_t *bytes; /* in memory */
-    uint64_t size;
-    uint64_t medium; /* of the file and its size; 0: in memory */
-    bool pristine;   /* opened with nothing in it */
-    struct {         /* of a file; any thread's */
-        pthread_mutex_t lock;
-        pthread_cond_t over;
-        uint64_t begun, ended; /* one at a time */
-        int lost;              /* errno of the first that failed; 0: none */
-    } sync;
-    struct { /* that are accessed now: as many as there are threads */
-        pthread_mutex_t lock;
-        pthread_cond_t left;
-        struct nvme_range *head;
-    } ranges;
-} nvme_store;
-
-/* 0, or -1 after a message. */
-int nvme_store_open(nvme_store *s, const char *path, uint64_t size);
-void nvme_store_close(nvme_store *s);
-/* A number of the disk, or its partition, that this directory of sysfs describes: of its WWID, UUID
-   or serial number; 0: it has none. */
-uint64_t nvme_store_disk(const char *dir);
-/* All of these may wait for the disk, and run in any thread: several at once for one store.  The
-   range lies within it, and of accesses that overlap a write is alone: no block is seen half
-   written.  0 or -1 with errno. */
-int nvme_store_read(nvme_store *s, uint64_t at, uint8_t *to, size_t len);
-/* As much of it as can be had without waiting, also for a write that overlaps; -1: none. */
-ssize_t nvme_store_read_now(nvme_store *s, uint64_t at, uint8_t *to, size_t len);
-int nvme_store_write(nvme_store *s, uint64_t at, const uint8_t *from, size_t len);
-/* The first part of it, *done bytes: all of it where the file system can, else some MB.
-   deallocate: the space is given back, if it can; else it stays taken. */
-int nvme_store_zero(nvme_store *s, uint64_t at, uint64_t len, bool deallocate, uint64_t *done);
-/* A hint: the data may go, and read as 0 then.  What the file system cannot give back stays, and of
-   memory what is more than *memory_bytes, which is made less by what went. */
-int nvme_store_deallocate(nvme_store *s, uint64_t at, uint64_t len, uint64_t *memory_bytes);
-/* All that was written is durable when it returns 0.  After one that failed, all fail: the system
-   reports an error of writing once, and may have marked what it lost as written. */
-int nvme_store_sync(nvme_store *s);
-/* The same, when all of the store was written since: what was lost before is lost no longer. */
-int nvme_store_sync_rewritten(nvme_store *s);
-/* errno of the sync that failed first, after which what was written may not be on the medium; 0:
-   none has failed. */
-int nvme_store_lost(nvme_store *s);
-/* What is cached of it may go; other readers need the memory more. */
-void nvme_store_forget(const nvme_store *s, uint64_t at, uint64_t len);
-
-/* ==== 4  Namespaces =========================================================================== */
+/* ==== 3  Namespaces =========================================================================== */
 
 /* What a host makes of a store: kept beside the medium (nvme_layout.c). */
 typedef struct nvme_layout {
@@ -159,7 +106,7 @@ typedef struct nvme_layout {
 } nvme_layout;
 
 typedef struct nvme_ns {
-    nvme_store store;
+    block_store store;
     nvme_layout is;
     uint32_t recovery; /* the feature Error Recovery */
     uint32_t accesses; /* of its store that are not over */
@@ -168,7 +115,7 @@ typedef struct nvme_ns {
     bool changed;      /* since the list of changed ones was read */
 } nvme_ns;
 
-/* ==== 5  Commands and accesses ================================================================ */
+/* ==== 4  Commands and accesses ================================================================ */
 
 typedef struct nvme nvme;
 
@@ -233,7 +180,7 @@ struct nvme_access {
     bool sync;
     nvme_command *command; /* NULL: its status is not reported */
     nvme_ns *ns;           /* NULL: of none */
-    nvme_store *store;     /* its own; of it a thread uses no more than the functions above */
+    block_store *store;    /* its own; of it a thread uses no more than the functions above */
     const char *path;      /* of the layout's file */
     uint8_t *buffer;       /* the command's, meanwhile */
     uint32_t buffer_bytes;
@@ -246,7 +193,7 @@ struct nvme_access {
 
 enum { NVME_DIFFERS = -1 }; /* what was compared, or is not all 0 */
 
-/* ==== 6  Queues =============================================================================== */
+/* ==== 5  Queues =============================================================================== */
 
 typedef struct nvme_sq {
     bool valid, busy; /* busy: entries are being fetched */
@@ -267,7 +214,7 @@ typedef struct nvme_cq {
     nvme_list posting;
 } nvme_cq;
 
-/* ==== 7  The controller ======================================================================= */
+/* ==== 6  The controller ======================================================================= */
 
 #define NVME_COUNTERS(X)                                                                           \
     X(register_reads)                                                                              \
@@ -345,8 +292,7 @@ struct nvme {
     uint64_t blocks_read, blocks_written, reads, writes;
     uint64_t power_cycles, unsafe_shutdowns, start_ns, busy_ns;
 
-    bool broken; /* the medium of a store failed, and nothing has shown since that it does not */
-    bool lost;   /* a sync failed: what was written may not be on the medium */
+    block_health health;
     struct {
         uint32_t ns; /* index of the namespace */
         uint64_t at; /* in its store */
@@ -362,12 +308,10 @@ struct nvme {
 #undef NVME_FIELD
 };
 
-/* ==== 8  Parts ================================================================================ */
+/* ==== 7  Parts ================================================================================ */
 
 uint64_t nvme_le64(const uint8_t *p);
 void nvme_put16(uint8_t *p, uint32_t v);
-/* A mixer whose every step can be undone: no two numbers become one. */
-uint64_t nvme_mix(uint64_t z);
 void nvme_put64(uint8_t *p, uint64_t v);
 
 /* nvme_queue.c */
@@ -425,9 +369,6 @@ uint16_t nvme_transfer(nvme *n, nvme_command *c, bool to_host, uint32_t bytes,
 bool nvme_transfer_send(nvme *n);
 
 /* nvme.c */
-/* A store failed with this errno.  Counted, and reported when it is the medium that fails, and when
-   a sync has failed (`lost`, its errno): each once, until a wipe has written all of it again. */
-void nvme_failed(nvme *n, int error, int lost);
 /* End a reset, or begin to run, once no access of before is under way. */
 void nvme_become_ready(nvme *n);
 

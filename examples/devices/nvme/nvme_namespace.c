@@ -44,7 +44,7 @@ void nvme_uuid(const nvme *n, uint64_t index, uint8_t uuid[16])
     uint64_t x = n->identity + index * 0xd1b54a32d192ed03u;
     for (unsigned half = 0; half < 2; half++) {
         x += 0x9e3779b97f4a7c15u;
-        nvme_put64(uuid + (size_t)half * 8, nvme_mix(x));
+        nvme_put64(uuid + (size_t)half * 8, block_store_mix(x));
     }
     uuid[6] = (uint8_t)(0x80 | (uuid[6] & 0x0f));
     uuid[8] = (uint8_t)(0x80 | (uuid[8] & 0x3f));

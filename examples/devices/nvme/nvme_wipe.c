@@ -59,7 +59,7 @@ static void wipe_over(nvme *n, nvme_command *c, const nvme_access *a)
     nvme_layout_take(n);
     for (uint32_t i = 0; i < n->ns_count; i++)
         n->ns[i].changed = false;
-    n->broken = false; /* all of it could be written and read */
+    n->health.broken = false; /* all of it could be written and read */
     n->wipe.how = DEVICE_WIPED;
 }
 
@@ -77,7 +77,7 @@ static void wipe_next(nvme *n)
     uint64_t left;
     uint16_t status;
     if (n->wipe.ns == n->ns_count) {
-        n->lost = false; /* each was written as a whole, and synced */
+        n->health.lost = false; /* each was written as a whole, and synced */
         nvme_layout_factory(n, n->layout.next);
         nvme_layout_keep(n, &n->wiper, wipe_over);
         return;

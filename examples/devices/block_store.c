@@ -1,9 +1,9 @@
-/* nvme_store.c - where the blocks of a namespace are: a file or memory
+/* block_store.c - see block_store.h
    SPDX-License-Identifier: MIT */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* fallocate(), preadv2() */
 #endif
-#include "nvme_model.h"
+#include "block_store.h"
 #include "log.h"
 
 #include <errno.h>
@@ -24,15 +24,15 @@ enum { ZERO_STEP_BYTES = 4 << 20 }; /* written by one call */
 
 /* Blocks are atomic (NVMe 1.4, 6.4.1: AWUN = 0), which neither memory nor every file system is for
    who reads beside a write. */
-typedef struct nvme_range {
+typedef struct block_range {
     uint64_t at, end;
     bool writes;
-    struct nvme_range *next;
-} nvme_range;
+    struct block_range *next;
+} block_range;
 
-static bool is_free(const nvme_store *s, const nvme_range *r)
+static bool is_free(const block_store *s, const block_range *r)
 {
-    for (const nvme_range *x = s->ranges.head; x; x = x->next) {
+    for (const block_range *x = s->ranges.head; x; x = x->next) {
         if (x->at < r->end && r->at < x->end && (x->writes || r->writes))
             return false;
     }
@@ -40,7 +40,7 @@ static bool is_free(const nvme_store *s, const nvme_range *r)
 }
 
 /* False: it would have to wait, and is not to. */
-static bool range_enter(nvme_store *s, nvme_range *r, bool waits)
+static bool range_enter(block_store *s, block_range *r, bool waits)
 {
     bool free_now;
     pthread_mutex_lock(&s->ranges.lock);
@@ -54,9 +54,9 @@ static bool range_enter(nvme_store *s, nvme_range *r, bool waits)
     return free_now;
 }
 
-static void range_leave(nvme_store *s, const nvme_range *r)
+static void range_leave(block_store *s, const block_range *r)
 {
-    nvme_range **at = &s->ranges.head;
+    block_range **at = &s->ranges.head;
     pthread_mutex_lock(&s->ranges.lock);
     while (*at != r)
         at = &(*at)->next;
@@ -65,10 +65,10 @@ static void range_leave(nvme_store *s, const nvme_range *r)
     pthread_mutex_unlock(&s->ranges.lock);
 }
 
-static int store_fails(nvme_store *s, const char *path, const char *what)
+static int store_fails(block_store *s, const char *path, const char *what)
 {
-    log_error("nvme: %s: %s: %s", path, what, strerror(errno));
-    nvme_store_close(s);
+    log_error("%s: %s: %s: %s", s->who, path, what, strerror(errno));
+    block_store_close(s);
     return -1;
 }
 
@@ -84,11 +84,11 @@ static uint64_t hash_attribute(const char *dir, const char *name)
         close(fd);
     for (ssize_t i = 0; i < n; i++)
         if (text[i] > ' ')
-            hash = nvme_mix(hash + (uint8_t)text[i] + 1);
+            hash = block_store_mix(hash + (uint8_t)text[i] + 1);
     return hash;
 }
 
-uint64_t nvme_store_disk(const char *dir)
+uint64_t block_store_disk(const char *dir)
 {
     static const char *const names[] = { "wwid",    "device/wwid", "dm/uuid",
                                          "md/uuid", "serial",      "device/serial" };
@@ -97,21 +97,21 @@ uint64_t nvme_store_disk(const char *dir)
     snprintf(whole, sizeof whole, "%s%s", dir, partition ? "/.." : "");
     for (unsigned i = 0; i < sizeof names / sizeof names[0] && !id; i++)
         id = hash_attribute(whole, names[i]);
-    return id ? nvme_mix(id + partition) : 0;
+    return id ? block_store_mix(id + partition) : 0;
 }
 
 /* Device numbers are given in the order in which disks are found, which another start of the
    machine may change.  A disk that has no name of its own is another one at each start. */
-static int find_disk(const char *path, dev_t number, uint64_t *id)
+static int find_disk(const char *who, const char *path, dev_t number, uint64_t *id)
 {
     char dir[64];
     snprintf(dir, sizeof dir, "/sys/dev/block/%u:%u", major(number), minor(number));
-    *id = nvme_store_disk(dir);
+    *id = block_store_disk(dir);
     if (*id)
         return 0;
-    log_warning("nvme: %s: the kernel knows no WWID, UUID or serial number of it: a lease does not "
+    log_warning("%s: %s: the kernel knows no WWID, UUID or serial number of it: a lease does not "
                 "outlive the box's process",
-                path);
+                who, path);
     return getrandom(id, sizeof *id, 0) == sizeof *id ? 0 : -1;
 }
 
@@ -127,7 +127,7 @@ static uint64_t file_system(int fd, dev_t device)
 }
 
 /* Which file or disk it is, and how much of it is used: 0, or -1. */
-static int find_medium(nvme_store *s, const char *path)
+static int find_medium(block_store *s, const char *path)
 {
     struct stat st;
     long generation = 0; /* of the inode's number, which a later file may have again */
@@ -136,7 +136,7 @@ static int find_medium(nvme_store *s, const char *path)
         return -1;
     if (!S_ISREG(st.st_mode) || ioctl(s->fd, FS_IOC_GETVERSION, &generation))
         generation = 0; /* not every file system reports it */
-    if (S_ISBLK(st.st_mode) && find_disk(path, st.st_rdev, &parts[0]))
+    if (S_ISBLK(st.st_mode) && find_disk(s->who, path, st.st_rdev, &parts[0]))
         return -1;
     if (!S_ISBLK(st.st_mode)) {
         parts[0] = file_system(s->fd, st.st_dev);
@@ -146,11 +146,11 @@ static int find_medium(nvme_store *s, const char *path)
     parts[3] = s->size;
     s->medium = 1; /* so that zeros are not nothing */
     for (unsigned i = 0; i < 4; i++)
-        s->medium = nvme_mix(s->medium + parts[i] + 0x9e3779b97f4a7c15u);
+        s->medium = block_store_mix(s->medium + parts[i] + 0x9e3779b97f4a7c15u);
     return 0;
 }
 
-static int store_open_file(nvme_store *s, const char *path, uint64_t size)
+static int store_open_file(block_store *s, const char *path, uint64_t size)
 {
     off_t end;
     /* without a size it is one that exists, not a name with a slip in it */
@@ -169,8 +169,9 @@ static int store_open_file(nvme_store *s, const char *path, uint64_t size)
     return find_medium(s, path) ? store_fails(s, path, "look at") : 0;
 }
 
-int nvme_store_open(nvme_store *s, const char *path, uint64_t size)
+int block_store_open(block_store *s, const char *who, const char *path, uint64_t size)
 {
+    s->who = who;
     s->fd = -1;
     s->bytes = NULL;
     s->size = size;
@@ -184,21 +185,22 @@ int nvme_store_open(nvme_store *s, const char *path, uint64_t size)
     pthread_cond_init(&s->ranges.left, NULL);
     if (path && store_open_file(s, path, size))
         return -1;
-    if (s->size < NVME_PAGE_BYTES || s->size > INT64_MAX || (s->size != (size_t)s->size && !path)) {
-        log_error("nvme: a namespace of %llu bytes; at least %d are needed",
-                  (unsigned long long)s->size, NVME_PAGE_BYTES);
-        nvme_store_close(s);
+    if (s->size < BLOCK_STORE_LEAST_BYTES || s->size > INT64_MAX ||
+        (s->size != (size_t)s->size && !path)) {
+        log_error("%s: %llu bytes of blocks; at least %d are needed", who,
+                  (unsigned long long)s->size, BLOCK_STORE_LEAST_BYTES);
+        block_store_close(s);
         return -1;
     }
     if (!path) {
         s->bytes = calloc(1, (size_t)size);
         if (!s->bytes)
-            return store_fails(s, "memory", "namespace");
+            return store_fails(s, "memory", "allocate");
     }
     return 0;
 }
 
-void nvme_store_close(nvme_store *s)
+void block_store_close(block_store *s)
 {
     if (s->fd >= 0)
         close(s->fd);
@@ -211,7 +213,7 @@ void nvme_store_close(nvme_store *s)
     s->bytes = NULL;
 }
 
-static int read_all(const nvme_store *s, uint64_t at, uint8_t *to, size_t len)
+static int read_all(const block_store *s, uint64_t at, uint8_t *to, size_t len)
 {
     if (s->bytes) {
         memcpy(to, s->bytes + at, len);
@@ -232,9 +234,9 @@ static int read_all(const nvme_store *s, uint64_t at, uint8_t *to, size_t len)
     return 0;
 }
 
-int nvme_store_read(nvme_store *s, uint64_t at, uint8_t *to, size_t len)
+int block_store_read(block_store *s, uint64_t at, uint8_t *to, size_t len)
 {
-    nvme_range r = { at, at + len, false, NULL };
+    block_range r = { at, at + len, false, NULL };
     int rc;
     (void)range_enter(s, &r, true);
     rc = read_all(s, at, to, len);
@@ -242,7 +244,7 @@ int nvme_store_read(nvme_store *s, uint64_t at, uint8_t *to, size_t len)
     return rc;
 }
 
-static int write_all(const nvme_store *s, uint64_t at, const uint8_t *from, size_t len)
+static int write_all(const block_store *s, uint64_t at, const uint8_t *from, size_t len)
 {
     if (s->bytes) {
         memcpy(s->bytes + at, from, len);
@@ -261,9 +263,9 @@ static int write_all(const nvme_store *s, uint64_t at, const uint8_t *from, size
     return 0;
 }
 
-int nvme_store_write(nvme_store *s, uint64_t at, const uint8_t *from, size_t len)
+int block_store_write(block_store *s, uint64_t at, const uint8_t *from, size_t len)
 {
-    nvme_range r = { at, at + len, true, NULL };
+    block_range r = { at, at + len, true, NULL };
     int rc;
     (void)range_enter(s, &r, true);
     rc = write_all(s, at, from, len);
@@ -271,9 +273,9 @@ int nvme_store_write(nvme_store *s, uint64_t at, const uint8_t *from, size_t len
     return rc;
 }
 
-ssize_t nvme_store_read_now(nvme_store *s, uint64_t at, uint8_t *to, size_t len)
+ssize_t block_store_read_now(block_store *s, uint64_t at, uint8_t *to, size_t len)
 {
-    nvme_range r = { at, at + len, false, NULL };
+    block_range r = { at, at + len, false, NULL };
     struct iovec where = { to, len };
     ssize_t got = (ssize_t)len;
     if (!range_enter(s, &r, false))
@@ -287,9 +289,9 @@ ssize_t nvme_store_read_now(nvme_store *s, uint64_t at, uint8_t *to, size_t len)
 }
 
 /* fallocate(), alone in its range. */
-static int allocate(nvme_store *s, int mode, uint64_t at, uint64_t len)
+static int allocate(block_store *s, int mode, uint64_t at, uint64_t len)
 {
-    nvme_range r = { at, at + len, true, NULL };
+    block_range r = { at, at + len, true, NULL };
     int rc;
     (void)range_enter(s, &r, true);
     rc = fallocate(s->fd, mode, (off_t)at, (off_t)len);
@@ -297,7 +299,7 @@ static int allocate(nvme_store *s, int mode, uint64_t at, uint64_t len)
     return rc;
 }
 
-int nvme_store_zero(nvme_store *s, uint64_t at, uint64_t len, bool deallocate, uint64_t *done)
+int block_store_zero(block_store *s, uint64_t at, uint64_t len, bool deallocate, uint64_t *done)
 {
     static const uint8_t zeros[65536];
     int mode = FALLOC_FL_KEEP_SIZE | (deallocate ? FALLOC_FL_PUNCH_HOLE : FALLOC_FL_ZERO_RANGE);
@@ -307,7 +309,7 @@ int nvme_store_zero(nvme_store *s, uint64_t at, uint64_t len, bool deallocate, u
     *done = len = len < ZERO_STEP_BYTES ? len : ZERO_STEP_BYTES;
     while (len) {
         size_t part = len < sizeof zeros ? (size_t)len : sizeof zeros;
-        if (nvme_store_write(s, at, zeros, part))
+        if (block_store_write(s, at, zeros, part))
             return -1;
         at += part;
         len -= part;
@@ -315,10 +317,10 @@ int nvme_store_zero(nvme_store *s, uint64_t at, uint64_t len, bool deallocate, u
     return 0;
 }
 
-int nvme_store_deallocate(nvme_store *s, uint64_t at, uint64_t len, uint64_t *memory_bytes)
+int block_store_deallocate(block_store *s, uint64_t at, uint64_t len, uint64_t *memory_bytes)
 {
     if (s->bytes) {
-        nvme_range r = { at, at + len, true, NULL };
+        block_range r = { at, at + len, true, NULL };
         if (len > *memory_bytes)
             return 0;
         (void)range_enter(s, &r, true);
@@ -333,20 +335,20 @@ int nvme_store_deallocate(nvme_store *s, uint64_t at, uint64_t len, uint64_t *me
 }
 
 /* What is cached and never reached the disk must not be read as if it had. */
-static int sync_now(const nvme_store *s)
+static int sync_now(const block_store *s)
 {
     int error;
     do {
         error = fdatasync(s->fd) ? errno : 0;
     } while (error == EINTR);
     if (error)
-        nvme_store_forget(s, 0, s->size);
+        block_store_forget(s, 0, s->size);
     return error;
 }
 
 /* The system reports an error to one of the syncs that are under way.  So there is one at a time,
    and it is the answer for all that began before it. */
-int nvme_store_sync(nvme_store *s)
+int block_store_sync(block_store *s)
 {
     uint64_t mine;
     int error;
@@ -372,15 +374,15 @@ int nvme_store_sync(nvme_store *s)
     return error ? -1 : 0;
 }
 
-int nvme_store_sync_rewritten(nvme_store *s)
+int block_store_sync_rewritten(block_store *s)
 {
     pthread_mutex_lock(&s->sync.lock);
     s->sync.lost = 0;
     pthread_mutex_unlock(&s->sync.lock);
-    return nvme_store_sync(s);
+    return block_store_sync(s);
 }
 
-int nvme_store_lost(nvme_store *s)
+int block_store_lost(block_store *s)
 {
     int lost;
     pthread_mutex_lock(&s->sync.lock);
@@ -389,8 +391,40 @@ int nvme_store_lost(nvme_store *s)
     return lost;
 }
 
-void nvme_store_forget(const nvme_store *s, uint64_t at, uint64_t len)
+void block_store_forget(const block_store *s, uint64_t at, uint64_t len)
 {
     if (!s->bytes)
         (void)posix_fadvise(s->fd, (off_t)at, (off_t)len, POSIX_FADV_DONTNEED);
+}
+
+/* Full is no fault of the medium, and a larger disk helps. */
+static bool of_the_medium(int error)
+{
+    return error == EIO || error == ENXIO || error == ENODEV || error == ESTALE;
+}
+
+static void report_fault(const device_port *port, const char *what, int error)
+{
+    char text[160];
+    snprintf(text, sizeof text, "%s: %s", what, strerror(error));
+    if (port->fault)
+        port->fault(port->user, text);
+}
+
+void block_health_failed(block_health *h, const device_port *port, int error, int lost)
+{
+    if (lost && !h->lost)
+        report_fault(
+            port, "data written to its medium may be lost, and all flushes fail from now on", lost);
+    else if (!lost && !h->broken && of_the_medium(error))
+        report_fault(port, "the medium of its data fails", error);
+    h->lost |= lost != 0;
+    h->broken |= lost || of_the_medium(error);
+}
+
+uint64_t block_store_mix(uint64_t z)
+{
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
 }
