@@ -397,6 +397,29 @@ void block_store_forget(const block_store *s, uint64_t at, uint64_t len)
         (void)posix_fadvise(s->fd, (off_t)at, (off_t)len, POSIX_FADV_DONTNEED);
 }
 
+int block_store_forget_all(block_store *s)
+{
+    if (block_store_sync_rewritten(s))
+        return -1;
+    block_store_forget(s, 0, s->size);
+    return 0;
+}
+
+int block_store_check_zero(block_store *s, uint64_t at, size_t len)
+{
+    uint8_t *bytes = malloc(len);
+    int error = 0;
+    if (!bytes)
+        return ENOMEM;
+    if (block_store_read(s, at, bytes, len))
+        error = errno;
+    else if (bytes[0] || memcmp(bytes, bytes + 1, len - 1))
+        error = BLOCK_STORE_DIFFERS;
+    block_store_forget(s, at, len);
+    free(bytes);
+    return error;
+}
+
 /* Full is no fault of the medium, and a larger disk helps. */
 static bool of_the_medium(int error)
 {

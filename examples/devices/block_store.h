@@ -8,7 +8,10 @@
 #include <pthread.h>
 #include <sys/types.h>
 
-enum { BLOCK_STORE_LEAST_BYTES = 4096 };
+enum {
+    BLOCK_STORE_LEAST_BYTES = 4096,
+    BLOCK_STORE_DIFFERS = -1 /* from what was looked for */
+};
 
 typedef struct block_store {
     const char *who; /* the device model, for messages */
@@ -59,6 +62,12 @@ int block_store_sync_rewritten(block_store *s);
 int block_store_lost(block_store *s);
 /* What is cached of it may go; other readers need the memory more. */
 void block_store_forget(const block_store *s, uint64_t at, uint64_t len);
+/* For who erases all of it: what was written is durable, as block_store_sync_rewritten() says, and is
+   no longer cached.  0 or -1 with errno. */
+int block_store_forget_all(block_store *s);
+/* Is it all 0?  0, BLOCK_STORE_DIFFERS, or what could not be done: an errno.  It is not cached
+   after. */
+int block_store_check_zero(block_store *s, uint64_t at, size_t len);
 
 /* What has become of the media of a device, of which it may have several. */
 typedef struct block_health {

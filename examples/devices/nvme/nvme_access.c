@@ -23,15 +23,7 @@ enum {
     HOLE_BYTES = 256 << 20  /* erased by one, where that makes holes */
 };
 
-static bool as_wanted(const nvme_access *a, const uint8_t *bytes)
-{
-    if (a->op == NVME_OP_COMPARE)
-        return !memcmp(bytes, a->buffer, (size_t)a->bytes);
-    return a->op != NVME_OP_ALL_ZERO ||
-           (!bytes[0] && !memcmp(bytes, bytes + 1, (size_t)a->bytes - 1));
-}
-
-/* Compare, Verify, and what a wipe looks at: 1 MB at most. */
+/* Compare and Verify: 1 MB at most. */
 static int run_look(const nvme_access *a)
 {
     uint8_t *bytes = malloc((size_t)a->bytes);
@@ -40,10 +32,8 @@ static int run_look(const nvme_access *a)
         return ENOMEM;
     if (block_store_read(a->store, a->at, bytes, (size_t)a->bytes))
         error = errno;
-    else if (!as_wanted(a, bytes))
+    else if (a->op == NVME_OP_COMPARE && memcmp(bytes, a->buffer, (size_t)a->bytes))
         error = NVME_DIFFERS;
-    if (a->op == NVME_OP_ALL_ZERO)
-        block_store_forget(a->store, a->at, a->bytes);
     free(bytes);
     return error;
 }
@@ -60,14 +50,6 @@ static int run_write(const nvme_access *a)
     if (block_store_write(a->store, a->at, a->buffer, (size_t)a->bytes))
         return errno;
     return a->sync && block_store_sync(a->store) ? errno : 0;
-}
-
-static int run_forget(const nvme_access *a)
-{
-    if (block_store_sync_rewritten(a->store))
-        return errno;
-    block_store_forget(a->store, 0, a->store->size);
-    return 0;
 }
 
 /* The new text, or the one before when it is not sure to be durable: a later start must find the
@@ -94,7 +76,9 @@ static int run_op(nvme_access *a)
     case NVME_OP_SYNC:
         return block_store_sync(a->store) ? errno : 0;
     case NVME_OP_FORGET:
-        return run_forget(a);
+        return block_store_forget_all(a->store) ? errno : 0;
+    case NVME_OP_ALL_ZERO:
+        return block_store_check_zero(a->store, a->at, (size_t)a->bytes);
     case NVME_OP_LAYOUT:
         return run_layout(a);
     default:

@@ -191,7 +191,7 @@ struct nvme_access {
     void (*then)(nvme *n, nvme_command *c, const nvme_access *a);
 };
 
-enum { NVME_DIFFERS = -1 }; /* what was compared, or is not all 0 */
+enum { NVME_DIFFERS = BLOCK_STORE_DIFFERS }; /* what was compared, or is not all 0 */
 
 /* ==== 5  Queues =============================================================================== */
 
