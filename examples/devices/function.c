@@ -32,11 +32,17 @@ enum { /* dword indices */
 #define FCFG_MSI_MULTIPLE   0x00700000u
 #define FCFG_NEVER_TIME_OUT 0x00000010u /* of Device Control 2 */
 
-/* The capabilities form a list from 0x34 on: PM, MSI, MSI-X, and PCI Express at its end. */
+/* The capabilities form a list from 0x34 on: PM, MSI, MSI-X, the owner's, and PCI Express at
+   its end. */
 static void reset_capabilities(fn *f)
 {
     pci_function *p = &f->pci;
     uint32_t next = FN_CAP_PCIE;
+    if (f->set.own) {
+        for (unsigned i = 0; i < f->set.own_count; i++)
+            pci_register(p, FCFG_MSI + i, f->set.own[i].value, f->set.own[i].writable);
+        next = FN_CAP_MSI;
+    }
     if (f->set.msix) {
         pci_register(p, FCFG_MSIX, 0x00000011u | next << 8 | (f->set.msix - 1u) << 16,
                      FCFG_MSIX_ENABLE | FCFG_MSIX_MASK);

@@ -20,8 +20,14 @@ enum {
     FN_CAP_PM = 0x40, /* where the capabilities stand, if they are there */
     FN_CAP_MSIX = 0x50,
     FN_CAP_PCIE = 0x60,
-    FN_CAP_MSI = 0xa0
+    FN_CAP_MSI = 0xa0,
+    FN_CAP_END = 0x100
 };
+
+/* A dword of the owner's capabilities. */
+typedef struct fn_own {
+    uint32_t value, writable; /* after a reset, and the bits that software may change */
+} fn_own;
 
 typedef struct fn_bar {
     uint64_t bytes; /* 0: none */
@@ -40,6 +46,9 @@ typedef struct fn_setup {
     uint64_t timeout_ns;           /* least time to wait for a completion of the host */
     bool errors;                   /* Advanced Error Reporting, and this Device Serial Number */
     uint64_t serial;
+    const fn_own *own; /* in place of MSI: dwords from FN_CAP_MSI on, capabilities linked to one
+                          another, the last to FN_CAP_PCIE; they outlive the function; NULL: none */
+    unsigned own_count;
 } fn_setup;
 
 /* ==== 2  The function ========================================================================= */
