@@ -62,8 +62,8 @@ int block_store_sync_rewritten(block_store *s);
 int block_store_lost(block_store *s);
 /* What is cached of it may go; other readers need the memory more. */
 void block_store_forget(const block_store *s, uint64_t at, uint64_t len);
-/* For who erases all of it: what was written is durable, as block_store_sync_rewritten() says, and is
-   no longer cached.  0 or -1 with errno. */
+/* For who erases all of it: what was written is durable, as block_store_sync_rewritten() says, and
+   is no longer cached.  0 or -1 with errno. */
 int block_store_forget_all(block_store *s);
 /* Is it all 0?  0, BLOCK_STORE_DIFFERS, or what could not be done: an errno.  It is not cached
    after. */
