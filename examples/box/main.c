@@ -9,6 +9,7 @@
 #include "memory.h"
 #include "nvme.h"
 #include "vga.h"
+#include "virtio_blk.h"
 #include "leases.h"
 #include "notify.h"
 #include "program.h"
@@ -44,12 +45,12 @@ static struct {
 
 /* All there are: as --device names them, in the order of their numbers. */
 #define DEVICE_KINDS(X, BETWEEN)                                                                   \
-    X(memory) BETWEEN X(nvme)                                                                      \
-    BETWEEN X(vga)                                                                                 \
-    BETWEEN X(eptest)
-#define KIND_NAME(kind) #kind
-#define KIND(kind)      &kind##_kind
-#define COMMA           ,
+    X(memory, "memory")                                                                            \
+    BETWEEN X(nvme, "nvme") BETWEEN X(vga, "vga") BETWEEN X(eptest, "eptest") BETWEEN X(           \
+        virtio_blk, "virtio-blk")
+#define KIND_NAME(kind, name) name
+#define KIND(kind, name)      &kind##_kind
+#define COMMA                 ,
 static const device_kind *const kinds[] = { DEVICE_KINDS(KIND, COMMA) };
 
 static const option_row rows[] = {
@@ -58,16 +59,18 @@ static const option_row rows[] = {
     { "device", DEVICE_KINDS(KIND_NAME, "|"), "device model of the slots (memory)", OPTION_CHOICE,
       &set.kind, 0, 0 },
     { "file", "FILE[,...]",
-      "nvme: one file per namespace; further slots use FILE.2 and so on (memory)", OPTION_TEXT,
-      &set.device.file, 0, 0 },
+      "nvme: one file per namespace, virtio-blk: one; further slots use FILE.2 and so on (memory)",
+      OPTION_TEXT, &set.device.file, 0, 0 },
     { "namespaces", "N", "nvme: namespaces in memory, without --file (1)", OPTION_NUMBER,
       &set.device.namespaces, 1, 32 },
-    { "size", "SIZE", "nvme: size of each namespace (its file's, or --memory)", OPTION_SIZE,
-      &set.device.file_bytes, 1u << 20, (uint64_t)1 << 44 },
-    { "block", "BYTES", "nvme: logical block size, 512 or 4096 (512)", OPTION_NUMBER,
+    { "size", "SIZE", "nvme, virtio-blk: size of each namespace or disk (its file's, or --memory)",
+      OPTION_SIZE, &set.device.file_bytes, 1u << 20, (uint64_t)1 << 44 },
+    { "block", "BYTES", "nvme, virtio-blk: logical block size, 512 or 4096 (512)", OPTION_NUMBER,
       &set.device.block_bytes, 512, 4096 },
-    { "serial", "TEXT", "nvme: serial number (from machine, node, slot and file)", OPTION_TEXT,
-      &set.device.serial, 0, 0 },
+    { "serial", "TEXT", "nvme, virtio-blk: serial number (from machine, node, slot and file)",
+      OPTION_TEXT, &set.device.serial, 0, 0 },
+    { "read-only", NULL, "virtio-blk: the host cannot write, and a wipe leaves the file as it is",
+      OPTION_FLAG, &set.device.read_only, 0, 0 },
     { "disk-threads", "N", "concurrent accesses of a slot to its medium, 0: in its loop (4)",
       OPTION_NUMBER, &set.disk_threads, 0, 64 },
     { "bar", "SIZE", "eptest: size of its 64-bit prefetchable BAR, a power of two (64K)",
@@ -215,6 +218,10 @@ static const char *check(void)
         return "--mps: 128, 256, 512, 1024, 2048 or 4096";
     if (set.device.file && set.device.namespaces)
         return "--namespaces: --file makes as many as it names files";
+    if (set.device.read_only && (kinds[set.kind] != &virtio_blk_kind || !set.device.file))
+        return "--read-only: goes with --device virtio-blk and --file";
+    if (kinds[set.kind] == &virtio_blk_kind && set.device.file && strchr(set.device.file, ','))
+        return "--file: a virtio-blk device has one";
     if (set.device.serial && (!set.device.serial[0] || strlen(set.device.serial) > SERIAL_MAX))
         return "--serial: 1 to 16 characters";
     for (const char *c = set.device.serial; c && *c; c++) {

@@ -150,26 +150,30 @@ static int find_medium(block_store *s, const char *path)
     return 0;
 }
 
-static int store_open_file(block_store *s, const char *path, uint64_t size)
+static int store_open_file(block_store *s, const char *path, uint64_t size, bool read_only)
 {
     off_t end;
     /* without a size it is one that exists, not a name with a slip in it */
-    s->fd = open(path, O_RDWR | O_CLOEXEC | (size ? O_CREAT : 0), 0600);
+    s->fd = read_only ? open(path, O_RDONLY | O_CLOEXEC)
+                      : open(path, O_RDWR | O_CLOEXEC | (size ? O_CREAT : 0), 0600);
     if (s->fd < 0)
-        return store_fails(s, path, size || errno != ENOENT ? "open" : "give --size to make it");
-    if (flock(s->fd, LOCK_EX | LOCK_NB)) /* two controllers on one file would spoil it */
+        return store_fails(
+            s, path, read_only || size || errno != ENOENT ? "open" : "give --size to make it");
+    /* two controllers on one file would spoil it */
+    if (flock(s->fd, (read_only ? LOCK_SH : LOCK_EX) | LOCK_NB))
         return store_fails(s, path, "in use");
     end = lseek(s->fd, 0, SEEK_END); /* of a block device as well */
     if (end < 0)
         return store_fails(s, path, "size");
-    if (size && (uint64_t)end < size && ftruncate(s->fd, (off_t)size))
+    if (size && (uint64_t)end < size && (read_only || ftruncate(s->fd, (off_t)size)))
         return store_fails(s, path, "grow");
     s->size = size ? size : (uint64_t)end;
     s->pristine = end == 0;
     return find_medium(s, path) ? store_fails(s, path, "look at") : 0;
 }
 
-int block_store_open(block_store *s, const char *who, const char *path, uint64_t size)
+int block_store_open(block_store *s, const char *who, const char *path, uint64_t size,
+                     bool read_only)
 {
     s->who = who;
     s->fd = -1;
@@ -183,7 +187,7 @@ int block_store_open(block_store *s, const char *who, const char *path, uint64_t
     memset(&s->ranges, 0, sizeof s->ranges);
     pthread_mutex_init(&s->ranges.lock, NULL);
     pthread_cond_init(&s->ranges.left, NULL);
-    if (path && store_open_file(s, path, size))
+    if (path && store_open_file(s, path, size, read_only))
         return -1;
     if (s->size < BLOCK_STORE_LEAST_BYTES || s->size > INT64_MAX ||
         (s->size != (size_t)s->size && !path)) {

@@ -33,8 +33,10 @@ typedef struct block_store {
     } ranges;
 } block_store;
 
-/* path NULL: in memory.  size 0: the file's.  0, or -1 after a message. */
-int block_store_open(block_store *s, const char *who, const char *path, uint64_t size);
+/* path NULL: in memory.  size 0: the file's.  read_only: a file that exists, which others may
+   share.  0, or -1 after a message. */
+int block_store_open(block_store *s, const char *who, const char *path, uint64_t size,
+                     bool read_only);
 void block_store_close(block_store *s);
 /* A number of the disk, or its partition, that this directory of sysfs describes: of its WWID, UUID
    or serial number; 0: it has none. */

@@ -28,15 +28,18 @@ typedef struct device_port {
 typedef struct device_settings {
     uint64_t memory_bytes; /* size of the model's memory, a power of two */
     uint64_t mps_bytes;    /* largest Max_Payload_Size it supports */
-    const char *file; /* nvme: where its blocks are, commas between namespaces; NULL: in memory */
-    uint64_t file_bytes;  /* nvme: size of each namespace; 0: its file's, or memory_bytes */
+    const char *file; /* nvme, virtio-blk: where its blocks are, commas between namespaces; NULL: in
+                         memory */
+    uint64_t file_bytes;  /* nvme, virtio-blk: size of each; 0: its file's, or memory_bytes */
     uint64_t namespaces;  /* nvme: how many in memory; 0: 1 */
-    uint64_t block_bytes; /* nvme: 512 or 4096; 0: 512 */
+    uint64_t block_bytes; /* nvme, virtio-blk: 512 or 4096; 0: 512 */
     uint64_t identity;    /* no other device of the fabric has it: serial number, UUIDs */
-    const char *serial;   /* nvme: its serial number, 20 characters at most; NULL: of identity */
+    const char *serial;   /* nvme, virtio-blk: its serial number, 20 characters at most; NULL: of
+                             identity */
     uint64_t timeout_ns;  /* least time to wait for a completion of the host */
     const jobs *jobs;     /* wait for disks in its place; NULL: it waits itself */
     const char *layout;   /* nvme: file that keeps its layout; NULL: beside the first of `file` */
+    bool read_only;       /* virtio-blk: its file is never changed */
     uint64_t bar_bytes;   /* eptest: size of its 64-bit prefetchable BAR; 0: 64 KB */
 } device_settings;
 
@@ -55,7 +58,7 @@ typedef struct device_kind {
     /* A link event of the slot. */
     void (*event)(void *device, const dxpu_event *e);
     /* Fundamental reset: as after power-up, and nothing of the last user's memory or registers is
-       left.  Blocks that a model stores for good (nvme) stay: wipe() erases them. */
+       left.  Blocks that a model stores for good (nvme, virtio-blk) stay: wipe() erases them. */
     void (*reset)(void *device);
     void (*report)(void *device, report *r);
     /* The monotonic time, and a chance to send more: every 10 ms or so, when TLPs of the device

@@ -59,6 +59,10 @@ def options(l):
     refused(l, "box_serial_empty", 2, "--serial", "--serial", "")
     refused(l, "box_namespaces_and_file", 2, "--namespaces", "--namespaces", 2, "--file",
             l.file("c"))
+    refused(l, "box_read_only_memory", 2, "--read-only", "--device", "virtio-blk", "--read-only")
+    refused(l, "box_read_only_nvme", 2, "--read-only", "--read-only", "--device", "nvme", "--file",
+            l.file("disk"))
+    refused(l, "box_virtio_blk_files", 2, "--file", "--device", "virtio-blk", "--file", "a,b")
     refused(l, "box_too_many_namespaces", 2, "--namespaces", "--namespaces", 33)
     good = box(l, "--serial", "x" * 16, "--namespaces", 32, "--size", "1M", "--slots", 2)
     good.address()

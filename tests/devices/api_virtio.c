@@ -228,6 +228,8 @@ static void drv_start(driver *d, uint64_t features, uint16_t size)
 
 static const jobs *drv_jobs; /* of the next device; NULL: its own */
 
+static bool drv_read_only;
+
 static driver *drv_open(const char *file)
 {
     device_settings s = { .memory_bytes = STORE_BYTES, .mps_bytes = 256, .identity = 0x77 };
@@ -237,6 +239,7 @@ static driver *drv_open(const char *file)
     s.file_bytes = file ? STORE_BYTES : 0;
     s.serial = "disk-7";
     s.jobs = drv_jobs;
+    s.read_only = drv_read_only;
     rc_open(&d->r, &virtio_blk_kind, &s, 0);
     drv_enumerate(d);
     drv_msix(d);
@@ -1130,6 +1133,40 @@ static void test_file_and_wipe(void **state)
     (void)unlink(path);
 }
 
+/* Written neither by the host nor by a wipe; another device may have the same file. */
+static void test_read_only(void **state)
+{
+    char path[] = "/tmp/virtio-blk-XXXXXX", bytes[4096];
+    int fd = mkstemp(path);
+    driver *d, *second;
+    bool pristine;
+    (void)state;
+    assert_true(fd >= 0);
+    memset(bytes, 7, sizeof bytes);
+    assert_int_equal(ftruncate(fd, STORE_BYTES), 0);
+    assert_int_equal(pwrite(fd, bytes, sizeof bytes, 0), sizeof bytes);
+    drv_read_only = true;
+    d = drv_open(path);
+    second = drv_open(path);
+    drv_read_only = false;
+    assert_int_equal(offered(d) & (1 << 5 | 1 << 13 | 1 << 14), 1 << 5);
+    drv_start(d, F_USUAL, 64);
+    assert_int_equal(request(d, 0, OUT, 0, MEM_LOW + AT_DATA, 512, 1), 1);
+    assert_int_equal(segments(d, WRITE_ZEROES, 1, 0, 1, 0), 1);
+    assert_int_equal(request(d, 0, IN, 0, MEM_LOW + AT_DATA, 512, 1), 0);
+    assert_memory_equal(d->r.mem + AT_DATA, bytes, 512);
+    virtio_blk_kind.reset(d->r.dev);
+    assert_int_equal(virtio_blk_kind.wipe(d->r.dev, true), DEVICE_WIPED);
+    assert_int_equal(virtio_blk_kind.medium(d->r.dev, &pristine), 0);
+    assert_true(pristine);
+    assert_int_equal(pread(fd, bytes, 1, 0), 1);
+    assert_int_equal(bytes[0], 7);
+    drv_close(second);
+    drv_close(d);
+    close(fd);
+    (void)unlink(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1158,6 +1195,7 @@ int main(void)
         cmocka_unit_test(test_no_bus_mastering),
         cmocka_unit_test(test_reset_waits_for_the_medium),
         cmocka_unit_test(test_file_and_wipe),
+        cmocka_unit_test(test_read_only),
     };
     cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1295,7 +1295,7 @@ static void test_accesses_that_overlap(void **state)
     uint8_t data[4096] = { 1 };
     (void)state;
     close(mkstemp(path));
-    assert_int_equal(block_store_open(&shared, "nvme", path, 8192), 0);
+    assert_int_equal(block_store_open(&shared, "nvme", path, 8192, false), 0);
     assert_int_equal(block_store_write(&shared, 4096, data, 4096), 0); /* cached */
     beside_write = read_beside;
     assert_int_equal(block_store_write(&shared, 0, data, 4096), 0);
@@ -1316,7 +1316,7 @@ static void test_deallocate_is_a_hint(void **state)
     block_store s;
     uint64_t left = 512;
     (void)state;
-    assert_int_equal(block_store_open(&s, "nvme", NULL, NVME_PAGE_BYTES), 0);
+    assert_int_equal(block_store_open(&s, "nvme", NULL, NVME_PAGE_BYTES, false), 0);
     memset(s.bytes, 1, NVME_PAGE_BYTES);
     assert_int_equal(block_store_deallocate(&s, 0, 1024, &left), 0);
     assert_int_equal(s.bytes[0], 1);
@@ -3728,7 +3728,7 @@ static void test_s164_one_of_two_syncs_is_given_the_error(void **state)
     void *failed[2];
     (void)state;
     assert_true(mkstemp(path) >= 0);
-    assert_int_equal(block_store_open(&two.store, "nvme", path, STORE_BYTES), 0);
+    assert_int_equal(block_store_open(&two.store, "nvme", path, STORE_BYTES, false), 0);
     assert_int_equal(sem_init(&two.begun, 0, 0) | sem_init(&two.go_on, 0, 0), 0);
     sync_count = 0;
     sync_errors = 1;

@@ -327,12 +327,17 @@ def slot_without_a_record_is_wiped_only_when_it_can_have_no_data():
         check(b.unbind(1, 5)[0] == WIPING)  # what repair asks for
         b.becomes(1, WIPED)
         check(not has(old))
-        # The controls: files of this start, a file of nothing, memory, the other kinds.
+        # The controls: files of this start, a file of nothing, memory, the other kinds, a file that
+        # no host can write.
+        image = disk(l, "image", MIB)
+        plant(image, 4096)
         open(l.file("none"), "w").close()
         for number, args in enumerate((
                 ("nvme", "--file", l.file("new"), "--size", "1M", "--slots", 2),
                 ("nvme", "--file", l.file("none"), "--size", "1M"),
-                ("nvme", "--memory", "1M"), ("memory", "--memory", 4096), ("vga",), ("eptest",))):
+                ("nvme", "--memory", "1M"), ("memory", "--memory", 4096), ("vga",), ("eptest",),
+                ("virtio-blk", "--file", l.file("vd"), "--size", "1M"),
+                ("virtio-blk", "--file", image, "--read-only"))):
             one = start_box(l, m, "--device", *args, name="box%d" % number)
             b = m.link(BOX, b)
             check({d.state for d in b.slots.values()} == {WIPED}, args, b.slots)

@@ -728,11 +728,12 @@ def statistics_are_documented():
         with open(os.path.join(rooms.ROOT, "examples", page)) as f:
             text = f.read().split(".SH STATISTICS")[1].split(".SH EXIT STATUS")[0]
         left = re.findall(r"(?m)^(.*)\tT\{$|^\.SS (.*)$", text)
-        words = set(re.findall(r"[a-z0-9_]+", " ".join(a + " " + b for a, b in left)))
+        left = " ".join(a + " " + b for a, b in left)
+        words = set(re.findall(r"[a-z0-9_]+(?:-[a-z0-9]+)*", left))
         return sorted(set(names_in(result)) - words)
 
     with lab.Lab() as l:
-        for device in ("memory", "nvme"):
+        for device in ("memory", "nvme", "virtio-blk"):
             box, at = lab_pair(l, "--device", device)
             for args in (("--load", "read", "--count", 5), ("--replay", OWN)):
                 host = l.run("dxpu-host", "--box", at, "--json", *args)

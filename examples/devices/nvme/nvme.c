@@ -326,7 +326,7 @@ static int open_namespace(nvme *n, const char *file, uint64_t bytes)
         log_error("nvme: more than %d namespaces", NVME_NAMESPACES);
         return -1;
     }
-    if (block_store_open(&ns->store, "nvme", file, bytes))
+    if (block_store_open(&ns->store, "nvme", file, bytes, false))
         return -1;
     n->ns_count++;
     return 0;

@@ -33,6 +33,7 @@ enum {
 };
 
 #define BLK_F_SEG_MAX      ((uint64_t)1 << 2)
+#define BLK_F_RO           ((uint64_t)1 << 5)
 #define BLK_F_BLK_SIZE     ((uint64_t)1 << 6)
 #define BLK_F_FLUSH        ((uint64_t)1 << 9)
 #define BLK_F_MQ           ((uint64_t)1 << 12)
@@ -106,6 +107,7 @@ typedef struct virtio_blk {
     virtio v; /* first */
     block_store store;
     block_health health;
+    bool read_only;
     uint8_t serial[SERIAL_BYTES];
     uint64_t buffer_bytes;
     virtio_list starving; /* no buffer yet */
@@ -361,7 +363,7 @@ static void write_begin(virtio_blk *b, blk_request *q, uint64_t sector, uint32_t
     uint64_t all = there + q->r.readable_bytes;
     q->left = q->r.readable_bytes;
     q->at = sector << SECTOR_LOG2;
-    if (all % (1 << SECTOR_LOG2) || !in_range(b, sector, all)) {
+    if (b->read_only || all % (1 << SECTOR_LOG2) || !in_range(b, sector, all)) {
         end(b, q, STATUS_IOERR);
         return;
     }
@@ -426,7 +428,7 @@ static void segments_begin(virtio_blk *b, blk_request *q, uint32_t there)
     uint8_t status = STATUS_OK;
     uint64_t sector;
     uint32_t sectors;
-    if (q->r.readable_bytes || !there || there % SEGMENT_BYTES)
+    if (b->read_only || q->r.readable_bytes || !there || there % SEGMENT_BYTES)
         status = STATUS_IOERR;
     q->segments = there / SEGMENT_BYTES;
     q->segment = 0;
@@ -579,7 +581,9 @@ static int blk_wipe(void *device, bool begin_now)
     if (begin_now) {
         memset(&b->wipe, 0, sizeof b->wipe);
         b->wipe.how = DEVICE_WIPING;
-        b->wipe.begins = true;
+        b->wipe.begins = !b->read_only;
+        if (b->read_only) /* nothing was written to it */
+            b->wipe.how = DEVICE_WIPED;
     }
     (void)virtio_reap(&b->v); /* a step at a call */
     if (b->wipe.begins && !b->v.dropped && !b->wiper.r.busy) {
@@ -629,18 +633,21 @@ static void put_serial(virtio_blk *b, const device_settings *s)
 
 static void *blk_create(const device_settings *s, const device_port *port)
 {
-    static const virtio_setup setup = { .type = 2,
-                                        .class_code = 0x018000, /* mass storage, other */
-                                        .queues = VIRTIO_BLK_QUEUES,
-                                        .features = BLK_F_SEG_MAX | BLK_F_BLK_SIZE | BLK_F_FLUSH |
-                                                    BLK_F_MQ | BLK_F_DISCARD | BLK_F_WRITE_ZEROES,
-                                        .request_bytes = sizeof(blk_request),
-                                        .config_bytes = CONFIG_BYTES };
+    virtio_setup setup = { .type = 2,
+                           .class_code = 0x018000, /* mass storage, other */
+                           .queues = VIRTIO_BLK_QUEUES,
+                           .features = BLK_F_SEG_MAX | BLK_F_BLK_SIZE | BLK_F_FLUSH | BLK_F_MQ |
+                                       BLK_F_DISCARD | BLK_F_WRITE_ZEROES,
+                           .request_bytes = sizeof(blk_request),
+                           .config_bytes = CONFIG_BYTES };
     uint64_t bytes = s->file_bytes || s->file ? s->file_bytes : s->memory_bytes;
     virtio_blk *b = calloc(1, sizeof *b);
     if (!b)
         return NULL;
-    if (block_store_open(&b->store, "virtio-blk", s->file, bytes)) {
+    b->read_only = s->read_only;
+    if (s->read_only)
+        setup.features = (setup.features | BLK_F_RO) & ~(BLK_F_DISCARD | BLK_F_WRITE_ZEROES);
+    if (block_store_open(&b->store, "virtio-blk", s->file, bytes, s->read_only)) {
         free(b);
         return NULL;
     }
@@ -658,8 +665,8 @@ static void *blk_create(const device_settings *s, const device_port *port)
 static uint64_t blk_medium(void *device, bool *pristine)
 {
     const virtio_blk *b = device;
-    *pristine = b->store.pristine;
-    return b->store.medium;
+    *pristine = b->read_only || b->store.pristine; /* it has nothing of a host's */
+    return b->read_only ? 0 : b->store.medium;
 }
 
 static void blk_report(void *device, report *r)
