@@ -30,8 +30,8 @@ loader=lib64/ld-linux-x86-64.so.2
 programs='/bin/busybox /usr/bin/fio /usr/sbin/nvme /usr/bin/lspci /usr/bin/setpci'
 # What a PCIe device may want of Debian's kernel as modules; subfolders are named where wanted.
 folders='lib lib/crc lib/math arch/x86/crypto crypto block drivers/nvme/common drivers/nvme/host
-         drivers/pci/controller drivers/misc drivers/md drivers/gpu/drm drivers/gpu/drm/tiny
-         drivers/gpu/drm/ttm'
+         drivers/pci/controller drivers/misc drivers/md drivers/virtio drivers/block fs fs/jbd2
+         fs/ext4 drivers/gpu/drm drivers/gpu/drm/tiny drivers/gpu/drm/ttm'
 # What a folder was made of: one that another version of this script made is fetched again.
 made_of=$(echo $programs $folders)
 is_ready() {

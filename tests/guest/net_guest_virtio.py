@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+"""A stock guest's virtio_pci and virtio_blk run on a remote disk: file system, verified load, loss.
+
+The disk is hot-added, gets a file system and files whose checksums hold after the guest has removed
+the device and found it again, and after the box was started again.  Prints `ok NAME`, `not ok NAME`
+or `skip NAME` for each check.  Skipped, loudly, where no QEMU or guest can be had."""
+# run.py: --timeout 300
+# SPDX-License-Identifier: MIT
+import os
+import sys
+import traceback
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "support"))
+import rooms  # noqa: E402,F401
+import guest  # noqa: E402
+import lab  # noqa: E402
+import suite  # noqa: E402
+from suite import HANG, check, figure  # noqa: E402
+
+# in the order in which they must be loaded
+MODULES = ("virtio", "virtio_ring", "virtio_pci_legacy_dev", "virtio_pci_modern_dev", "virtio_pci",
+           "virtio_blk", "crc16", "crc32c_generic", "mbcache", "jbd2", "ext4")
+BDF = "10000:01:00.0"
+DISK = "/dev/vda"
+
+
+class World:
+    def __init__(self, l):
+        self.lab = l
+        tools = guest.tools()
+        modules = [os.path.join(tools[1], "modules", m + ".ko") for m in MODULES]
+        self.at = lab.address()
+        self.relay = l.start("dxpu-relay", "--to", self.at, "--json", "--loss", 10)
+        path = l.file("host.sock")
+        self.host = l.start("dxpu-host", "--vfio-user", path, "--slots", 2, "--topology",
+                            "root-ports", "--attach", "1=%s/1" % self.relay.address(), "--json")
+        self.host.says("waiting for a guest")
+        self.guest = guest.Guest(l, "a", tools, guest.initramfs(l.file("initrd"), *modules), path)
+        figure("boot to the first command %.1f s" % self.guest.ready())
+        for module in MODULES:
+            self.guest.must("insmod /modules/%s.ko" % module)
+
+    def start_box(self):
+        self.box = self.lab.start("dxpu-box", "--listen", self.at, "--device", "virtio-blk",
+                                  "--file", self.lab.file("disk"), "--size", "64M", "--serial",
+                                  "vd7", "--json")
+        self.box.address()
+
+    def there(self):
+        return self.guest.wait_for("[ -b %s ]" % DISK, HANG)
+
+    def gone(self):
+        self.guest.wait_for("[ ! -e %s ]" % suite.device(BDF), HANG)
+
+
+def hot_add(w):
+    w.start_box()
+    figure("box started to disk %.1f s" % w.there())
+    g, block = w.guest, "/sys/block/vda/"
+    size = g.must("blockdev --getsize64 " + DISK).strip()
+    check("size", size == str(64 << 20), size)
+    check("serial", g.must("cat %sserial" % block).strip() == "vd7")
+    queues = g.must("ls %smq | wc -l" % block).strip()
+    check("several_queues", queues == "2", queues)  # one for each processor
+    cache = g.must("cat %squeue/write_cache" % block).strip()
+    check("write_back", cache == "write back", cache)
+    vectors = g.must("grep -c virtio /proc/interrupts").strip()
+    check("msix", int(vectors) == 1 + 2, vectors)
+
+
+def verified_load(w):
+    for name, options in (("deep", "--rw=randwrite --bsrange=512-256k --iodepth=32 --size=16m"),
+                          ("single", "--rw=write --bs=4k --iodepth=1 --size=1m")):
+        status, out = w.guest.run(
+            "fio --name=j --filename=%s --direct=1 --ioengine=libaio --verify=crc32c "
+            "--verify_fatal=1 --do_verify=1 %s" % (DISK, options), 2 * HANG)
+        check("fio_%s_verifies" % name, status == 0, out)
+    w.guest.must("dd if=/dev/urandom of=%s bs=512 count=1 seek=64 oflag=direct" % DISK)
+    status, _ = w.guest.run("fio --name=j --filename=%s --direct=1 --verify=crc32c --rw=write "
+                            "--bs=4k --size=1m --verify_only" % DISK, HANG)
+    check("fio_control_sees_damage", status != 0)
+    w.guest.must("blkdiscard " + DISK)
+    left = w.guest.must("dd if=%s bs=1M count=16 iflag=direct 2>/dev/null | tr -d '\\0' | wc -c"
+                        % DISK).strip()
+    check("discarded_blocks_read_as_0", left == "0", left)
+
+
+def file_system(w):
+    w.guest.must("mke2fs -F %s && mkdir -p /tmp/m && mount -t ext4 %s /tmp/m" % (DISK, DISK))
+    w.guest.must("dd if=/dev/urandom of=/tmp/m/a bs=64k count=96 && cp -r /modules /tmp/m/")
+    w.sums = w.guest.must("cd /tmp/m && find . -type f | sort | xargs md5sum")
+    w.guest.must("umount /tmp/m")
+
+
+def same_files(w, when):
+    w.guest.must("mount -t ext4 -o ro %s /tmp/m" % DISK)
+    sums = w.guest.must("cd /tmp/m && find . -type f | sort | xargs md5sum")
+    check("files_after_" + when, sums == w.sums and sums.count("\n") > 10, sums[-300:])
+    w.guest.must("umount /tmp/m")
+
+
+def removed_and_found(w):
+    """By the guest; and without a driver, the box is ended and started again."""
+    g = w.guest
+    g.must("echo 1 >%s/remove" % suite.device(BDF))
+    w.gone()
+    g.must("echo 1 >/sys/bus/pci/rescan")
+    w.there()
+    same_files(w, "remove_and_rescan")
+    g.must("echo %s >/sys/bus/pci/drivers/virtio-pci/unbind" % BDF)
+    w.box.kill()
+    w.gone()
+    w.start_box()
+    w.there()
+    same_files(w, "a_new_box")
+
+
+def end(w):
+    w.guest.must("echo 1 >%s/remove" % suite.device(BDF))
+    check("the guest's kernel has no complaint", not w.guest.complaints(), w.guest.log()[-500:])
+    w.guest.kill()
+    check("host_stops", w.host.stop() == 0, w.host.errors()[-500:])
+    check("box_stops", w.box.stop() == 0, w.box.errors()[-500:])
+    used = w.box.result()["slot_1"]["virtio-blk"]
+    check("nothing_refused", used["broken"] == used["unsupported"] == used["store_errors"] == 0,
+          used)
+    check("indirect_descriptors", used["indirect_requests"] > 0, used)
+    figure("requests %d, looks %d, reads of the guest's memory %d" %
+           (used["requests"], used["looks"], used["dma_reads"]))
+
+
+def main():
+    with lab.Lab() as l:
+        try:
+            w = World(l)
+        except guest.Missing as why:
+            print("skip net_guest_virtio %s" % why)
+            return 0
+        try:
+            for story in (hot_add, verified_load, file_system, removed_and_found, end):
+                story(w)
+        except Exception as why:
+            traceback.print_exc()
+            check("net_guest_virtio to its end", False, why, w.guest.log()[-1000:])
+    return 1 if suite.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
