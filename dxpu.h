@@ -106,7 +106,8 @@
    is lost.  After other errors there is no such period.
 
    PROGRAMS that do all this are in examples/embed, to be copied: tlp_dump.c, loopback.c,
-   udp_pair.c, acceptor.c (many hosts, restarts, leases), sealed.cc (keys).
+   requests.c (reads, tags, timeouts), udp_pair.c, acceptor.c (many hosts, restarts, leases),
+   sealed.cc (keys).
 
    REQUESTS.  With cfg.tags the channel matches completions to the requests it sent.  Their time
    is the caller's: wait no longer than dxpu_tags_next_ns(), then call dxpu_tags_expire().
@@ -225,6 +226,74 @@ enum { DXPU_POSTED = 0, DXPU_NONPOSTED = 1, DXPU_COMPLETION = 2, DXPU_CLASSES = 
 
 #define DXPU_NEVER UINT64_MAX /* a time that does not come */
 
+/* Bytes of memory as numbers, of any alignment: be as PCIe headers and networks have them, le as
+   PCI registers and data have them.  put_be16() and put_le16() store the low 16 bits of v. */
+static inline uint16_t dxpu_get_be16(const uint8_t *p)
+{
+    return (uint16_t)((unsigned)p[0] << 8 | p[1]);
+}
+
+static inline uint32_t dxpu_get_be32(const uint8_t *p)
+{
+    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+}
+
+static inline uint64_t dxpu_get_be64(const uint8_t *p)
+{
+    return (uint64_t)dxpu_get_be32(p) << 32 | dxpu_get_be32(p + 4);
+}
+
+static inline void dxpu_put_be16(uint8_t *p, uint32_t v)
+{
+    p[0] = (uint8_t)(v >> 8);
+    p[1] = (uint8_t)v;
+}
+
+static inline void dxpu_put_be32(uint8_t *p, uint32_t v)
+{
+    dxpu_put_be16(p, v >> 16);
+    dxpu_put_be16(p + 2, v);
+}
+
+static inline void dxpu_put_be64(uint8_t *p, uint64_t v)
+{
+    dxpu_put_be32(p, (uint32_t)(v >> 32));
+    dxpu_put_be32(p + 4, (uint32_t)v);
+}
+
+static inline uint16_t dxpu_get_le16(const uint8_t *p)
+{
+    return (uint16_t)((unsigned)p[1] << 8 | p[0]);
+}
+
+static inline uint32_t dxpu_get_le32(const uint8_t *p)
+{
+    return (uint32_t)p[3] << 24 | (uint32_t)p[2] << 16 | (uint32_t)p[1] << 8 | p[0];
+}
+
+static inline uint64_t dxpu_get_le64(const uint8_t *p)
+{
+    return (uint64_t)dxpu_get_le32(p + 4) << 32 | dxpu_get_le32(p);
+}
+
+static inline void dxpu_put_le16(uint8_t *p, uint32_t v)
+{
+    p[0] = (uint8_t)v;
+    p[1] = (uint8_t)(v >> 8);
+}
+
+static inline void dxpu_put_le32(uint8_t *p, uint32_t v)
+{
+    dxpu_put_le16(p, v);
+    dxpu_put_le16(p + 2, v >> 16);
+}
+
+static inline void dxpu_put_le64(uint8_t *p, uint64_t v)
+{
+    dxpu_put_le32(p, (uint32_t)v);
+    dxpu_put_le32(p + 4, (uint32_t)(v >> 32));
+}
+
 /* ==== 6  Errors and counters =====================================================================
    The number says whose fault it is, the text names the remedy.
      -1..-47    the TLP or the log it came from          -80..-95    later: ask again
@@ -269,7 +338,7 @@ enum { DXPU_POSTED = 0, DXPU_NONPOSTED = 1, DXPU_COMPLETION = 2, DXPU_CLASSES = 
     X(E_RECORD, -55, "peer: a record that is malformed or of an unknown must-understand type")     \
     X(E_TLP_CRC, -56, "peer: TLP CRC does not match, the bytes changed inside a proxy")            \
     X(E_CHANNEL, -57, "peer: frame for a channel id that is not ours (an old incarnation?)")       \
-    X(E_REPLAY, -58, "peer: a packet number seen before or too old to tell")                       \
+    X(E_REPLAY, -58, "peer: a packet number seen before or too old to check")                      \
     X(E_WINDOW, -59, "peer: a frame beyond the receive window")                                    \
     X(E_ACK, -60, "peer: acknowledges what was never sent")                                        \
     X(E_STATE, -61, "peer: a frame that this state of the channel does not expect")                \
@@ -1082,12 +1151,22 @@ typedef struct dxpu_delivery {
 
 /* -- private layouts, visible so that a channel can be a member of your struct.  Between calls a
    dxpu_channel may be moved, by memcpy: nothing points into it.  Its memory may not. -- */
-typedef struct dxpui_fifo { /* TLPs of one class in a byte ring, and their credit units */
+typedef struct dxpui_item { /* one TLP of a queue */
+    uint64_t user;
+    uint32_t order, crc;
+    uint32_t pos; /* of its bytes in the ring */
+    uint16_t bytes, head_bytes, units;
+    uint16_t id; /* requester; completer of a completion */
+    uint8_t flags, last, prefix_dw;
+} dxpui_item;
+
+typedef struct dxpui_fifo { /* TLPs of one class: a ring of items, one of their bytes */
+    dxpui_item *items;
     uint8_t *mem;
-    uint32_t cap, head, next, tail; /* bytes; positions: oldest, next to offer, free */
-    uint32_t count, waiting;        /* entries from head, from next */
-    uint32_t header_max, data_max, header_used, data_used;
-    uint32_t hole;       /* where the ring was left for its start */
+    uint32_t cap, end;         /* bytes; where the youngest TLP ends */
+    uint32_t head, next, tail; /* items: oldest, next to offer, free */
+    uint32_t count, waiting;   /* items from head, from next */
+    uint32_t header_max, data_max, data_used;
     uint32_t id_changes; /* neighbours waiting whose requesters differ (IDO) */
     uint16_t tail_id;    /* requester of the youngest */
 } dxpui_fifo;
@@ -1098,9 +1177,7 @@ typedef struct dxpui_sent { /* one data frame in flight */
     uint32_t index;    /* order of transmission on its path */
     uint16_t first;    /* place in the sent list of the item it begins with or continues */
     uint16_t at_bytes; /* how far that item had come before it */
-    uint16_t body_bytes;
-    uint8_t path, state;
-    uint8_t tries; /* transmissions, up to 255 */
+    unsigned body_bytes : 16, path : 6, state : 2, tries : 8; /* tries: up to 255 */
 } dxpui_sent;
 
 typedef struct dxpui_path { /* times are 0 or DXPU_NEVER while they mean nothing */
@@ -1135,6 +1212,7 @@ typedef struct dxpu_channel {
     uint64_t hold_ns;  /* of this incarnation: the smaller of both ends' */
     uint64_t heard_ns; /* last valid frame; in CLOSING and CLOSED when that began (D-45, D-66) */
     uint64_t next_try_ns;
+    uint64_t look_ns; /* no timer is due before, and no frame of dxpui_emit_control() */
     uint8_t tries;
     bool send_reset, send_answer;
     bool close_asked;                /* before UP: it takes effect then (D-65) */
@@ -1151,7 +1229,7 @@ typedef struct dxpu_channel {
     /* sending */
     dxpui_fifo tx[DXPU_CLASSES];
     dxpui_sent *sent;
-    uint32_t *list; /* what was put into frames, in order: class and byte position */
+    uint32_t *list; /* what was put into frames, in order: class and place in its queue */
     dxpu_event *tx_events;
     uint32_t list_mask, list_head, list_tail, event_head, event_next, event_tail;
     uint32_t order;        /* of submission */
@@ -1174,9 +1252,9 @@ typedef struct dxpu_channel {
     uint32_t rx_next, rx_order, rx_event_head, rx_event_tail;
     uint32_t rx_held; /* frames waiting for an earlier one */
     struct {          /* the TLP whose payload is still coming */
-        uint8_t cls, active;
-        uint16_t at_bytes, total_bytes;
-        uint32_t pos, crc;
+        uint8_t cls;
+        bool active, skip; /* skip: a completion that finds no room and so has no item */
+        uint16_t left_bytes;
     } part;
     dxpu_credits granted, told;
     uint64_t seen, seen_ns;
@@ -1193,10 +1271,10 @@ DXPU_API void dxpu_channel_config_default(dxpu_channel_config *cfg);
 /* Bytes of memory, 8-byte aligned, that a channel of this configuration needs; 0 when a value is
    out of range.  With defaults otherwise, on a 64-bit machine, beside sizeof(dxpu_channel):
        window_frames     16       64      256     1024
-       1232 bytes    169904   227024   455600  1369904
-       1452 bytes    173424   241104   511920  1595184
-       8952 bytes    293424   721104  2431920  9275184
-       least          65328   122448   351024  1265328   1232 bytes, rx and tx 8/256, 8/8, 8/256 */
+       1232 bytes    169584   226320   453360  1361520
+       1452 bytes    173104   240400   509680  1586800
+       8952 bytes    293104   720400  2429680  9266800
+       least          65008   121744   348784  1256944   1232 bytes, rx and tx 8/256, 8/8, 8/256 */
 DXPU_API size_t dxpu_channel_bytes(const dxpu_channel_config *cfg);
 /* Initialise, also again (cfg may be &ch->cfg).  mem stays the caller's and must outlive the
    channel.  Layouts are checked: a program whose parts disagree on the options of section 2 gets
@@ -1331,41 +1409,16 @@ DXPU_API unsigned dxpu_channel_wants(const dxpu_channel *ch, uint64_t now_ns);
 extern "C" {
 #endif
 
-/* ==== 5'  Loads, stores, zero, serial numbers ================================================= */
-static inline uint16_t dxpui_load16(const uint8_t *p)
-{
-    return (uint16_t)((unsigned)p[0] << 8 | p[1]);
-}
-
-static inline uint32_t dxpui_load32(const uint8_t *p)
-{
-    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
-}
-
-static inline uint64_t dxpui_load64(const uint8_t *p)
-{
-    return (uint64_t)dxpui_load32(p) << 32 | dxpui_load32(p + 4);
-}
-
-static inline void dxpui_store16(uint8_t *p, uint16_t v)
-{
-    p[0] = (uint8_t)(v >> 8);
-    p[1] = (uint8_t)v;
-}
-
-static inline void dxpui_store32(uint8_t *p, uint32_t v)
-{
-    p[0] = (uint8_t)(v >> 24);
-    p[1] = (uint8_t)(v >> 16);
-    p[2] = (uint8_t)(v >> 8);
-    p[3] = (uint8_t)v;
-}
-
-static inline void dxpui_store64(uint8_t *p, uint64_t v)
-{
-    dxpui_store32(p, (uint32_t)(v >> 32));
-    dxpui_store32(p + 4, (uint32_t)v);
-}
+/* ==== 5'  Views, zero, serial numbers ========================================================= */
+/* Hints, where the compiler takes them: in place, what each field and record calls; apart, what is
+   rare, so that its registers and stack cost the usual case nothing. */
+#if defined(__GNUC__) && defined(__OPTIMIZE__)
+#define DXPUI_INLINE static inline __attribute__((always_inline))
+#define DXPUI_APART  static __attribute__((noinline))
+#else
+#define DXPUI_INLINE static inline
+#define DXPUI_APART  static
+#endif
 
 static inline void dxpui_zero(void *p, size_t bytes)
 {
@@ -1659,12 +1712,6 @@ DXPU_API int dxpu_tlp_measure(dxpu_bytes tlp, dxpu_tlp_shape *out)
    first byte in bits 31:24.  Fields go from there to *out; with `put` from *t to there, and *out
    is scratch.  Inlined, so that the compiler makes a function of each way: a third faster. -- */
 
-#if defined(__GNUC__) && defined(__OPTIMIZE__)
-#define DXPUI_INLINE static inline __attribute__((always_inline))
-#else
-#define DXPUI_INLINE static inline
-#endif
-
 /* `bits` bits of *dw from bit `low` on; v is what the struct has. */
 DXPUI_INLINE uint32_t dxpui_field(uint32_t *dw, unsigned low, unsigned bits, uint32_t v, bool put)
 {
@@ -1790,7 +1837,7 @@ static void dxpui_put_header(const dxpu_tlp *t, uint8_t *h)
     dxpu_tlp scratch;
     dxpui_fields(dw, t, &scratch, true);
     for (unsigned i = 0; i < t->header_dw; i++)
-        dxpui_store32(h + i * 4, dw[i]);
+        dxpu_put_be32(h + i * 4, dw[i]);
 }
 
 static int dxpui_decode_header(dxpu_bytes tlp, dxpu_tlp_shape *shape, dxpu_tlp *t)
@@ -1800,7 +1847,7 @@ static int dxpui_decode_header(dxpu_bytes tlp, dxpu_tlp_shape *shape, dxpu_tlp *
         return DXPU_E_TLP_SHORT;
     /* an AER log that was never filled, or read from a device that is gone (T-41) */
     for (unsigned i = 0; i < 3; i++)
-        dw[i] = dxpui_load32(tlp.ptr + i * 4);
+        dw[i] = dxpu_get_be32(tlp.ptr + i * 4);
     int rc = (dw[0] | dw[1] | dw[2]) == 0             ? DXPU_E_TLP_ALL_ZERO
              : (dw[0] & dw[1] & dw[2]) == 0xffffffffu ? DXPU_E_TLP_ALL_ONES
                                                       : dxpu_tlp_measure(tlp, shape);
@@ -1811,9 +1858,9 @@ static int dxpui_decode_header(dxpu_bytes tlp, dxpu_tlp_shape *shape, dxpu_tlp *
     t->header_dw = shape->header_dw;
     t->prefix_count = shape->prefix_dw;
     for (unsigned i = 0; i < shape->prefix_dw; i++)
-        t->prefix[i] = dxpui_load32(tlp.ptr + i * 4);
+        t->prefix[i] = dxpu_get_be32(tlp.ptr + i * 4);
     for (unsigned i = 0; i < shape->header_dw; i++)
-        dw[i] = dxpui_load32(tlp.ptr + (shape->prefix_dw + i) * 4);
+        dw[i] = dxpu_get_be32(tlp.ptr + (shape->prefix_dw + i) * 4);
     dxpui_fields(dw, t, t, false);
     if (shape->payload_bytes && tlp.len > shape->head_bytes) {
         t->payload.ptr = tlp.ptr + shape->head_bytes;
@@ -2154,7 +2201,7 @@ DXPU_API int dxpu_tlp_encode(const dxpu_tlp *t, uint8_t *out, size_t cap, size_t
     if (total > cap)
         return DXPU_E_ROOM;
     for (unsigned i = 0; i < t->prefix_count; i++, p += 4)
-        dxpui_store32(p, t->prefix[i]);
+        dxpu_put_be32(p, t->prefix[i]);
     dxpui_put_header(t, p);
     p += t->header_dw * 4;
     if (payload)
@@ -2186,7 +2233,7 @@ DXPU_API uint32_t dxpu_tlp_ecrc(dxpu_bytes tlp)
     if (dxpu_tlp_measure(tlp, &s) != DXPU_OK || tlp.len < (size_t)s.head_bytes + s.payload_bytes)
         return 0;
     const uint8_t *h = tlp.ptr + s.prefix_dw * 4;
-    dxpui_store32(dw0, dxpui_load32(h) | 0x01004000u);
+    dxpu_put_be32(dw0, dxpu_get_be32(h) | 0x01004000u);
     uint32_t crc = dxpu_crc32(0, tlp.ptr + s.local_dw * 4, (s.prefix_dw - s.local_dw) * (size_t)4);
     crc = dxpu_crc32(crc, dw0, 4);
     return dxpu_crc32(crc, h + 4, s.header_dw * (size_t)4 - 4 + s.payload_bytes);
@@ -2206,7 +2253,7 @@ DXPU_API int dxpu_tlp_ecrc_check(dxpu_bytes tlp)
 DXPU_API uint32_t dxpu_tlp_lcrc(uint16_t sequence, dxpu_bytes tlp)
 {
     uint8_t number[2];
-    dxpui_store16(number, sequence & 0xfffu);
+    dxpu_put_be16(number, sequence & 0xfffu);
     return dxpu_crc32(dxpu_crc32(0, number, 2), tlp.ptr, tlp.len);
 }
 
@@ -3236,97 +3283,130 @@ static size_t dxpui_frame_header_bytes(unsigned kind)
     return kind <= DXPU_KIND_BLOCKED ? DXPU_FRAME_FULL_BYTES : DXPU_FRAME_BASE_BYTES;
 }
 
-DXPU_API int dxpu_frame_peek(dxpu_bytes datagram, uint8_t *kind, uint32_t *channel)
+static inline int dxpui_frame_check(dxpu_bytes datagram)
 {
     const uint8_t *p = datagram.ptr;
-    int rc = datagram.len < DXPU_FRAME_FLAGS                       ? DXPU_E_SHORT   /* W-1 */
-             : dxpui_load16(p + DXPU_FRAME_MAGIC) != DXPU_MAGIC    ? DXPU_E_MAGIC   /* W-1 */
-             : dxpui_load16(p + DXPU_FRAME_LENGTH) != datagram.len ? DXPU_E_LENGTH  /* W-4 */
-             : p[DXPU_FRAME_VERSION] != DXPU_WIRE_VERSION          ? DXPU_E_VERSION /* W-2 */
-             : datagram.len < DXPU_FRAME_BASE_BYTES                ? DXPU_E_SHORT
-                                                                   : DXPU_OK;
+    return datagram.len < DXPU_FRAME_FLAGS                        ? DXPU_E_SHORT   /* W-1 */
+           : dxpu_get_be16(p + DXPU_FRAME_MAGIC) != DXPU_MAGIC    ? DXPU_E_MAGIC   /* W-1 */
+           : dxpu_get_be16(p + DXPU_FRAME_LENGTH) != datagram.len ? DXPU_E_LENGTH  /* W-4 */
+           : p[DXPU_FRAME_VERSION] != DXPU_WIRE_VERSION           ? DXPU_E_VERSION /* W-2 */
+           : datagram.len < DXPU_FRAME_BASE_BYTES                 ? DXPU_E_SHORT
+                                                                  : DXPU_OK;
+}
+
+DXPU_API int dxpu_frame_peek(dxpu_bytes datagram, uint8_t *kind, uint32_t *channel)
+{
+    int rc = dxpui_frame_check(datagram);
     if (rc == DXPU_OK) {
-        *kind = p[DXPU_FRAME_KIND];
-        *channel = dxpui_load32(p + DXPU_FRAME_CHANNEL);
+        *kind = datagram.ptr[DXPU_FRAME_KIND];
+        *channel = dxpu_get_be32(datagram.ptr + DXPU_FRAME_CHANNEL);
     }
     return rc;
 }
 
-static void dxpui_limits_load(const uint8_t *p, dxpu_credits *c)
+static inline void dxpui_limits_load(const uint8_t *p, dxpu_credits *c)
 {
     for (unsigned i = 0; i < DXPU_CLASSES; i++) {
-        c->header[i] = dxpui_load32(p + 4 * i);
-        c->data[i] = dxpui_load32(p + 12 + 4 * i);
+        c->header[i] = dxpu_get_be32(p + 4 * i);
+        c->data[i] = dxpu_get_be32(p + 12 + 4 * i);
     }
 }
 
-static void dxpui_limits_store(uint8_t *p, const dxpu_credits *c)
+static inline void dxpui_limits_store(uint8_t *p, const dxpu_credits *c)
 {
     for (unsigned i = 0; i < DXPU_CLASSES; i++) {
-        dxpui_store32(p + 4 * i, c->header[i]);
-        dxpui_store32(p + 12 + 4 * i, c->data[i]);
+        dxpu_put_be32(p + 4 * i, c->header[i]);
+        dxpu_put_be32(p + 12 + 4 * i, c->data[i]);
     }
+}
+
+/* dxpu_frame_decode(), which on an error may have written *f. */
+static inline int dxpui_frame_decode(dxpu_bytes datagram, size_t trailer_bytes, dxpu_frame *f)
+{
+    const uint8_t *p = datagram.ptr;
+    int rc = dxpui_frame_check(datagram);
+    if (rc != DXPU_OK)
+        return rc;
+    f->kind = p[DXPU_FRAME_KIND];
+    if (f->kind < DXPU_KIND_DATA || f->kind >= DXPU_KIND_END)
+        return DXPU_E_KIND; /* W-3 */
+    if (p[DXPU_FRAME_FLAGS] & 0x30)
+        return DXPU_E_RSVD; /* W-5 */
+    size_t header = dxpui_frame_header_bytes(f->kind);
+    if (datagram.len < header || datagram.len - header < trailer_bytes)
+        return DXPU_E_SHORT; /* W-4 */
+    f->key_phase = p[DXPU_FRAME_FLAGS] >> 6;
+    f->path = p[DXPU_FRAME_PATH];
+    f->channel = dxpu_get_be32(p + DXPU_FRAME_CHANNEL);
+    f->packet = dxpu_get_be64(p + DXPU_FRAME_PACKET);
+    f->body = dxpui_view(p + header, datagram.len - header - trailer_bytes);
+    if (header == DXPU_FRAME_FULL_BYTES) {
+        f->sequence = dxpu_get_be32(p + DXPU_FRAME_SEQUENCE);
+        f->ack = dxpu_get_be32(p + DXPU_FRAME_ACK);
+        f->sack = dxpu_get_be64(p + DXPU_FRAME_SACK);
+        f->seen = dxpu_get_be64(p + DXPU_FRAME_SEEN);
+        f->delay_ns = dxpu_get_be32(p + DXPU_FRAME_DELAY);
+        f->ecn_ce = dxpu_get_be32(p + DXPU_FRAME_ECN_CE);
+        dxpui_limits_load(p + DXPU_FRAME_LIMITS, &f->limits);
+    } else {
+        f->sequence = f->ack = f->delay_ns = f->ecn_ce = 0;
+        f->sack = f->seen = 0;
+        dxpui_zero(&f->limits, sizeof f->limits);
+    }
+    return DXPU_OK;
 }
 
 DXPU_API int dxpu_frame_decode(dxpu_bytes datagram, size_t trailer_bytes, dxpu_frame *out)
 {
-    const uint8_t *p = datagram.ptr;
     dxpu_frame f;
-    dxpui_zero(&f, sizeof f);
-    int rc = dxpu_frame_peek(datagram, &f.kind, &f.channel);
-    if (rc != DXPU_OK)
-        return rc;
-    if (f.kind < DXPU_KIND_DATA || f.kind >= DXPU_KIND_END)
-        return DXPU_E_KIND; /* W-3 */
-    if (p[DXPU_FRAME_FLAGS] & 0x30)
-        return DXPU_E_RSVD; /* W-5 */
-    size_t header = dxpui_frame_header_bytes(f.kind);
-    if (datagram.len < header || datagram.len - header < trailer_bytes)
-        return DXPU_E_SHORT; /* W-4 */
-    f.key_phase = p[DXPU_FRAME_FLAGS] >> 6;
-    f.path = p[DXPU_FRAME_PATH];
-    f.packet = dxpui_load64(p + DXPU_FRAME_PACKET);
-    if (header == DXPU_FRAME_FULL_BYTES) {
-        f.sequence = dxpui_load32(p + DXPU_FRAME_SEQUENCE);
-        f.ack = dxpui_load32(p + DXPU_FRAME_ACK);
-        f.sack = dxpui_load64(p + DXPU_FRAME_SACK);
-        f.seen = dxpui_load64(p + DXPU_FRAME_SEEN);
-        f.delay_ns = dxpui_load32(p + DXPU_FRAME_DELAY);
-        f.ecn_ce = dxpui_load32(p + DXPU_FRAME_ECN_CE);
-        dxpui_limits_load(p + DXPU_FRAME_LIMITS, &f.limits);
-    }
-    f.body = dxpui_view(p + header, datagram.len - header - trailer_bytes);
-    *out = f;
-    return DXPU_OK;
+    int rc = dxpui_frame_decode(datagram, trailer_bytes, &f);
+    if (rc == DXPU_OK)
+        *out = f;
+    return rc;
+}
+
+/* The header of a frame: all kinds' part, and what those with a sequence have beside it. */
+static inline void dxpui_base_store(uint8_t *out, uint8_t kind, uint8_t key_phase, uint8_t path,
+                                    uint32_t channel, uint64_t packet, size_t frame_bytes)
+{
+    dxpu_put_be16(out + DXPU_FRAME_MAGIC, DXPU_MAGIC);
+    out[DXPU_FRAME_VERSION] = DXPU_WIRE_VERSION;
+    out[DXPU_FRAME_KIND] = kind;
+    dxpu_put_be16(out + DXPU_FRAME_LENGTH, (uint16_t)frame_bytes);
+    out[DXPU_FRAME_FLAGS] = (uint8_t)(key_phase << 6);
+    out[DXPU_FRAME_PATH] = path;
+    dxpu_put_be32(out + DXPU_FRAME_CHANNEL, channel);
+    dxpu_put_be64(out + DXPU_FRAME_PACKET, packet);
+}
+
+static inline void dxpui_full_store(uint8_t *out, uint32_t sequence, uint32_t ack, uint64_t sack,
+                                    uint64_t seen, uint32_t delay_ns, uint32_t ecn_ce,
+                                    const dxpu_credits *limits)
+{
+    dxpu_put_be32(out + DXPU_FRAME_SEQUENCE, sequence);
+    dxpu_put_be32(out + DXPU_FRAME_ACK, ack);
+    dxpu_put_be64(out + DXPU_FRAME_SACK, sack);
+    dxpu_put_be64(out + DXPU_FRAME_SEEN, seen);
+    dxpu_put_be32(out + DXPU_FRAME_DELAY, delay_ns);
+    dxpu_put_be32(out + DXPU_FRAME_ECN_CE, ecn_ce);
+    dxpui_limits_store(out + DXPU_FRAME_LIMITS, limits);
 }
 
 DXPU_API size_t dxpu_frame_encode_header(const dxpu_frame *f, size_t body_bytes,
                                          size_t trailer_bytes, uint8_t *out)
 {
     size_t header = dxpui_frame_header_bytes(f->kind);
-    dxpui_store16(out + DXPU_FRAME_MAGIC, DXPU_MAGIC);
-    out[DXPU_FRAME_VERSION] = DXPU_WIRE_VERSION;
-    out[DXPU_FRAME_KIND] = f->kind;
-    dxpui_store16(out + DXPU_FRAME_LENGTH, (uint16_t)(header + body_bytes + trailer_bytes));
-    out[DXPU_FRAME_FLAGS] = (uint8_t)(f->key_phase << 6);
-    out[DXPU_FRAME_PATH] = f->path;
-    dxpui_store32(out + DXPU_FRAME_CHANNEL, f->channel);
-    dxpui_store64(out + DXPU_FRAME_PACKET, f->packet);
-    if (header == DXPU_FRAME_FULL_BYTES) {
-        dxpui_store32(out + DXPU_FRAME_SEQUENCE, f->sequence);
-        dxpui_store32(out + DXPU_FRAME_ACK, f->ack);
-        dxpui_store64(out + DXPU_FRAME_SACK, f->sack);
-        dxpui_store64(out + DXPU_FRAME_SEEN, f->seen);
-        dxpui_store32(out + DXPU_FRAME_DELAY, f->delay_ns);
-        dxpui_store32(out + DXPU_FRAME_ECN_CE, f->ecn_ce);
-        dxpui_limits_store(out + DXPU_FRAME_LIMITS, &f->limits);
-    }
+    dxpui_base_store(out, f->kind, f->key_phase, f->path, f->channel, f->packet,
+                     header + body_bytes + trailer_bytes);
+    if (header == DXPU_FRAME_FULL_BYTES)
+        dxpui_full_store(out, f->sequence, f->ack, f->sack, f->seen, f->delay_ns, f->ecn_ce,
+                         &f->limits);
     return header;
 }
 
 DXPU_API void dxpu_frame_seal_crc(uint8_t *frame, size_t used)
 {
-    dxpui_store32(frame + used, dxpu_crc32(0, frame, used));
+    dxpu_put_be32(frame + used, dxpu_crc32(0, frame, used));
 }
 
 DXPU_API int dxpu_frame_check_crc(dxpu_bytes datagram)
@@ -3334,8 +3414,8 @@ DXPU_API int dxpu_frame_check_crc(dxpu_bytes datagram)
     if (datagram.len < DXPU_FRAME_CRC_BYTES)
         return DXPU_E_SHORT;
     size_t used = datagram.len - DXPU_FRAME_CRC_BYTES;
-    return dxpu_crc32(0, datagram.ptr, used) == dxpui_load32(datagram.ptr + used) ? DXPU_OK
-                                                                                  : DXPU_E_CRC;
+    return dxpu_crc32(0, datagram.ptr, used) == dxpu_get_be32(datagram.ptr + used) ? DXPU_OK
+                                                                                   : DXPU_E_CRC;
 }
 
 /* Offsets in the body of open and accept, W-20. */
@@ -3347,33 +3427,33 @@ enum { DXPUI_OFFER_DESTINATION = 64, DXPUI_OFFER_INFINITE = 0x80 /* in FLAGS */ 
 
 static void dxpui_place_store(uint8_t *p, const dxpu_place *place)
 {
-    dxpui_store32(p, place->node);
-    dxpui_store16(p + 4, place->slot);
-    dxpui_store16(p + 6, place->function);
+    dxpu_put_be32(p, place->node);
+    dxpu_put_be16(p + 4, place->slot);
+    dxpu_put_be16(p + 6, place->function);
 }
 
 static void dxpui_place_load(const uint8_t *p, dxpu_place *place)
 {
-    place->node = dxpui_load32(p);
-    place->slot = dxpui_load16(p + 4);
-    place->function = dxpui_load16(p + 6);
+    place->node = dxpu_get_be32(p);
+    place->slot = dxpu_get_be16(p + 4);
+    place->function = dxpu_get_be16(p + 6);
 }
 
 DXPU_API void dxpu_offer_encode(const dxpu_offer *o, uint8_t out[DXPU_OFFER_BYTES])
 {
     dxpui_zero(out, DXPU_OFFER_BYTES);
-    dxpui_store32(out + DXPUI_OFFER_CHANNEL, o->channel);
+    dxpu_put_be32(out + DXPUI_OFFER_CHANNEL, o->channel);
     out[DXPUI_OFFER_VERSIONS] = o->version_min;
     out[DXPUI_OFFER_VERSIONS + 1] = o->version_max;
-    dxpui_store16(out + DXPUI_OFFER_SUITES, o->suites);
-    dxpui_store16(out + DXPUI_OFFER_FORMATS, o->tlp_formats);
-    dxpui_store16(out + DXPUI_OFFER_WINDOW, o->window_frames);
+    dxpu_put_be16(out + DXPUI_OFFER_SUITES, o->suites);
+    dxpu_put_be16(out + DXPUI_OFFER_FORMATS, o->tlp_formats);
+    dxpu_put_be16(out + DXPUI_OFFER_WINDOW, o->window_frames);
     out[DXPUI_OFFER_FLAGS] = o->completions_infinite ? DXPUI_OFFER_INFINITE : 0;
-    dxpui_store16(out + DXPUI_OFFER_LIMIT, (uint16_t)o->frame_limit_bytes);
-    dxpui_store32(out + DXPUI_OFFER_HOLD, o->hold_ms);
-    dxpui_store32(out + DXPUI_OFFER_SEQUENCE, o->sequence);
+    dxpu_put_be16(out + DXPUI_OFFER_LIMIT, (uint16_t)o->frame_limit_bytes);
+    dxpu_put_be32(out + DXPUI_OFFER_HOLD, o->hold_ms);
+    dxpu_put_be32(out + DXPUI_OFFER_SEQUENCE, o->sequence);
     dxpui_limits_store(out + DXPUI_OFFER_CREDITS, &o->limits);
-    dxpui_store64(out + DXPUI_OFFER_EPOCH, o->epoch);
+    dxpu_put_be64(out + DXPUI_OFFER_EPOCH, o->epoch);
     dxpui_place_store(out + DXPUI_OFFER_SOURCE, &o->source);
     dxpui_place_store(out + DXPUI_OFFER_DESTINATION, &o->destination);
 }
@@ -3408,18 +3488,18 @@ DXPU_API int dxpu_offer_decode(dxpu_bytes body, dxpu_offer *out)
         return DXPU_E_SHORT; /* W-20; longer ones carry what later versions add */
     if (p[DXPUI_OFFER_FLAGS] & 0x70)
         return DXPU_E_RSVD; /* W-27 */
-    o.channel = dxpui_load32(p + DXPUI_OFFER_CHANNEL);
+    o.channel = dxpu_get_be32(p + DXPUI_OFFER_CHANNEL);
     o.version_min = p[DXPUI_OFFER_VERSIONS];
     o.version_max = p[DXPUI_OFFER_VERSIONS + 1];
-    o.suites = dxpui_load16(p + DXPUI_OFFER_SUITES);
-    o.tlp_formats = dxpui_load16(p + DXPUI_OFFER_FORMATS);
-    o.window_frames = dxpui_load16(p + DXPUI_OFFER_WINDOW);
+    o.suites = dxpu_get_be16(p + DXPUI_OFFER_SUITES);
+    o.tlp_formats = dxpu_get_be16(p + DXPUI_OFFER_FORMATS);
+    o.window_frames = dxpu_get_be16(p + DXPUI_OFFER_WINDOW);
     o.completions_infinite = (p[DXPUI_OFFER_FLAGS] & DXPUI_OFFER_INFINITE) != 0;
-    o.frame_limit_bytes = dxpui_load16(p + DXPUI_OFFER_LIMIT);
-    o.hold_ms = dxpui_load32(p + DXPUI_OFFER_HOLD);
-    o.sequence = dxpui_load32(p + DXPUI_OFFER_SEQUENCE);
+    o.frame_limit_bytes = dxpu_get_be16(p + DXPUI_OFFER_LIMIT);
+    o.hold_ms = dxpu_get_be32(p + DXPUI_OFFER_HOLD);
+    o.sequence = dxpu_get_be32(p + DXPUI_OFFER_SEQUENCE);
     dxpui_limits_load(p + DXPUI_OFFER_CREDITS, &o.limits);
-    o.epoch = dxpui_load64(p + DXPUI_OFFER_EPOCH);
+    o.epoch = dxpu_get_be64(p + DXPUI_OFFER_EPOCH);
     dxpui_place_load(p + DXPUI_OFFER_SOURCE, &o.source);
     dxpui_place_load(p + DXPUI_OFFER_DESTINATION, &o.destination);
     if (!dxpui_offer_valid(&o))
@@ -3437,7 +3517,7 @@ enum {
     DXPUI_TLP_DATA_MAX = DXPU_TLP_PAYLOAD_MAX_BYTES + 4
 };
 
-static int dxpui_record_tlp(dxpu_bytes body, dxpu_record *r)
+DXPUI_INLINE int dxpui_record_tlp(dxpu_bytes body, dxpu_record *r)
 {
     const uint8_t *p = body.ptr;
     if (body.len < DXPUI_RECORD_TLP_FIXED + DXPUI_RECORD_TLP_CRC + 12 || p[0] != 0)
@@ -3445,7 +3525,7 @@ static int dxpui_record_tlp(dxpu_bytes body, dxpu_record *r)
     r->cls = p[1] >> 6;
     r->prefix_dw = p[1] >> 3 & 7;
     r->header_dw = p[1] & 7;
-    r->data_bytes = dxpui_load16(p + 2);
+    r->data_bytes = dxpu_get_be16(p + 2);
     size_t head = 4u * ((size_t)r->prefix_dw + r->header_dw);
     if (r->cls >= DXPU_CLASSES || (r->header_dw != 3 && r->header_dw != 4) || r->prefix_dw > 4 ||
         r->data_bytes > DXPUI_TLP_DATA_MAX)
@@ -3453,14 +3533,15 @@ static int dxpui_record_tlp(dxpu_bytes body, dxpu_record *r)
     if (body.len != DXPUI_RECORD_TLP_FIXED + head + DXPUI_RECORD_TLP_CRC)
         return DXPU_E_RECORD; /* W-32 */
     r->bytes = dxpui_view(p + DXPUI_RECORD_TLP_FIXED, head);
-    r->tlp_crc = dxpui_load32(p + DXPUI_RECORD_TLP_FIXED + head);
+    r->tlp_crc = dxpu_get_be32(p + DXPUI_RECORD_TLP_FIXED + head);
     return DXPU_OK;
 }
 
-static int dxpui_record_event(dxpu_bytes body, dxpu_record *r)
+DXPUI_APART int dxpui_record_event(dxpu_bytes body, dxpu_record *r)
 {
     const uint8_t *p = body.ptr;
     dxpu_event *e = &r->event;
+    dxpui_zero(e, sizeof *e);
     if (body.len < DXPUI_RECORD_EVENT_FIXED)
         return DXPU_E_RECORD; /* W-50 */
     if (p[0] == 0 || p[0] >= DXPU_EVENT_END)
@@ -3475,44 +3556,50 @@ static int dxpui_record_event(dxpu_bytes body, dxpu_record *r)
         e->speed = p[0];
         e->width = p[1];
     } else if (bytes == 4) {
-        e->value = dxpui_load32(p);
+        e->value = dxpu_get_be32(p);
     } else if (bytes == 16) {
-        e->base = dxpui_load64(p);
-        e->length = dxpui_load64(p + 8);
+        e->base = dxpu_get_be64(p);
+        e->length = dxpu_get_be64(p + 8);
     }
     return DXPU_OK;
 }
 
-DXPU_API int dxpu_record_next(dxpu_bytes *body, dxpu_record *out)
+/* dxpu_record_next(), which writes of *r only the type and what records of that type have. */
+DXPUI_INLINE int dxpui_record_next(dxpu_bytes *body, dxpu_record *r)
 {
-    for (;;) {
-        dxpu_record r;
+    do {
         dxpu_bytes inner;
         int rc = DXPU_OK;
         if (body->len < DXPUI_RECORD_HEADER)
             return body->len ? DXPU_E_RECORD : DXPU_E_NONE; /* W-30 */
-        inner = dxpui_view(body->ptr + DXPUI_RECORD_HEADER, dxpui_load16(body->ptr + 2));
+        inner = dxpui_view(body->ptr + DXPUI_RECORD_HEADER, dxpu_get_be16(body->ptr + 2));
         if (inner.len > body->len - DXPUI_RECORD_HEADER || (body->ptr[1] & 0xf0))
             return DXPU_E_RECORD; /* W-30, W-31 */
-        dxpui_zero(&r, sizeof r);
-        r.type = body->ptr[0];
-        if (r.type == DXPU_RECORD_TLP)
-            rc = dxpui_record_tlp(inner, &r);
-        else if (r.type == DXPU_RECORD_EVENT)
-            rc = dxpui_record_event(inner, &r);
-        else if (r.type == DXPU_RECORD_PAYLOAD && inner.len)
-            r.bytes = inner;
-        else if (!(r.type & 0x80))
+        r->type = body->ptr[0];
+        if (r->type == DXPU_RECORD_TLP)
+            rc = dxpui_record_tlp(inner, r);
+        else if (r->type == DXPU_RECORD_PAYLOAD && inner.len)
+            r->bytes = inner;
+        else if (r->type == DXPU_RECORD_EVENT)
+            rc = dxpui_record_event(inner, r);
+        else if (!(r->type & 0x80))
             rc = DXPU_E_RECORD; /* W-31, W-40 */
         if (rc != DXPU_OK)
             return rc;
         body->ptr = inner.ptr + inner.len;
         body->len -= DXPUI_RECORD_HEADER + inner.len;
-        if (r.type & 0x80)
-            continue; /* W-31: ignorable */
+    } while (r->type & 0x80); /* W-31: ignorable */
+    return DXPU_OK;
+}
+
+DXPU_API int dxpu_record_next(dxpu_bytes *body, dxpu_record *out)
+{
+    dxpu_record r;
+    dxpui_zero(&r, sizeof r);
+    int rc = dxpui_record_next(body, &r);
+    if (rc == DXPU_OK)
         *out = r;
-        return DXPU_OK;
-    }
+    return rc;
 }
 
 DXPU_API void dxpu_builder_init(dxpu_builder *b, uint8_t *body, size_t cap)
@@ -3528,7 +3615,7 @@ static uint8_t *dxpui_record_open(dxpu_builder *b, uint8_t type, size_t body_byt
     uint8_t *p = b->out + b->used;
     p[0] = type;
     p[1] = 0;
-    dxpui_store16(p + 2, (uint16_t)body_bytes);
+    dxpu_put_be16(p + 2, (uint16_t)body_bytes);
     b->used += DXPUI_RECORD_HEADER + body_bytes;
     return p + DXPUI_RECORD_HEADER;
 }
@@ -3562,9 +3649,9 @@ DXPU_API int dxpu_builder_tlp(dxpu_builder *b, dxpu_tlp_cursor *c)
         p[0] = 0; /* format 0, VC 0 */
         p[1] = (uint8_t)((unsigned)c->cls << 6 | (unsigned)c->prefix_dw << 3 |
                          (head / 4 - c->prefix_dw));
-        dxpui_store16(p + 2, (uint16_t)(c->tlp.len - head));
+        dxpu_put_be16(p + 2, (uint16_t)(c->tlp.len - head));
         memcpy(p + DXPUI_RECORD_TLP_FIXED, c->tlp.ptr, head);
-        dxpui_store32(p + DXPUI_RECORD_TLP_FIXED + head, c->crc);
+        dxpu_put_be32(p + DXPUI_RECORD_TLP_FIXED + head, c->crc);
         c->at_bytes = c->head_bytes;
     }
     size_t left = c->tlp.len - c->at_bytes, room = b->cap - b->used;
@@ -3598,10 +3685,10 @@ DXPU_API int dxpu_builder_event(dxpu_builder *b, const dxpu_event *e)
         p[0] = e->speed;
         p[1] = e->width;
     } else if (bytes == 4) {
-        dxpui_store32(p, e->value);
+        dxpu_put_be32(p, e->value);
     } else if (bytes == 16) {
-        dxpui_store64(p, e->base);
-        dxpui_store64(p + 8, e->length);
+        dxpu_put_be64(p, e->base);
+        dxpu_put_be64(p + 8, e->length);
     }
     return DXPU_OK;
 }
@@ -3623,8 +3710,6 @@ enum {
     DXPUI_ID_CHANGE = 4, /* its neighbour before it has another requester */
     DXPUI_UNSENT = 8     /* in no frame: its requester waits no longer (F-34) */
 };
-#define DXPUI_NO_POS UINT32_MAX
-#define DXPUI_HOLE   UINT32_MAX
 
 DXPU_API const char *dxpu_state_name(unsigned state)
 {
@@ -3633,113 +3718,93 @@ DXPU_API const char *dxpu_state_name(unsigned state)
     return state < sizeof names / sizeof names[0] ? names[state] : "?";
 }
 
-/* ---- The byte ring of one class ---- */
-typedef struct dxpui_item { /* stands before each TLP in the ring */
-    uint64_t user;
-    uint32_t order, crc;
-    uint16_t bytes, head_bytes, units;
-    uint16_t id; /* requester; completer of a completion */
-    uint8_t flags, last, prefix_dw;
-} dxpui_item;
+/* Sizes that the comments count on: D-52, and the table of dxpu_channel_bytes(). */
+typedef char dxpui_sizes[sizeof(dxpui_item) == 32 && sizeof(dxpui_sent) == 24 ? 1 : -1];
 
-enum { DXPUI_ITEM_MAX = (sizeof(dxpui_item) + DXPU_TLP_MAX_BYTES + 7) & ~(size_t)7 };
+/* ---- The queue of one class ----
+   items   head <= next <= tail around a ring of header_max: what lies before `next` is in frames
+           (sender) or taken (receiver), the rest waits
+   mem     their bytes in the same order, each TLP in one piece: `pos` of an item is a multiple
+           of 8, and where a TLP does not fit before the ring's end it is at its start */
+enum { DXPUI_TLP_ROOM = (DXPU_TLP_MAX_BYTES + 7) & ~7 };
 
-static uint32_t dxpui_item_size(uint32_t tlp_bytes)
+static uint32_t dxpui_tlp_room(uint32_t tlp_bytes)
 {
-    return ((uint32_t)sizeof(dxpui_item) + tlp_bytes + 7u) & ~7u;
+    return (tlp_bytes + 7u) & ~7u;
 }
 
 /* Bytes that hold any TLPs within these credits, wherever the ring wraps: spec/deliver.md, D-52. */
 static uint64_t dxpui_fifo_bytes(uint32_t headers, uint32_t units)
 {
-    return (uint64_t)headers * (sizeof(dxpui_item) + 40u) + (uint64_t)units * 16u + DXPUI_ITEM_MAX;
+    return (uint64_t)headers * 40u + (uint64_t)units * 16u + DXPUI_TLP_ROOM;
 }
 
-static dxpui_item dxpui_item_at(const dxpui_fifo *f, uint32_t pos)
+static dxpu_bytes dxpui_item_tlp(const dxpui_fifo *f, const dxpui_item *it)
 {
-    dxpui_item it;
-    memcpy(&it, f->mem + pos, sizeof it);
-    return it;
-}
-
-static dxpu_bytes dxpui_item_tlp(const dxpui_fifo *f, uint32_t pos, uint32_t bytes)
-{
-    return dxpui_view(f->mem + pos + sizeof(dxpui_item), bytes);
+    return dxpui_view(f->mem + it->pos, it->bytes);
 }
 
 /* Tag of a request or completion's request; of others it means nothing. */
-static uint16_t dxpui_item_tag(const dxpui_fifo *f, uint32_t pos)
+static uint16_t dxpui_item_tag(const dxpui_fifo *f, const dxpui_item *it)
 {
-    const uint8_t *h = f->mem + pos + sizeof(dxpui_item) + 4u * dxpui_item_at(f, pos).prefix_dw;
+    const uint8_t *h = f->mem + it->pos + 4u * it->prefix_dw;
     return (uint16_t)((h[1] & 0x80) << 2 | (h[1] & 0x08) << 5 | h[6]);
 }
 
 static bool dxpui_fifo_fits(const dxpui_fifo *f, uint32_t units)
 {
-    return f->header_used < f->header_max && units <= f->data_max - f->data_used;
+    return f->count < f->header_max && units <= f->data_max - f->data_used;
 }
 
-/* Where a TLP of tlp_bytes goes; always succeeds when it fits the credits. */
-static uint32_t dxpui_fifo_place(dxpui_fifo *f, uint32_t tlp_bytes)
+/* The free item, with the place of tlp_bytes; always succeeds when they fit the credits.  It
+   counts from dxpui_fifo_commit() on. */
+static dxpui_item *dxpui_fifo_place(const dxpui_fifo *f, uint32_t tlp_bytes)
 {
-    uint32_t size = dxpui_item_size(tlp_bytes);
-    if (f->count == 0) {
-        f->head = f->next = f->tail = 0;
-        f->hole = DXPUI_HOLE;
-    }
-    DXPU_ASSERT(f->count == 0 || f->tail > f->head ? size <= f->cap - f->tail || size <= f->head
-                                                   : size <= f->head - f->tail);
-    if ((f->count == 0 || f->tail > f->head) && size > f->cap - f->tail) {
-        f->hole = f->tail;
-        f->tail = 0;
-    } else if (f->tail == f->hole) {
-        f->hole = DXPUI_HOLE; /* an old mark, passed at both ends */
-    }
-    return f->tail;
+    dxpui_item *it = &f->items[f->tail];
+    uint32_t size = dxpui_tlp_room(tlp_bytes), head = f->items[f->head].pos;
+    it->pos = f->count ? f->end : 0;
+    if (f->count && f->end > head && size > f->cap - f->end)
+        it->pos = 0;
+    DXPU_ASSERT(size <= (f->count && it->pos <= head ? head : f->cap) - it->pos);
+    return it;
 }
 
-static void dxpui_fifo_commit(dxpui_fifo *f, uint32_t pos, dxpui_item *it)
+static uint32_t dxpui_fifo_after(const dxpui_fifo *f, uint32_t item)
 {
-    if (f->count == 0)
-        f->head = pos;
-    if (f->waiting == 0) {
-        f->next = pos;
-    } else if (it->id != f->tail_id) {
+    return item + 1 == f->header_max ? 0 : item + 1;
+}
+
+static void dxpui_fifo_commit(dxpui_fifo *f)
+{
+    dxpui_item *it = &f->items[f->tail];
+    if (f->waiting && it->id != f->tail_id) {
         it->flags |= DXPUI_ID_CHANGE;
         f->id_changes++;
     }
     f->tail_id = it->id;
-    memcpy(f->mem + pos, it, sizeof *it);
-    f->tail = pos + dxpui_item_size(it->bytes);
+    f->end = it->pos + dxpui_tlp_room(it->bytes);
+    f->tail = dxpui_fifo_after(f, f->tail);
     f->count++;
     f->waiting++;
-    f->header_used++;
     f->data_used += it->units;
-}
-
-static uint32_t dxpui_fifo_after(const dxpui_fifo *f, uint32_t pos, uint32_t tlp_bytes)
-{
-    uint32_t after = pos + dxpui_item_size(tlp_bytes);
-    return after == f->hole ? 0 : after;
 }
 
 /* The item at `next` goes on its way; it stays in the ring until it is freed. */
 static void dxpui_fifo_advance(dxpui_fifo *f)
 {
-    dxpui_item it = dxpui_item_at(f, f->next);
-    f->next = dxpui_fifo_after(f, f->next, it.bytes);
+    f->next = dxpui_fifo_after(f, f->next);
     f->waiting--;
-    if (f->waiting && (dxpui_item_at(f, f->next).flags & DXPUI_ID_CHANGE))
+    if (f->waiting && (f->items[f->next].flags & DXPUI_ID_CHANGE))
         f->id_changes--;
 }
 
-static dxpui_item dxpui_fifo_free(dxpui_fifo *f)
+/* The oldest item, whose place is free now. */
+static const dxpui_item *dxpui_fifo_free(dxpui_fifo *f)
 {
-    dxpui_item it = dxpui_item_at(f, f->head);
-    f->head = dxpui_fifo_after(f, f->head, it.bytes);
+    const dxpui_item *it = &f->items[f->head];
+    f->head = dxpui_fifo_after(f, f->head);
     f->count--;
-    f->header_used--;
-    f->data_used -= it.units;
+    f->data_used -= it->units;
     return it;
 }
 
@@ -3747,23 +3812,21 @@ static dxpui_item dxpui_fifo_free(dxpui_fifo *f)
 static uint32_t dxpui_fifo_clear(dxpui_fifo *f)
 {
     uint32_t count = f->count;
-    f->count = f->waiting = f->header_used = f->data_used = f->id_changes = 0;
+    f->head = f->next = f->tail;
+    f->count = f->waiting = f->data_used = f->id_changes = 0;
     return count;
 }
 
 /* ---- PCIe's ordering table, for both ends (D-30 ff.) ---- */
-/* Describe a TLP for the ring; the shape has been measured. */
-static void dxpui_item_describe(dxpui_item *it, const dxpu_tlp_shape *s, const uint8_t *tlp)
+/* Describe a TLP of the ring: its header h, its class, and its data units. */
+static void dxpui_item_describe(dxpui_item *it, unsigned cls, const uint8_t *h, uint32_t units)
 {
-    const uint8_t *h = tlp + 4u * s->prefix_dw;
-    dxpui_zero(it, sizeof *it);
-    it->bytes = s->total_bytes;
-    it->head_bytes = s->head_bytes;
-    it->units = (uint16_t)dxpu_credit_units(s->payload_bytes);
-    it->prefix_dw = s->prefix_dw;
-    it->id = dxpui_load16(h + 4);
-    bool reads = s->cls == DXPU_NONPOSTED && s->payload_bytes == 0;
-    if ((h[2] & 0x20) && s->cls != DXPU_POSTED && !reads)
+    bool reads = cls == DXPU_NONPOSTED && units == 0;
+    it->units = (uint16_t)units;
+    it->id = dxpu_get_be16(h + 4);
+    it->user = 0;
+    it->flags = it->last = 0;
+    if ((h[2] & 0x20) && cls != DXPU_POSTED && !reads)
         it->flags |= DXPUI_MAY_PASS; /* D-33 */
     if (h[1] & 0x04)
         it->flags |= DXPUI_BY_ID; /* D-34 */
@@ -3771,11 +3834,14 @@ static void dxpui_item_describe(dxpui_item *it, const dxpu_tlp_shape *s, const u
 
 /* True when the head of class cls may go before every posted TLP that waits.  Only posted ones
    hold others back: they may never be passed, and must themselves be able to pass (D-31, D-32). */
-static bool dxpui_may_go(const dxpui_fifo *fifos, unsigned cls, const dxpui_item *it)
+static bool dxpui_may_go(const dxpui_fifo *fifos, unsigned cls)
 {
     const dxpui_fifo *posted = &fifos[DXPU_POSTED];
-    if (cls == DXPU_POSTED || posted->waiting == 0 || (it->flags & DXPUI_MAY_PASS) ||
-        dxpui_seq_cmp(it->order, dxpui_item_at(posted, posted->next).order) < 0)
+    if (cls == DXPU_POSTED || posted->waiting == 0)
+        return true;
+    const dxpui_item *it = &fifos[cls].items[fifos[cls].next];
+    if ((it->flags & DXPUI_MAY_PASS) ||
+        dxpui_seq_cmp(it->order, posted->items[posted->next].order) < 0)
         return true;
     return (it->flags & DXPUI_BY_ID) && posted->id_changes == 0 && posted->tail_id != it->id;
 }
@@ -3796,7 +3862,7 @@ static bool dxpui_config_valid(const dxpu_channel_config *c)
         ring = dxpui_max64(ring, dxpui_fifo_bytes(c->rx.header[i], c->rx.data[i]));
     }
     if (ring >= 0x40000000u)
-        return false; /* positions have 30 bits (dxpu_channel.list) */
+        return false;
     return c->window_frames >= 4 && c->window_frames <= 16384 &&
            (c->window_frames & (c->window_frames - 1)) == 0 &&
            c->frame_limit_bytes >= DXPU_FRAME_MIN_LIMIT_BYTES &&
@@ -3825,9 +3891,9 @@ static void *dxpui_arena_take(dxpui_arena *a, uint64_t bytes)
 static void dxpui_fifo_layout(dxpui_fifo *f, dxpui_arena *a, uint32_t headers, uint32_t units)
 {
     uint64_t bytes = dxpui_fifo_bytes(headers, units);
+    f->items = (dxpui_item *)dxpui_arena_take(a, (uint64_t)headers * sizeof *f->items);
     f->mem = (uint8_t *)dxpui_arena_take(a, bytes);
     f->cap = (uint32_t)bytes;
-    f->hole = DXPUI_HOLE;
     f->header_max = headers;
     f->data_max = units;
 }
@@ -3954,7 +4020,8 @@ static bool dxpui_go(dxpu_channel *ch, unsigned ev)
         ch->state = DXPU_STATE_DRAINING; /* D-65 */
     if (ev == DXPUI_EV_FAIL && from != DXPU_STATE_CLOSED)
         ch->state = DXPU_STATE_FAILED; /* D-47 */
-    return ch->state != from;          /* every other pair: no change */
+    ch->look_ns = 0;
+    return ch->state != from; /* every other pair: no change */
 }
 
 static int dxpui_fail(dxpu_channel *ch, int error, uint8_t reason, bool tell)
@@ -4083,7 +4150,7 @@ static int dxpui_authentic(dxpu_channel *ch, const dxpu_frame *f, uint8_t *pkt, 
 /* Everything before the frame may change anything. */
 static int dxpui_admit(dxpu_channel *ch, uint8_t *pkt, size_t len, dxpu_frame *f)
 {
-    int rc = dxpu_frame_decode(dxpui_view(pkt, len), ch->trailer, f);
+    int rc = dxpui_frame_decode(dxpui_view(pkt, len), ch->trailer, f);
     if (rc != DXPU_OK)
         return rc;
     if (f->channel != (f->kind == DXPU_KIND_OPEN ? 0 : ch->cfg.local_id))
@@ -4094,7 +4161,7 @@ static int dxpui_admit(dxpu_channel *ch, uint8_t *pkt, size_t len, dxpu_frame *f
     if (rc != DXPU_OK)
         return rc;
     if (f->kind == DXPU_KIND_OPEN && ch->state != DXPU_STATE_IDLE &&
-        (f->body.len < DXPU_OFFER_BYTES || dxpui_load32(f->body.ptr) != ch->remote_id))
+        (f->body.len < DXPU_OFFER_BYTES || dxpu_get_be32(f->body.ptr) != ch->remote_id))
         return DXPU_E_STATE; /* another incarnation's; its packet numbers are not ours: D-49 */
     if (f->kind == DXPU_KIND_OPEN && f->path >= ch->cfg.paths)
         return DXPU_E_PATH; /* P-4: it could not be answered there */
@@ -4166,16 +4233,15 @@ DXPU_API bool dxpu_channel_contain(dxpu_channel *ch, dxpu_request *out)
         return false;
     while (ch->cfg.tags && f->waiting && !found) { /* not taken in time: its tag is free already */
         dxpu_tlp t;
-        dxpui_item it = dxpui_item_at(f, f->next);
+        dxpui_fifo_advance(f);
+        const dxpui_item *it = dxpui_fifo_free(f);
         dxpui_zero(&t, sizeof t);
-        int rc = dxpu_tlp_decode_header(dxpui_item_tlp(f, f->next, it.bytes), &t);
+        int rc = dxpu_tlp_decode_header(dxpui_item_tlp(f, it), &t);
         DXPU_ASSERT(rc == DXPU_OK);
         (void)rc;
-        dxpui_fifo_advance(f);
-        dxpui_fifo_free(f);
         ch->count.contain_dropped++;
-        found = it.last;
-        out->user = it.user;
+        found = it->last;
+        out->user = it->user;
         out->requester = t.requester;
         out->tag = t.tag;
         out->left_bytes = 0;
@@ -4359,7 +4425,7 @@ static uint64_t dxpui_pace(const dxpui_path *p, uint32_t bytes)
 }
 
 /* A data frame leaves on p: count it, and set when the next may. */
-static void dxpui_path_sent(const dxpu_channel *ch, dxpui_path *p, uint32_t bytes, uint64_t now_ns)
+static void dxpui_path_sent(dxpu_channel *ch, dxpui_path *p, uint32_t bytes, uint64_t now_ns)
 {
     p->urgent = false;
     p->in_flight += bytes;
@@ -4369,7 +4435,10 @@ static void dxpui_path_sent(const dxpu_channel *ch, dxpui_path *p, uint32_t byte
         p->limited += p->index - p->limited >= 0x40000000u;
     if (p->timer_ns == DXPU_NEVER)
         p->timer_ns = now_ns + dxpui_path_wait(ch, p);
+    ch->look_ns = dxpui_min64(ch->look_ns, p->timer_ns);
     p->index++;
+    if (ch->cfg.lossless)
+        return;
     uint64_t burst = DXPUI_WINDOW_FIRST * dxpui_pace(p, ch->frame_limit);
     burst = dxpui_max64(burst, DXPUI_PACE_NS);
     if (dxpui_later(p->pace_ns, burst) < now_ns)
@@ -4625,6 +4694,8 @@ static void dxpui_probe_answered(dxpu_channel *ch, dxpui_path *p, uint64_t sent_
 static void dxpui_path_heard(dxpu_channel *ch, uint8_t path, uint64_t now_ns)
 {
     dxpui_path *p = &ch->paths[path];
+    if (!p->known)
+        ch->look_ns = 0; /* it may be probed now */
     p->known = true;
     p->heard_ns = now_ns;
     ch->heard_path = path;
@@ -4634,15 +4705,18 @@ static void dxpui_path_heard(dxpu_channel *ch, uint8_t path, uint64_t now_ns)
     }
 }
 
-/* True when each known path has left a probe unanswered for hold (D-48). */
-static bool dxpui_all_silent(const dxpu_channel *ch, uint64_t now_ns)
+/* When each known path will have left a probe unanswered for hold (D-48). */
+static uint64_t dxpui_all_silent_ns(const dxpu_channel *ch)
 {
+    uint64_t t = 0;
     for (unsigned i = 0; i < ch->cfg.paths; i++) {
         const dxpui_path *p = &ch->paths[i];
-        if (p->known && !(p->awaiting && now_ns - p->awaited_ns >= ch->hold_ns))
-            return false;
+        if (p->known)
+            t = p->awaiting ? dxpui_max64(t, dxpui_later(p->awaited_ns, ch->hold_ns)) : DXPU_NEVER;
+        if (t == DXPU_NEVER)
+            break;
     }
-    return true;
+    return t;
 }
 
 /* ---- Validation of an address ---- */
@@ -4657,10 +4731,10 @@ static bool dxpui_answers(const dxpu_validation *v, const uint8_t *frame)
 {
     const uint8_t *body = frame + DXPU_FRAME_BASE_BYTES;
     if (frame[DXPU_FRAME_KIND] == DXPU_KIND_PROBE)
-        return (body[0] & DXPU_PROBE_REPLY) && dxpui_load64(body + 4) > v->since_ns;
+        return (body[0] & DXPU_PROBE_REPLY) && dxpu_get_be64(body + 4) > v->since_ns;
     if (frame[DXPU_FRAME_KIND] > DXPU_KIND_BLOCKED)
         return false;
-    uint64_t seen = dxpui_load64(frame + DXPU_FRAME_SEEN);
+    uint64_t seen = dxpu_get_be64(frame + DXPU_FRAME_SEEN);
     return seen && seen >= v->first && seen < v->next; /* 0: no data frame yet */
 }
 
@@ -4674,7 +4748,7 @@ DXPU_API bool dxpu_validation_may_send(dxpu_validation *v, dxpu_bytes frame)
 {
     if (v->valid)
         return true;
-    uint64_t packet = dxpui_load64(frame.ptr + DXPU_FRAME_PACKET);
+    uint64_t packet = dxpu_get_be64(frame.ptr + DXPU_FRAME_PACKET);
     if (packet != v->next)
         v->first = packet; /* the numbers between went elsewhere */
     v->next = packet + 1;
@@ -4711,7 +4785,7 @@ static int dxpui_track(dxpu_channel *ch, dxpu_bytes tlp, uint64_t now_ns, uint64
     dxpui_tag_reserve(&e, &header, &data);
     if (header > f->header_max || data > f->data_max)
         return DXPU_E_ARG;
-    if (tags->reserve_header + f->header_used + header > f->header_max ||
+    if (tags->reserve_header + f->count + header > f->header_max ||
         tags->reserve_data + f->data_used + data > f->data_max)
         return DXPU_E_AGAIN;
     return dxpui_tag_track(tags, &t, now_ns, user, ch->order, DXPUI_TAG_QUEUED);
@@ -4720,7 +4794,6 @@ static int dxpui_track(dxpu_channel *ch, dxpu_bytes tlp, uint64_t now_ns, uint64
 DXPU_API int dxpu_channel_submit(dxpu_channel *ch, dxpu_bytes tlp, uint64_t now_ns, uint64_t user)
 {
     dxpu_tlp_shape s;
-    dxpui_item it;
     int rc = dxpui_may_submit(ch);
     if (rc == DXPU_OK)
         rc = dxpu_tlp_measure(tlp, &s);
@@ -4731,25 +4804,26 @@ DXPU_API int dxpu_channel_submit(dxpu_channel *ch, dxpu_bytes tlp, uint64_t now_
     uint16_t local = (uint16_t)(4u * s.local_dw); /* W-33: they end here */
     tlp.ptr += local;
     tlp.len -= local;
-    s.total_bytes = (uint16_t)(s.total_bytes - local);
-    s.head_bytes = (uint16_t)(s.head_bytes - local);
-    s.prefix_dw = (uint8_t)(s.prefix_dw - s.local_dw);
-    DXPU_ASSERT(s.prefix_dw <= 4);
     dxpui_fifo *f = &ch->tx[s.cls];
-    dxpui_item_describe(&it, &s, tlp.ptr);
-    if (it.units > dxpui_units_max[s.cls])
+    uint32_t units = dxpu_credit_units(s.payload_bytes);
+    if (units > dxpui_units_max[s.cls])
         return DXPU_E_TLP_LENGTH; /* no credit might ever let it go */
-    if (!dxpui_fifo_fits(f, it.units))
+    if (!dxpui_fifo_fits(f, units))
         return DXPU_E_AGAIN;
     if (s.cls == DXPU_NONPOSTED && ch->cfg.tags)
         rc = dxpui_track(ch, tlp, now_ns, user);
     if (rc != DXPU_OK)
         return rc;
-    uint32_t pos = dxpui_fifo_place(f, s.total_bytes);
-    memcpy(f->mem + pos + sizeof it, tlp.ptr, tlp.len);
-    it.crc = dxpu_crc32(0, tlp.ptr, tlp.len);
-    it.order = ch->order++;
-    dxpui_fifo_commit(f, pos, &it);
+    dxpui_item *it = dxpui_fifo_place(f, (uint32_t)tlp.len);
+    it->bytes = (uint16_t)tlp.len;
+    it->head_bytes = (uint16_t)(s.head_bytes - local);
+    it->prefix_dw = (uint8_t)(s.prefix_dw - s.local_dw);
+    DXPU_ASSERT(it->prefix_dw <= 4);
+    dxpui_item_describe(it, s.cls, tlp.ptr + 4u * it->prefix_dw, units);
+    memcpy(f->mem + it->pos, tlp.ptr, tlp.len);
+    it->crc = dxpu_crc32(0, tlp.ptr, tlp.len);
+    it->order = ch->order++;
+    dxpui_fifo_commit(f);
     ch->count.tx_local_prefixes += s.local_dw;
     return DXPU_OK;
 }
@@ -4784,13 +4858,18 @@ static void dxpui_free_acked(dxpu_channel *ch, uint64_t now_ns)
             ch->event_head++;
             continue;
         }
-        dxpui_fifo *f = &ch->tx[cls];
-        uint16_t tag = dxpui_item_tag(f, f->head);
-        dxpui_item it = dxpui_fifo_free(f);
+        const dxpui_item *it = dxpui_fifo_free(&ch->tx[cls]);
         if (cls == DXPU_NONPOSTED && ch->cfg.tags)
-            dxpui_tag_arrived(ch->cfg.tags, it.id, tag, it.order, now_ns);
-        ch->count.tx_tlps_acked += !(it.flags & DXPUI_UNSENT);
+            dxpui_tag_arrived(ch->cfg.tags, it->id, dxpui_item_tag(&ch->tx[cls], it), it->order,
+                              now_ns);
+        ch->count.tx_tlps_acked += !(it->flags & DXPUI_UNSENT);
     }
+}
+
+/* True when the queue may have requests whose requester waits no longer. */
+static bool dxpui_unsent(const dxpu_channel *ch)
+{
+    return ch->cfg.tags && ch->cfg.tags->unsent;
 }
 
 /* Requests whose requester waits no longer do not leave (F-34): they pass into the list of what was
@@ -4800,16 +4879,22 @@ static bool dxpui_discard(dxpu_channel *ch)
     dxpui_fifo *f = &ch->tx[DXPU_NONPOSTED];
     dxpu_tags *tags = ch->cfg.tags;
     uint32_t waiting = f->waiting;
-    while (f->waiting && tags && tags->unsent) {
-        dxpui_item it = dxpui_item_at(f, f->next);
-        if (dxpui_tag_may_leave(tags, it.id, dxpui_item_tag(f, f->next), it.order))
+    while (f->waiting && tags->unsent) {
+        dxpui_item *it = &f->items[f->next];
+        if (dxpui_tag_may_leave(tags, it->id, dxpui_item_tag(f, it), it->order))
             break;
-        it.flags |= DXPUI_UNSENT;
-        memcpy(f->mem + f->next, &it, sizeof it);
+        it->flags |= DXPUI_UNSENT;
         ch->list[ch->list_tail++ & ch->list_mask] = (uint32_t)DXPU_NONPOSTED << 30 | f->next;
         dxpui_fifo_advance(f);
     }
     return f->waiting != waiting;
+}
+
+/* True when nothing was submitted that is not yet in frames or on its way into them. */
+static bool dxpui_none_waits(const dxpu_channel *ch)
+{
+    return (ch->tx[DXPU_POSTED].waiting | ch->tx[DXPU_NONPOSTED].waiting |
+            ch->tx[DXPU_COMPLETION].waiting | (ch->event_next ^ ch->event_tail)) == 0;
 }
 
 /* What goes into a frame next: a class, DXPUI_LIST_EVENT, or -1 for nothing.  The oldest of those
@@ -4826,23 +4911,31 @@ static int dxpui_pick(const dxpu_channel *ch, bool *starved)
         const dxpui_fifo *f = &ch->tx[cls];
         if (f->waiting == 0)
             continue;
-        dxpui_item it = dxpui_item_at(f, f->next);
-        if (event && dxpui_seq_cmp(it.order, barrier) > 0)
+        const dxpui_item *it = &f->items[f->next];
+        if (event && dxpui_seq_cmp(it->order, barrier) > 0)
             continue; /* D-35 */
         event_first = false;
-        if (!dxpui_may_go(ch->tx, cls, &it))
+        if (!dxpui_may_go(ch->tx, cls))
             continue;
         if (!(cls == DXPU_COMPLETION && ch->completions_infinite) &&
-            !dxpu_credit_fits(&ch->limits, &ch->used, cls, it.units)) {
+            !dxpu_credit_fits(&ch->limits, &ch->used, cls, it->units)) {
             *starved = true;
             continue;
         }
-        if (best < 0 || dxpui_seq_cmp(it.order, best_order) < 0) {
+        if (best < 0 || dxpui_seq_cmp(it->order, best_order) < 0) {
             best = (int)cls;
-            best_order = it.order;
+            best_order = it->order;
         }
     }
     return event_first ? DXPUI_LIST_EVENT : best;
+}
+
+/* The same once more for a frame that has begun. */
+static int dxpui_pick_next(dxpu_channel *ch, bool *starved)
+{
+    if (dxpui_unsent(ch))
+        dxpui_discard(ch);
+    return dxpui_none_waits(ch) ? -1 : dxpui_pick(ch, starved);
 }
 
 /* ---- Frames ---- */
@@ -4851,19 +4944,19 @@ static int dxpui_place_element(const dxpu_channel *ch, dxpu_builder *b, uint32_t
                                uint16_t *at)
 {
     unsigned cls = element >> 30;
-    uint32_t pos = element & 0x3fffffffu;
+    uint32_t place = element & 0x3fffffffu;
     if (cls == DXPUI_LIST_EVENT)
-        return dxpu_builder_event(b, &ch->tx_events[pos]);
+        return dxpu_builder_event(b, &ch->tx_events[place]);
     dxpu_tlp_cursor c;
-    dxpui_item it = dxpui_item_at(&ch->tx[cls], pos);
-    if (it.flags & DXPUI_UNSENT)
+    const dxpui_item *it = &ch->tx[cls].items[place];
+    if (it->flags & DXPUI_UNSENT)
         return DXPU_OK;
-    c.tlp = dxpui_item_tlp(&ch->tx[cls], pos, it.bytes);
-    c.crc = it.crc;
-    c.head_bytes = it.head_bytes;
+    c.tlp = dxpui_item_tlp(&ch->tx[cls], it);
+    c.crc = it->crc;
+    c.head_bytes = it->head_bytes;
     c.at_bytes = *at;
     c.cls = (uint8_t)cls;
-    c.prefix_dw = it.prefix_dw;
+    c.prefix_dw = it->prefix_dw;
     int rc = dxpu_builder_tlp(b, &c);
     *at = rc == DXPU_OK ? 0 : c.at_bytes;
     return rc;
@@ -4893,55 +4986,54 @@ static void dxpui_element_begin(dxpu_channel *ch, int pick, uint32_t element)
         ch->event_next++;
     } else {
         dxpui_fifo *f = &ch->tx[pick];
-        dxpui_item it = dxpui_item_at(f, f->next);
-        dxpu_credit_add(&ch->used, (unsigned)pick, it.units);
+        const dxpui_item *it = &f->items[f->next];
+        dxpu_credit_add(&ch->used, (unsigned)pick, it->units);
         if (pick == DXPU_NONPOSTED && ch->cfg.tags)
-            dxpui_tag_leaves(ch->cfg.tags, it.id, dxpui_item_tag(f, f->next), it.order);
+            dxpui_tag_leaves(ch->cfg.tags, it->id, dxpui_item_tag(f, it), it->order);
         dxpui_fifo_advance(f);
         ch->count.tx_tlps++;
     }
     ch->list[ch->list_tail++ & ch->list_mask] = element;
 }
 
-/* Fill a new frame: first the rest of the TLP that the last one could not hold. */
-static void dxpui_fill(dxpu_channel *ch, dxpui_sent *s, dxpu_builder *b)
+/* Fill a new frame: first the rest of the TLP that the last one could not hold, then what was
+   picked, then what else may go. */
+static void dxpui_fill(dxpu_channel *ch, dxpui_sent *s, dxpu_builder *b, int pick)
 {
     bool starved;
     int rc = DXPU_OK;
     s->first = (uint16_t)(ch->tx_at ? ch->list_tail - 1 : ch->list_tail);
     s->at_bytes = ch->tx_at;
-    if (ch->tx_at)
+    if (ch->tx_at) {
         rc = dxpui_place_element(ch, b, ch->list[(ch->list_tail - 1) & ch->list_mask], &ch->tx_at);
-    while (rc == DXPU_OK) {
-        dxpui_discard(ch);
-        int pick = dxpui_pick(ch, &starved);
-        if (pick < 0)
-            break;
+        pick = rc == DXPU_OK ? dxpui_pick_next(ch, &starved) : -1;
+    }
+    while (pick >= 0) {
         uint32_t element = (uint32_t)pick << 30;
         element |=
             pick == DXPUI_LIST_EVENT ? ch->event_next & (DXPUI_EVENTS - 1) : ch->tx[pick].next;
         rc = dxpui_place_element(ch, b, element, &ch->tx_at);
         if (rc != DXPU_E_ROOM)
             dxpui_element_begin(ch, pick, element);
+        pick = rc == DXPU_OK ? dxpui_pick_next(ch, &starved) : -1;
     }
-    s->body_bytes = (uint16_t)b->used;
+    s->body_bytes = b->used & 0xffffu;
 }
 
-/* Fills in what a sequenced frame's header reports of our receiving side, and marks it sent. */
-static void dxpui_fill_acks(dxpu_channel *ch, dxpu_frame *f, uint64_t now_ns)
+/* Writes what a sequenced frame's header reports of our receiving side, and marks it sent. */
+static void dxpui_put_acks(dxpu_channel *ch, uint64_t now_ns, uint32_t seq, uint8_t *out)
 {
-    f->ack = ch->rx_next;
-    f->seen = ch->seen;
-    f->delay_ns = (uint32_t)dxpui_min64(now_ns - ch->seen_ns, UINT32_MAX);
-    f->ecn_ce = ch->ecn_ce;
-    f->limits = ch->granted;
+    uint64_t sack = 0;
     uint32_t mask = ch->cfg.window_frames - 1;
     for (uint32_t i = 0, left = ch->rx_held; left && i < 64 && i + 1 <= mask; i++) {
         if (ch->reorder_bytes[(ch->rx_next + 1 + i) & mask]) {
-            f->sack |= (uint64_t)1 << i;
+            sack |= (uint64_t)1 << i;
             left--;
         }
     }
+    dxpui_full_store(out, seq, ch->rx_next, sack, ch->seen,
+                     (uint32_t)dxpui_min64(now_ns - ch->seen_ns, UINT32_MAX), ch->ecn_ce,
+                     &ch->granted);
     ch->told = ch->granted;
     ch->unacked = 0;
     ch->ack_now = false;
@@ -4949,42 +5041,39 @@ static void dxpui_fill_acks(dxpu_channel *ch, dxpu_frame *f, uint64_t now_ns)
 }
 
 /* Seal and count the frame whose body stands at its place in out. */
-static int dxpui_finish(dxpu_channel *ch, dxpu_frame *f, uint8_t *out, size_t body_bytes)
+static int dxpui_finish(dxpu_channel *ch, uint8_t kind, uint8_t path, uint8_t *out,
+                        size_t body_bytes)
 {
-    f->key_phase = ch->key_phase;
-    f->channel = f->kind == DXPU_KIND_OPEN ? 0 : ch->remote_id;
-    f->packet = ch->packet++;
-    size_t header = dxpu_frame_encode_header(f, body_bytes, ch->trailer, out);
+    size_t header = dxpui_frame_header_bytes(kind), used = header + body_bytes;
+    uint64_t packet = ch->packet++;
+    uint8_t phase = ch->key_phase;
+    dxpui_base_store(out, kind, phase, path, kind == DXPU_KIND_OPEN ? 0 : ch->remote_id, packet,
+                     used + ch->trailer);
     if (ch->cfg.suite) {
         ch->busy = 1;
-        bool sealed = ch->cfg.suite->seal(ch->cfg.suite_user, f->key_phase, f->packet,
+        bool sealed = ch->cfg.suite->seal(ch->cfg.suite_user, phase, packet,
                                           dxpui_view(out, header), out + header, body_bytes);
         ch->busy = 0;
         if (!sealed)
             return dxpui_fail(ch, DXPU_E_PROTO, DXPU_REASON_PROTOCOL, false);
     } else {
-        dxpu_frame_seal_crc(out, header + body_bytes);
+        dxpu_frame_seal_crc(out, used);
     }
-    size_t total = header + body_bytes + ch->trailer;
     ch->count.tx_frames++;
-    ch->count.tx_bytes += total;
-    return (int)total;
+    ch->count.tx_bytes += used + ch->trailer;
+    return (int)(used + ch->trailer);
 }
 
 /* A frame with sequence and acknowledgements, its body at its place in out. */
 static int dxpui_emit_full(dxpu_channel *ch, uint64_t now_ns, uint8_t kind, uint8_t path,
                            uint32_t seq, uint8_t *out, size_t body_bytes)
 {
-    dxpu_frame f;
-    dxpui_zero(&f, sizeof f);
-    f.kind = kind;
-    f.path = path;
-    f.sequence = seq;
-    dxpui_fill_acks(ch, &f, now_ns);
-    return dxpui_finish(ch, &f, out, body_bytes);
+    dxpui_put_acks(ch, now_ns, seq, out);
+    return dxpui_finish(ch, kind, path, out, body_bytes);
 }
 
-static int dxpui_emit_data(dxpu_channel *ch, uint64_t now_ns, uint8_t path, uint32_t seq,
+/* The data frame `seq`: a lost one, or a new one that begins with what was picked. */
+static int dxpui_emit_data(dxpu_channel *ch, uint64_t now_ns, uint8_t path, uint32_t seq, int pick,
                            uint8_t *out)
 {
     dxpui_sent *s = dxpui_sent_of(ch, seq);
@@ -4992,7 +5081,7 @@ static int dxpui_emit_data(dxpu_channel *ch, uint64_t now_ns, uint8_t path, uint
     dxpu_builder b;
     dxpu_builder_init(&b, out + DXPU_FRAME_FULL_BYTES, dxpui_body_max(ch, ch->frame_limit));
     if (seq == ch->nxt) {
-        dxpui_fill(ch, s, &b);
+        dxpui_fill(ch, s, &b, pick);
         s->tries = 0;
         ch->nxt++;
         ch->blocked_at_ns = DXPU_NEVER; /* there was credit: F-12 starts over */
@@ -5004,11 +5093,13 @@ static int dxpui_emit_data(dxpu_channel *ch, uint64_t now_ns, uint8_t path, uint
     s->state = 0;
     s->sent_ns = now_ns;
     s->packet_lo = (uint32_t)ch->packet;
-    s->path = path;
+    s->path = path & 63u;
     s->index = p->index;
-    s->tries = (uint8_t)(s->tries < UINT8_MAX ? s->tries + 1 : s->tries);
-    if (s->tries >= DXPUI_SUSPECT)
+    s->tries = (uint8_t)(s->tries + (s->tries < UINT8_MAX));
+    if (s->tries >= DXPUI_SUSPECT) {
         p->suspect = true;
+        ch->look_ns = 0;
+    }
     p->log[p->index & (2 * ch->cfg.window_frames - 1)] = (uint16_t)seq;
     dxpui_path_sent(ch, p, dxpui_sent_bytes(ch, s), now_ns);
     return dxpui_emit_full(ch, now_ns, DXPU_KIND_DATA, path, seq, out, b.used);
@@ -5018,13 +5109,9 @@ static int dxpui_emit_data(dxpu_channel *ch, uint64_t now_ns, uint8_t path, uint
 static int dxpui_emit_base(dxpu_channel *ch, uint8_t kind, uint8_t path, const uint8_t *body,
                            size_t given, size_t bytes, uint8_t *out)
 {
-    dxpu_frame f;
-    dxpui_zero(&f, sizeof f);
-    f.kind = kind;
-    f.path = path;
     dxpui_zero(out + DXPU_FRAME_BASE_BYTES, bytes);
     memcpy(out + DXPU_FRAME_BASE_BYTES, body, given);
-    return dxpui_finish(ch, &f, out, bytes);
+    return dxpui_finish(ch, kind, path, out, bytes);
 }
 
 /* Padded to the frame limit, so that it arrives only where frames of that size do (P-3). */
@@ -5062,7 +5149,7 @@ static int dxpui_emit_probe(dxpu_channel *ch, uint8_t path, uint64_t now_ns, uin
     body[0] = p->reply_bytes ? DXPU_PROBE_REPLY : 0;
     if (!p->reply_bytes)
         dxpui_probe_next(ch, path, now_ns);
-    dxpui_store64(body + 4, p->reply_bytes ? p->reply_cookie : p->probe_ns);
+    dxpu_put_be64(body + 4, p->reply_bytes ? p->reply_cookie : p->probe_ns);
     p->reply_bytes = 0;
     return dxpui_emit_base(ch, DXPU_KIND_PROBE, path, body, sizeof body, bytes, out);
 }
@@ -5085,12 +5172,12 @@ static int dxpui_emit_close(dxpu_channel *ch, uint8_t *out)
 
 /* ---- Timers ---- */
 /* What time alone brings about.  DXPU_OK or how the channel ended. */
-static int dxpui_timers(dxpu_channel *ch, uint64_t now_ns)
+DXPUI_APART int dxpui_timers(dxpu_channel *ch, uint64_t now_ns)
 {
     bool hold = now_ns - ch->heard_ns >= ch->hold_ns;
     if (!dxpui_alive(ch))
         return ch->lingers && !hold ? DXPU_OK : ch->error; /* D-66 */
-    if (hold || dxpui_all_silent(ch, now_ns))              /* D-48 */
+    if (hold || now_ns >= dxpui_all_silent_ns(ch))         /* D-48 */
         return dxpui_fail(ch, ch->state < DXPU_STATE_UP ? DXPU_E_NO_ANSWER : DXPU_E_DEAD,
                           DXPU_REASON_HOLD, ch->remote_id != 0);
     for (uint8_t i = 0; i < ch->cfg.paths; i++) {
@@ -5099,28 +5186,49 @@ static int dxpui_timers(dxpu_channel *ch, uint64_t now_ns)
         if (now_ns >= ch->paths[i].timer_ns)
             dxpui_path_timeout(ch, i, now_ns);
     }
-    if (now_ns >= ch->ack_at_ns)
+    if (now_ns >= ch->ack_at_ns) {
         ch->ack_now = true;
+        ch->ack_at_ns = DXPU_NEVER;
+    }
     return DXPU_OK;
 }
 
-/* True when something new waits for nothing but a path. */
-static bool dxpui_can_send(const dxpu_channel *ch, bool *starved)
+/* When something is due that has nothing to do with what was submitted: timers, the frames of
+   dxpui_emit_control().  0: at once. */
+static uint64_t dxpui_look_ns(const dxpu_channel *ch)
 {
-    int pick = dxpui_pick(ch, starved);
+    uint64_t t = ch->send_reset || ch->send_answer ? 0 : DXPU_NEVER;
+    for (unsigned i = 0; i < ch->cfg.paths; i++)
+        t = dxpui_min64(t, dxpui_probe_due(ch, &ch->paths[i])); /* answers even when it is over */
+    if (!dxpui_alive(ch)) {
+        uint64_t end_ns = ch->lingers ? dxpui_later(ch->heard_ns, ch->hold_ns) : 0;
+        return ch->error && !ch->end_emitted ? dxpui_min64(t, end_ns) : t;
+    }
+    for (unsigned i = 0; i < ch->cfg.paths; i++)
+        t = dxpui_min64(t, dxpui_min64(ch->paths[i].timer_ns, ch->paths[i].loss_ns));
+    t = dxpui_min64(t, dxpui_min64(ch->next_try_ns, ch->ack_at_ns));
+    t = dxpui_min64(t, dxpui_all_silent_ns(ch));
+    return dxpui_min64(t, dxpui_later(ch->heard_ns, ch->hold_ns));
+}
+
+/* True when something new waits for nothing but a path; *pick is what goes first, -1 the rest of a
+   TLP alone. */
+static bool dxpui_can_send(const dxpu_channel *ch, int *pick, bool *starved)
+{
+    *starved = false;
+    *pick = dxpui_none_waits(ch) ? -1 : dxpui_pick(ch, starved);
     bool sending = ch->state == DXPU_STATE_UP || ch->state == DXPU_STATE_DRAINING;
-    return sending && (ch->tx_at || pick >= 0) && ch->nxt - ch->una < ch->tx_window;
+    return sending && (ch->tx_at || *pick >= 0) && ch->nxt - ch->una < ch->tx_window;
 }
 
 static bool dxpui_drained(const dxpu_channel *ch)
 {
-    return ch->una == ch->nxt && ch->tx_at == 0 && ch->tx[0].waiting == 0 &&
-           ch->tx[1].waiting == 0 && ch->tx[2].waiting == 0 && ch->event_next == ch->event_tail;
+    return ch->una == ch->nxt && ch->tx_at == 0 && dxpui_none_waits(ch);
 }
 
 /* ---- emit ---- */
 /* Frames of the handshake and the end, repeated with back-off until the peer has answered. */
-static int dxpui_emit_control(dxpu_channel *ch, uint64_t now_ns, uint8_t *out)
+DXPUI_APART int dxpui_emit_control(dxpu_channel *ch, uint64_t now_ns, uint8_t *out)
 {
     if (ch->send_reset) {
         ch->send_reset = false;
@@ -5195,15 +5303,17 @@ static uint32_t dxpui_next_lost(dxpu_channel *ch)
 static int dxpui_emit_sequenced(dxpu_channel *ch, uint64_t now_ns, uint8_t *out)
 {
     bool starved, fresh;
+    int pick;
     /* not while the youngest in the list is in frames only in part */
-    if (!ch->tx_at && dxpui_discard(ch))
+    if (!ch->tx_at && dxpui_unsent(ch) && dxpui_discard(ch))
         dxpui_free_acked(ch, now_ns);
-    fresh = dxpui_can_send(ch, &starved);
+    fresh = dxpui_can_send(ch, &pick, &starved);
     if (ch->lost || fresh) {
         uint64_t when_ns;
         uint8_t path = (uint8_t)dxpui_path_pick(ch, &when_ns);
         if (now_ns >= when_ns)
-            return dxpui_emit_data(ch, now_ns, path, ch->lost ? dxpui_next_lost(ch) : ch->nxt, out);
+            return dxpui_emit_data(ch, now_ns, path, ch->lost ? dxpui_next_lost(ch) : ch->nxt, pick,
+                                   out);
     }
     int n = dxpui_emit_blocked(ch, now_ns, starved && !fresh && !ch->lost, out);
     bool last = ch->state == DXPU_STATE_DRAINING && dxpui_drained(ch);
@@ -5219,26 +5329,48 @@ static int dxpui_emit_sequenced(dxpu_channel *ch, uint64_t now_ns, uint8_t *out)
     return n;
 }
 
+/* True when emit() has nothing to do, which is the answer to every second call of a loop. */
+static inline bool dxpui_rests(const dxpu_channel *ch, uint64_t now_ns)
+{
+    return now_ns < ch->look_ns && ch->state == DXPU_STATE_UP && !ch->ack_now && ch->lost == 0 &&
+           ch->tx_at == 0 && ch->blocked_at_ns == DXPU_NEVER && dxpui_none_waits(ch);
+}
+
+/* What is due; bytes of a frame, 0, or how the channel ended. */
+DXPUI_APART int dxpui_emit(dxpu_channel *ch, uint64_t now_ns, uint8_t *out)
+{
+    int rc = DXPU_OK, n = 0;
+    if (now_ns >= ch->look_ns) {
+        rc = dxpui_timers(ch, now_ns);
+        n = dxpui_emit_control(ch, now_ns, out);
+        ch->end_emitted = n == 0 && rc != DXPU_OK;
+        if (n == 0 && dxpui_alive(ch))
+            ch->look_ns = dxpui_look_ns(ch);
+    }
+    if (n == 0 && rc == DXPU_OK && dxpui_sequenced(ch))
+        n = dxpui_emit_sequenced(ch, now_ns, out);
+    return n != 0 ? n : rc;
+}
+
 DXPU_API int dxpu_channel_emit(dxpu_channel *ch, uint64_t now_ns, uint8_t *out, size_t cap,
                                uint8_t *path)
 {
     DXPU_ASSERT(!ch->busy);
+    DXPU_ASSERT(now_ns >= ch->look_ns || now_ns < dxpui_look_ns(ch));
     if (now_ns == DXPU_NEVER)
         return DXPU_E_ARG; /* every timer that is not armed would be due */
     if (cap < ch->cfg.frame_limit_bytes)
         return DXPU_E_ROOM;
-    int rc = dxpui_timers(ch, now_ns), n = dxpui_emit_control(ch, now_ns, out);
-    if (n == 0 && rc == DXPU_OK && dxpui_sequenced(ch))
-        n = dxpui_emit_sequenced(ch, now_ns, out);
+    int n = dxpui_rests(ch, now_ns) ? 0 : dxpui_emit(ch, now_ns, out);
     *path = n > 0 ? out[DXPU_FRAME_PATH] : 0;
-    ch->end_emitted = n == 0 && rc != DXPU_OK;
-    return n != 0 ? n : rc;
+    return n;
 }
 
 /* When a data or blocked frame may leave. */
 static uint64_t dxpui_data_due(const dxpu_channel *ch)
 {
-    bool starved, fresh = dxpui_can_send(ch, &starved);
+    int pick;
+    bool starved, fresh = dxpui_can_send(ch, &pick, &starved);
     uint64_t when_ns = DXPU_NEVER;
     if (!dxpui_sequenced(ch))
         return DXPU_NEVER;
@@ -5252,20 +5384,9 @@ static uint64_t dxpui_data_due(const dxpu_channel *ch)
 DXPU_API uint64_t dxpu_channel_next_ns(const dxpu_channel *ch)
 {
     bool last = ch->state == DXPU_STATE_DRAINING && dxpui_drained(ch);
-    if (ch->send_reset || ch->send_answer || (dxpui_sequenced(ch) && ch->ack_now) || last)
+    if ((dxpui_sequenced(ch) && ch->ack_now) || last)
         return 0;
-    uint64_t t = DXPU_NEVER;
-    for (unsigned i = 0; i < ch->cfg.paths; i++)
-        t = dxpui_min64(t, dxpui_probe_due(ch, &ch->paths[i])); /* answers even when it is over */
-    if (!dxpui_alive(ch)) {
-        uint64_t end_ns = ch->lingers ? dxpui_later(ch->heard_ns, ch->hold_ns) : 0;
-        return ch->error && !ch->end_emitted ? dxpui_min64(t, end_ns) : t;
-    }
-    for (unsigned i = 0; i < ch->cfg.paths; i++)
-        t = dxpui_min64(t, dxpui_min64(ch->paths[i].timer_ns, ch->paths[i].loss_ns));
-    t = dxpui_min64(t, dxpui_min64(ch->next_try_ns, ch->ack_at_ns));
-    t = dxpui_min64(t, dxpui_later(ch->heard_ns, ch->hold_ns));
-    return dxpui_min64(t, dxpui_data_due(ch));
+    return dxpui_min64(dxpui_look_ns(ch), dxpui_data_due(ch));
 }
 
 /* ==== 16'  Channel: receiving ================================================================= */
@@ -5341,6 +5462,8 @@ static void dxpui_on_ack(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns)
         ch->ecn_told = f->ecn_ce;
         dxpui_congestion(ch, &ch->paths[ch->seen_path], ch->paths[ch->seen_path].index_acked);
     }
+    if (before == ch->nxt)
+        return; /* nothing was in flight */
     dxpui_on_held(ch, f);
     for (uint8_t i = 0; i < ch->cfg.paths; i++) {
         dxpui_path *p = &ch->paths[i];
@@ -5349,9 +5472,12 @@ static void dxpui_on_ack(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns)
             dxpui_detect_loss(ch, i, now_ns);
             dxpui_window_grow(ch, p);
             p->timer_ns = DXPU_NEVER;
+            ch->look_ns = 0;
         }
-        if (p->timer_ns == DXPU_NEVER && dxpui_path_waits(ch, i))
+        if (p->timer_ns == DXPU_NEVER && dxpui_path_waits(ch, i)) {
             p->timer_ns = now_ns + dxpui_path_wait(ch, p); /* una may be its, by another's ack */
+            ch->look_ns = 0;
+        }
     }
 }
 
@@ -5365,7 +5491,7 @@ static int dxpui_body_check(dxpu_bytes body, unsigned *events)
     dxpu_tlp_shape s;
     int rc;
     *events = 0;
-    while ((rc = dxpu_record_next(&body, &r)) == DXPU_OK) {
+    while ((rc = dxpui_record_next(&body, &r)) == DXPU_OK) {
         if (r.type == DXPU_RECORD_PAYLOAD) {
             if (r.bytes.len > left)
                 return DXPU_E_RECORD; /* W-42 */
@@ -5393,36 +5519,31 @@ static int dxpui_body_check(dxpu_bytes body, unsigned *events)
 static int dxpui_part_complete(dxpu_channel *ch)
 {
     dxpui_fifo *f = &ch->rx[ch->part.cls];
+    dxpui_item *it = &f->items[f->tail];
     ch->part.active = 0;
-    if (ch->part.pos == DXPUI_NO_POS)
-        return DXPU_OK; /* a completion without a request: skipped */
-    dxpu_bytes tlp = dxpui_item_tlp(f, ch->part.pos, ch->part.total_bytes);
-    if (dxpu_crc32(0, tlp.ptr, tlp.len) != ch->part.crc) {
+    if (ch->part.skip)
+        return DXPU_OK; /* a completion without a request */
+    dxpu_bytes tlp = dxpui_item_tlp(f, it);
+    if (dxpu_crc32(0, tlp.ptr, tlp.len) != it->crc) {
         ch->count.rx_tlp_crc++;
         return dxpui_broken(ch, DXPU_E_TLP_CRC, DXPU_REASON_PROTOCOL); /* W-38 */
     }
-    dxpu_tlp_shape s;
-    dxpui_item it;
-    dxpui_zero(&s, sizeof s);
-    int rc = dxpu_tlp_measure(tlp, &s);
-    DXPU_ASSERT(rc == DXPU_OK);
-    (void)rc;
-    dxpui_item_describe(&it, &s, tlp.ptr);
-    if (s.cls == DXPU_COMPLETION && ch->cfg.tags) {
+    if (ch->part.cls == DXPU_COMPLETION && ch->cfg.tags) {
         dxpu_tlp t;
         dxpu_request req;
         dxpui_zero(&t, sizeof t);
-        rc = dxpu_tlp_decode_header(tlp, &t); /* what measures and is a completion decodes */
+        int rc = dxpu_tlp_decode_header(tlp, &t); /* what measures and is a completion decodes */
         DXPU_ASSERT(rc == DXPU_OK);
+        (void)rc;
         if (dxpu_tags_complete(ch->cfg.tags, &t, &req) != DXPU_OK) {
             ch->count.rx_cpl_refused++; /* F-26 */
             return DXPU_OK;
         }
-        it.user = req.user;
-        it.last = req.done;
+        it->user = req.user;
+        it->last = req.done;
     }
-    it.order = ch->rx_order++;
-    dxpui_fifo_commit(f, ch->part.pos, &it);
+    it->order = ch->rx_order++;
+    dxpui_fifo_commit(f);
     ch->count.rx_tlps++;
     return DXPU_OK;
 }
@@ -5430,17 +5551,20 @@ static int dxpui_part_complete(dxpu_channel *ch)
 static int dxpui_rx_tlp(dxpu_channel *ch, const dxpu_record *r)
 {
     dxpui_fifo *f = &ch->rx[r->cls];
-    uint32_t digest = (r->bytes.ptr[4u * r->prefix_dw + 2] & 0x80) ? 4 : 0;
-    uint32_t units = dxpu_credit_units(r->data_bytes - digest);
+    const uint8_t *h = r->bytes.ptr + 4u * r->prefix_dw;
+    uint32_t units = dxpu_credit_units(r->data_bytes - ((h[2] & 0x80) ? 4u : 0u)); /* digest */
     ch->part.active = 1;
     ch->part.cls = r->cls;
-    ch->part.total_bytes = (uint16_t)(r->bytes.len + r->data_bytes);
-    ch->part.at_bytes = (uint16_t)r->bytes.len;
-    ch->part.crc = r->tlp_crc;
-    ch->part.pos = DXPUI_NO_POS;
-    if (dxpui_fifo_fits(f, units)) {
-        ch->part.pos = dxpui_fifo_place(f, ch->part.total_bytes);
-        memcpy(f->mem + ch->part.pos + sizeof(dxpui_item), r->bytes.ptr, r->bytes.len);
+    ch->part.left_bytes = r->data_bytes;
+    ch->part.skip = !dxpui_fifo_fits(f, units);
+    if (!ch->part.skip) {
+        dxpui_item *it = dxpui_fifo_place(f, (uint32_t)r->bytes.len + r->data_bytes);
+        it->bytes = (uint16_t)(r->bytes.len + r->data_bytes);
+        it->head_bytes = (uint16_t)r->bytes.len;
+        it->prefix_dw = r->prefix_dw;
+        it->crc = r->tlp_crc;
+        dxpui_item_describe(it, r->cls, h, units);
+        memcpy(f->mem + it->pos, r->bytes.ptr, r->bytes.len);
     } else if (r->cls == DXPU_COMPLETION && ch->cfg.tags) {
         ch->count.rx_cpl_refused++; /* room was reserved for all that we asked for: F-10 */
     } else {
@@ -5451,13 +5575,14 @@ static int dxpui_rx_tlp(dxpu_channel *ch, const dxpu_record *r)
 
 static int dxpui_rx_payload(dxpu_channel *ch, dxpu_bytes bytes)
 {
-    if (!ch->part.active || bytes.len > (size_t)(ch->part.total_bytes - ch->part.at_bytes))
+    const dxpui_fifo *f = &ch->rx[ch->part.cls];
+    const dxpui_item *it = &f->items[f->tail];
+    if (!ch->part.active || bytes.len > ch->part.left_bytes)
         return dxpui_broken(ch, DXPU_E_RECORD, DXPU_REASON_PROTOCOL); /* W-42 */
-    if (ch->part.pos != DXPUI_NO_POS)
-        memcpy(ch->rx[ch->part.cls].mem + ch->part.pos + sizeof(dxpui_item) + ch->part.at_bytes,
-               bytes.ptr, bytes.len);
-    ch->part.at_bytes = (uint16_t)(ch->part.at_bytes + bytes.len);
-    return ch->part.at_bytes == ch->part.total_bytes ? dxpui_part_complete(ch) : DXPU_OK;
+    if (!ch->part.skip)
+        memcpy(f->mem + it->pos + it->bytes - ch->part.left_bytes, bytes.ptr, bytes.len);
+    ch->part.left_bytes = (uint16_t)(ch->part.left_bytes - bytes.len);
+    return ch->part.left_bytes ? DXPU_OK : dxpui_part_complete(ch);
 }
 
 /* Use a checked body that is next in sequence. */
@@ -5465,7 +5590,7 @@ static int dxpui_rx_body(dxpu_channel *ch, dxpu_bytes body)
 {
     dxpu_record r;
     int rc = DXPU_OK;
-    while (rc == DXPU_OK && dxpu_record_next(&body, &r) == DXPU_OK) {
+    while (rc == DXPU_OK && dxpui_record_next(&body, &r) == DXPU_OK) {
         if (r.type == DXPU_RECORD_PAYLOAD) {
             rc = dxpui_rx_payload(ch, r.bytes);
         } else if (ch->part.active) {
@@ -5534,6 +5659,13 @@ static int dxpui_rx_ahead(dxpu_channel *ch, const dxpu_frame *f)
     return DXPU_OK;
 }
 
+/* An acknowledgement leaves by then. */
+static void dxpui_ack_by(dxpu_channel *ch, uint64_t by_ns)
+{
+    ch->ack_at_ns = dxpui_min64(ch->ack_at_ns, by_ns);
+    ch->look_ns = dxpui_min64(ch->look_ns, ch->ack_at_ns);
+}
+
 static int dxpui_on_data(dxpu_channel *ch, const dxpu_frame *f, unsigned events, uint64_t now_ns,
                          unsigned flags)
 {
@@ -5554,11 +5686,11 @@ static int dxpui_on_data(dxpu_channel *ch, const dxpu_frame *f, unsigned events,
         return dxpui_rx_ahead(ch, f);
     bool gap = ch->rx_held != 0;
     int rc = dxpui_rx_body(ch, f->body);
-    if (rc == DXPU_OK)
+    if (rc == DXPU_OK && gap)
         rc = dxpui_rx_held(ch);
     if (gap || ++ch->unacked >= dxpui_min64(ch->tx_window / 8 + 1, DXPUI_ACK_FRAMES))
         ch->ack_now = true;
-    ch->ack_at_ns = dxpui_min64(ch->ack_at_ns, now_ns + ch->cfg.ack_delay_ns);
+    dxpui_ack_by(ch, now_ns + ch->cfg.ack_delay_ns);
     return rc;
 }
 
@@ -5632,7 +5764,7 @@ static int dxpui_on_probe(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns
         return DXPU_E_PATH; /* P-4 */
     dxpui_path *p = &ch->paths[f->path];
     p->known = true;
-    uint64_t cookie = dxpui_load64(f->body.ptr + 4);
+    uint64_t cookie = dxpu_get_be64(f->body.ptr + 4);
     if (!(f->body.ptr[0] & DXPU_PROBE_REPLY)) {
         p->reply_cookie = cookie;
         p->reply_bytes = (uint16_t)f->body.len;
@@ -5668,8 +5800,10 @@ static int dxpui_on_sequenced(dxpu_channel *ch, const dxpu_frame *f, uint64_t no
         f->sequence - ch->rx_next >= ch->cfg.window_frames)
         return DXPU_E_WINDOW; /* D-9 */
     dxpui_on_ack(ch, f, now_ns);
-    if (dxpui_go(ch, DXPUI_EV_RX_SEQUENCED))
+    if (ch->state == DXPU_STATE_ACCEPTED) {
+        dxpui_go(ch, DXPUI_EV_RX_SEQUENCED);
         dxpui_rtt_of_open(ch, now_ns - ch->heard_ns);
+    }
     if (data)
         return dxpui_on_data(ch, f, events, now_ns, flags);
     if (f->kind == DXPU_KIND_BLOCKED)
@@ -5679,11 +5813,10 @@ static int dxpui_on_sequenced(dxpu_channel *ch, const dxpu_frame *f, uint64_t no
 
 static int dxpui_dispatch(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns, unsigned flags)
 {
-    switch (f->kind) {
-    case DXPU_KIND_DATA:
-    case DXPU_KIND_ACK:
-    case DXPU_KIND_BLOCKED:
+    if (f->kind <= DXPU_KIND_BLOCKED)
         return dxpui_on_sequenced(ch, f, now_ns, flags);
+    ch->look_ns = 0;
+    switch (f->kind) {
     case DXPU_KIND_OPEN:
     case DXPU_KIND_ACCEPT:
         return dxpui_on_offer(ch, f, now_ns);
@@ -5747,48 +5880,45 @@ DXPU_API int dxpu_channel_ingest(dxpu_channel *ch, uint64_t now_ns, uint8_t *pkt
 }
 
 /* ---- The consumer ---- */
-static bool dxpui_rx_offered(const dxpu_channel *ch, unsigned cls, dxpui_item *it)
+/* The item that is offered of a class; NULL for none. */
+static const dxpui_item *dxpui_rx_offered(const dxpu_channel *ch, unsigned cls)
 {
     const dxpui_fifo *f = &ch->rx[cls];
     if (f->waiting == 0 || ch->state == DXPU_STATE_FAILED)
-        return false;
-    *it = dxpui_item_at(f, f->next);
+        return NULL;
+    const dxpui_item *it = &f->items[f->next];
     if (ch->rx_event_head != ch->rx_event_tail) {
         uint32_t at = DXPUI_EVENTS + (ch->rx_event_head & (DXPUI_EVENTS - 1));
         if (dxpui_seq_cmp(it->order, ch->event_order[at]) > 0)
-            return false; /* D-35 */
+            return NULL; /* D-35 */
     }
-    return dxpui_may_go(ch->rx, cls, it);
+    return dxpui_may_go(ch->rx, cls) ? it : NULL;
 }
 
 DXPU_API dxpu_delivery dxpu_channel_peek(const dxpu_channel *ch, unsigned cls)
 {
+    const dxpui_item *it = cls < DXPU_CLASSES ? dxpui_rx_offered(ch, cls) : NULL;
     dxpu_delivery d;
-    dxpui_item it;
-    dxpui_zero(&d, sizeof d);
-    if (cls < DXPU_CLASSES && dxpui_rx_offered(ch, cls, &it)) {
-        d.tlp = dxpui_item_tlp(&ch->rx[cls], ch->rx[cls].next, it.bytes);
-        d.user = it.user;
-        d.last = it.last != 0;
-    }
+    d.tlp = it ? dxpui_item_tlp(&ch->rx[cls], it) : dxpui_view(NULL, 0);
+    d.user = it ? it->user : 0;
+    d.last = it && it->last;
     return d;
 }
 
 DXPU_API int dxpu_channel_take(dxpu_channel *ch, unsigned cls, uint64_t now_ns)
 {
-    dxpui_item it;
     DXPU_ASSERT(!ch->busy);
-    if (cls >= DXPU_CLASSES || !dxpui_rx_offered(ch, cls, &it))
+    if (cls >= DXPU_CLASSES || !dxpui_rx_offered(ch, cls))
         return DXPU_E_NONE;
     dxpui_fifo_advance(&ch->rx[cls]);
-    dxpui_fifo_free(&ch->rx[cls]);
+    const dxpui_item *it = dxpui_fifo_free(&ch->rx[cls]);
     if (cls == DXPU_COMPLETION && ch->cfg.tags)
         return DXPU_OK;
-    dxpu_credit_add(&ch->granted, cls, it.units);
+    dxpu_credit_add(&ch->granted, cls, it->units);
     if (ch->granted.header[cls] - ch->told.header[cls] >= ch->rx[cls].header_max / 2 ||
         ch->granted.data[cls] - ch->told.data[cls] >= ch->rx[cls].data_max / 2)
         ch->ack_now = true; /* F-8, and section 2 of deliver.md */
-    ch->ack_at_ns = dxpui_min64(ch->ack_at_ns, now_ns + ch->cfg.ack_delay_ns);
+    dxpui_ack_by(ch, now_ns + ch->cfg.ack_delay_ns);
     return DXPU_OK;
 }
 
@@ -5800,7 +5930,7 @@ DXPU_API bool dxpu_channel_peek_event(const dxpu_channel *ch, dxpu_event *out)
     for (unsigned cls = 0; cls < DXPU_CLASSES; cls++) {
         const dxpui_fifo *f = &ch->rx[cls];
         if (f->waiting &&
-            dxpui_seq_cmp(dxpui_item_at(f, f->next).order, ch->event_order[DXPUI_EVENTS + at]) < 0)
+            dxpui_seq_cmp(f->items[f->next].order, ch->event_order[DXPUI_EVENTS + at]) < 0)
             return false; /* D-35 */
     }
     *out = ch->rx_events[at];

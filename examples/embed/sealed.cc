@@ -43,8 +43,8 @@ struct End {
             End *e = static_cast<End *>(user);
             return memcmp(k, e->peer->key->public_key, 32) ? nullptr : &e->seen;
         };
-        cfg.cb.welcome = [](void *, dxpu_sodium_peer *, const uint8_t *, // may it have that?
-                            const dxpu_sodium_request *asked, uint32_t *id) {
+        cfg.cb.authorize = [](void *, dxpu_sodium_peer *, const uint8_t *, // may it have that?
+                              const dxpu_sodium_request *asked, uint32_t *id) {
             *id = randombytes_random() | 1; // never 0
             return uint8_t(asked->epoch == 7 ? DXPU_REASON_NONE : DXPU_REASON_EPOCH);
         };

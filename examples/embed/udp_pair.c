@@ -5,7 +5,7 @@
        ./udp_pair host 127.0.0.1 4458 20       writes 1,000 words, each once and in order
 
    The third argument is the percentage of datagrams to lose.  Not here: keys (sealed.cc), requests
-   and their tags, many hosts and addresses that change (acceptor.c). */
+   and their tags (requests.c), many hosts and addresses that change (acceptor.c). */
 #define _GNU_SOURCE /* ppoll(): milliseconds are too coarse for acknowledgements */
 #define DXPU_IMPLEMENTATION
 #include "dxpu.h"

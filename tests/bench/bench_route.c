@@ -4,7 +4,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* clock_gettime */
 #endif
-#include "fabric.c" /* not linked: reaches channel_by_id() */
+#include "fabric.h"
 
 #include "bench.h"
 
@@ -45,7 +45,7 @@ static void fill_channels(tables *t, uint64_t *random)
     t->channel_memory = need(n, sizeof *t->channel_memory);
     for (uint32_t i = 0; i < n; i++) {
         fabric_channel *c = &t->channel_memory[i];
-        c->id = ((uint32_t)bench_random(random) & ~(uint32_t)INDEX_MASK) | i;
+        c->id = ((uint32_t)bench_random(random) & ~(uint32_t)FABRIC_INDEX_MASK) | i;
         t->channels.channels[i] = c;
     }
     for (unsigned i = 0; i < KEYS; i++)
@@ -111,7 +111,7 @@ static void fill(tables *t, uint32_t size)
 
 static uint64_t find_channel(const tables *t, unsigned key)
 {
-    const fabric_channel *c = channel_by_id(&t->channels, t->id[key]);
+    const fabric_channel *c = fabric_channel_by_id(&t->channels, t->id[key]);
     bench_must(c != NULL, "a channel is not found");
     return c->id;
 }

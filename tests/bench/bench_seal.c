@@ -37,8 +37,9 @@ static dxpu_sodium_peer *find(void *user, const uint8_t key[DXPU_NOISE_KEY_BYTES
     return &((ends *)user)->peer;
 }
 
-static uint8_t welcome(void *user, dxpu_sodium_peer *peer, const uint8_t key[DXPU_NOISE_KEY_BYTES],
-                       const dxpu_sodium_request *request, uint32_t *channel)
+static uint8_t authorize(void *user, dxpu_sodium_peer *peer,
+                         const uint8_t key[DXPU_NOISE_KEY_BYTES],
+                         const dxpu_sodium_request *request, uint32_t *channel)
 {
     (void)user, (void)peer, (void)key, (void)request;
     *channel = 0x2000;
@@ -59,7 +60,7 @@ static void ends_create(ends *e)
         cfg.identity = e->key[i];
         cfg.cb.user = e;
         cfg.cb.find = find;
-        cfg.cb.welcome = welcome;
+        cfg.cb.authorize = authorize;
         e->end[i] = dxpu_sodium_create(&cfg);
         bench_must(e->end[i] != NULL, "an end");
     }

@@ -41,17 +41,10 @@ enum { CAPTURE_COUNT = sizeof captures / sizeof captures[0] };
 
 static uint8_t file[1 << 16];
 
-static unsigned be16(const uint8_t *p)
-{
-    return (unsigned)p[0] << 8 | p[1];
-}
-
 /* A pcap number in the file's byte order. */
 static uint32_t number(const uint8_t *p, bool little)
 {
-    uint32_t big = (uint32_t)be16(p) << 16 | be16(p + 2);
-    uint32_t swapped = (big & 0xff) << 24 | (big & 0xff00) << 8 | (big >> 8 & 0xff00) | big >> 24;
-    return little ? swapped : big;
+    return little ? dxpu_get_le32(p) : dxpu_get_be32(p);
 }
 
 static FILE *open_capture(const char *path)
@@ -66,16 +59,16 @@ static FILE *open_capture(const char *path)
 static bool find_tlp(const uint8_t *p, size_t len, dxpu_bytes *tlp)
 {
     size_t at = 12, ip_bytes, udp_bytes;
-    while (at + 6 <= len && be16(p + at) == 0x8100)
+    while (at + 6 <= len && dxpu_get_be16(p + at) == 0x8100)
         at += 4;
-    if (at + 22 > len || be16(p + at) != 0x0800 || p[at + 2] >> 4 != 4 || p[at + 11] != 17)
+    if (at + 22 > len || dxpu_get_be16(p + at) != 0x0800 || p[at + 2] >> 4 != 4 || p[at + 11] != 17)
         return false;
     at += 2;
     ip_bytes = (p[at] & 15u) * 4;
     if (at + ip_bytes + 14 > len)
         return false;
     at += ip_bytes;
-    udp_bytes = be16(p + at + 4);
+    udp_bytes = dxpu_get_be16(p + at + 4);
     if (udp_bytes < 14)
         return false;
     tlp->ptr = p + at + 14;

@@ -535,9 +535,7 @@ static void host_has(uint32_t address, uint64_t user)
 {
     const uint8_t *d = ends[HOST].last + 12;
     assert_int_equal(ends[HOST].user, user);
-    assert_int_equal((uint32_t)d[0] << 24 | (uint32_t)d[1] << 16 | (uint32_t)d[2] << 8 |
-                         (uint32_t)d[3],
-                     address);
+    assert_int_equal(dxpu_get_be32(d), address);
 }
 
 /* A read waits for credit, expires, and its tag is used again: the first one never leaves. */

@@ -301,8 +301,7 @@ static void put_raw(dxpu_builder *b, unsigned type, const uint8_t *body, size_t 
     uint8_t *p = b->out + b->used;
     p[0] = (uint8_t)type;
     p[1] = 0;
-    p[2] = (uint8_t)(len >> 8);
-    p[3] = (uint8_t)len;
+    dxpu_put_be16(p + 2, (uint32_t)len);
     memcpy(p + 4, body, len);
     b->used += 4 + len;
 }
@@ -416,8 +415,7 @@ static size_t put_control(const vector *v, uint8_t kind, uint8_t *out)
         return bytes_of(vector_get(v, "opaque"), out);
     case DXPU_KIND_PROBE:
         out[0] = (uint8_t)number(v, "flags");
-        for (unsigned i = 0; i < 8; i++)
-            out[4 + i] = (uint8_t)(cookie >> (56 - 8 * i));
+        dxpu_put_be64(out + 4, cookie);
         return DXPU_PROBE_BYTES;
     case DXPU_KIND_RESET:
     case DXPU_KIND_CLOSE:
@@ -716,9 +714,7 @@ static const char *run_accepted(const vector *v)
 static uint32_t load32(const vector *v, unsigned at, uint32_t otherwise)
 {
     const uint8_t *p = v->bytes + at;
-    return v->len < at + 4u
-               ? otherwise
-               : (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+    return v->len < at + 4u ? otherwise : dxpu_get_be32(p);
 }
 
 /* One counter rises by one, that of the reason, and nothing else changes. */

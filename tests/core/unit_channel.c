@@ -1933,7 +1933,7 @@ static bool toy_seal(void *user, uint8_t phase, uint64_t nonce, dxpu_bytes heade
     for (size_t i = 0; i < bytes; i++)
         body[i] ^= (uint8_t)(nonce * 31 + i);
     memset(body + bytes, 0x77, 16);
-    dxpui_store32(body + bytes, toy_tag(nonce, header, body, bytes));
+    dxpu_put_be32(body + bytes, toy_tag(nonce, header, body, bytes));
     return !toy_broken;
 }
 
@@ -1942,7 +1942,7 @@ static bool toy_open(void *user, uint8_t phase, uint64_t nonce, dxpu_bytes heade
 {
     (void)user;
     (void)phase;
-    if (dxpui_load32(body + bytes) != toy_tag(nonce, header, body, bytes))
+    if (dxpu_get_be32(body + bytes) != toy_tag(nonce, header, body, bytes))
         return false;
     for (size_t i = 0; i < bytes; i++)
         body[i] ^= (uint8_t)(nonce * 31 + i);

@@ -406,8 +406,7 @@ static dxpu_tlp config_write(unsigned type, uint16_t target, unsigned reg, unsig
 {
     dxpu_tlp t;
     memset(&t, 0, sizeof t);
-    for (unsigned i = 0; i < 4; i++)
-        bytes[i] = (uint8_t)(value >> 8 * i);
+    dxpu_put_le32(bytes, value);
     t.type = (uint8_t)type;
     t.header_dw = 3;
     t.length_dw = 1;

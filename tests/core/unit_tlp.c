@@ -984,7 +984,7 @@ static void test_t35_message_by_id(void **state)
     t.target = 0x1234;
     t.message_dw[0] = 0xffff5678;
     b = encode(&t);
-    assert_int_equal(dxpui_load32(b.at + 8), 0x12345678);
+    assert_int_equal(dxpu_get_be32(b.at + 8), 0x12345678);
     assert_int_equal(dxpu_tlp_decode(view(&b), &back), DXPU_OK);
     assert_int_equal(back.target, 0x1234);
     assert_int_equal(back.message_dw[0], 0x12345678);

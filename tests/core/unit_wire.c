@@ -56,6 +56,36 @@ static int decode(size_t n)
     return dxpu_frame_decode(view(pkt, n), 4, &f);
 }
 
+/* ---- bytes as numbers ---- */
+
+static void test_numbers_of_bytes(void **state)
+{
+    static const uint8_t bytes[9] = { 0xee, 0x81, 0x92, 0xa3, 0xb4, 0xc5, 0xd6, 0xe7, 0xf8 };
+    const uint8_t *odd = bytes + 1; /* of no alignment */
+    uint8_t out[10];
+    (void)state;
+    assert_int_equal(dxpu_get_be16(odd), 0x8192);
+    assert_int_equal(dxpu_get_be32(odd), 0x8192a3b4);
+    assert_int_equal(dxpu_get_be64(odd), 0x8192a3b4c5d6e7f8u);
+    assert_int_equal(dxpu_get_le16(odd), 0x9281);
+    assert_int_equal(dxpu_get_le32(odd), 0xb4a39281);
+    assert_int_equal(dxpu_get_le64(odd), 0xf8e7d6c5b4a39281u);
+    for (unsigned bytes_of = 2; bytes_of <= 8; bytes_of *= 2)
+        for (unsigned little = 0; little < 2; little++) {
+            memset(out, 0x55, sizeof out);
+            if (bytes_of == 2)
+                little ? dxpu_put_le16(out + 1, 0xffff9281) : dxpu_put_be16(out + 1, 0xffff8192);
+            else if (bytes_of == 4)
+                little ? dxpu_put_le32(out + 1, 0xb4a39281) : dxpu_put_be32(out + 1, 0x8192a3b4);
+            else
+                little ? dxpu_put_le64(out + 1, 0xf8e7d6c5b4a39281u)
+                       : dxpu_put_be64(out + 1, 0x8192a3b4c5d6e7f8u);
+            assert_memory_equal(out + 1, odd, bytes_of);
+            assert_int_equal(out[0], 0x55);
+            assert_int_equal(out[1 + bytes_of], 0x55);
+        }
+}
+
 /* ---- frame header ---- */
 
 static void test_w1_header_bytes(void **state)
@@ -123,13 +153,13 @@ static void test_w4_length(void **state)
     assert_int_equal(decode(n - 1), DXPU_E_LENGTH);
     assert_int_equal(decode(n + 1), DXPU_E_LENGTH);
     for (size_t cut = 0; cut < n; cut++) { /* the length field is right */
-        dxpui_store16(pkt + DXPU_FRAME_LENGTH, (uint16_t)cut);
+        dxpu_put_be16(pkt + DXPU_FRAME_LENGTH, (uint16_t)cut);
         assert_int_equal(decode(cut), DXPU_E_SHORT);
     }
     n = make(DXPU_KIND_RESET, 0);
     assert_int_equal(n, 24);
     assert_int_equal(decode(n), DXPU_OK);
-    dxpui_store16(pkt + DXPU_FRAME_LENGTH, 23);
+    dxpu_put_be16(pkt + DXPU_FRAME_LENGTH, 23);
     assert_int_equal(decode(23), DXPU_E_SHORT);
 }
 
@@ -153,7 +183,7 @@ static void test_w9_crc(void **state)
     (void)state;
     size_t n = make(DXPU_KIND_DATA, 10);
     dxpu_frame_seal_crc(pkt, n - 4);
-    assert_int_equal(dxpui_load32(pkt + n - 4), dxpu_crc32(0, pkt, n - 4));
+    assert_int_equal(dxpu_get_be32(pkt + n - 4), dxpu_crc32(0, pkt, n - 4));
     assert_int_equal(dxpu_frame_check_crc(view(pkt, n)), DXPU_OK);
     for (size_t bit = 0; bit < n * 8; bit++) {
         pkt[bit / 8] ^= (uint8_t)(1u << bit % 8);
@@ -182,7 +212,7 @@ static void test_w4_peek(void **state)
     assert_int_equal(dxpu_frame_peek(view(pkt, n), &kind, &channel), DXPU_OK);
     assert_int_equal(kind, DXPU_KIND_CLOSE);
     assert_int_equal(channel, 0x01020304);
-    dxpui_store16(pkt + DXPU_FRAME_LENGTH, 19);
+    dxpu_put_be16(pkt + DXPU_FRAME_LENGTH, 19);
     assert_int_equal(dxpu_frame_peek(view(pkt, 19), &kind, &channel), DXPU_E_SHORT);
 }
 
@@ -671,6 +701,7 @@ static void test_w10_frame_sizes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_numbers_of_bytes),
         cmocka_unit_test(test_w1_header_bytes),
         cmocka_unit_test(test_w1_magic),
         cmocka_unit_test(test_w2_version),

@@ -57,8 +57,8 @@ def port():
 
 
 class Relay(threading.Thread):
-    """Loses datagrams each way, the first `closes` close frames from `to` among them, and sends all
-    opens that it has seen again and again."""
+    """Loses datagrams each way, the first `closes` close frames from `to` among them, but no reset,
+    which is sent only once (D-47).  Sends all opens that it has seen again and again."""
 
     def __init__(self, to, loss, closes=0):
         super().__init__(daemon=True)
@@ -67,6 +67,7 @@ class Relay(threading.Thread):
         self.listen.bind(("127.0.0.1", 0))
         self.port = str(self.listen.getsockname()[1])
         self.up, self.opens, self.lost, self.late, self.stop = {}, [], 0, 0, False
+        self.running = set()  # ways on which a host has sent data: its channel is up
         self.repeat = True
         self.start()
 
@@ -86,10 +87,12 @@ class Relay(threading.Thread):
                     way, to = s, None
                 if not to and self.closes and data[3] == 7:
                     self.closes -= 1
-                elif random.random() < self.loss:
+                elif data[3] != 6 and random.random() < self.loss:
                     self.lost += 1
                 elif to:
                     way.sendto(data, to)
+                    if data[3] == 1:
+                        self.running.add(way)
                 else:
                     self.listen.sendto(data, next(c for c, u in self.up.items() if u is s))
             if self.repeat and time.monotonic() > again + 0.1:
@@ -253,9 +256,9 @@ def test_acceptor_serves_many_hosts():
         long.kill()  # it starts again, while its first incarnation is still served
         long.communicate()
         check(end(host(4, 4, 1)) == closed, "a second incarnation")
+        others = len(relay.opens)
         long = host(4, 4, 1, 100000000)
-        until(lambda: len(relay.opens), "an open")
-        time.sleep(0.5)
+        until(lambda: any(way in relay.running for way, _ in relay.opens[others:]), "its data")
         check(end(host(4, 5, 2)) == closed, "a higher epoch")
         done = end(long)
         check(done[0] == 1 and "a newer incarnation took over" in done[1], done)
@@ -269,6 +272,15 @@ def test_acceptor_serves_many_hosts():
     check(relay.lost and relay.late, "no trouble", relay.lost, relay.late)
     check(len(re.findall(r"slot \d: node \d, 1000 words: the proxy shuts down", said)) == 6, said)
     check("slot 4: node 5, 1000 words" in said and "a newer incarnation took over" in said, said)
+
+
+@case
+def test_requests():
+    for loss in ("0", "30"):
+        done = run("./requests", loss)
+        check(done == (0, "read 1: 200 bytes in 2 completions\n"
+                       "read 2: no completion in 50 ms\n", ""), loss, done)
+    check(run("./requests", "100")[0] == 1, "the control: no frame arrives")
 
 
 @case

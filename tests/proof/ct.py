@@ -7,7 +7,7 @@ The C tests of keys run under valgrind's memcheck with all secrets marked as und
 fails when that line is in one of the three; libsodium and the tests may do as they like.  Controls:
 tests/proof/ct/leak.c does it on purpose, and each of its ways must be seen.
 
-Of api_sodium it runs handshakes, cookies, seals, new keys, enrolment and key files; with
+Of api_sodium it runs handshakes, cookies, seals, new keys, enrollment and key files; with
 DXPU_ROUNDS (make check-long) the rest, too: random frames and a million lies.
 """
 import argparse

@@ -50,8 +50,8 @@ static bool same_credits(const dxpu_credits *a, const dxpu_credits *b)
    open     the CRC itself: proof crc
    unwind   10
    when     check
-   control  - f.seen = dxpui_load64(p + DXPU_FRAME_SEEN);
-            + f.seen = dxpui_load64(p + DXPU_FRAME_SACK); */
+   control  - f->seen = dxpu_get_be64(p + DXPU_FRAME_SEEN);
+            + f->seen = dxpu_get_be64(p + DXPU_FRAME_SACK); */
 void proof_frame_redecode(void)
 {
     uint8_t out[DXPU_FRAME_FULL_BYTES + 16 + 4];
@@ -146,8 +146,8 @@ void proof_offer_decode(void)
    open     nothing
    unwind   80
    when     long
-   control  - dxpui_store32(out + DXPUI_OFFER_SEQUENCE, o->sequence);
-            + dxpui_store16(out + DXPUI_OFFER_SEQUENCE, (uint16_t)o->sequence); */
+   control  - dxpu_put_be32(out + DXPUI_OFFER_SEQUENCE, o->sequence);
+            + dxpu_put_be16(out + DXPUI_OFFER_SEQUENCE, (uint16_t)o->sequence); */
 void proof_offer_redecode(void)
 {
     uint8_t out[DXPU_OFFER_BYTES];
@@ -228,8 +228,8 @@ void proof_record_skip(void)
    unwind   14
    flags    --unwindset dxpu_record_next.0:2
    when     long
-   control  - dxpui_store64(p + 8, e->length);
-            + dxpui_store64(p + 8, e->base); */
+   control  - dxpu_put_be64(p + 8, e->length);
+            + dxpu_put_be64(p + 8, e->base); */
 void proof_event_redecode(void)
 {
     size_t cap = nondet_size();

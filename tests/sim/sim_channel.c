@@ -76,7 +76,7 @@ static void test_d1_seeds(void **state)
     PRINT("... ended by hold", count.deaths);
     PRINT("... ended by the peer's reset", count.resets);
     PRINT("... replaced by a newer one", count.replaced);
-    PRINT("late opens welcomed", count.late_opens);
+    PRINT("late opens accepted", count.late_opens);
     PRINT("frames for an incarnation that is over", count.old_frames);
     PRINT("requests answered by containment", count.contained);
     PRINT("frames refused by CRC or tag", counters.rx_crc);

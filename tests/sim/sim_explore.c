@@ -309,7 +309,7 @@ static uint64_t hash_packet(uint64_t h, const packet *p)
     h = mix(h, (uint64_t)f.ack << 32 ^ f.sack);
     h = mix(h, (uint64_t)f.limits.header[0] << 32 | f.limits.header[1]);
     if (f.kind == DXPU_KIND_CLOSE || f.kind == DXPU_KIND_PROBE)
-        h = mix(h, (uint64_t)f.body.ptr[1] << 8 | f.body.ptr[0]); /* asked or answered */
+        h = mix(h, dxpu_get_le16(f.body.ptr)); /* asked or answered */
     return mix(h, p->len);
 }
 

@@ -123,7 +123,7 @@ static inline bool sim_suite_seal(void *user, uint8_t key_phase, uint64_t nonce,
     (void)user;
     sim_suite_xor(key, body, bytes);
     memset(body + bytes, 0, SIM_TAG_BYTES);
-    dxpui_store32(body + bytes + 12, sim_suite_tag(key, header, body, bytes));
+    dxpu_put_be32(body + bytes + 12, sim_suite_tag(key, header, body, bytes));
     return true;
 }
 
@@ -134,7 +134,7 @@ static inline bool sim_suite_open(void *user, uint8_t key_phase, uint64_t nonce,
     uint64_t key = sim_suite_key(key_phase, nonce);
     (void)user;
     if (memcmp(body + bytes, zeros, sizeof zeros) != 0 ||
-        dxpui_load32(body + bytes + 12) != sim_suite_tag(key, header, body, bytes))
+        dxpu_get_be32(body + bytes + 12) != sim_suite_tag(key, header, body, bytes))
         return false;
     sim_suite_xor(key, body, bytes);
     return true;

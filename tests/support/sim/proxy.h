@@ -548,7 +548,7 @@ static inline bool sim_read_open(const sim *s, const uint8_t *bytes, size_t len,
 }
 
 /* An open frame at the box: for one that it has, or for a new one.  NULL: refused. */
-static inline sim_conn *sim_welcome(sim *s, sim_pair *p, uint8_t *bytes, size_t len)
+static inline sim_conn *sim_authorize(sim *s, sim_pair *p, uint8_t *bytes, size_t len)
 {
     sim_end *box = &p->end[SIM_BOX];
     dxpu_offer o;
@@ -566,7 +566,7 @@ static inline sim_conn *sim_welcome(sim *s, sim_pair *p, uint8_t *bytes, size_t 
     sim_say(s, "box", "< OPEN of %zu bytes", len);
     sim_conn *c = sim_new_conn(s, p, SIM_BOX);
     if (c && dxpu_channel_accept(&c->ch, sim_clock(s, c), bytes, len) != DXPU_OK)
-        sim_fail(s, "a welcome open was not accepted", c->id, o.channel);
+        sim_fail(s, "an authorized open was not accepted", c->id, o.channel);
     if (c) {
         c->heard_ns = sim_clock(s, c);
         sim_service(s, c);
@@ -584,7 +584,7 @@ static inline void sim_arrive(sim *s, sim_event *e)
     p->under_way--;
     if (dxpu_frame_peek(datagram, &kind, &id) == DXPU_OK)
         c = kind != DXPU_KIND_OPEN ? sim_find(&p->end[e->to], id)
-            : e->to == SIM_BOX     ? sim_welcome(s, p, e->bytes, e->len)
+            : e->to == SIM_BOX     ? sim_authorize(s, p, e->bytes, e->len)
                                    : NULL;
     if (c && (c->gone || c->over) && kind != DXPU_KIND_OPEN)
         s->count.old_frames++;
@@ -600,8 +600,10 @@ static inline void sim_arrive(sim *s, sim_event *e)
                 c->asked_ns = 0;
             c->peer_sent = peer ? peer->sent : 0;
         }
-        if (c->state == DXPU_STATE_UP && sim_sabotage_due(s, SIM_GIVE_UP))
+        if (c->state == DXPU_STATE_UP && sim_sabotage_due(s, SIM_GIVE_UP)) {
             c->ch.heard_ns -= c->ch.hold_ns;
+            c->ch.look_ns = 0;
+        }
         sim_service(s, c);
     }
     free(e->bytes);
