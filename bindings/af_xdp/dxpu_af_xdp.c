@@ -200,7 +200,7 @@ static const char *look_at_interface(dxpu_xdp *x)
     memcpy(r.ifr_name, x->cfg.interface, sizeof r.ifr_name);
     if (ioctl(fd, SIOCGIFHWADDR, &r) || r.ifr_hwaddr.sa_family != ARPHRD_ETHER) {
         errno = EOPNOTSUPP;
-        why = "this is no Ethernet interface; AF_XDP needs one (on one machine: veth)";
+        why = "not an Ethernet interface; AF_XDP needs one (on one machine: veth)";
     } else {
         memcpy(x->mac, r.ifr_hwaddr.sa_data, sizeof x->mac);
         if (ioctl(fd, SIOCGIFMTU, &r))

@@ -132,7 +132,7 @@ unsigned dxpu_xdp_receive(dxpu_xdp *x, dxpu_xdp_on_datagram *on_datagram, void *
     X(rx_length, "dropped: lengths of Ethernet, IP and UDP do not agree")                          \
     X(rx_fragment, "dropped: a fragment")                                                          \
     X(rx_checksum, "dropped: checksum of IP or UDP")                                               \
-    X(rx_source, "dropped: a source that nobody can have")                                         \
+    X(rx_source, "dropped: invalid source address")                                                \
     X(rx_checksum_partial, "taken from this machine's kernel, which left the checksum open")       \
     X(rx_fill_empty, "packets found no buffer (kernel's count, may rise without loss)")            \
     X(rx_ring_full, "lost by the kernel: the receive ring was full")                               \

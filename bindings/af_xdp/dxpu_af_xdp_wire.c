@@ -50,18 +50,7 @@ enum {
     ECN_CE = 3
 };
 
-/* ==== Loads, stores, sums ===================================================================== */
-
-static unsigned get16(const uint8_t *p)
-{
-    return (unsigned)p[0] << 8 | p[1];
-}
-
-static void put16(uint8_t *p, size_t v)
-{
-    p[0] = (uint8_t)(v >> 8);
-    p[1] = (uint8_t)v;
-}
+/* ==== Sums ==================================================================================== */
 
 /* The ones' complement sum is independent of byte order (RFC 1071): its words, and its folded
    value, are in the order of memory. */
@@ -98,7 +87,7 @@ static uint16_t fold(uint64_t s)
 static uint64_t pseudo_sum(const uint8_t *addresses, size_t bytes, size_t udp_len)
 {
     uint8_t rest[4] = { 0, IPPROTO_UDP, 0, 0 };
-    put16(rest + 2, udp_len);
+    dxpu_put_be16(rest + 2, (uint32_t)udp_len);
     return sum(sum(0, addresses, bytes), rest, sizeof rest);
 }
 
@@ -114,8 +103,8 @@ static void build_udp(uint8_t *udp, in_port_t from, in_port_t to, uint64_t pseud
     uint16_t check;
     memcpy(udp + UDP_FROM, &from, sizeof from);
     memcpy(udp + UDP_TO, &to, sizeof to);
-    put16(udp + UDP_LEN, UDP_BYTES + len);
-    put16(udp + UDP_CHECKSUM, 0);
+    dxpu_put_be16(udp + UDP_LEN, (uint32_t)(UDP_BYTES + len));
+    dxpu_put_be16(udp + UDP_CHECKSUM, 0);
     check = (uint16_t)~fold(sum(pseudo, udp, UDP_BYTES + len));
     if (!check)
         check = 0xffff; /* 0 says that there is none */
@@ -128,8 +117,8 @@ static void build_4(uint8_t *f, const dxpu_xdp_way *w, size_t len)
     memset(f + IP4, 0, IP4_BYTES);
     f[IP4] = IP4_VERSION;
     f[IP4_TOS] = w->ecn;
-    put16(f + IP4_LEN, IP4_BYTES + UDP_BYTES + len);
-    put16(f + IP4_FRAGMENT, DONT_FRAGMENT);
+    dxpu_put_be16(f + IP4_LEN, (uint32_t)(IP4_BYTES + UDP_BYTES + len));
+    dxpu_put_be16(f + IP4_FRAGMENT, DONT_FRAGMENT);
     f[IP4_TTL] = HOPS;
     f[IP4_PROTOCOL] = IPPROTO_UDP;
     memcpy(f + IP4_FROM, &w->from.v4.sin_addr, sizeof w->from.v4.sin_addr);
@@ -143,8 +132,8 @@ static void build_4(uint8_t *f, const dxpu_xdp_way *w, size_t len)
 static void build_6(uint8_t *f, const dxpu_xdp_way *w, size_t len)
 {
     memset(f + IP6, 0, IP6_BYTES);
-    put16(f + IP6, 0x6000u | (unsigned)w->ecn << 4);
-    put16(f + IP6_LEN, UDP_BYTES + len);
+    dxpu_put_be16(f + IP6, 0x6000u | (unsigned)w->ecn << 4);
+    dxpu_put_be16(f + IP6_LEN, (uint32_t)(UDP_BYTES + len));
     f[IP6_NEXT] = IPPROTO_UDP;
     f[IP6_HOPS] = HOPS;
     memcpy(f + IP6_FROM, &w->from.v6.sin6_addr, sizeof w->from.v6.sin6_addr);
@@ -158,7 +147,7 @@ void dxpu_xdp_build(uint8_t *frame, const dxpu_xdp_way *way, size_t len)
     bool six = way->to.any.sa_family == AF_INET6;
     memcpy(frame + ETH_TO, way->to_mac, DXPU_XDP_MAC_BYTES);
     memcpy(frame + ETH_FROM, way->from_mac, DXPU_XDP_MAC_BYTES);
-    put16(frame + ETH_TYPE, six ? TYPE_IP6 : TYPE_IP4);
+    dxpu_put_be16(frame + ETH_TYPE, six ? TYPE_IP6 : TYPE_IP4);
     if (six)
         build_6(frame, way, len);
     else
@@ -172,7 +161,7 @@ void dxpu_xdp_build(uint8_t *frame, const dxpu_xdp_way *way, size_t len)
 static int parse_udp(const dxpu_xdp_receiver *r, const uint8_t *udp, size_t room, bool optional,
                      const uint8_t *addresses, size_t address_bytes, dxpu_xdp_datagram *d)
 {
-    size_t len = get16(udp + UDP_LEN);
+    size_t len = dxpu_get_be16(udp + UDP_LEN);
     uint16_t field;
     uint64_t pseudo;
     if (len < UDP_BYTES || len > room)
@@ -211,13 +200,13 @@ static bool is_local(const dxpu_xdp_receiver *r, int family, const uint8_t *to, 
 /* Could a neighbour have it?  Not 0/8, loopback, multicast, broadcast. */
 static bool source_4(const uint8_t *a, const uint8_t *port)
 {
-    return a[0] != 0 && a[0] != 127 && a[0] < 224 && get16(port);
+    return a[0] != 0 && a[0] != 127 && a[0] < 224 && dxpu_get_be16(port);
 }
 
 static bool source_6(const uint8_t *a, const uint8_t *port)
 {
     static const uint8_t zero[15]; /* :: and ::1 begin so */
-    return a[0] != 0xff && get16(port) && (memcmp(a, zero, sizeof zero) || a[15] > 1);
+    return a[0] != 0xff && dxpu_get_be16(port) && (memcmp(a, zero, sizeof zero) || a[15] > 1);
 }
 
 static int parse_4(const dxpu_xdp_receiver *r, const uint8_t *f, size_t len, dxpu_xdp_datagram *d)
@@ -228,10 +217,10 @@ static int parse_4(const dxpu_xdp_receiver *r, const uint8_t *f, size_t len, dxp
         return DXPU_XDP_LENGTH;
     if (f[IP4] != IP4_VERSION || f[IP4_PROTOCOL] != IPPROTO_UDP)
         return DXPU_XDP_NOT_OURS;
-    total = get16(f + IP4_LEN);
+    total = dxpu_get_be16(f + IP4_LEN);
     if (total < IP4_BYTES + UDP_BYTES || total > len - ETH_BYTES)
         return DXPU_XDP_LENGTH;
-    if (get16(f + IP4_FRAGMENT) & FRAGMENT_MASK)
+    if (dxpu_get_be16(f + IP4_FRAGMENT) & FRAGMENT_MASK)
         return DXPU_XDP_FRAGMENT;
     if (!is_local(r, AF_INET, f + IP4_TO, f + UDP4 + UDP_TO, &d->socket))
         return DXPU_XDP_NOT_OURS;
@@ -259,7 +248,7 @@ static int parse_6(const dxpu_xdp_receiver *r, const uint8_t *f, size_t len, dxp
         return DXPU_XDP_LENGTH;
     if (f[IP6] >> 4 != 6 || f[IP6_NEXT] != IPPROTO_UDP) /* extension headers: fragments, too */
         return DXPU_XDP_NOT_OURS;
-    payload = get16(f + IP6_LEN);
+    payload = dxpu_get_be16(f + IP6_LEN);
     if (payload > len - ETH_BYTES - IP6_BYTES) /* too short for UDP is seen by parse_udp() */
         return DXPU_XDP_LENGTH;
     if (!is_local(r, AF_INET6, f + IP6_TO, f + UDP6 + UDP_TO, &d->socket))
@@ -287,9 +276,9 @@ int dxpu_xdp_parse(const dxpu_xdp_receiver *r, const uint8_t *frame, size_t len,
     int rc = DXPU_XDP_NOT_OURS;
     if (len < ETH_BYTES)
         return DXPU_XDP_LENGTH;
-    if (get16(frame + ETH_TYPE) == TYPE_IP4)
+    if (dxpu_get_be16(frame + ETH_TYPE) == TYPE_IP4)
         rc = parse_4(r, frame, len, &d);
-    else if (get16(frame + ETH_TYPE) == TYPE_IP6)
+    else if (dxpu_get_be16(frame + ETH_TYPE) == TYPE_IP6)
         rc = parse_6(r, frame, len, &d);
     if (rc == DXPU_XDP_GOOD)
         *out = d;

@@ -136,8 +136,8 @@ enum { DXPU_CONTROL_ALARMS(DXPUI_CTL_ALARM) DXPU_CONTROL_ALARM_END };
     X(TYPE, 2, "type", "this proxy does not know this request")                                    \
     X(MALFORMED, 3, "malformed", "the message is short, too long, or has a value out of range")    \
     X(MUST, 4, "must-understand", "the message needs something this proxy does not know")          \
-    X(ORDER, 5, "order", "hello comes first, and once")                                            \
-    X(NO_SLOT, 6, "no-such-slot", "there is no such slot; status tells how many there are")        \
+    X(ORDER, 5, "order", "hello must be the first message, and sent once")                         \
+    X(NO_SLOT, 6, "no-such-slot", "there is no such slot; status shows how many there are")        \
     X(BUSY, 7, "busy", "the slot has another device; detach it first")                             \
     X(CLOSING, 8, "closing", "the slot's last channel is still closing; ask again soon")           \
     X(EMPTY, 9, "empty", "nothing is attached to this slot")                                       \
@@ -146,13 +146,14 @@ enum { DXPU_CONTROL_ALARMS(DXPUI_CTL_ALARM) DXPU_CONTROL_ALARM_END };
     X(ROLE, 12, "role", "another kind of proxy does this, or does it for its manager alone")       \
     X(STOPPING, 13, "stopping", "the proxy is shutting down")                                      \
     X(ADDRESS, 14, "address", "the host has no local address of this kind; see its --listen")      \
-    X(NO_ROOM, 15, "no-room", "the device does not fit; the slot's note tells what it needs")      \
+    X(NO_ROOM, 15, "no-room", "the device does not fit; the slot's note says what it needs")       \
     X(MEMORY, 16, "memory", "the proxy is out of memory")                                          \
-    X(NO_SCREEN, 17, "no-screen", "the device in this slot is no display")                         \
+    X(NO_SCREEN, 17, "no-screen", "the device in this slot is not a display")                      \
     X(DARK, 18, "dark", "the display shows nothing; its host has set no mode that it can show")    \
-    X(GONE, 19, "gone", "another screenshot was asked for meanwhile; ask again")                   \
-    X(UNREADABLE, 20, "unreadable", "the device does not tell its BARs; see what its box says")    \
-    X(DRAINED, 21, "drained", "the slot takes no new lease; end the drain, or bind another slot")  \
+    X(GONE, 19, "gone", "a later screenshot replaced this one; ask again")                         \
+    X(UNREADABLE, 20, "unreadable", "the device does not report its BARs; see its box's messages") \
+    X(DRAINED, 21, "drained",                                                                      \
+      "the slot accepts no new lease; end the drain, or bind another slot")                        \
     X(STATE, 22, "state", "the box cannot write its --state file; make room on its disk")          \
     X(KEY, 23, "key", "the other proxy's public key is not known here; name it, or see --peers")
 #define DXPUI_CTL_CODE(name, value, word, text) DXPU_CONTROL_CODE_##name = (value),
@@ -471,39 +472,6 @@ enum { /* fixed part of each body */
 
 static const uint8_t dxpui_ctl_magic[4] = { 0x44, 0x58, 0x43, 0x54 }; /* "DXCT" */
 
-static uint16_t dxpui_ctl_get16(const uint8_t *p)
-{
-    return (uint16_t)((unsigned)p[0] << 8 | p[1]);
-}
-
-static uint32_t dxpui_ctl_get32(const uint8_t *p)
-{
-    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
-}
-
-static uint64_t dxpui_ctl_get64(const uint8_t *p)
-{
-    return (uint64_t)dxpui_ctl_get32(p) << 32 | dxpui_ctl_get32(p + 4);
-}
-
-static void dxpui_ctl_put16(uint8_t *p, unsigned v)
-{
-    p[0] = (uint8_t)(v >> 8);
-    p[1] = (uint8_t)v;
-}
-
-static void dxpui_ctl_put32(uint8_t *p, uint32_t v)
-{
-    dxpui_ctl_put16(p, v >> 16);
-    dxpui_ctl_put16(p + 2, v & 0xffffu);
-}
-
-static void dxpui_ctl_put64(uint8_t *p, uint64_t v)
-{
-    dxpui_ctl_put32(p, (uint32_t)(v >> 32));
-    dxpui_ctl_put32(p + 4, (uint32_t)v);
-}
-
 static bool dxpui_ctl_printable(const uint8_t *p, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -541,7 +509,7 @@ static void dxpui_ctl_get_address(const uint8_t *p, dxpu_control_address *a)
     a->family = p[0];
     if (a->family == 0)
         return;
-    a->port = dxpui_ctl_get16(p + 2);
+    a->port = dxpu_get_be16(p + 2);
     memcpy(a->ip, p + 4, a->family == 4 ? 4 : 16);
 }
 
@@ -551,7 +519,7 @@ static void dxpui_ctl_put_address(uint8_t *p, const dxpu_control_address *a)
     p[0] = a->family;
     if (a->family == 0)
         return;
-    dxpui_ctl_put16(p + 2, a->port);
+    dxpu_put_be16(p + 2, a->port);
     memcpy(p + 4, a->ip, a->family == 4 ? 4 : 16);
 }
 
@@ -594,8 +562,8 @@ static int dxpui_ctl_get_hello(dxpu_bytes b, dxpu_control_hello *m)
     m->role = b.ptr[0];
     m->version_min = b.ptr[1];
     m->version_max = b.ptr[2];
-    m->node = dxpui_ctl_get32(b.ptr + 4);
-    m->slots = dxpui_ctl_get16(b.ptr + 8);
+    m->node = dxpu_get_be32(b.ptr + 4);
+    m->slots = dxpu_get_be16(b.ptr + 8);
     if (m->version_min < 1 || m->version_min > m->version_max)
         return DXPU_E_RECORD; /* M-11 */
     return dxpui_ctl_get_text(dxpui_ctl_from(b, 12), &m->name);
@@ -606,38 +574,38 @@ static void dxpui_ctl_put_hello(uint8_t *p, const dxpu_control_hello *m)
     p[0] = m->role;
     p[1] = m->version_min;
     p[2] = m->version_max;
-    dxpui_ctl_put32(p + 4, m->node);
-    dxpui_ctl_put16(p + 8, m->slots);
+    dxpu_put_be32(p + 4, m->node);
+    dxpu_put_be16(p + 8, m->slots);
     dxpui_ctl_put_text(p + 12, m->name);
 }
 
 static int dxpui_ctl_get_error(dxpu_bytes b, dxpu_control_error *m)
 {
-    m->code = dxpui_ctl_get16(b.ptr);
-    m->slot = dxpui_ctl_get16(b.ptr + 2);
+    m->code = dxpu_get_be16(b.ptr);
+    m->slot = dxpu_get_be16(b.ptr + 2);
     return dxpui_ctl_get_text(dxpui_ctl_from(b, 4), &m->text);
 }
 
 static void dxpui_ctl_put_error(uint8_t *p, const dxpu_control_error *m)
 {
-    dxpui_ctl_put16(p, m->code);
-    dxpui_ctl_put16(p + 2, m->slot);
+    dxpu_put_be16(p, m->code);
+    dxpu_put_be16(p + 2, m->slot);
     dxpui_ctl_put_text(p + 4, m->text);
 }
 
 static int dxpui_ctl_get_done(dxpu_bytes b, dxpu_control_done *m)
 {
-    m->slot = dxpui_ctl_get16(b.ptr);
+    m->slot = dxpu_get_be16(b.ptr);
     m->state = b.ptr[2];
-    m->epoch = dxpui_ctl_get64(b.ptr + 4);
+    m->epoch = dxpu_get_be64(b.ptr + 4);
     return DXPU_OK;
 }
 
 static void dxpui_ctl_put_done(uint8_t *p, const dxpu_control_done *m)
 {
-    dxpui_ctl_put16(p, m->slot);
+    dxpu_put_be16(p, m->slot);
     p[2] = m->state;
-    dxpui_ctl_put64(p + 4, m->epoch);
+    dxpu_put_be64(p + 4, m->epoch);
 }
 
 /* M-13 */
@@ -670,7 +638,7 @@ static int dxpui_ctl_get_paths(dxpu_bytes *b, unsigned max, dxpu_control_address
 /* Where the list ends. */
 static uint8_t *dxpui_ctl_put_paths(uint8_t *p, const dxpu_control_address *path, unsigned count)
 {
-    dxpui_ctl_put32(p, (uint32_t)count << 24);
+    dxpu_put_be32(p, (uint32_t)count << 24);
     p += DXPUI_CTL_PATHS_BYTES;
     for (unsigned i = 0; i < count; i++, p += DXPUI_CTL_ADDRESS_BYTES)
         dxpui_ctl_put_address(p, &path[i]);
@@ -710,9 +678,9 @@ static size_t dxpui_ctl_attach_end(const dxpu_control_attach *m)
 static int dxpui_ctl_get_attach(dxpu_bytes b, dxpu_control_attach *m)
 {
     int rc;
-    m->slot = dxpui_ctl_get16(b.ptr);
-    m->box_slot = dxpui_ctl_get16(b.ptr + 2);
-    m->epoch = dxpui_ctl_get64(b.ptr + 4);
+    m->slot = dxpu_get_be16(b.ptr);
+    m->box_slot = dxpu_get_be16(b.ptr + 2);
+    m->epoch = dxpu_get_be64(b.ptr + 4);
     dxpui_ctl_get_address(b.ptr + 12, &m->box);
     /* M-13: a malformed request is an error here, not a refusal by the proxy */
     if (!m->slot || !m->box_slot || !m->epoch || !dxpui_ctl_is_box(&m->box))
@@ -727,9 +695,9 @@ static int dxpui_ctl_get_attach(dxpu_bytes b, dxpu_control_attach *m)
 
 static void dxpui_ctl_put_attach(uint8_t *p, const dxpu_control_attach *m)
 {
-    dxpui_ctl_put16(p, m->slot);
-    dxpui_ctl_put16(p + 2, m->box_slot);
-    dxpui_ctl_put64(p + 4, m->epoch);
+    dxpu_put_be16(p, m->slot);
+    dxpu_put_be16(p + 2, m->box_slot);
+    dxpu_put_be64(p + 4, m->epoch);
     dxpui_ctl_put_address(p + 12, &m->box);
     p += DXPUI_CTL_ATTACH_BYTES;
     if (m->more || m->keyed)
@@ -740,30 +708,30 @@ static void dxpui_ctl_put_attach(uint8_t *p, const dxpu_control_attach *m)
 
 static int dxpui_ctl_get_detach(dxpu_bytes b, dxpu_control_detach *m)
 {
-    m->slot = dxpui_ctl_get16(b.ptr);
+    m->slot = dxpu_get_be16(b.ptr);
     m->reason = b.ptr[2];
-    m->epoch = dxpui_ctl_get64(b.ptr + 4);
+    m->epoch = dxpu_get_be64(b.ptr + 4);
     return m->slot ? DXPU_OK : DXPU_E_RECORD; /* M-14 */
 }
 
 static void dxpui_ctl_put_detach(uint8_t *p, const dxpu_control_detach *m)
 {
-    dxpui_ctl_put16(p, m->slot);
+    dxpu_put_be16(p, m->slot);
     p[2] = m->reason;
-    dxpui_ctl_put64(p + 4, m->epoch);
+    dxpu_put_be64(p + 4, m->epoch);
 }
 
 static int dxpui_ctl_get_ask(dxpu_bytes b, dxpu_control_ask *m)
 {
-    m->first = dxpui_ctl_get16(b.ptr);
-    m->count = dxpui_ctl_get16(b.ptr + 2);
+    m->first = dxpu_get_be16(b.ptr);
+    m->count = dxpu_get_be16(b.ptr + 2);
     return m->first ? DXPU_OK : DXPU_E_RECORD; /* M-15 */
 }
 
 static void dxpui_ctl_put_ask(uint8_t *p, const dxpu_control_ask *m)
 {
-    dxpui_ctl_put16(p, m->first);
-    dxpui_ctl_put16(p + 2, m->count);
+    dxpu_put_be16(p, m->first);
+    dxpu_put_be16(p + 2, m->count);
 }
 
 /* M-16, M-40: slots and lengths agree. */
@@ -784,11 +752,11 @@ static int dxpui_ctl_check_status(const dxpu_control_status *m, size_t there)
 static int dxpui_ctl_get_status(dxpu_bytes b, dxpu_control_status *m)
 {
     m->role = b.ptr[0];
-    m->node = dxpui_ctl_get32(b.ptr + 4);
-    m->total = dxpui_ctl_get16(b.ptr + 8);
-    m->first = dxpui_ctl_get16(b.ptr + 10);
-    m->count = dxpui_ctl_get16(b.ptr + 12);
-    m->entry_bytes = dxpui_ctl_get16(b.ptr + 14);
+    m->node = dxpu_get_be32(b.ptr + 4);
+    m->total = dxpu_get_be16(b.ptr + 8);
+    m->first = dxpu_get_be16(b.ptr + 10);
+    m->count = dxpu_get_be16(b.ptr + 12);
+    m->entry_bytes = dxpu_get_be16(b.ptr + 14);
     m->entries = dxpui_ctl_from(b, DXPUI_CTL_STATUS_BYTES);
     int rc = dxpui_ctl_check_status(m, m->entries.len);
     m->entries.len = rc == DXPU_OK ? (size_t)m->count * m->entry_bytes : 0;
@@ -798,34 +766,34 @@ static int dxpui_ctl_get_status(dxpu_bytes b, dxpu_control_status *m)
 static void dxpui_ctl_put_status(uint8_t *p, const dxpu_control_status *m)
 {
     p[0] = m->role;
-    dxpui_ctl_put32(p + 4, m->node);
-    dxpui_ctl_put16(p + 8, m->total);
-    dxpui_ctl_put16(p + 10, m->first);
-    dxpui_ctl_put16(p + 12, m->count);
-    dxpui_ctl_put16(p + 14, m->entry_bytes);
+    dxpu_put_be32(p + 4, m->node);
+    dxpu_put_be16(p + 8, m->total);
+    dxpu_put_be16(p + 10, m->first);
+    dxpu_put_be16(p + 12, m->count);
+    dxpu_put_be16(p + 14, m->entry_bytes);
     if (m->entries.len)
         memcpy(p + DXPUI_CTL_STATUS_BYTES, m->entries.ptr, m->entries.len);
 }
 
 static int dxpui_ctl_get_screenshot(dxpu_bytes b, dxpu_control_screenshot *m)
 {
-    m->slot = dxpui_ctl_get16(b.ptr);
-    m->offset = dxpui_ctl_get32(b.ptr + 4);
+    m->slot = dxpu_get_be16(b.ptr);
+    m->offset = dxpu_get_be32(b.ptr + 4);
     return m->slot && m->offset < DXPU_CONTROL_PICTURE_MAX ? DXPU_OK : DXPU_E_RECORD; /* M-22 */
 }
 
 static void dxpui_ctl_put_screenshot(uint8_t *p, const dxpu_control_screenshot *m)
 {
-    dxpui_ctl_put16(p, m->slot);
-    dxpui_ctl_put32(p + 4, m->offset);
+    dxpu_put_be16(p, m->slot);
+    dxpu_put_be32(p + 4, m->offset);
 }
 
 static int dxpui_ctl_get_picture(dxpu_bytes b, dxpu_control_picture *m)
 {
-    uint32_t bytes = dxpui_ctl_get32(b.ptr + 12);
-    m->slot = dxpui_ctl_get16(b.ptr);
-    m->total = dxpui_ctl_get32(b.ptr + 4);
-    m->offset = dxpui_ctl_get32(b.ptr + 8);
+    uint32_t bytes = dxpu_get_be32(b.ptr + 12);
+    m->slot = dxpu_get_be16(b.ptr);
+    m->total = dxpu_get_be32(b.ptr + 4);
+    m->offset = dxpu_get_be32(b.ptr + 8);
     m->png = dxpui_ctl_from(b, DXPUI_CTL_PICTURE_BYTES);
     /* M-23 */
     if (!m->slot || m->total > DXPU_CONTROL_PICTURE_MAX || m->offset >= m->total || !bytes ||
@@ -839,10 +807,10 @@ static int dxpui_ctl_get_picture(dxpu_bytes b, dxpu_control_picture *m)
 
 static void dxpui_ctl_put_picture(uint8_t *p, const dxpu_control_picture *m)
 {
-    dxpui_ctl_put16(p, m->slot);
-    dxpui_ctl_put32(p + 4, m->total);
-    dxpui_ctl_put32(p + 8, m->offset);
-    dxpui_ctl_put32(p + 12, (uint32_t)m->png.len);
+    dxpu_put_be16(p, m->slot);
+    dxpu_put_be32(p + 4, m->total);
+    dxpu_put_be32(p + 8, m->offset);
+    dxpu_put_be32(p + 12, (uint32_t)m->png.len);
     if (m->png.len)
         memcpy(p + DXPUI_CTL_PICTURE_BYTES, m->png.ptr, m->png.len);
 }
@@ -869,12 +837,12 @@ static int dxpui_ctl_get_register(dxpu_bytes b, dxpu_control_register *m)
     dxpu_bytes end;
     int rc;
     m->role = b.ptr[0];
-    m->total = dxpui_ctl_get16(b.ptr + 2);
-    m->first = dxpui_ctl_get16(b.ptr + 4);
-    m->count = dxpui_ctl_get16(b.ptr + 6);
-    m->entry_bytes = dxpui_ctl_get16(b.ptr + 8);
-    m->node = dxpui_ctl_get32(b.ptr + 12);
-    m->instance = dxpui_ctl_get64(b.ptr + 16);
+    m->total = dxpu_get_be16(b.ptr + 2);
+    m->first = dxpu_get_be16(b.ptr + 4);
+    m->count = dxpu_get_be16(b.ptr + 6);
+    m->entry_bytes = dxpu_get_be16(b.ptr + 8);
+    m->node = dxpu_get_be32(b.ptr + 12);
+    m->instance = dxpu_get_be64(b.ptr + 16);
     memcpy(m->identity, b.ptr + 24, sizeof m->identity);
     m->entries = dxpui_ctl_from(b, DXPUI_CTL_REGISTER_BYTES);
     rc = dxpui_ctl_check_register(m, m->entries.len);
@@ -894,12 +862,12 @@ static bool dxpui_ctl_has_register_end(const dxpu_control_register *m)
 static void dxpui_ctl_put_register(uint8_t *p, const dxpu_control_register *m)
 {
     p[0] = m->role;
-    dxpui_ctl_put16(p + 2, m->total);
-    dxpui_ctl_put16(p + 4, m->first);
-    dxpui_ctl_put16(p + 6, m->count);
-    dxpui_ctl_put16(p + 8, m->entry_bytes);
-    dxpui_ctl_put32(p + 12, m->node);
-    dxpui_ctl_put64(p + 16, m->instance);
+    dxpu_put_be16(p + 2, m->total);
+    dxpu_put_be16(p + 4, m->first);
+    dxpu_put_be16(p + 6, m->count);
+    dxpu_put_be16(p + 8, m->entry_bytes);
+    dxpu_put_be32(p + 12, m->node);
+    dxpu_put_be64(p + 16, m->instance);
     memcpy(p + 24, m->identity, sizeof m->identity);
     p += DXPUI_CTL_REGISTER_BYTES;
     if (m->entries.len)
@@ -911,23 +879,23 @@ static void dxpui_ctl_put_register(uint8_t *p, const dxpu_control_register *m)
 
 static int dxpui_ctl_get_node(dxpu_bytes b, dxpu_control_node *m)
 {
-    m->node = dxpui_ctl_get32(b.ptr);
-    m->heartbeat_ms = dxpui_ctl_get32(b.ptr + 4);
+    m->node = dxpu_get_be32(b.ptr);
+    m->heartbeat_ms = dxpu_get_be32(b.ptr + 4);
     return m->node && m->heartbeat_ms ? DXPU_OK : DXPU_E_RECORD; /* M-42 */
 }
 
 static void dxpui_ctl_put_node(uint8_t *p, const dxpu_control_node *m)
 {
-    dxpui_ctl_put32(p, m->node);
-    dxpui_ctl_put32(p + 4, m->heartbeat_ms);
+    dxpu_put_be32(p, m->node);
+    dxpu_put_be32(p + 4, m->heartbeat_ms);
 }
 
 static int dxpui_ctl_get_bind(dxpu_bytes b, dxpu_control_bind *m)
 {
-    m->slot = dxpui_ctl_get16(b.ptr);
-    m->host_slot = dxpui_ctl_get16(b.ptr + 2);
-    m->host_node = dxpui_ctl_get32(b.ptr + 4);
-    m->epoch = dxpui_ctl_get64(b.ptr + 8);
+    m->slot = dxpu_get_be16(b.ptr);
+    m->host_slot = dxpu_get_be16(b.ptr + 2);
+    m->host_node = dxpu_get_be32(b.ptr + 4);
+    m->epoch = dxpu_get_be64(b.ptr + 8);
     if (!m->slot || !m->host_slot || !m->host_node || !m->epoch)
         return DXPU_E_RECORD; /* M-43 */
     return dxpui_ctl_get_key(dxpui_ctl_from(b, DXPUI_CTL_BIND_BYTES), &m->keyed, m->key);
@@ -935,81 +903,81 @@ static int dxpui_ctl_get_bind(dxpu_bytes b, dxpu_control_bind *m)
 
 static void dxpui_ctl_put_bind(uint8_t *p, const dxpu_control_bind *m)
 {
-    dxpui_ctl_put16(p, m->slot);
-    dxpui_ctl_put16(p + 2, m->host_slot);
-    dxpui_ctl_put32(p + 4, m->host_node);
-    dxpui_ctl_put64(p + 8, m->epoch);
+    dxpu_put_be16(p, m->slot);
+    dxpu_put_be16(p + 2, m->host_slot);
+    dxpu_put_be32(p + 4, m->host_node);
+    dxpu_put_be64(p + 8, m->epoch);
     if (m->keyed)
         memcpy(p + DXPUI_CTL_BIND_BYTES, m->key, DXPU_CONTROL_KEY_BYTES);
 }
 
 static int dxpui_ctl_get_unbind(dxpu_bytes b, dxpu_control_unbind *m)
 {
-    m->slot = dxpui_ctl_get16(b.ptr);
+    m->slot = dxpu_get_be16(b.ptr);
     m->keep = b.ptr[2] == 1;
-    m->epoch = dxpui_ctl_get64(b.ptr + 4);
+    m->epoch = dxpu_get_be64(b.ptr + 4);
     return m->slot && b.ptr[2] <= 1 && m->epoch ? DXPU_OK : DXPU_E_RECORD; /* M-44 */
 }
 
 static void dxpui_ctl_put_unbind(uint8_t *p, const dxpu_control_unbind *m)
 {
-    dxpui_ctl_put16(p, m->slot);
+    dxpu_put_be16(p, m->slot);
     p[2] = m->keep;
-    dxpui_ctl_put64(p + 4, m->epoch);
+    dxpu_put_be64(p + 4, m->epoch);
 }
 
 static int dxpui_ctl_get_drain(dxpu_bytes b, dxpu_control_drain *m)
 {
-    m->slot = dxpui_ctl_get16(b.ptr);
+    m->slot = dxpu_get_be16(b.ptr);
     m->on = b.ptr[2] == 1;
     return b.ptr[2] <= 1 ? DXPU_OK : DXPU_E_RECORD; /* M-45 */
 }
 
 static void dxpui_ctl_put_drain(uint8_t *p, const dxpu_control_drain *m)
 {
-    dxpui_ctl_put16(p, m->slot);
+    dxpu_put_be16(p, m->slot);
     p[2] = m->on;
 }
 
 static int dxpui_ctl_get_reset(dxpu_bytes b, dxpu_control_reset *m)
 {
-    m->slot = dxpui_ctl_get16(b.ptr);
-    m->epoch = dxpui_ctl_get64(b.ptr + 4);
+    m->slot = dxpu_get_be16(b.ptr);
+    m->epoch = dxpu_get_be64(b.ptr + 4);
     return m->slot ? DXPU_OK : DXPU_E_RECORD; /* M-46 */
 }
 
 static void dxpui_ctl_put_reset(uint8_t *p, const dxpu_control_reset *m)
 {
-    dxpui_ctl_put16(p, m->slot);
-    dxpui_ctl_put64(p + 4, m->epoch);
+    dxpu_put_be16(p, m->slot);
+    dxpu_put_be64(p + 4, m->epoch);
 }
 
 static int dxpui_ctl_get_heartbeat(dxpu_bytes b, dxpu_control_heartbeat *m)
 {
-    m->instance = dxpui_ctl_get64(b.ptr);
-    m->changes = dxpui_ctl_get32(b.ptr + 8);
+    m->instance = dxpu_get_be64(b.ptr);
+    m->changes = dxpu_get_be32(b.ptr + 8);
     return m->instance ? DXPU_OK : DXPU_E_RECORD; /* M-47 */
 }
 
 static void dxpui_ctl_put_heartbeat(uint8_t *p, const dxpu_control_heartbeat *m)
 {
-    dxpui_ctl_put64(p, m->instance);
-    dxpui_ctl_put32(p + 8, m->changes);
+    dxpu_put_be64(p, m->instance);
+    dxpu_put_be32(p + 8, m->changes);
 }
 
 static int dxpui_ctl_get_alarm(dxpu_bytes b, dxpu_control_alarm *m)
 {
-    m->slot = dxpui_ctl_get16(b.ptr);
+    m->slot = dxpu_get_be16(b.ptr);
     m->kind = b.ptr[2];
-    m->epoch = dxpui_ctl_get64(b.ptr + 4);
+    m->epoch = dxpu_get_be64(b.ptr + 4);
     return m->kind ? dxpui_ctl_get_text(dxpui_ctl_from(b, 12), &m->text) : DXPU_E_RECORD; /* M-49 */
 }
 
 static void dxpui_ctl_put_alarm(uint8_t *p, const dxpu_control_alarm *m)
 {
-    dxpui_ctl_put16(p, m->slot);
+    dxpu_put_be16(p, m->slot);
     p[2] = m->kind;
-    dxpui_ctl_put64(p + 4, m->epoch);
+    dxpu_put_be64(p + 4, m->epoch);
     dxpui_ctl_put_text(p + 12, m->text);
 }
 
@@ -1018,23 +986,23 @@ DXPU_API void dxpu_control_device_encode(const dxpu_control_device *d,
                                          uint8_t out[DXPU_CONTROL_DEVICE_BYTES])
 {
     memset(out, 0, DXPU_CONTROL_DEVICE_BYTES);
-    dxpui_ctl_put16(out, d->number);
+    dxpu_put_be16(out, d->number);
     out[2] = d->state;
     out[3] = d->health;
-    dxpui_ctl_put16(out + 4, d->vendor);
-    dxpui_ctl_put16(out + 6, d->device);
-    dxpui_ctl_put32(out + 8, d->class_code & 0xffffffu);
-    dxpui_ctl_put32(out + 12, d->group);
-    dxpui_ctl_put64(out + 16, d->epoch);
-    dxpui_ctl_put64(out + 24, d->epoch_seen);
-    dxpui_ctl_put32(out + 32, d->peer_node);
-    dxpui_ctl_put16(out + 36, d->peer_slot);
-    dxpui_ctl_put16(out + 38, d->code);
+    dxpu_put_be16(out + 4, d->vendor);
+    dxpu_put_be16(out + 6, d->device);
+    dxpu_put_be32(out + 8, d->class_code & 0xffffffu);
+    dxpu_put_be32(out + 12, d->group);
+    dxpu_put_be64(out + 16, d->epoch);
+    dxpu_put_be64(out + 24, d->epoch_seen);
+    dxpu_put_be32(out + 32, d->peer_node);
+    dxpu_put_be16(out + 36, d->peer_slot);
+    dxpu_put_be16(out + 38, d->code);
     dxpui_ctl_put_word(out + 40, sizeof d->model, d->model);
     dxpui_ctl_put_word(out + 72, sizeof d->serial, d->serial);
-    dxpui_ctl_put16(out + 104, d->port_offset);
+    dxpu_put_be16(out + 104, d->port_offset);
     out[106] = d->data;
-    dxpui_ctl_put64(out + 108, d->medium);
+    dxpu_put_be64(out + 108, d->medium);
 }
 
 DXPU_API bool dxpu_control_device_next(const dxpu_control_register *r, dxpu_bytes *entries,
@@ -1044,28 +1012,28 @@ DXPU_API bool dxpu_control_device_next(const dxpu_control_register *r, dxpu_byte
     if (r->entry_bytes < DXPU_CONTROL_DEVICE_BYTES_MIN || entries->len < r->entry_bytes)
         return false;
     memset(out, 0, sizeof *out);
-    out->number = dxpui_ctl_get16(p);
+    out->number = dxpu_get_be16(p);
     out->state = p[2];
     out->health = p[3];
-    out->vendor = dxpui_ctl_get16(p + 4);
-    out->device = dxpui_ctl_get16(p + 6);
-    out->class_code = dxpui_ctl_get32(p + 8) & 0xffffffu;
-    out->group = dxpui_ctl_get32(p + 12);
-    out->epoch = dxpui_ctl_get64(p + 16);
-    out->epoch_seen = dxpui_ctl_get64(p + 24);
-    out->peer_node = dxpui_ctl_get32(p + 32);
-    out->peer_slot = dxpui_ctl_get16(p + 36);
-    out->code = dxpui_ctl_get16(p + 38);
+    out->vendor = dxpu_get_be16(p + 4);
+    out->device = dxpu_get_be16(p + 6);
+    out->class_code = dxpu_get_be32(p + 8) & 0xffffffu;
+    out->group = dxpu_get_be32(p + 12);
+    out->epoch = dxpu_get_be64(p + 16);
+    out->epoch_seen = dxpu_get_be64(p + 24);
+    out->peer_node = dxpu_get_be32(p + 32);
+    out->peer_slot = dxpu_get_be16(p + 36);
+    out->code = dxpu_get_be16(p + 38);
     dxpui_ctl_get_word(p + 40, sizeof out->model, out->model);
     dxpui_ctl_get_word(p + 72, sizeof out->serial, out->serial);
     if (r->entry_bytes >= 108) {
-        out->port_offset = dxpui_ctl_get16(p + 104);
+        out->port_offset = dxpu_get_be16(p + 104);
         out->data = DXPU_CONTROL_DATA_UNKNOWN;
         if (p[106] <= DXPU_CONTROL_DATA_PERSISTENT)
             out->data = p[106];
     }
     if (r->entry_bytes >= 116)
-        out->medium = dxpui_ctl_get64(p + 108);
+        out->medium = dxpu_get_be64(p + 108);
     *entries = dxpui_ctl_from(*entries, r->entry_bytes);
     return true;
 }
@@ -1075,22 +1043,22 @@ DXPU_API void dxpu_control_slot_encode(const dxpu_control_slot *s,
                                        uint8_t out[DXPU_CONTROL_SLOT_BYTES])
 {
     memset(out, 0, DXPU_CONTROL_SLOT_BYTES);
-    dxpui_ctl_put16(out, s->number);
+    dxpu_put_be16(out, s->number);
     out[2] = s->state;
     out[3] = s->reason;
-    dxpui_ctl_put16(out + 4, (unsigned)-s->error & 0xffffu);
-    dxpui_ctl_put16(out + 6, s->code);
-    dxpui_ctl_put16(out + 8, s->peer_slot);
-    dxpui_ctl_put32(out + 12, s->peer_node);
+    dxpu_put_be16(out + 4, (unsigned)-s->error & 0xffffu);
+    dxpu_put_be16(out + 6, s->code);
+    dxpu_put_be16(out + 8, s->peer_slot);
+    dxpu_put_be32(out + 12, s->peer_node);
     dxpui_ctl_put_address(out + 16, &s->peer);
-    dxpui_ctl_put32(out + 36, s->msis_refused);
-    dxpui_ctl_put64(out + 40, s->epoch);
-    dxpui_ctl_put64(out + 48, s->epoch_seen);
-    dxpui_ctl_put32(out + 56, s->attempts);
-    dxpui_ctl_put32(out + 60, s->incarnations);
-    dxpui_ctl_put64(out + 64, s->to_device);
-    dxpui_ctl_put64(out + 72, s->from_device);
-    dxpui_ctl_put64(out + 80, s->dropped);
+    dxpu_put_be32(out + 36, s->msis_refused);
+    dxpu_put_be64(out + 40, s->epoch);
+    dxpu_put_be64(out + 48, s->epoch_seen);
+    dxpu_put_be32(out + 56, s->attempts);
+    dxpu_put_be32(out + 60, s->incarnations);
+    dxpu_put_be64(out + 64, s->to_device);
+    dxpu_put_be64(out + 72, s->from_device);
+    dxpu_put_be64(out + 80, s->dropped);
     dxpui_ctl_put_word(out + 88, sizeof s->device, s->device);
     dxpui_ctl_put_word(out + 104, sizeof s->note, s->note);
 }
@@ -1103,24 +1071,24 @@ DXPU_API bool dxpu_control_slot_next(const dxpu_control_status *st, dxpu_bytes *
     if (st->entry_bytes < DXPU_CONTROL_SLOT_BYTES || entries->len < st->entry_bytes)
         return false;
     memset(out, 0, sizeof *out);
-    out->number = dxpui_ctl_get16(p);
+    out->number = dxpu_get_be16(p);
     out->state = p[2];
     out->reason = p[3];
-    error = dxpui_ctl_get16(p + 4);
+    error = dxpu_get_be16(p + 4);
     out->error = (int16_t)(error <= 0x7fff ? -(int)error : 0);
-    out->code = dxpui_ctl_get16(p + 6);
-    out->peer_slot = dxpui_ctl_get16(p + 8);
-    out->peer_node = dxpui_ctl_get32(p + 12);
+    out->code = dxpu_get_be16(p + 6);
+    out->peer_slot = dxpu_get_be16(p + 8);
+    out->peer_node = dxpu_get_be32(p + 12);
     if (dxpui_ctl_family_known(p[16])) /* M-21: else as if there were none */
         dxpui_ctl_get_address(p + 16, &out->peer);
-    out->msis_refused = dxpui_ctl_get32(p + 36);
-    out->epoch = dxpui_ctl_get64(p + 40);
-    out->epoch_seen = dxpui_ctl_get64(p + 48);
-    out->attempts = dxpui_ctl_get32(p + 56);
-    out->incarnations = dxpui_ctl_get32(p + 60);
-    out->to_device = dxpui_ctl_get64(p + 64);
-    out->from_device = dxpui_ctl_get64(p + 72);
-    out->dropped = dxpui_ctl_get64(p + 80);
+    out->msis_refused = dxpu_get_be32(p + 36);
+    out->epoch = dxpu_get_be64(p + 40);
+    out->epoch_seen = dxpu_get_be64(p + 48);
+    out->attempts = dxpu_get_be32(p + 56);
+    out->incarnations = dxpu_get_be32(p + 60);
+    out->to_device = dxpu_get_be64(p + 64);
+    out->from_device = dxpu_get_be64(p + 72);
+    out->dropped = dxpu_get_be64(p + 80);
     dxpui_ctl_get_word(p + 88, sizeof out->device, out->device);
     dxpui_ctl_get_word(p + 104, sizeof out->note, out->note);
     *entries = dxpui_ctl_from(*entries, st->entry_bytes);
@@ -1230,7 +1198,7 @@ static bool dxpui_ctl_fill(dxpu_control_stream *s, dxpu_bytes *in, size_t want)
 /* M-2 to M-4: is this a message that can be taken?  *body is its length. */
 static int dxpui_ctl_check_header(const dxpu_control_stream *s, uint32_t *body)
 {
-    *body = dxpui_ctl_get32(s->room + DXPUI_CTL_LENGTH);
+    *body = dxpu_get_be32(s->room + DXPUI_CTL_LENGTH);
     if (s->room[DXPUI_CTL_VERSION] != DXPU_CONTROL_VERSION)
         return DXPU_E_VERSION;
     return *body > DXPU_CONTROL_BODY_MAX || *body > s->cap - DXPU_CONTROL_HEADER_BYTES
@@ -1259,8 +1227,8 @@ DXPU_API int dxpu_control_take(dxpu_control_stream *s, dxpu_bytes *in, dxpu_cont
         return DXPU_E_AGAIN;
     out->version = s->room[DXPUI_CTL_VERSION];
     out->flags = s->room[DXPUI_CTL_FLAGS];
-    out->type = dxpui_ctl_get16(s->room + DXPUI_CTL_TYPE_AT);
-    out->request = dxpui_ctl_get32(s->room + DXPUI_CTL_REQUEST);
+    out->type = dxpu_get_be16(s->room + DXPUI_CTL_TYPE_AT);
+    out->request = dxpu_get_be32(s->room + DXPUI_CTL_REQUEST);
     out->body.ptr = s->room + DXPU_CONTROL_HEADER_BYTES;
     out->body.len = s->error ? 0 : body;
     s->taken = true;
@@ -1502,9 +1470,9 @@ DXPU_API int dxpu_control_encode(const dxpu_control *m, uint8_t *out, size_t cap
     body += more;
     memcpy(out, dxpui_ctl_magic, sizeof dxpui_ctl_magic);
     out[DXPUI_CTL_VERSION] = DXPU_CONTROL_VERSION;
-    dxpui_ctl_put16(out + DXPUI_CTL_TYPE_AT, m->type);
-    dxpui_ctl_put32(out + DXPUI_CTL_LENGTH, (uint32_t)body);
-    dxpui_ctl_put32(out + DXPUI_CTL_REQUEST, m->request);
+    dxpu_put_be16(out + DXPUI_CTL_TYPE_AT, m->type);
+    dxpu_put_be32(out + DXPUI_CTL_LENGTH, (uint32_t)body);
+    dxpu_put_be32(out + DXPUI_CTL_REQUEST, m->request);
     dxpui_ctl_put(out + DXPU_CONTROL_HEADER_BYTES, m);
     memset(&f, 0, sizeof f);
     f.type = m->type;

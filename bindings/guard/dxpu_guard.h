@@ -26,7 +26,7 @@ enum { DXPU_GUARD_FUNCTIONS = 256 };
     X(pasid, "has a PASID")                                                                        \
     X(window, "goes to addresses that the host did not grant")                                     \
     X(direction, "goes to addresses granted for the other direction alone")                        \
-    X(completion, "answers what nobody asked, or with more than was asked")
+    X(completion, "completes no pending request, or returns more than was requested")
 #define DXPU_GUARD_ENUM(name, text) DXPU_GUARD_##name,
 enum {
     DXPU_GUARD_REASONS(DXPU_GUARD_ENUM) DXPU_GUARD_REASON_COUNT,

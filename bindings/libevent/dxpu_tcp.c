@@ -306,7 +306,7 @@ bool dxpu_tcp_send(dxpu_tcp_conn *c, const void *data, size_t bytes)
     out = bufferevent_get_output(c->bev);
     if (bytes > c->set.send_bytes || evbuffer_get_length(out) > c->set.send_bytes - bytes ||
         bufferevent_write(c->bev, data, bytes)) {
-        dxpu_tcp_drop(c, "the peer does not take its answers");
+        dxpu_tcp_drop(c, "the peer does not read its answers");
         return false;
     }
     return true;

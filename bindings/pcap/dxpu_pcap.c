@@ -42,23 +42,6 @@ struct dxpu_pcap_writer {
         packet[ETHER_BYTES + IP6_BYTES + UDP_BYTES + DXPU_PCAP_NETTLP_BYTES + DATAGRAM_MAX_BYTES];
 };
 
-static unsigned load16(const uint8_t *p)
-{
-    return (unsigned)p[0] << 8 | p[1];
-}
-
-static void store16(uint8_t *p, unsigned v)
-{
-    p[0] = (uint8_t)(v >> 8);
-    p[1] = (uint8_t)v;
-}
-
-static void store32(uint8_t *p, uint32_t v)
-{
-    store16(p, v >> 16);
-    store16(p + 2, v & 0xffffu);
-}
-
 /* libpcap names the file in some of its messages only; ours never do. */
 static void say_why(char why[DXPU_PCAP_WHY_BYTES], const char *file, const char *text)
 {
@@ -112,9 +95,9 @@ static unsigned link_header(int link, dxpu_bytes *b)
         n = ETHER_BYTES;
         if (b->len < n)
             return 0;
-        type = load16(b->ptr + 12);
+        type = dxpu_get_be16(b->ptr + 12);
         while ((type == 0x8100 || type == 0x88a8) && b->len >= n + 4) { /* VLAN tags */
-            type = load16(b->ptr + n + 2);
+            type = dxpu_get_be16(b->ptr + n + 2);
             n += 4;
         }
         break;
@@ -123,7 +106,7 @@ static unsigned link_header(int link, dxpu_bytes *b)
         n = link == DLT_LINUX_SLL ? 16 : 20;
         if (b->len < n)
             return 0;
-        type = load16(b->ptr + (link == DLT_LINUX_SLL ? 14 : 0));
+        type = dxpu_get_be16(b->ptr + (link == DLT_LINUX_SLL ? 14 : 0));
         break;
     case DLT_NULL: /* an address family that differs from system to system: IP says it itself */
     case DLT_LOOP:
@@ -149,7 +132,7 @@ static bool ip_header(unsigned type, dxpu_bytes *b)
             return false;
         n = (size_t)(b->ptr[0] & 15) * 4;
         if (n < IP4_BYTES || b->len < n || b->ptr[9] != PROTOCOL_UDP ||
-            (load16(b->ptr + 6) & 0x3fffu) != 0) /* a fragment */
+            (dxpu_get_be16(b->ptr + 6) & 0x3fffu) != 0) /* a fragment */
             return false;
     } else if (type != TYPE_IP6 || b->len < n || b->ptr[0] >> 4 != 6 || b->ptr[6] != PROTOCOL_UDP) {
         return false;
@@ -166,7 +149,7 @@ static bool nettlp_port(unsigned port)
 /* Does a dxpu frame begin here?  On NetTLP's ports a sequence number may look like the magic. */
 static bool is_frame(dxpu_bytes b, bool nettlp)
 {
-    if (b.len < 2 || load16(b.ptr) != DXPU_MAGIC)
+    if (b.len < 2 || dxpu_get_be16(b.ptr) != DXPU_MAGIC)
         return false;
     return !nettlp || (b.len >= DXPU_FRAME_BASE_BYTES && b.ptr[2] == DXPU_WIRE_VERSION &&
                        b.ptr[3] && b.ptr[3] < DXPU_KIND_END);
@@ -184,7 +167,7 @@ static bool fits_nettlp(dxpu_bytes tlp, size_t whole_bytes)
 /* The first frame of what is left of a datagram, when another one follows it; else all of it. */
 static void first_frame(dxpu_pcap_reader *r, dxpu_pcap_packet *out)
 {
-    size_t length = r->rest.len >= 6 ? load16(r->rest.ptr + 4) : 0;
+    size_t length = r->rest.len >= 6 ? dxpu_get_be16(r->rest.ptr + 4) : 0;
     dxpu_bytes next = r->rest;
     out->bytes = r->rest;
     out->whole_bytes = r->rest_whole_bytes;
@@ -206,11 +189,11 @@ static void classify(dxpu_pcap_reader *r, dxpu_bytes b, dxpu_pcap_packet *out)
     bool nettlp;
     if (!ip_header(link_header(r->link, &b), &b) || b.len < UDP_BYTES)
         return;
-    length = load16(b.ptr + 4);
+    length = dxpu_get_be16(b.ptr + 4);
     if (length < UDP_BYTES)
         return;
     length -= UDP_BYTES;
-    out->port = (uint16_t)load16(b.ptr + 2);
+    out->port = (uint16_t)dxpu_get_be16(b.ptr + 2);
     skip(&b, UDP_BYTES);
     if (b.len > length) /* Ethernet's padding */
         b.len = length;
@@ -224,8 +207,8 @@ static void classify(dxpu_pcap_reader *r, dxpu_bytes b, dxpu_pcap_packet *out)
     }
     if (!nettlp || b.len < DXPU_PCAP_NETTLP_BYTES)
         return;
-    out->sequence = (uint16_t)load16(b.ptr);
-    out->timestamp = (uint32_t)(load16(b.ptr + 2) << 16 | load16(b.ptr + 4));
+    out->sequence = (uint16_t)dxpu_get_be16(b.ptr);
+    out->timestamp = dxpu_get_be32(b.ptr + 2);
     skip(&b, DXPU_PCAP_NETTLP_BYTES);
     length -= DXPU_PCAP_NETTLP_BYTES;
     if ((out->port & PORT_MASK_4000) == PORT_4000 && !fits_nettlp(b, length))
@@ -329,7 +312,7 @@ int dxpu_pcap_finish(dxpu_pcap_writer *w)
 static uint32_t sum16(uint32_t sum, const uint8_t *p, size_t len)
 {
     for (; len > 1; len -= 2, p += 2)
-        sum += load16(p);
+        sum += dxpu_get_be16(p);
     return len ? sum + ((uint32_t)p[0] << 8) : sum;
 }
 
@@ -345,13 +328,13 @@ static size_t put_ip4(uint8_t *p, uint32_t from, uint32_t to, size_t len)
 {
     memset(p, 0, IP4_BYTES);
     p[0] = 0x45;
-    store16(p + 2, (unsigned)(IP4_BYTES + UDP_BYTES + len));
+    dxpu_put_be16(p + 2, (unsigned)(IP4_BYTES + UDP_BYTES + len));
     p[6] = 0x40; /* Don't Fragment */
     p[8] = 64;
     p[9] = PROTOCOL_UDP;
-    store32(p + 12, from);
-    store32(p + 16, to);
-    store16(p + 10, fold(sum16(0, p, IP4_BYTES)));
+    dxpu_put_be32(p + 12, from);
+    dxpu_put_be32(p + 16, to);
+    dxpu_put_be16(p + 10, fold(sum16(0, p, IP4_BYTES)));
     return IP4_BYTES + UDP_BYTES;
 }
 
@@ -363,23 +346,23 @@ static size_t put_ip6(uint8_t *p, const struct in6_addr *from, const struct in6_
     unsigned check;
     memset(p, 0, IP6_BYTES);
     p[0] = 0x60;
-    store16(p + 4, (unsigned)(UDP_BYTES + len));
+    dxpu_put_be16(p + 4, (unsigned)(UDP_BYTES + len));
     p[6] = PROTOCOL_UDP;
     p[7] = 64;
     memcpy(p + 8, from, 16);
     memcpy(p + 24, to, 16);
     check = fold(
         sum16(sum16((uint32_t)(UDP_BYTES + len) + PROTOCOL_UDP, p + 8, 32), udp, UDP_BYTES + len));
-    store16(udp + 6, check ? check : 0xffffu);
+    dxpu_put_be16(udp + 6, check ? check : 0xffffu);
     return IP6_BYTES + UDP_BYTES;
 }
 
 static void put_udp(uint8_t *p, unsigned from, unsigned to, size_t len)
 {
-    store16(p, from);
-    store16(p + 2, to);
-    store16(p + 4, (unsigned)(UDP_BYTES + len));
-    store16(p + 6, 0);
+    dxpu_put_be16(p, from);
+    dxpu_put_be16(p + 2, to);
+    dxpu_put_be16(p + 4, (unsigned)(UDP_BYTES + len));
+    dxpu_put_be16(p + 6, 0);
 }
 
 /* Unassigned locally administered addresses: TLPs have no Ethernet of their own. */
@@ -387,7 +370,7 @@ static void put_ether(uint8_t *p, unsigned type)
 {
     static const uint8_t addresses[12] = { 2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1 };
     memcpy(p, addresses, sizeof addresses);
-    store16(p + 12, type);
+    dxpu_put_be16(p + 12, type);
 }
 
 static void dump(dxpu_pcap_writer *w, uint64_t time_ns, size_t len)
@@ -420,8 +403,8 @@ int dxpu_pcap_write_tlp(dxpu_pcap_writer *w, uint64_t time_ns, dxpu_bytes tlp)
     put_ether(p, TYPE_IP4);
     put_ip4(p + ETHER_BYTES, 0x0a000001u, 0x0a000002u, len);
     put_udp(p + ETHER_BYTES + IP4_BYTES, port, port, len);
-    store16(p + HEADERS, w->sequence++);
-    store32(p + HEADERS + 2, (uint32_t)time_ns);
+    dxpu_put_be16(p + HEADERS, w->sequence++);
+    dxpu_put_be32(p + HEADERS + 2, (uint32_t)time_ns);
     memcpy(p + HEADERS + DXPU_PCAP_NETTLP_BYTES, tlp.ptr, tlp.len);
     dump(w, time_ns, HEADERS + len);
     return DXPU_OK;

@@ -12,28 +12,6 @@ enum { KEY = DXPU_KEY_BYTES, NONCE = 12, TAG = 16 };
 
 /* ==== 1  Bytes ================================================================================ */
 
-static uint32_t get32(const uint8_t *p)
-{
-    return p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
-}
-
-static void put32(uint8_t *p, uint32_t value)
-{
-    for (unsigned i = 0; i < 4; i++)
-        p[i] = (uint8_t)(value >> 8 * i);
-}
-
-static uint64_t get64(const uint8_t *p)
-{
-    return get32(p) | (uint64_t)get32(p + 4) << 32;
-}
-
-static void put64(uint8_t *p, uint64_t value)
-{
-    put32(p, (uint32_t)value);
-    put32(p + 4, (uint32_t)(value >> 32));
-}
-
 /* All bytes are looked at, whatever they are. */
 static bool equal(const uint8_t *a, const uint8_t *b, size_t bytes)
 {
@@ -320,8 +298,8 @@ static void blake_compress(blake *s, bool last)
         for (unsigned i = 0; i < 8; i++) { /* four columns, then four diagonals */
             unsigned turn = i / 4, k = i % 4;
             blake_mix(v, k, 4 + (k + turn) % 4, 8 + (k + 2 * turn) % 4, 12 + (k + 3 * turn) % 4,
-                      get64(s->block + (size_t)8 * order[2 * i]),
-                      get64(s->block + (size_t)8 * order[2 * i + 1]));
+                      dxpu_get_le64(s->block + (size_t)8 * order[2 * i]),
+                      dxpu_get_le64(s->block + (size_t)8 * order[2 * i + 1]));
         }
     }
     for (unsigned i = 0; i < 8; i++)
@@ -366,7 +344,7 @@ static void hash(uint8_t *out, size_t out_bytes, dxpu_bytes key, const dxpu_byte
     memset(s.block + s.used, 0, BLOCK - s.used);
     blake_compress(&s, true);
     for (unsigned i = 0; i < 8; i++)
-        put64(whole + (size_t)8 * i, s.h[i]);
+        dxpu_put_le64(whole + (size_t)8 * i, s.h[i]);
     memcpy(out, whole, out_bytes);
     wipe(&s, sizeof s);
     wipe(whole, sizeof whole);
@@ -398,11 +376,11 @@ static void chacha_begin(uint32_t v[WORDS], const uint8_t key[KEY], const uint8_
 {
     static const uint8_t sigma[] = "expand 32-byte k";
     for (unsigned i = 0; i < 4; i++) {
-        v[i] = get32(sigma + (size_t)4 * i);
-        v[12 + i] = get32(last + (size_t)4 * i);
+        v[i] = dxpu_get_le32(sigma + (size_t)4 * i);
+        v[12 + i] = dxpu_get_le32(last + (size_t)4 * i);
     }
     for (unsigned i = 0; i < 8; i++)
-        v[4 + i] = get32(key + (size_t)4 * i);
+        v[4 + i] = dxpu_get_le32(key + (size_t)4 * i);
 }
 
 static void chacha_rounds(uint32_t v[WORDS])
@@ -419,8 +397,8 @@ static void hchacha20(uint8_t out[KEY], const uint8_t in[16], const uint8_t key[
     chacha_begin(v, key, in);
     chacha_rounds(v);
     for (unsigned i = 0; i < 4; i++) {
-        put32(out + (size_t)4 * i, v[i]);
-        put32(out + 16 + (size_t)4 * i, v[12 + i]);
+        dxpu_put_le32(out + (size_t)4 * i, v[i]);
+        dxpu_put_le32(out + 16 + (size_t)4 * i, v[12 + i]);
     }
     wipe(v, sizeof v);
 }
@@ -430,13 +408,13 @@ static void chacha_block(uint8_t out[CHACHA_BYTES], const uint8_t key[KEY],
 {
     uint32_t begin[WORDS], v[WORDS];
     uint8_t last[16];
-    put32(last, counter);
+    dxpu_put_le32(last, counter);
     memcpy(last + 4, nonce, NONCE);
     chacha_begin(begin, key, last);
     memcpy(v, begin, sizeof v);
     chacha_rounds(v);
     for (unsigned i = 0; i < WORDS; i++)
-        put32(out + (size_t)4 * i, v[i] + begin[i]);
+        dxpu_put_le32(out + (size_t)4 * i, v[i] + begin[i]);
     wipe(begin, sizeof begin);
     wipe(v, sizeof v);
 }
@@ -468,8 +446,8 @@ typedef struct poly {
 static void poly_read(uint32_t out[PARTS], const uint8_t in[16])
 {
     for (unsigned i = 0; i < PARTS - 1; i++)
-        out[i] = get32(in + (size_t)3 * i) >> 2 * i & PART_MASK;
-    out[PARTS - 1] = get32(in + 12) >> 8;
+        out[i] = dxpu_get_le32(in + (size_t)3 * i) >> 2 * i & PART_MASK;
+    out[PARTS - 1] = dxpu_get_le32(in + 12) >> 8;
 }
 
 static void poly_begin(poly *p, const uint8_t key[KEY])
@@ -545,8 +523,8 @@ static void poly_end(poly *p, uint8_t tag[TAG])
         p->h[i] = (p->h[i] & ~mask) | (less[i] & mask);
     for (unsigned i = 0; i < 4; i++) { /* 32 bits each, of a limb and the next one */
         sum += (uint32_t)(p->h[i] >> 6 * i | p->h[i + 1] << (PART_BITS - 6 * i));
-        sum += get32(p->pad + (size_t)4 * i);
-        put32(tag + (size_t)4 * i, (uint32_t)sum);
+        sum += dxpu_get_le32(p->pad + (size_t)4 * i);
+        dxpu_put_le32(tag + (size_t)4 * i, (uint32_t)sum);
         sum >>= 32;
     }
     wipe(less, sizeof less);
@@ -569,8 +547,8 @@ static void authenticate(const uint8_t *key, const uint8_t *nonce, dxpu_bytes he
     poly_begin(&p, first);
     poly_add(&p, header.ptr, header.len);
     poly_add(&p, body, body_bytes);
-    put64(lengths, header.len);
-    put64(lengths + 8, body_bytes);
+    dxpu_put_le64(lengths, header.len);
+    dxpu_put_le64(lengths + 8, body_bytes);
     poly_add(&p, lengths, sizeof lengths);
     poly_end(&p, tag);
     wipe(first, sizeof first);

@@ -283,25 +283,22 @@ static uint64_t dxpui_vs_min(uint64_t a, uint64_t b)
 
 static uint32_t dxpui_vs_get(const dxpu_vswitch_port *p, unsigned at)
 {
-    const uint8_t *b = p->cfg + at;
-    return (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
+    return dxpu_get_le32(p->cfg + at);
 }
 
 static void dxpui_vs_put(dxpu_vswitch_port *p, unsigned at, uint32_t value)
 {
-    for (unsigned i = 0; i < 4; i++)
-        p->cfg[at + i] = (uint8_t)(value >> 8 * i);
+    dxpu_put_le32(p->cfg + at, value);
 }
 
 static unsigned dxpui_vs_get16(const dxpu_vswitch_port *p, unsigned at)
 {
-    return (unsigned)p->cfg[at] | (unsigned)p->cfg[at + 1] << 8;
+    return dxpu_get_le16(p->cfg + at);
 }
 
 static void dxpui_vs_put16(dxpu_vswitch_port *p, unsigned at, unsigned value)
 {
-    p->cfg[at] = (uint8_t)value;
-    p->cfg[at + 1] = (uint8_t)(value >> 8);
+    dxpu_put_le16(p->cfg + at, value);
 }
 
 static bool dxpui_vs_has(const dxpu_vswitch_port *p, unsigned at, unsigned bits)
@@ -815,11 +812,8 @@ static void dxpui_vs_answer(dxpu_vswitch *vs, dxpu_vswitch_port *p, const dxpu_t
     dxpu_tlp_completion(req, dxpui_vs_bdf_of(vs, p), bad ? DXPU_CPL_UR : DXPU_CPL_SC, cpl);
     vs->count_answered++;
     if (write) {
-        const uint8_t *b = req->payload.ptr;
         if (!bad && at < DXPUI_VS_BYTES)
-            dxpui_vs_write(vs, p, at, req->first_be,
-                           (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 |
-                               (uint32_t)b[3] << 24);
+            dxpui_vs_write(vs, p, at, req->first_be, dxpu_get_le32(req->payload.ptr));
         return;
     }
     for (unsigned i = 0; i < 4; i++)

@@ -89,11 +89,10 @@ static void fix_header(uint8_t *frame)
     uint32_t sum = 0;
     frame[24] = frame[25] = 0;
     for (unsigned i = 14; i < 34; i += 2)
-        sum += (uint32_t)(frame[i] << 8 | frame[i + 1]);
+        sum += dxpu_get_be16(frame + i);
     sum = (sum & 0xffff) + (sum >> 16);
     sum = ~((sum & 0xffff) + (sum >> 16));
-    frame[24] = (uint8_t)(sum >> 8);
-    frame[25] = (uint8_t)sum;
+    dxpu_put_be16(frame + 24, sum);
 }
 
 static int parse(const uint8_t *frame, size_t len)
@@ -165,8 +164,7 @@ static void test_checksum_is_never_zero(void **state)
         uint8_t frame[80] = { 0 };
         unsigned all_ones = 0;
         for (unsigned v = 0; v < 65536; v++) {
-            frame[headers] = (uint8_t)(v >> 8);
-            frame[headers + 1] = (uint8_t)v;
+            dxpu_put_be16(frame + headers, v);
             dxpu_xdp_build(frame, &w, 2);
             assert_true(frame[headers - 2] || frame[headers - 1]);
             all_ones += frame[headers - 2] == 0xff && frame[headers - 1] == 0xff;

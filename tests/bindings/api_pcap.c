@@ -145,7 +145,7 @@ static void test_ip_checksum(void **state)
     assert_int_equal(fread(file, 1, sizeof file, f), sizeof file);
     fclose(f);
     for (unsigned i = 0; i < 20; i += 2)
-        sum += (uint32_t)file[40 + 14 + i] << 8 | file[40 + 15 + i];
+        sum += dxpu_get_be16(file + 40 + 14 + i);
     assert_int_equal((sum & 0xffff) + (sum >> 16), 0xffff);
 }
 
@@ -167,8 +167,7 @@ static void write_foreign(uint32_t magic, unsigned tags, size_t cut, unsigned po
     ip = at + 2;
     packet[ip] = 0x45;
     packet[ip + 9] = 17;
-    packet[ip + 22] = (uint8_t)(port >> 8);
-    packet[ip + 23] = (uint8_t)port;
+    dxpu_put_be16(packet + ip + 22, port);
     packet[ip + 25] = 8 + 6 + 12;
     packet[ip + 28] = 0x12; /* sequence */
     packet[ip + 29] = 0x34;

@@ -8,7 +8,6 @@
 
 #include <cmocka.h>
 
-#define DXPU_IMPLEMENTATION
 #define DXPU_CONTROL_IMPLEMENTATION
 #include "dxpu_control.h"
 
@@ -142,7 +141,7 @@ static int decode(const uint8_t *bytes, size_t len, dxpu_control *out)
     memcpy(exact, bytes, len);
     memset(&f, 0, sizeof f);
     f.flags = exact[5];
-    f.type = (uint16_t)(exact[6] << 8 | exact[7]);
+    f.type = dxpu_get_be16(exact + 6);
     f.body.ptr = exact + HEADER;
     f.body.len = len - HEADER;
     rc = dxpu_control_decode(&f, out);
@@ -331,11 +330,11 @@ static void test_m4_length(void **state)
     (void)state;
     memcpy(bytes, ask_bytes, HEADER);
     for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        dxpui_ctl_put32(bytes + 8, rows[i].length);
+        dxpu_put_be32(bytes + 8, rows[i].length);
         fresh();
         assert_int_equal(take(bytes, sizeof bytes), rows[i].want);
     }
-    dxpui_ctl_put32(bytes + 8, DXPU_CONTROL_BODY_MAX + 1); /* however much room there is */
+    dxpu_put_be32(bytes + 8, DXPU_CONTROL_BODY_MAX + 1); /* however much room there is */
     assert_int_equal(dxpu_control_stream_init(&stream, large, sizeof large), DXPU_OK);
     assert_int_equal(dxpu_control_take(&stream, &in, &frame), DXPU_E_LENGTH);
     assert_int_equal(dxpu_control_stream_init(&stream, room, HEADER - 1), DXPU_E_ARG);
@@ -371,7 +370,7 @@ static void feed(const uint8_t *bytes, size_t len, unsigned *seen)
         assert_int_equal(rc, DXPU_OK);
         assert_int_equal(frame.body.len, e->len - HEADER);
         assert_memory_equal(frame.body.ptr, e->bytes + HEADER, frame.body.len);
-        assert_int_equal(frame.type, e->bytes[6] << 8 | e->bytes[7]);
+        assert_int_equal(frame.type, dxpu_get_be16(e->bytes + 6));
         ++*seen;
     }
     assert_int_equal(in.len, 0);
@@ -457,8 +456,7 @@ static void test_m10_types(void **state)
     memcpy(bytes, ask_bytes, sizeof bytes);
     for (unsigned type = 0; type <= 0xffff; type++) {
         dxpu_control m;
-        bytes[6] = (uint8_t)(type >> 8);
-        bytes[7] = (uint8_t)type;
+        dxpu_put_be16(bytes + 6, type);
         if (decode(bytes, sizeof bytes, &m) != DXPU_E_KIND)
             known++;
         else
@@ -608,9 +606,9 @@ static void test_m22_screenshot_ranges(void **state)
     (void)state;
     assert_int_equal(changed(&examples[6], 17, 0), DXPU_E_RECORD); /* slot */
     memcpy(bytes, screenshot_bytes, sizeof bytes);
-    dxpui_ctl_put32(bytes + 20, DXPU_CONTROL_PICTURE_MAX - 1);
+    dxpu_put_be32(bytes + 20, DXPU_CONTROL_PICTURE_MAX - 1);
     assert_int_equal(decode(bytes, sizeof bytes, &m), DXPU_OK);
-    dxpui_ctl_put32(bytes + 20, DXPU_CONTROL_PICTURE_MAX);
+    dxpu_put_be32(bytes + 20, DXPU_CONTROL_PICTURE_MAX);
     assert_int_equal(decode(bytes, sizeof bytes, &m), DXPU_E_RECORD);
 }
 
@@ -641,9 +639,9 @@ static void test_m23_picture_ranges(void **state)
     assert_int_equal(changed(&examples[7], 17, 0), DXPU_E_RECORD); /* slot */
     memcpy(bytes, picture_bytes, sizeof bytes);
     for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        dxpui_ctl_put32(bytes + 20, rows[i].total);
-        dxpui_ctl_put32(bytes + 24, rows[i].offset);
-        dxpui_ctl_put32(bytes + 28, rows[i].bytes);
+        dxpu_put_be32(bytes + 20, rows[i].total);
+        dxpu_put_be32(bytes + 24, rows[i].offset);
+        dxpu_put_be32(bytes + 28, rows[i].bytes);
         assert_int_equal(decode(bytes, sizeof bytes, &m), rows[i].want);
         if (rows[i].want == DXPU_OK)
             assert_int_equal(m.u.picture.png.len, rows[i].bytes);
@@ -825,10 +823,10 @@ static void test_m16_status_ranges(void **state)
     (void)state;
     for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         dxpu_control m;
-        dxpui_ctl_put16(bytes + HEADER + 8, rows[i].total);
-        dxpui_ctl_put16(bytes + HEADER + 10, rows[i].first);
-        dxpui_ctl_put16(bytes + HEADER + 12, rows[i].count);
-        dxpui_ctl_put16(bytes + HEADER + 14, rows[i].entry_bytes);
+        dxpu_put_be16(bytes + HEADER + 8, rows[i].total);
+        dxpu_put_be16(bytes + HEADER + 10, rows[i].first);
+        dxpu_put_be16(bytes + HEADER + 12, rows[i].count);
+        dxpu_put_be16(bytes + HEADER + 14, rows[i].entry_bytes);
         assert_int_equal(decode(bytes, len, &m), rows[i].want);
     }
 }
@@ -1013,15 +1011,15 @@ static void test_m40_register_ranges(void **state)
     dxpu_control m;
     (void)state;
     for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        dxpui_ctl_put16(bytes + HEADER + 2, rows[i].total);
-        dxpui_ctl_put16(bytes + HEADER + 4, rows[i].first);
-        dxpui_ctl_put16(bytes + HEADER + 6, rows[i].count);
-        dxpui_ctl_put16(bytes + HEADER + 8, rows[i].entry_bytes);
+        dxpu_put_be16(bytes + HEADER + 2, rows[i].total);
+        dxpu_put_be16(bytes + HEADER + 4, rows[i].first);
+        dxpu_put_be16(bytes + HEADER + 6, rows[i].count);
+        dxpu_put_be16(bytes + HEADER + 8, rows[i].entry_bytes);
         /* without slots nothing stands behind the fields */
         assert_int_equal(decode(bytes, rows[i].count ? len : HEADER + 40, &m), rows[i].want);
     }
     (void)make_register(bytes, 4, 0);
-    dxpui_ctl_put16(bytes + HEADER + 8, 104);
+    dxpu_put_be16(bytes + HEADER + 8, 104);
     assert_int_equal(decode(bytes, HEADER + 40 + 4 * 104, &m), DXPU_OK);
     for (unsigned role = 0; role < 256; role++)
         assert_int_equal(changed(&examples[REGISTER], HEADER, (uint8_t)role),

@@ -1,6 +1,5 @@
 /* The virtual switch as an operating system meets it: spec/vswitch.md.
    SPDX-License-Identifier: MIT */
-#define DXPU_IMPLEMENTATION
 #define DXPU_VSWITCH_IMPLEMENTATION
 #include "dxpu_vswitch.h"
 
@@ -111,8 +110,7 @@ static int request(bench *b, unsigned type, unsigned bdf, unsigned reg, unsigned
         assert_int_equal(dxpu_tlp_check(&cpl), DXPU_OK);
         *status = cpl.status;
         if (cpl.status == DXPU_CPL_SC && cpl.type == DXPU_TLP_CPLD)
-            *out = (uint32_t)data[0] | (uint32_t)data[1] << 8 | (uint32_t)data[2] << 16 |
-                   (uint32_t)data[3] << 24;
+            *out = dxpu_get_le32(data);
     }
     return went;
 }
