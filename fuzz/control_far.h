@@ -101,8 +101,7 @@ static size_t far_twist(input *in, uint8_t how, uint8_t *b, size_t len)
     default:
         break;
     }
-    b[10] = (uint8_t)(body >> 8);
-    b[11] = (uint8_t)body;
+    dxpu_put_be16(b + 10, (uint32_t)body);
     return DXPU_CONTROL_HEADER_BYTES + body;
 }
 
@@ -121,8 +120,7 @@ static void far_say(far_end *f, input *in, const dxpu_control *m)
 static void far_say_type(far_end *f, input *in, unsigned type, uint32_t request)
 {
     uint8_t b[DXPU_CONTROL_HEADER_BYTES + 16] = { 'D', 'X', 'C', 'T', DXPU_CONTROL_VERSION };
-    b[6] = (uint8_t)(type >> 8);
-    b[7] = (uint8_t)type;
+    dxpu_put_be16(b + 6, type);
     b[11] = 16;
     b[15] = (uint8_t)request;
     b[17] = b[19] = 1; /* some field of each is not 0 */

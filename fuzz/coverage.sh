@@ -24,7 +24,7 @@ attacked() {
     core) echo 'core(_[a-z]*)?.c policy.c' ;;
     crossing) echo keeper.c crossing.c slot.c guest.c ;;
     device) echo dxpu_guard.c dxpu_windows.c ;;
-    enrol) echo enroll_talk.c enroll_command.c dxpu_sodium_enrol.c ;;
+    enroll) echo enroll_talk.c enroll_command.c dxpu_sodium_enroll.c ;;
     ethernet) echo dxpu_af_xdp_wire.c dxpu_firmware_wire.c ;;
     firmware) echo dxpu_firmware.c dxpu_firmware_wire.c ;;
     handshake) echo dxpu_noise.c dxpu_secure.c dxpu_seal.c ;;
@@ -45,6 +45,8 @@ attacked() {
     tokens) echo api_tokens.c ;;
     trace) echo trace.c ;;
     vfio_user) echo dxpu_vfio_user.c ;;
+    vfio_user_client) echo dxpu_vfio_user_client.c dxpu_vfio_user_stream.c ;;
+    virtio) echo 'virtio(_[a-z]*)?.c' function.c ;;
     vswitch) echo dxpu_vswitch.h ;;
     wire) echo wire.c ;;
     *) echo dxpu.h ;;

@@ -7,7 +7,6 @@
 #ifndef _DEFAULT_SOURCE
 #define _DEFAULT_SOURCE
 #endif
-#define DXPU_IMPLEMENTATION
 #define DXPU_CONTROL_IMPLEMENTATION
 #include "dxpu_control.h"
 
@@ -121,7 +120,7 @@ static const char *const commands[] = {
     "forget host12",
     "rekey 10",
     "owner host12 t",
-    "owner 12 --nobody",
+    "owner 12 --no-owner",
     "tenant t --quota 5",
     "spares m 3",
     "spares m --failures-per-year 0.1 --repair-days 3",

@@ -3,9 +3,6 @@
    encoded and decoded again, and stays what it is; slots of a status never lead outside of it.
    libFuzzer: -max_len=2048 */
 #include <stdlib.h>
-#define DXPU_ASSERT(x) ((x) ? (void)0 : abort())
-#define DXPU_IMPLEMENTATION
-#define DXPU_CONTROL_IMPLEMENTATION
 #include "dxpu_control.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -12,9 +12,6 @@
 
 #include <limits.h>
 
-#define DXPU_IMPLEMENTATION
-#define DXPU_CONTROL_IMPLEMENTATION
-
 #include "core_claims.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

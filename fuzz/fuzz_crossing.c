@@ -14,16 +14,15 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#define DXPU_IMPLEMENTATION
 #include "quiet.h"
 
-/* Not linked: reaches struct keeper and struct guest. */
+/* Not linked: reaches struct keeper. */
 #include "keeper.c"
 #include "crossing.c"
 #define MARGIN_NS MARGIN_NS_OF_GUEST /* names that two of these define */
 #define insert    insert_of_guest
 #define line_take line_take_of_guest
-#include "guest.c"
+#include "bridge.c"
 
 #include "dxpu_vfio_user.h"
 #include "input.h"
@@ -291,9 +290,11 @@ static void link_to(crossing *c, bool is_keeper)
 
 /* ==== A keeper ================================================================================ */
 
-static guest_settings guest_set = {
-    .socket = "vm", .slots = SLOTS, .bar2_bytes = 64 << 20, .bar4_bytes = (uint64_t)1 << 30
-};
+static guest_settings guest_set = { .socket = "vm",
+                                    .slots = SLOTS,
+                                    .bar2_bytes = 64 << 20,
+                                    .bar4_bytes = (uint64_t)1 << 30,
+                                    .form = &bridge_form };
 static keeper_settings the_settings = { &guest_set, 1000, DXPU_UDP_BLOCK };
 
 static void guest_asks(input *in)

@@ -4,8 +4,6 @@
    the host said; whatever passes must be allowed by it, byte by byte.
    libFuzzer: -max_len=1024 */
 #include <stdlib.h>
-#define DXPU_ASSERT(x) ((x) ? (void)0 : abort())
-#define DXPU_IMPLEMENTATION
 #include "dxpu.h"
 
 #include "dxpu_guard.h"
@@ -132,14 +130,6 @@ static void check_passed(dxpu_bytes tlp)
     must(allowed(t.address + offset, bytes ? bytes : 1, access));
 }
 
-static uint64_t number(const uint8_t *p)
-{
-    uint64_t v = 0;
-    for (unsigned i = 0; i < 8; i++)
-        v = v << 8 | p[i];
-    return v;
-}
-
 static void change_windows(dxpu_guard *g, unsigned op, const uint8_t *p, size_t len)
 {
     dxpu_event e;
@@ -148,8 +138,8 @@ static void change_windows(dxpu_guard *g, unsigned op, const uint8_t *p, size_t 
     memset(&e, 0, sizeof e);
     e.type = op == OP_GRANT ? DXPU_EVENT_DMA_GRANT : DXPU_EVENT_DMA_REVOKE;
     e.flags = p[0];
-    e.base = number(p + 4);
-    e.length = number(p + 12);
+    e.base = dxpu_get_be64(p + 4);
+    e.length = dxpu_get_be64(p + 12);
     must(dxpu_guard_event(g, &e));
     if (e.length && e.base + (e.length - 1) >= e.base) /* others name no range */
         oracle.events[oracle.event_count++] = e;

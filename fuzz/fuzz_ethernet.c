@@ -3,12 +3,10 @@
    other takes too, with the same sender and the same bytes within the frame; and what is built from
    it says the same.
    libFuzzer: -max_len=512 */
-#include "dxpu_af_xdp_wire.c" /* not linked: reaches get16() and others */
+#include "dxpu_af_xdp_wire.c" /* not linked: reaches fold() and others */
 
 /* Two implementations, each with its own names of the same fields. */
 /* Not linked: reaches is_for_us(). */
-#define get16         fw_get16
-#define put16         fw_put16
 #define fold          fw_fold
 #define UDP_BYTES     FW_UDP_BYTES
 #define UDP_FROM      FW_UDP_FROM
@@ -24,8 +22,6 @@
 #undef IP_CHECKSUM
 #define ECN_CE FW_ECN_CE
 #include "dxpu_firmware_wire.c"
-#undef get16
-#undef put16
 #undef fold
 #undef UDP_BYTES
 #undef UDP_FROM
@@ -54,15 +50,15 @@ static void make_right(uint8_t *f, size_t len)
 {
     uint16_t check;
     size_t udp;
-    if (len < DXPU_XDP_HEADERS_4 || get16(f + ETH_TYPE) != TYPE_IP4)
+    if (len < DXPU_XDP_HEADERS_4 || dxpu_get_be16(f + ETH_TYPE) != TYPE_IP4)
         return;
-    put16(f + IP4_CHECKSUM, 0);
+    dxpu_put_be16(f + IP4_CHECKSUM, 0);
     check = (uint16_t)~fold(sum(0, f + IP4, IP4_BYTES));
     memcpy(f + IP4_CHECKSUM, &check, sizeof check);
-    udp = get16(f + UDP4 + UDP_LEN);
-    if (udp < UDP_BYTES || udp > len - UDP4 || !get16(f + UDP4 + UDP_CHECKSUM))
+    udp = dxpu_get_be16(f + UDP4 + UDP_LEN);
+    if (udp < UDP_BYTES || udp > len - UDP4 || !dxpu_get_be16(f + UDP4 + UDP_CHECKSUM))
         return;
-    put16(f + UDP4 + UDP_CHECKSUM, 0);
+    dxpu_put_be16(f + UDP4 + UDP_CHECKSUM, 0);
     check = (uint16_t)~fold(sum(pseudo_sum(f + IP4_FROM, 8, udp), f + UDP4, udp));
     memcpy(f + UDP4 + UDP_CHECKSUM, &check, sizeof check);
 }

@@ -9,7 +9,6 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#define DXPU_IMPLEMENTATION
 #include "dxpu_zlib.h"
 #include "quick_sodium.h"
 #include "quiet.h"
@@ -260,11 +259,11 @@ uint64_t keys_wall_ns(keys *k)
 
 static incarnation *known_one(const fabric *f, const fabric_channel *c)
 {
-    return &known_ones[f - fabrics][c->id & INDEX_MASK];
+    return &known_ones[f - fabrics][c->id & FABRIC_INDEX_MASK];
 }
 
-static uint8_t on_welcome(void *user, const dxpu_offer *o, const uint8_t *key,
-                          dxpu_channel_config *cfg)
+static uint8_t on_authorize(void *user, const dxpu_offer *o, const uint8_t *key,
+                            dxpu_channel_config *cfg)
 {
     must(user == &fabrics[BOX] && !key == plain && cfg->epoch == o->epoch);
     must(plain || whose(key) < HOSTS);
@@ -346,7 +345,7 @@ static void check(const fabric *f)
     for (unsigned i = 0; i < f->live_count; i++) {
         const fabric_channel *c = f->live[i];
         up += c->up && !c->ended;
-        must(c->live_at == i && f->channels[c->id & INDEX_MASK] == c);
+        must(c->live_at == i && f->channels[c->id & FABRIC_INDEX_MASK] == c);
         must(!c->session || dxpu_sodium_user(c->session) == c);
         for (unsigned k = 0; k < i; k++)
             must(!c->session || f->live[k]->session != c->session);
@@ -358,7 +357,7 @@ static void check(const fabric *f)
         const dxpu_sodium_session *x = &f->sealing.end->session[i];
         const fabric_channel *c = x->user;
         must(x->state == DXPU_SODIUM_FREE || !c ||
-             (channel_by_id(f, c->id) == c && c->session == x));
+             (fabric_channel_by_id(f, c->id) == c && c->session == x));
     }
     must(f->up == up && talking[f - fabrics] == up);
     for (unsigned i = 0; i < f->free_count; i++)
@@ -562,7 +561,7 @@ static void start(void)
     for (unsigned i = 0; i < PORTS; i++) {
         fabric_settings set = FABRIC_SETTINGS_DEFAULT(listen[i]);
         fabric_callbacks cb = {
-            &fabrics[i], i == BOX ? on_welcome : NULL, on_up, on_work, on_down, NULL, NULL, NULL,
+            &fabrics[i], i == BOX ? on_authorize : NULL, on_up, on_work, on_down, NULL, NULL, NULL,
             NULL
         };
         dxpu_noise_pair_new(dxpu_sodium_primitives(), &own[i]);

@@ -6,7 +6,6 @@
    list has no channel (S-96), and each session ends just once.
    libFuzzer: -max_len=3072 */
 /* Not linked: reaches LINK_FREE and others. */
-#define DXPU_IMPLEMENTATION
 #include "dxpu_firmware.c"
 #include "dxpu_firmware_wire.c"
 
@@ -157,7 +156,7 @@ static size_t hook_handshake(void *user, uint64_t now, dxpu_bytes frame,
     dxpu_box_entry before = *dxpu_fw_lease(&node, 1);
     (void)user;
     must(now == now_ns && cap >= DXPU_FRAME_MIN_LIMIT_BYTES && cap >= frame.len && from != NULL);
-    (void)dxpu_fw_welcome(&node, &place, hook_random(NULL) >> 8 & 3, epoch, key);
+    (void)dxpu_fw_authorize(&node, &place, hook_random(NULL) >> 8 & 3, epoch, key);
     must(!memcmp(&before, dxpu_fw_lease(&node, 1), sizeof before));
     memcpy(out, frame.ptr, frame.len);
     return hook_random(NULL) & 0x100 ? frame.len : 0;
@@ -430,7 +429,7 @@ static void to_network(void)
         dxpu_fw_address to = host_at;
         memcpy(to.mac, frame, sizeof to.mac); /* whom it answers, the input may have said */
         memcpy(to.ip, frame + IP_TO, sizeof to.ip);
-        to.port = get16(frame + UDP_TO);
+        to.port = dxpu_get_be16(frame + UDP_TO);
         must(arp || dxpu_fw_wire_parse(&to, frame, bytes, &d, &count) == DXPU_FW_DATAGRAM);
         if (!arp && dxpu_channel_state(&host) != DXPU_STATE_IDLE)
             (void)dxpu_channel_ingest(&host, now_ns, d.payload, d.payload_bytes, 0);

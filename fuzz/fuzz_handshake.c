@@ -7,7 +7,6 @@
    of the public key that was asked for; an open leads to a session only when its keys read it; and
    without interference both have keys.
    libFuzzer: -max_len=128 */
-#define DXPU_IMPLEMENTATION
 #include "quick_sodium.h"
 
 #include <stdint.h>
@@ -73,8 +72,8 @@ static dxpu_sodium_peer *find(void *user, const uint8_t key[BYTES])
     return memcmp(key, own[HOST].public_key, BYTES) == 0 ? &known : NULL;
 }
 
-static uint8_t welcome(void *user, dxpu_sodium_peer *peer, const uint8_t key[BYTES],
-                       const dxpu_sodium_request *request, uint32_t *channel)
+static uint8_t authorize(void *user, dxpu_sodium_peer *peer, const uint8_t key[BYTES],
+                         const dxpu_sodium_request *request, uint32_t *channel)
 {
     (void)user;
     must(peer == &known && memcmp(key, own[HOST].public_key, BYTES) == 0);
@@ -100,7 +99,7 @@ static void begin(input *in)
         cfg.sessions = 4;
         cfg.pending = 2;
         cfg.cb.find = find;
-        cfg.cb.welcome = welcome;
+        cfg.cb.authorize = authorize;
         end[i] = dxpu_sodium_create(&cfg);
         must(end[i] != NULL);
     }

@@ -12,8 +12,6 @@
 #include "input.h"
 #include "quiet.h"
 
-#define DXPU_IMPLEMENTATION
-#define DXPU_CONTROL_IMPLEMENTATION
 #include "dxpu.h"
 #include "dxpu_control.h"
 #include "leases.c" /* not linked: reaches struct before */
@@ -51,7 +49,7 @@ typedef struct before {
     dxpu_box_entry entry;
     uint8_t phase;
     state_key key;
-    bool broken;
+    bool broken, waits;
 } before;
 
 /* A bind, or an unbind without a tenant. */
@@ -86,10 +84,11 @@ static struct {
     uint64_t epoch;
 } heard[SLOTS]; /* of each slot, when its manager was last notified */
 static bool plain, wild;
-static bool begun[SLOTS]; /* its wipe */
-static unsigned failing;  /* writes of the file */
-static uint64_t newest;   /* epoch ever given */
-static int wipe_ends;     /* how the wipe does */
+static bool begun[SLOTS];   /* its wipe */
+static bool ordered[SLOTS]; /* a wipe, since the start */
+static unsigned failing;    /* writes of the file */
+static uint64_t newest;     /* epoch ever given */
+static int wipe_ends;       /* how the wipe does */
 
 static medium *medium_of(unsigned i)
 {
@@ -168,6 +167,7 @@ static int do_wipe(void *device, bool begin)
     unsigned i = (unsigned)((slot *)device - slots);
     medium *at = medium_of(i);
     must(!channel[i] && phases[i] == DXPU_CONTROL_SLOT_WIPING && begin == !begun[i]);
+    must(ordered[i]); /* M-105 */
     begun[i] = wipe_ends != DEVICE_UNWIPED;
     if (begin)
         at->wiped = 0;
@@ -204,6 +204,7 @@ static void start(void)
     memset(slots, 0, sizeof slots);
     memset(channel, 0, sizeof channel);
     memset(begun, 0, sizeof begun);
+    memset(ordered, 0, sizeof ordered);
     must(dxpu_box_init(&b.table, entries, SLOTS) == DXPU_OK);
     b.count = SLOTS;
     b.entries = entries;
@@ -247,7 +248,7 @@ static dxpu_control_device told(unsigned i)
 
 static before as_it_is(unsigned i)
 {
-    return (before){ entries[i], phases[i], lease_keys[i], slots[i].broken };
+    return (before){ entries[i], phases[i], lease_keys[i], slots[i].broken, slots[i].wipe_waits };
 }
 
 static void check_as_it_was(unsigned i, const before *was)
@@ -273,7 +274,8 @@ static void check_given(const asking *a)
     unsigned i = a->i;
     bool same = was->entry.host_node == a->tenant && was->entry.epoch_seen == a->epoch;
     must(a->epoch > was->entry.epoch_seen || (same && was->phase == DXPU_CONTROL_SLOT_HELD));
-    must(was->phase != DXPU_CONTROL_SLOT_WIPING && was->phase != DXPU_CONTROL_SLOT_UNWIPED);
+    must((was->phase != DXPU_CONTROL_SLOT_WIPING || was->waits) &&
+         was->phase != DXPU_CONTROL_SLOT_UNWIPED);
     must(entries[i].used && entries[i].epoch == a->epoch && entries[i].host_node == a->tenant);
     must(lease_keys[i].known == !plain && (plain || lease_keys[i].key[0] == a->key));
 }
@@ -318,6 +320,7 @@ static unsigned send_order(const asking *a)
 {
     dxpu_control_bind give = { (uint16_t)(a->i + 1), 1, a->tenant, a->epoch, false, { 0 } };
     dxpu_control_unbind take = { (uint16_t)(a->i + 1), a->data_stay, a->epoch };
+    ordered[a->i] |= !a->tenant && !a->data_stay;
     if (!a->tenant)
         return leases_unbind(&b, &take);
     set_key(&give.keyed, give.key, a->key);
@@ -482,7 +485,8 @@ static void check(const uint64_t seen[SLOTS])
     for (unsigned i = 0; i < SLOTS; i++) {
         const dxpu_box_entry *e = &entries[i];
         uint8_t state = slots_state(&slots[i]);
-        wiping += phases[i] == DXPU_CONTROL_SLOT_WIPING;
+        must(!slots[i].wipe_waits || phases[i] == DXPU_CONTROL_SLOT_WIPING);
+        wiping += phases[i] == DXPU_CONTROL_SLOT_WIPING && !slots[i].wipe_waits;
         must(e->epoch_seen >= seen[i] && (!e->used || e->epoch == e->epoch_seen));
         must(!channel[i] || (e->used && e->host_node == channel[i])); /* else slots_end() came */
         must(state != DXPU_CONTROL_SLOT_WIPED || !medium_of(i)->data || (wild && plain));

@@ -19,8 +19,6 @@ static FILE *terminal(void);
 #undef stderr
 #define stderr terminal()
 
-#define DXPU_IMPLEMENTATION
-#define DXPU_CONTROL_IMPLEMENTATION
 #include "control_far.h"
 #include "requests.h"
 #include "pretend_events.h"

@@ -12,8 +12,6 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#define DXPU_ASSERT(x) ((x) ? (void)0 : abort())
-#define DXPU_IMPLEMENTATION
 #include "dxpu.h"
 
 #include "function.h"
@@ -59,7 +57,7 @@ static uint32_t next32(input *in)
 static void reg32(uint32_t offset, uint32_t value)
 {
     uint8_t b[4];
-    rc_put32(b, value);
+    dxpu_put_le32(b, value);
     mmio_write(&r, BAR + offset, b, 4);
 }
 
@@ -83,7 +81,7 @@ static void submit(unsigned q, const uint32_t dw[16])
 {
     uint8_t *e = r.mem + sq_at(q) + tail[q] * 64u;
     for (unsigned i = 0; i < 16; i++)
-        rc_put32(e + 4 * i, dw[i]);
+        dxpu_put_le32(e + 4 * i, dw[i]);
     tail[q] = (tail[q] + 1) % DEPTH;
     reg32(NVME_DOORBELLS + q * 8, tail[q]);
 }
@@ -164,7 +162,7 @@ static void put_config(input *in, uint8_t op)
     dxpu_tlp t = cfg_tlp(&r, op & 0x10 ? DXPU_TLP_CFGWR0 : DXPU_TLP_CFGRD0, 0);
     t.register_bytes = (uint16_t)(next(in) * 4u | (op & 0x20u) << 5);
     t.first_be = op & 0x40 ? 15 : next(in) & 15;
-    rc_put32(b, op & 0x10 ? next32(in) : 0);
+    dxpu_put_le32(b, op & 0x10 ? next32(in) : 0);
     if (op & 0x10) {
         t.payload.ptr = b;
         t.payload.len = 4;
@@ -201,7 +199,8 @@ static void step(input *in, uint64_t *now_ns)
     case 2: /* words of the host's memory: queues, PRP lists, SGL segments */
         at = AT_DATA + (op >> 4) * 0x800u;
         for (unsigned n = next(in) % 16; n; n--, at += 4)
-            rc_put32(r.mem + at, next(in) & 1 ? next32(in) : MEM_LOW + next(in) % 0x50 * 0x1000u);
+            dxpu_put_le32(r.mem + at,
+                          next(in) & 1 ? next32(in) : MEM_LOW + next(in) % 0x50 * 0x1000u);
         break;
     case 3:
         put_completion(in);

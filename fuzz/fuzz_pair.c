@@ -4,8 +4,6 @@
    its class; and when the input ends and the network becomes good, everything arrives.
    libFuzzer: -max_len=512 */
 #include <stdlib.h>
-#define DXPU_ASSERT(x) ((x) ? (void)0 : abort())
-#define DXPU_IMPLEMENTATION
 #include "dxpu.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -12,7 +12,6 @@
 static pcap_t *open_input(const char *file, u_int precision, char *text);
 /* Not linked: replaces pcap_open_offline_with_tstamp_precision(). */
 #define pcap_open_offline_with_tstamp_precision open_input
-#define DXPU_IMPLEMENTATION
 #include "dxpu_pcap.c"
 #undef pcap_open_offline_with_tstamp_precision
 

@@ -10,7 +10,6 @@
 static int numbers_only(const char *host, const char *port, const struct addrinfo *hints,
                         struct addrinfo **found);
 /* Not linked: replaces getaddrinfo(). */
-#define DXPU_IMPLEMENTATION
 #define getaddrinfo numbers_only
 #include "dxpu_libevent.c"
 /* Not linked: reaches look_up() and others. */

@@ -2,8 +2,6 @@
    sees it, or places it as an operating system does.  Each request is one that PCIe allows, both
    come to an end, and the sizes that were found are looked at by the switch.
    libFuzzer: -max_len=1024 */
-#define DXPU_IMPLEMENTATION
-#define DXPU_VSWITCH_IMPLEMENTATION
 #include "probe.h"
 #include "enumerate.h"
 #include "input.h"

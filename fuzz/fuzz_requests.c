@@ -11,8 +11,6 @@
 #include "input.h"
 #include "quiet.h"
 
-#define DXPU_IMPLEMENTATION
-#define DXPU_CONTROL_IMPLEMENTATION
 #include "control_far.h"
 
 /* Not linked: reaches view() and others. */

@@ -6,8 +6,6 @@
 #endif
 #include "quiet.h"
 
-#define DXPU_IMPLEMENTATION
-#define DXPU_CONTROL_IMPLEMENTATION
 #define lease state_lease /* a word of bindings/control too */
 #include "state.c"        /* not linked: reaches read_file() */
 #include "input.h"

@@ -3,7 +3,6 @@
    and measures to its whole length; what it refuses for its length alone is measured so.  What a
    receiver reads encodes to a TLP that is read the same.
    libFuzzer: -max_len=4200 */
-#define DXPU_IMPLEMENTATION
 #include "dxpu.h"
 #include <stdlib.h>
 

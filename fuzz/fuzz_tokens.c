@@ -8,14 +8,14 @@
 #include "quiet.h"
 
 #include "api_requests.h"
-#include "api_tokens.c" /* not linked: reaches TOKEN_MAX and others */
+#include "api_tokens.c" /* not linked: reaches read_lines() */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* Who holds this token, as found by how the manual page has lines: words between blanks. */
 static void check_line(const api_tokens *t, char *line)
 {
-    char bearer[LINE_BYTES + 16], *save = NULL, *word[3], *option;
+    char bearer[API_TOKEN_LINE_BYTES + 16], *save = NULL, *word[3], *option;
     const char *name = NULL;
     api_caller c;
     for (unsigned i = 0; i < 3; i++)
@@ -35,14 +35,14 @@ static void check_line(const api_tokens *t, char *line)
     must(c.role && strcmp(api_role_name(c.role), word[0]) == 0);
     must(strcmp(c.role == API_TENANT ? c.tenant : "-", word[1]) == 0);
     strcat(bearer, "x");
-    must(!api_tokens_find(t, bearer, 0).role || strlen(word[2]) < TOKEN_MAX);
+    must(!api_tokens_find(t, bearer, 0).role || strlen(word[2]) < API_TOKEN_MAX);
     must(!api_tokens_find(t, word[2], 0).role || strncasecmp(word[2], "Bearer ", 7) == 0);
 }
 
 static void check_file(const api_tokens *t, FILE *in)
 {
-    char line[LINE_BYTES];
-    must(t->count && t->count <= TOKENS_MAX);
+    char line[API_TOKEN_LINE_BYTES];
+    must(t->count && t->count <= API_TOKENS_MAX);
     while (fgets(line, sizeof line, in))
         check_line(t, line);
     must(!api_tokens_find(t, NULL, 0).role && !api_tokens_find(t, "Bearer", 0).role);

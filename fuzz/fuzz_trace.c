@@ -8,24 +8,11 @@
 #include "input.h"
 #include "quiet.h"
 
-static FILE *open_input(const char *file, const char *mode);
-/* Not linked: replaces fopen(). */
-#define DXPU_MODEL_IMPLEMENTATION
-#define fopen open_input
-#include "trace.c"
-#undef fopen
+#include "trace.h"
+
+#include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static const uint8_t *text;
-static size_t text_bytes;
-
-static FILE *open_input(const char *file, const char *mode)
-{
-    (void)file;
-    (void)mode;
-    return input_file(text, text_bytes);
-}
 
 static void check_words(const char *words)
 {
@@ -59,10 +46,11 @@ static void check(const perf_work *w)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static perf_work w;
+    FILE *file = input_file(data, size);
     const char *why;
-    text = data;
-    text_bytes = size;
-    why = perf_work_read("file", &w);
+    must(file != NULL);
+    why = perf_work_read_file(file, &w);
+    fclose(file);
     if (why) {
         must(why[0] && !w.op);
         check_words(why);

@@ -4,9 +4,6 @@
    registers and actions stay in agreement with the control registers.
    libFuzzer: -max_len=512 */
 #include <stdlib.h>
-#define DXPU_ASSERT(x) ((x) ? (void)0 : abort())
-#define DXPU_IMPLEMENTATION
-#define DXPU_VSWITCH_IMPLEMENTATION
 #include "dxpu_vswitch.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -30,8 +27,7 @@ static void check_slot(const dxpu_vswitch *vs, unsigned slot)
     must(!dxpu_vswitch_link_up(vs, (uint8_t)slot) || (p->cfg[0x53] & 0x20));
     must((vs->resets.now >> (slot - 1) & 1) || !held);
     must(row->port == dxpu_vswitch_dump(vs, slot - 1, NULL, 0));
-    must((row->reg[1] & 0xffffff) ==
-         ((uint32_t)p->cfg[0x18] | (uint32_t)p->cfg[0x19] << 8 | (uint32_t)p->cfg[0x1a] << 16));
+    must((row->reg[1] & 0xffffff) == (dxpu_get_le32(p->cfg + 0x18) & 0xffffff));
     must(row->bus == 0 || (row->bus == p->cfg[0x19] && row->bus_last == p->cfg[0x1a]));
     for (unsigned k = 0; k < 2; k++) {
         dxpu_range r = k ? row->prefetchable : row->memory;
@@ -106,7 +102,7 @@ static void other(dxpu_vswitch *vs, const uint8_t *step)
     dxpu_tlp t;
     memset(&t, 0, sizeof t);
     t.type = DXPU_TLP_MSG;
-    t.requester = (uint16_t)(step[4] << 8 | step[5]);
+    t.requester = dxpu_get_be16(step + 4);
     t.message_code = codes[step[6] & 3];
     t.at = step[6] & 2;
     t.address = (uint64_t)step[7] << 28;

@@ -15,9 +15,6 @@
 #include <limits.h>
 #include <time.h>
 
-#define DXPU_IMPLEMENTATION
-#define DXPU_CONTROL_IMPLEMENTATION
-
 #include "core_claims.h"
 #include "control_far.h"
 #include "pretend_events.h"

@@ -60,7 +60,7 @@ static void proxy_drop(secure_conn *c, const char *why)
 static bool proxy_asked(secure_conn *c, const uint8_t *m, size_t len)
 {
     must(c == proxy_conn() && proxy.context && len >= DXPU_CONTROL_HEADER_BYTES);
-    proxy.request = dxpui_ctl_get32(m + DXPUI_CTL_REQUEST);
+    proxy.request = dxpu_get_be32(m + DXPUI_CTL_REQUEST);
     proxy.asked = true;
     return true;
 }
@@ -76,10 +76,10 @@ static size_t proxy_message(uint8_t *out, uint8_t how)
     memset(out, 0, DXPU_CONTROL_HEADER_BYTES);
     memcpy(out, dxpui_ctl_magic, sizeof dxpui_ctl_magic);
     out[DXPUI_CTL_VERSION] = DXPU_CONTROL_VERSION;
-    dxpui_ctl_put16(out + DXPUI_CTL_TYPE_AT, type & 0x7f);
+    dxpu_put_be16(out + DXPUI_CTL_TYPE_AT, type & 0x7f);
     out[DXPUI_CTL_TYPE_AT] |= type & 0x80;
-    dxpui_ctl_put32(out + DXPUI_CTL_LENGTH, (uint32_t)len);
-    dxpui_ctl_put32(out + DXPUI_CTL_REQUEST, how & PROXY_STRANGE ? type : proxy.request);
+    dxpu_put_be32(out + DXPUI_CTL_LENGTH, (uint32_t)len);
+    dxpu_put_be32(out + DXPUI_CTL_REQUEST, how & PROXY_STRANGE ? type : proxy.request);
     for (size_t i = 0; i < len; i++)
         out[head + i] = next(proxy.in);
     return head + len;

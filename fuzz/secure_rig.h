@@ -174,7 +174,7 @@ void secure_recheck(secure_listener *l)
     for (secure_conn *c = l->conns, *next; c; c = next) {
         next = c->next;
         if (!rig_known(l, c->key) && !c->over)
-            secure_drop(c, "its key may not come in any more");
+            secure_drop(c, "its key is no longer authorized");
     }
 }
 
@@ -211,7 +211,7 @@ bool secure_send(secure_conn *c, const void *data, size_t bytes)
     else if (inside)
         c->over = true;
     if (open && !good)
-        secure_drop(c, "the peer does not take its answers");
+        secure_drop(c, "the peer does not read its answers");
     return good;
 }
 

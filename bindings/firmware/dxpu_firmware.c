@@ -315,8 +315,8 @@ static bool has_other_owner(const dxpu_fw *fw, uint16_t number, uint64_t epoch,
 
 /* The table is as before: only a channel that comes up, which needs an answer to a random number,
    changes a lease. */
-uint8_t dxpu_fw_welcome(const dxpu_fw *fw, const dxpu_place *host, uint16_t slot, uint64_t epoch,
-                        const uint8_t *owner)
+uint8_t dxpu_fw_authorize(const dxpu_fw *fw, const dxpu_place *host, uint16_t slot, uint64_t epoch,
+                          const uint8_t *owner)
 {
     dxpu_box_table table = fw->table;
     dxpu_box_entry *e = dxpu_box_slot(&table, slot), before;
@@ -389,8 +389,8 @@ static uint8_t try_open(dxpu_fw *fw, const dxpu_fw_opening *o, const dxpu_fw_dat
         link_ingest(l, d, now);
         return DXPU_REASON_NONE;
     }
-    reason =
-        dxpu_fw_welcome(fw, &o->offer.source, o->offer.destination.slot, o->offer.epoch, o->owner);
+    reason = dxpu_fw_authorize(fw, &o->offer.source, o->offer.destination.slot, o->offer.epoch,
+                               o->owner);
     if (reason == DXPU_REASON_NONE)
         reason = link_accept(fw, &fw->slots[o->offer.destination.slot - 1], o, d, now);
     fw->counters.opens += reason == DXPU_REASON_NONE;
@@ -421,7 +421,7 @@ static void on_open(dxpu_fw *fw, const dxpu_fw_datagram *d, uint64_t now)
         refuse(fw, &d->from, o.offer.channel, reason);
         return;
     }
-    fw->counters.opens_unwelcome++; /* S-33: a refusal without keys says nothing to it */
+    fw->counters.opens_unauthorized++; /* S-33: a refusal without keys says nothing to it */
     fw->cfg.security->end(fw->cfg.security_user, o.suite_user);
 }
 
@@ -704,7 +704,7 @@ static void slot_resetting(dxpu_fw *fw, dxpu_fw_slot *s, uint16_t number, uint64
 static uint8_t slot_bind(dxpu_fw *fw, const dxpu_fw_link *l, uint16_t number)
 {
     const dxpu_channel_config *cfg = &l->ch.cfg;
-    uint8_t reason = dxpu_fw_welcome(fw, &cfg->remote, number, cfg->epoch, l->owner);
+    uint8_t reason = dxpu_fw_authorize(fw, &cfg->remote, number, cfg->epoch, l->owner);
     uint8_t *owner = fw->slots[number - 1].owner;
     dxpu_fw_kept lease;
     if (reason != DXPU_REASON_NONE)

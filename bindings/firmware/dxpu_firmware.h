@@ -98,8 +98,8 @@ uint64_t dxpu_fw_clock_ns(dxpu_fw_clock *c, uint32_t counter);
 uint32_t dxpu_fw_clock_ticks(const dxpu_fw_clock *c, uint64_t ns);
 
 /* ==== 3  Hooks ================================================================================
-   All return at once.  They may call the rings' functions, handshake() also dxpu_fw_welcome(), and
-   nothing else of the node. */
+   All return at once.  They may call the rings' functions, handshake() also dxpu_fw_authorize(),
+   and nothing else of the node. */
 enum { DXPU_FW_OWNER_BYTES = 32 };
 
 /* What of a slot's lease has to outlive a power cut. */
@@ -145,7 +145,7 @@ typedef struct dxpu_fw_opening {
 typedef struct dxpu_fw_security {
     /* A handshake frame (kind 8): write the frame that answers it to out.  Its bytes; 0: none.
        cap is at least 1,232, the smallest limit of frames; an answer is no longer than what it
-       answers (S-19).  What dxpu_fw_welcome() says belongs into it; S-98 bounds its time. */
+       answers (S-19).  What dxpu_fw_authorize() says belongs into it; S-98 bounds its time. */
     size_t (*handshake)(void *user, uint64_t now_ns, dxpu_bytes frame, const dxpu_fw_address *from,
                         uint8_t *out, size_t cap);
     /* An open: try the keys of the pending sessions on a copy (S-31).  True when one reads it, and
@@ -258,8 +258,8 @@ dxpu_box_entry *dxpu_fw_lease(dxpu_fw *fw, uint16_t slot);
 /* Would this host get the slot now?  DXPU_REASON_NONE, or the reason to send it.  An open is
    checked in the same way again, and so is a channel that comes up.
    owner  its key; NULL: there are no keys here */
-uint8_t dxpu_fw_welcome(const dxpu_fw *fw, const dxpu_place *host, uint16_t slot, uint64_t epoch,
-                        const uint8_t *owner);
+uint8_t dxpu_fw_authorize(const dxpu_fw *fw, const dxpu_place *host, uint16_t slot, uint64_t epoch,
+                          const uint8_t *owner);
 /* The list of keys has changed: end the channels that security.allowed() does not allow any more.
    S-96 gives a second for it. */
 void dxpu_fw_recheck(dxpu_fw *fw);

@@ -31,15 +31,16 @@ static bool keys_allowed(void *user, uint16_t slot, const uint8_t owner[DXPU_FW_
     return p->slots == DXPU_FW_ALL_SLOTS || (slot <= 64 && (p->slots >> (slot - 1) & 1u));
 }
 
-static uint8_t keys_welcome(void *user, dxpu_secure_peer *peer, const uint8_t key[DXPU_KEY_BYTES],
-                            const dxpu_secure_request *request, uint32_t *channel)
+static uint8_t keys_authorize(void *user, dxpu_secure_peer *peer, const uint8_t key[DXPU_KEY_BYTES],
+                              const dxpu_secure_request *request, uint32_t *channel)
 {
     dxpu_fw_keys *k = user;
     uint8_t id[4] = { 0 };
     (void)peer;
     k->cfg.with->random(k->cfg.with->user, id, sizeof id);
-    *channel = id[0] | (uint32_t)id[1] << 8 | (uint32_t)id[2] << 16 | (uint32_t)id[3] << 24;
-    return dxpu_fw_welcome(k->fw, &request->source, request->destination.slot, request->epoch, key);
+    *channel = dxpu_get_le32(id);
+    return dxpu_fw_authorize(k->fw, &request->source, request->destination.slot, request->epoch,
+                             key);
 }
 
 /* ==== Bounds ================================================================================== */
@@ -88,8 +89,7 @@ static size_t keys_handshake(void *user, uint64_t now_ns, dxpu_bytes frame,
     if (!may_take(k, now_ns, busy))
         return 0;
     memcpy(at, from->ip, 4);
-    at[4] = (uint8_t)(from->port >> 8);
-    at[5] = (uint8_t)from->port;
+    dxpu_put_be16(at + 4, from->port);
     address.ptr = at;
     address.len = sizeof at;
     begun_ns = k->cfg.clock_ns(k->cfg.user);
@@ -155,7 +155,7 @@ static void secure_config(const dxpu_fw_keys_config *cfg, dxpu_secure_config *ou
     out->pending = cfg->pending;
     out->open_bytes = OPEN_BYTES;
     out->cb.find = keys_find;
-    out->cb.welcome = keys_welcome;
+    out->cb.authorize = keys_authorize;
     out->cb.spare = keys_spare;
 }
 

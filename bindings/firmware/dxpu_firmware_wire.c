@@ -48,22 +48,11 @@ enum {
     ECN_CE = 3
 };
 
-static uint16_t get16(const uint8_t *p)
-{
-    return (uint16_t)((unsigned)p[0] << 8 | p[1]);
-}
-
-static void put16(uint8_t *p, uint32_t v)
-{
-    p[0] = (uint8_t)(v >> 8);
-    p[1] = (uint8_t)v;
-}
-
 /* The ones' complement sum of RFC 1071, of at most 64 KB: it cannot overflow. */
 static uint32_t sum16(uint32_t sum, const uint8_t *p, uint32_t bytes)
 {
     for (; bytes >= 2; p += 2, bytes -= 2)
-        sum += get16(p);
+        sum += dxpu_get_be16(p);
     return bytes ? sum + ((uint32_t)p[0] << 8) : sum;
 }
 
@@ -96,7 +85,7 @@ uint32_t dxpu_fw_wire_arp(const dxpu_fw_address *own, const uint8_t *request, ui
     memset(out, 0, DXPU_FW_ETHERNET_MIN_BYTES);
     memcpy(out + ETHERNET_TO, request + ARP_FROM_MAC, MAC_BYTES);
     memcpy(out + ETHERNET_FROM, own->mac, MAC_BYTES);
-    put16(out + ETHERNET_TYPE, TYPE_ARP);
+    dxpu_put_be16(out + ETHERNET_TYPE, TYPE_ARP);
     memcpy(out + ARP, arp_head, sizeof arp_head);
     out[ARP_OPERATION + 1] = 2;
     memcpy(out + ARP_FROM_MAC, own->mac, MAC_BYTES);
@@ -120,7 +109,7 @@ static bool is_source(const uint8_t *frame)
 {
     const uint8_t *ip = frame + IP_FROM;
     return !(frame[ETHERNET_FROM] & 1) && ip[0] != 0 && ip[0] != 127 && ip[0] < 224 &&
-           get16(frame + UDP_FROM);
+           dxpu_get_be16(frame + UDP_FROM);
 }
 
 /* The counter of what is wrong with an IPv4 packet; NULL: nothing. */
@@ -132,17 +121,18 @@ static uint64_t *packet_fault(const dxpu_fw_address *own, const uint8_t *f, uint
         return &count->rx_length;
     if (f[IP] >> 4 != 4 || f[IP_PROTOCOL] != PROTOCOL_UDP)
         return &count->rx_other;
-    if (f[IP] != VERSION_AND_LENGTH || (get16(f + IP_FRAGMENT) & FRAGMENT_MASK))
+    if (f[IP] != VERSION_AND_LENGTH || (dxpu_get_be16(f + IP_FRAGMENT) & FRAGMENT_MASK))
         return &count->rx_fragment;
-    if (memcmp(f + IP_TO, own->ip, IP4_BYTES) || get16(f + UDP_TO) != own->port)
+    if (memcmp(f + IP_TO, own->ip, IP4_BYTES) || dxpu_get_be16(f + UDP_TO) != own->port)
         return &count->rx_other;
-    total = get16(f + IP_LENGTH);
-    udp = get16(f + UDP_LENGTH);
+    total = dxpu_get_be16(f + IP_LENGTH);
+    udp = dxpu_get_be16(f + UDP_LENGTH);
     if (total > bytes - IP || total < IP_BYTES + UDP_BYTES || udp < UDP_BYTES ||
         udp > total - IP_BYTES)
         return &count->rx_length;
     if (fold(sum16(0, f + IP, IP_BYTES)) != 0xffff ||
-        (get16(f + UDP_CHECKSUM) && udp_sum(f, udp) != 0xffff)) /* 0: the sender made none */
+        (dxpu_get_be16(f + UDP_CHECKSUM) &&
+         udp_sum(f, udp) != 0xffff)) /* 0: the sender made none */
         return &count->rx_checksum;
     return is_source(f) ? NULL : &count->rx_source;
 }
@@ -155,12 +145,12 @@ unsigned dxpu_fw_wire_parse(const dxpu_fw_address *own, uint8_t *frame, uint32_t
         count->rx_length++;
         return DXPU_FW_NOTHING;
     }
-    if (is_for_us(own, frame) && get16(frame + ETHERNET_TYPE) == TYPE_ARP &&
+    if (is_for_us(own, frame) && dxpu_get_be16(frame + ETHERNET_TYPE) == TYPE_ARP &&
         arp_asks_for(own, frame, bytes)) {
         count->rx_arp++;
         return DXPU_FW_ARP;
     }
-    if (is_for_us(own, frame) && get16(frame + ETHERNET_TYPE) == TYPE_IP4)
+    if (is_for_us(own, frame) && dxpu_get_be16(frame + ETHERNET_TYPE) == TYPE_IP4)
         fault = packet_fault(own, frame, bytes, count);
     if (fault) {
         (*fault)++;
@@ -169,9 +159,9 @@ unsigned dxpu_fw_wire_parse(const dxpu_fw_address *own, uint8_t *frame, uint32_t
     count->rx_datagrams++;
     memcpy(out->from.mac, frame + ETHERNET_FROM, MAC_BYTES);
     memcpy(out->from.ip, frame + IP_FROM, IP4_BYTES);
-    out->from.port = get16(frame + UDP_FROM);
+    out->from.port = dxpu_get_be16(frame + UDP_FROM);
     out->payload = frame + DXPU_FW_HEADERS_BYTES;
-    out->payload_bytes = get16(frame + UDP_LENGTH) - (uint32_t)UDP_BYTES;
+    out->payload_bytes = dxpu_get_be16(frame + UDP_LENGTH) - (uint32_t)UDP_BYTES;
     out->flags = (frame[IP_TOS] & ECN_CE) == ECN_CE ? DXPU_RX_ECN_CE : 0u;
     return DXPU_FW_DATAGRAM;
 }
@@ -185,20 +175,20 @@ uint32_t dxpu_fw_wire_build(const dxpu_fw_address *from, const dxpu_fw_address *
     memset(frame, 0, DXPU_FW_HEADERS_BYTES);
     memcpy(frame + ETHERNET_TO, to->mac, MAC_BYTES);
     memcpy(frame + ETHERNET_FROM, from->mac, MAC_BYTES);
-    put16(frame + ETHERNET_TYPE, TYPE_IP4);
+    dxpu_put_be16(frame + ETHERNET_TYPE, TYPE_IP4);
     frame[IP] = VERSION_AND_LENGTH;
     frame[IP_TOS] = (uint8_t)ecn;
-    put16(frame + IP_LENGTH, IP_BYTES + udp_bytes);
-    put16(frame + IP_FRAGMENT, DONT_FRAGMENT);
+    dxpu_put_be16(frame + IP_LENGTH, IP_BYTES + udp_bytes);
+    dxpu_put_be16(frame + IP_FRAGMENT, DONT_FRAGMENT);
     frame[IP_TTL] = HOPS;
     frame[IP_PROTOCOL] = PROTOCOL_UDP;
     memcpy(frame + IP_FROM, from->ip, IP4_BYTES);
     memcpy(frame + IP_TO, to->ip, IP4_BYTES);
-    put16(frame + IP_CHECKSUM, ~fold(sum16(0, frame + IP, IP_BYTES)));
-    put16(frame + UDP_FROM, from->port);
-    put16(frame + UDP_TO, to->port);
-    put16(frame + UDP_LENGTH, udp_bytes);
+    dxpu_put_be16(frame + IP_CHECKSUM, ~fold(sum16(0, frame + IP, IP_BYTES)));
+    dxpu_put_be16(frame + UDP_FROM, from->port);
+    dxpu_put_be16(frame + UDP_TO, to->port);
+    dxpu_put_be16(frame + UDP_LENGTH, udp_bytes);
     check = ~udp_sum(frame, udp_bytes) & 0xffffu;
-    put16(frame + UDP_CHECKSUM, check ? check : 0xffffu); /* 0 says that there is none */
+    dxpu_put_be16(frame + UDP_CHECKSUM, check ? check : 0xffffu); /* 0 says that there is none */
     return DXPU_FW_HEADERS_BYTES + payload_bytes;
 }

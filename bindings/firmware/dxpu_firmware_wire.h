@@ -28,11 +28,11 @@ typedef struct dxpu_fw_address {
 #define DXPU_FW_COUNTERS(X)                                                                        \
     X(rx_datagrams, "datagrams for this node")                                                     \
     X(rx_arp, "ARP requests for this node")                                                        \
-    X(rx_other, "Ethernet frames for somebody else, or of another protocol")                       \
+    X(rx_other, "Ethernet frames for another address, or of another protocol")                     \
     X(rx_length, "dropped: an Ethernet, IPv4 or UDP length that cannot be")                        \
     X(rx_fragment, "dropped: fragments, or IPv4 options")                                          \
     X(rx_checksum, "dropped: IPv4 or UDP checksum")                                                \
-    X(rx_source, "dropped: a source address or port that nobody can have")                         \
+    X(rx_source, "dropped: invalid source address or port")                                        \
     X(rx_not_frames, "datagrams that are not dxpu frames")                                         \
     X(rx_unknown, "frames for a channel that is not there")                                        \
     X(rx_handshakes, "handshake frames, of hosts with keys; dropped by a node without")            \
@@ -41,16 +41,16 @@ typedef struct dxpu_fw_address {
     X(opens, "opens accepted")                                                                     \
     X(opens_repeated, "opens that came again")                                                     \
     X(opens_refused, "opens answered by a reset")                                                  \
-    X(opens_unwelcome, "sealed opens dropped: the slot, its epoch or its owner forbids them")      \
+    X(opens_unauthorized, "sealed opens dropped: the slot, its epoch or its owner forbids them")   \
     X(opens_bad, "opens dropped: malformed, or shorter than they may be")                          \
     X(ups, "channels that came up")                                                                \
-    X(closed, "channels closed in order")                                                          \
+    X(closed, "channels closed gracefully")                                                        \
     X(failed, "channels that ended in another way")                                                \
     X(revoked, "of these: their key may not have the slot any more")                               \
     X(device_lengths, "buffers of a device or the network with an impossible length")              \
     X(device_malformed, "TLPs of a device that cannot be sent")                                    \
     X(device_refused, "TLPs of a device that its lease does not allow")                            \
-    X(device_dropped, "TLPs of a device that nobody waits for, or of before its reset")            \
+    X(device_dropped, "TLPs of a device without a channel, or from before its reset")              \
     X(host_malformed, "TLPs of a host that break a rule, or are longer than a buffer")             \
     X(rings_astray, "rings whose producer's count cannot be")
 

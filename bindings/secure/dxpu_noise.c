@@ -39,9 +39,8 @@ static const shape *shape_of(const dxpu_noise *n)
 
 /* ==== Hashing ================================================================================= */
 
-/* HMAC-BLAKE2b of up to two parts; the key is a chaining key or a result. */
-static void hmac(const dxpu_primitives *with, const uint8_t key[HASH], dxpu_bytes a, dxpu_bytes b,
-                 uint8_t out[HASH])
+void dxpu_noise_hmac(const dxpu_primitives *with, const uint8_t key[HASH], dxpu_bytes a,
+                     dxpu_bytes b, uint8_t out[HASH])
 {
     const dxpu_bytes none = { NULL, 0 };
     uint8_t pad[BLOCK], inner[HASH];
@@ -64,9 +63,9 @@ static void hkdf(const dxpu_primitives *with, const uint8_t chain[HASH], dxpu_by
     static const uint8_t one = 1, two = 2;
     const dxpu_bytes none = { NULL, 0 }, last = { &two, 1 };
     uint8_t secret[HASH];
-    hmac(with, chain, input, none, secret);
-    hmac(with, secret, (dxpu_bytes){ &one, 1 }, none, first);
-    hmac(with, secret, (dxpu_bytes){ first, HASH }, last, second);
+    dxpu_noise_hmac(with, chain, input, none, secret);
+    dxpu_noise_hmac(with, secret, (dxpu_bytes){ &one, 1 }, none, first);
+    dxpu_noise_hmac(with, secret, (dxpu_bytes){ first, HASH }, last, second);
     with->wipe(secret, sizeof secret);
 }
 
@@ -98,8 +97,7 @@ static bool mix_key(dxpu_noise *n, const dxpu_noise_pair *own, const uint8_t rem
 static void next_nonce(dxpu_noise *n, uint8_t out[NONCE])
 {
     memset(out, 0, NONCE);
-    for (unsigned i = 0; i < 8; i++)
-        out[4 + i] = (uint8_t)(n->nonce >> 8 * i);
+    dxpu_put_le64(out + 4, n->nonce);
     n->nonce++;
 }
 

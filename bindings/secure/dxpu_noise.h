@@ -84,6 +84,9 @@ const uint8_t *dxpu_noise_remote(const dxpu_noise *n);
 int dxpu_noise_split(dxpu_noise *n, uint8_t initiator[DXPU_NOISE_KEY_BYTES],
                      uint8_t responder[DXPU_NOISE_KEY_BYTES], uint8_t hash[DXPU_NOISE_HASH_BYTES]);
 void dxpu_noise_wipe(dxpu_noise *n);
+/* HMAC-BLAKE2b of two parts, of which one may be empty: the hash of the key schedule. */
+void dxpu_noise_hmac(const dxpu_primitives *with, const uint8_t key[DXPU_NOISE_HASH_BYTES],
+                     dxpu_bytes a, dxpu_bytes b, uint8_t out[DXPU_NOISE_HASH_BYTES]);
 
 #ifdef __cplusplus
 }

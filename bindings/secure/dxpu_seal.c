@@ -24,12 +24,6 @@ static const dxpu_aead *aead_of(const dxpu_primitives *with, uint16_t suite)
 
 /* ==== Derivation ============================================================================== */
 
-static void put_be(uint8_t *out, uint64_t value, unsigned bytes)
-{
-    for (unsigned i = 0; i < bytes; i++)
-        out[i] = (uint8_t)(value >> 8 * (bytes - 1 - i));
-}
-
 /* The secret of one direction's phase 0. */
 static void derive_first(const dxpu_primitives *with, const dxpu_seal_context *c,
                          unsigned direction, uint8_t out[SEAL_SECRET_BYTES])
@@ -40,10 +34,10 @@ static void derive_first(const dxpu_primitives *with, const dxpu_seal_context *c
     const dxpu_bytes parts[3] = { { (const uint8_t *)label, sizeof label - 1 },
                                   { c->hash, DXPU_NOISE_HASH_BYTES },
                                   { numbers, sizeof numbers } };
-    put_be(numbers, c->suite, 2);
-    put_be(numbers + 2, c->epoch, 8);
-    put_be(numbers + 10, c->channel[0], 4);
-    put_be(numbers + 14, c->channel[1], 4);
+    dxpu_put_be16(numbers, c->suite);
+    dxpu_put_be64(numbers + 2, c->epoch);
+    dxpu_put_be32(numbers + 10, c->channel[0]);
+    dxpu_put_be32(numbers + 14, c->channel[1]);
     numbers[18] = (uint8_t)direction;
     with->hash(out, SEAL_SECRET_BYTES, key, parts, 3);
 }
@@ -55,14 +49,14 @@ static void derive(const dxpu_primitives *with, const uint8_t secret[SEAL_SECRET
     uint8_t text[12], result[SEAL_SECRET_BYTES];
     const dxpu_bytes key = { secret, SEAL_SECRET_BYTES }, part = { text, sizeof text };
     memcpy(text, label, 4);
-    put_be(text + 4, phase, 8);
+    dxpu_put_be64(text + 4, phase);
     with->hash(result, sizeof result, key, &part, 1);
     memcpy(out, result, sizeof result);
     with->wipe(result, sizeof result);
 }
 
-static void make_key(const dxpu_seal *s, const uint8_t secret[SEAL_SECRET_BYTES], uint64_t phase,
-                     dxpu_seal_key *k)
+void dxpu_seal_make_key(const dxpu_seal *s, const uint8_t secret[SEAL_SECRET_BYTES], uint64_t phase,
+                        dxpu_seal_key *k)
 {
     uint8_t bytes[SEAL_SECRET_BYTES];
     derive(s->with, secret, "key ", phase, bytes);
@@ -79,11 +73,11 @@ void dxpu_seal_begin(dxpu_seal *s, const dxpu_primitives *with, const dxpu_seal_
     s->with = with;
     s->aead = aead_of(with, c->suite);
     derive_first(with, c, initiator ? 0 : 1, s->tx.secret);
-    make_key(s, s->tx.secret, 0, &s->tx.key);
+    dxpu_seal_make_key(s, s->tx.secret, 0, &s->tx.key);
     derive_first(with, c, initiator ? 1 : 0, secret);
-    make_key(s, secret, 0, &s->rx.key);
+    dxpu_seal_make_key(s, secret, 0, &s->rx.key);
     derive(with, secret, "next", 1, s->rx.secret);
-    make_key(s, s->rx.secret, 1, &s->rx.after);
+    dxpu_seal_make_key(s, s->rx.secret, 1, &s->rx.after);
     with->wipe(secret, sizeof secret);
     with->wipe_stack();
 }
@@ -93,7 +87,7 @@ void dxpu_seal_begin(dxpu_seal *s, const dxpu_primitives *with, const dxpu_seal_
 static void make_nonce(const dxpu_seal *s, uint64_t packet, uint8_t nonce[DXPU_NONCE_MAX_BYTES])
 {
     memset(nonce, 0, DXPU_NONCE_MAX_BYTES);
-    put_be(nonce + s->aead->nonce_bytes - 8, packet, 8);
+    dxpu_put_be64(nonce + s->aead->nonce_bytes - 8, packet);
 }
 
 size_t dxpu_seal_tag_bytes(const dxpu_seal *s)
@@ -130,7 +124,7 @@ static void advance(dxpu_seal *s)
     r->key = r->after;
     r->phase++;
     derive(s->with, r->secret, "next", r->phase + 1, r->secret);
-    make_key(s, r->secret, r->phase + 1, &r->after);
+    dxpu_seal_make_key(s, r->secret, r->phase + 1, &r->after);
     r->moved = true;
     s->with->wipe_stack();
 }
@@ -160,7 +154,7 @@ uint8_t dxpu_seal_next_phase(dxpu_seal *s)
     s->tx.bytes = 0;
     s->tx.next = 0;
     derive(s->with, s->tx.secret, "next", s->tx.phase, s->tx.secret);
-    make_key(s, s->tx.secret, s->tx.phase, &s->tx.key);
+    dxpu_seal_make_key(s, s->tx.secret, s->tx.phase, &s->tx.key);
     s->with->wipe_stack();
     return (uint8_t)(s->tx.phase & 3);
 }

@@ -60,6 +60,9 @@ bool dxpu_seal_frame(dxpu_seal *s, uint8_t key_phase, uint64_t nonce, dxpu_bytes
                      uint8_t *body, size_t body_bytes);
 bool dxpu_seal_unframe(dxpu_seal *s, uint8_t key_phase, uint64_t nonce, dxpu_bytes header,
                        uint8_t *body, size_t body_bytes);
+/* The key of a phase, from the secret of that direction (S-41). */
+void dxpu_seal_make_key(const dxpu_seal *s, const uint8_t secret[SEAL_SECRET_BYTES], uint64_t phase,
+                        dxpu_seal_key *k);
 /* Begin the next phase of what is sent; its number's low two bits go into frames. */
 uint8_t dxpu_seal_next_phase(dxpu_seal *s);
 /* The receiver's key before is needed no more. */

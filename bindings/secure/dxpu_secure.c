@@ -49,33 +49,19 @@ enum {
     PAYLOAD_MAX_BYTES = DXPU_HANDSHAKE_MAX_BYTES
 };
 
-static void put(uint8_t *out, uint64_t value, unsigned bytes)
-{
-    for (unsigned i = 0; i < bytes; i++)
-        out[i] = (uint8_t)(value >> 8 * (bytes - 1 - i));
-}
-
-static uint64_t get(const uint8_t *in, unsigned bytes)
-{
-    uint64_t value = 0;
-    for (unsigned i = 0; i < bytes; i++)
-        value = value << 8 | in[i];
-    return value;
-}
-
 static void put_place(uint8_t *out, const dxpu_place *p)
 {
-    put(out, p->node, 4);
-    put(out + 4, p->slot, 2);
-    put(out + 6, p->function, 2);
+    dxpu_put_be32(out, p->node);
+    dxpu_put_be16(out + 4, p->slot);
+    dxpu_put_be16(out + 6, p->function);
 }
 
 static dxpu_place get_place(const uint8_t *in)
 {
     dxpu_place p;
-    p.node = (uint32_t)get(in, 4);
-    p.slot = (uint16_t)get(in + 4, 2);
-    p.function = (uint16_t)get(in + 6, 2);
+    p.node = dxpu_get_be32(in);
+    p.slot = dxpu_get_be16(in + 4);
+    p.function = dxpu_get_be16(in + 6);
     return p;
 }
 
@@ -289,7 +275,7 @@ static void put_head(uint8_t *body, unsigned type, const dxpu_secure_request *r)
     body[HEAD_SECURITY] = SECURITY_VERSION;
     body[HEAD_VERSION_MIN] = type == TYPE_INITIATION ? r->version_min : 0;
     body[HEAD_VERSION_MAX] = type == TYPE_INITIATION ? r->version_max : 0;
-    put(body + HEAD_CHANNEL, r->channel, 4);
+    dxpu_put_be32(body + HEAD_CHANNEL, r->channel);
 }
 
 /* What both ends must agree on before the first message (S-3): a label, and the head. */
@@ -366,11 +352,11 @@ static uint64_t timestamp(dxpu_secure *s, uint64_t wall_ns)
 static void put_ask(dxpu_secure_session *x, uint64_t wall_ns, uint8_t ask[ASK_BYTES])
 {
     memset(ask, 0, ASK_BYTES);
-    put(ask + ASK_TIMESTAMP, timestamp(x->end, wall_ns), 8);
-    put(ask + ASK_EPOCH, x->asked.epoch, 8);
+    dxpu_put_be64(ask + ASK_TIMESTAMP, timestamp(x->end, wall_ns));
+    dxpu_put_be64(ask + ASK_EPOCH, x->asked.epoch);
     put_place(ask + ASK_SOURCE, &x->asked.source);
     put_place(ask + ASK_DESTINATION, &x->asked.destination);
-    put(ask + ASK_SUITES, x->asked.suites, 2);
+    dxpu_put_be16(ask + ASK_SUITES, x->asked.suites);
 }
 
 int dxpu_secure_initiate(dxpu_secure_session *x, uint64_t now_ns, uint64_t wall_ns, uint8_t *out,
@@ -415,7 +401,7 @@ static dxpu_secure_session *asking(dxpu_secure *s, uint32_t channel)
 static int on_cookie(dxpu_secure *s, uint64_t now_ns, dxpu_bytes body, uint8_t *answer,
                      size_t *bytes)
 {
-    dxpu_secure_session *x = asking(s, (uint32_t)get(body.ptr + HEAD_CHANNEL, 4));
+    dxpu_secure_session *x = asking(s, dxpu_get_be32(body.ptr + HEAD_CHANNEL));
     uint8_t key[SECRET], nonce[12], cookie[COOKIE];
     if (body.len < COOKIE_BYTES) {
         s->count.malformed++;
@@ -445,16 +431,17 @@ static int on_cookie(dxpu_secure *s, uint64_t now_ns, dxpu_bytes body, uint8_t *
 /* What the responder chose must be what we offered. */
 static bool answer_valid(const dxpu_secure_session *x, const uint8_t *a)
 {
-    uint16_t suite = (uint16_t)get(a + ANSWER_SUITE, 2);
+    uint16_t suite = dxpu_get_be16(a + ANSWER_SUITE);
     return a[ANSWER_VERSION] >= x->asked.version_min && a[ANSWER_VERSION] <= x->asked.version_max &&
            suite != 0 && (suite & (suite - 1)) == 0 && (suite & ~x->asked.suites) == 0 &&
-           get(a + ANSWER_CHANNEL, 4) != 0 && get(a + ANSWER_EPOCH, 8) == x->asked.epoch;
+           dxpu_get_be32(a + ANSWER_CHANNEL) != 0 &&
+           dxpu_get_be64(a + ANSWER_EPOCH) == x->asked.epoch;
 }
 
 static int on_response(dxpu_secure *s, uint64_t now_ns, dxpu_bytes body,
                        dxpu_secure_session **session)
 {
-    dxpu_secure_session *x = asking(s, (uint32_t)get(body.ptr + HEAD_CHANNEL, 4));
+    dxpu_secure_session *x = asking(s, dxpu_get_be32(body.ptr + HEAD_CHANNEL));
     uint8_t a[PAYLOAD_MAX_BYTES];
     size_t bytes = 0;
     if (!x) {
@@ -475,8 +462,8 @@ static int on_response(dxpu_secure *s, uint64_t now_ns, dxpu_bytes body,
         dxpu_noise_wipe(&x->noise);
         return DXPU_OK;
     }
-    x->remote_id = (uint32_t)get(a + ANSWER_CHANNEL, 4);
-    session_key(x, &x->noise, (uint16_t)get(a + ANSWER_SUITE, 2));
+    x->remote_id = dxpu_get_be32(a + ANSWER_CHANNEL);
+    session_key(x, &x->noise, dxpu_get_be16(a + ANSWER_SUITE));
     s->with->wipe(x->cookie, sizeof x->cookie);
     x->state = DXPU_SECURE_KEYED;
     x->born_ns = now_ns;
@@ -491,7 +478,7 @@ static int send_cookie(dxpu_secure *s, dxpu_bytes body, dxpu_bytes from, uint8_t
                        size_t *bytes)
 {
     uint8_t key[SECRET], nonce[12], *out = answer + DXPU_FRAME_BASE_BYTES;
-    uint32_t channel = (uint32_t)get(body.ptr + HEAD_CHANNEL, 4);
+    uint32_t channel = dxpu_get_be32(body.ptr + HEAD_CHANNEL);
     dxpu_secure_request r;
     memset(&r, 0, sizeof r);
     r.channel = channel;
@@ -523,13 +510,13 @@ static uint16_t best_suite(uint16_t suites)
 static int read_ask(const uint8_t *body, const uint8_t *ask, dxpu_secure_request *r)
 {
     memset(r, 0, sizeof *r);
-    r->channel = (uint32_t)get(body + HEAD_CHANNEL, 4);
+    r->channel = dxpu_get_be32(body + HEAD_CHANNEL);
     r->version_min = body[HEAD_VERSION_MIN];
     r->version_max = body[HEAD_VERSION_MAX];
-    r->epoch = get(ask + ASK_EPOCH, 8);
+    r->epoch = dxpu_get_be64(ask + ASK_EPOCH);
     r->source = get_place(ask + ASK_SOURCE);
     r->destination = get_place(ask + ASK_DESTINATION);
-    r->suites = (uint16_t)get(ask + ASK_SUITES, 2);
+    r->suites = dxpu_get_be16(ask + ASK_SUITES);
     return r->channel && r->epoch && r->version_min && r->version_min <= r->version_max &&
                    !(r->suites & DXPU_SUITE_CRC)
                ? DXPU_OK
@@ -557,7 +544,7 @@ static uint8_t decide(dxpu_secure *s, uint64_t now_ns, const dxpu_noise *n, dxpu
     *suite = best_suite(r->suites & s->cfg.suites);
     if (!*suite || r->version_min > DXPU_WIRE_VERSION || r->version_max < DXPU_WIRE_VERSION)
         return DXPU_REASON_VERSION;
-    reason = s->cfg.cb.welcome(s->cfg.cb.user, peer, key, r, &channel);
+    reason = s->cfg.cb.authorize(s->cfg.cb.user, peer, key, r, &channel);
     if (reason != DXPU_REASON_NONE)
         return reason;
     forget_earlier(s, key, r->channel);
@@ -587,10 +574,10 @@ static int respond(dxpu_secure *s, uint64_t now_ns, dxpu_noise *n, dxpu_secure_p
     payload[ANSWER_REASON] = decide(s, now_ns, n, peer, r, &suite, &x);
     payload[ANSWER_VERSION] = DXPU_WIRE_VERSION;
     if (x) {
-        put(payload + ANSWER_SUITE, suite, 2);
-        put(payload + ANSWER_CHANNEL, x->local_id, 4);
+        dxpu_put_be16(payload + ANSWER_SUITE, suite);
+        dxpu_put_be32(payload + ANSWER_CHANNEL, x->local_id);
     }
-    put(payload + ANSWER_EPOCH, r->epoch, 8);
+    dxpu_put_be64(payload + ANSWER_EPOCH, r->epoch);
     put_head(body, TYPE_RESPONSE, r);
     if (dxpu_noise_write(n, (dxpu_bytes){ payload, sizeof payload }, body + HEAD_BYTES,
                          DXPU_SECURE_FRAME_BYTES - HEAD_BYTES - DXPU_FRAME_BASE_BYTES -
@@ -642,7 +629,7 @@ static int on_proven(dxpu_secure *s, uint64_t now_ns, dxpu_bytes body, dxpu_nois
         s->count.stranger++;
         return DXPU_E_STATE;
     }
-    if (!is_fresh(s, peer, dxpu_noise_remote(n), get(ask + ASK_TIMESTAMP, 8))) {
+    if (!is_fresh(s, peer, dxpu_noise_remote(n), dxpu_get_be64(ask + ASK_TIMESTAMP))) {
         s->count.replayed++;
         return DXPU_E_REPLAY;
     }
@@ -658,7 +645,7 @@ static int on_initiation(dxpu_secure *s, uint64_t now_ns, dxpu_bytes body, dxpu_
                          uint8_t *answer, size_t *bytes)
 {
     dxpu_noise n;
-    if (!s->cfg.cb.find || !s->cfg.cb.welcome) {
+    if (!s->cfg.cb.find || !s->cfg.cb.authorize) {
         s->count.unasked++;
         return DXPU_E_STATE;
     }
@@ -708,9 +695,10 @@ static int frame_read(dxpu_bytes datagram, dxpu_bytes *body)
         return rc;
     (void)dxpu_frame_peek(datagram, &kind, &channel); /* a frame, as the body says */
     bool first = body->ptr[HEAD_TYPE] == TYPE_INITIATION;
-    if (!first && get(body->ptr + HEAD_VERSION_MIN, 2) != 0)
+    if (!first && dxpu_get_be16(body->ptr + HEAD_VERSION_MIN) != 0)
         return DXPU_E_RSVD;
-    return channel == (first ? 0 : get(body->ptr + HEAD_CHANNEL, 4)) ? DXPU_OK : DXPU_E_CHANNEL;
+    return channel == (first ? 0 : dxpu_get_be32(body->ptr + HEAD_CHANNEL)) ? DXPU_OK
+                                                                            : DXPU_E_CHANNEL;
 }
 
 int dxpu_secure_ingest(dxpu_secure *s, uint64_t now_ns, dxpu_bytes datagram, dxpu_bytes from,

@@ -76,8 +76,9 @@ typedef struct dxpu_secure_callbacks {
     bool (*fresh)(void *user, const uint8_t key[DXPU_NOISE_KEY_BYTES], uint64_t timestamp);
     /* May it hold what it asks for?  DXPU_REASON_NONE, and *channel is the id under which we shall
        receive; or the reason to refuse, which the peer receives.  NULL: no peer may begin. */
-    uint8_t (*welcome)(void *user, dxpu_secure_peer *peer, const uint8_t key[DXPU_NOISE_KEY_BYTES],
-                       const dxpu_secure_request *request, uint32_t *channel);
+    uint8_t (*authorize)(void *user, dxpu_secure_peer *peer,
+                         const uint8_t key[DXPU_NOISE_KEY_BYTES],
+                         const dxpu_secure_request *request, uint32_t *channel);
     /* May one more initiation be looked at of this address, which is proven?  NULL: yes.  It is the
        place for a limit by address (S-98): what was before costs no Diffie-Hellman. */
     bool (*spare)(void *user, uint64_t now_ns, dxpu_bytes from);
@@ -218,14 +219,14 @@ bool dxpu_secure_spare(dxpu_secure_budget *b, uint64_t now_ns, uint8_t group);
     X(keyed, "sessions keyed as initiator")                                                        \
     X(refused, "initiations refused with a reason")                                                \
     X(malformed, "handshake frames damaged, short, or of an unknown type, version or channel")     \
-    X(bad_mac, "initiations from somebody who does not know our public key")                       \
+    X(bad_mac, "initiations of peers that do not know our public key")                             \
     X(forged, "handshake messages that are not authentic")                                         \
     X(limited, "initiations dropped: too many from one proven address")                            \
     X(stranger, "initiations by a public key that is not known here")                              \
     X(replayed, "initiations with an old timestamp")                                               \
     X(unasked, "answers that no session waits for")                                                \
     X(displaced, "pending sessions that made room")                                                \
-    X(expired, "pending sessions whose open never came")                                           \
+    X(expired, "pending sessions without an open")                                                 \
     X(opens_unknown, "sealed opens that no session can read, or that offer what was not asked")    \
     X(rekeys, "key phases begun here")                                                             \
     X(rekeys_seen, "key phases begun by peers")                                                    \

@@ -5,7 +5,7 @@
    functions; dxpu_sodium_* is what programs on an operating system call.  All secrets are in one
    block of locked memory, and are wiped after use.
 
-   CONTENTS   1 Library   2 Keys and files   3 One end   4 Enrolment */
+   CONTENTS   1 Library   2 Keys and files   3 One end   4 Enrollment */
 #ifndef DXPU_SODIUM_H_INCLUDED
 #define DXPU_SODIUM_H_INCLUDED
 
@@ -106,14 +106,14 @@ bool dxpu_sodium_locked(const dxpu_sodium *s);
 #define dxpu_sodium_counter_name   dxpu_secure_counter_name
 #define dxpu_sodium_counter_value  dxpu_secure_counter_value
 
-/* ==== 4  Enrolment ============================================================================ */
+/* ==== 4  Enrollment =========================================================================== */
 
 enum { DXPU_SODIUM_NAME_BYTES = 32, DXPU_SODIUM_HEARD_BYTES = 16 };
 
 /* How two proxies learn each other's public keys (Noise XX).  An attacker between them could have
    inserted its own: people compare the code, or the fingerprints, before either key is used (S-50).
    It holds a secret: keep it in locked memory. */
-typedef struct dxpu_sodium_enrol {
+typedef struct dxpu_sodium_enroll {
     dxpu_noise noise;
     char name[DXPU_SODIUM_NAME_BYTES + 1], peer_name[DXPU_SODIUM_NAME_BYTES + 1];
     uint8_t remote[DXPU_NOISE_KEY_BYTES];
@@ -121,23 +121,23 @@ typedef struct dxpu_sodium_enrol {
     uint16_t said_bytes;
     uint8_t heard[DXPU_SODIUM_HEARD_BYTES]; /* hash of the peer's last one */
     bool done;
-} dxpu_sodium_enrol;
+} dxpu_sodium_enroll;
 
 /* Begin; name is sent to the peer, at most DXPU_SODIUM_NAME_BYTES of 0x20..0x7e.  DXPU_OK or
    E_ARG. */
-int dxpu_sodium_enrol_begin(dxpu_sodium_enrol *e, const dxpu_noise_pair *own, bool initiator,
-                            const char *name);
+int dxpu_sodium_enroll_begin(dxpu_sodium_enroll *e, const dxpu_noise_pair *own, bool initiator,
+                             const char *name);
 /* Our message, the same until the peer's next one arrives: repeat it.  Its bytes; 0: none yet. */
-int dxpu_sodium_enrol_emit(dxpu_sodium_enrol *e, uint8_t *out, size_t cap);
+int dxpu_sodium_enroll_emit(dxpu_sodium_enroll *e, uint8_t *out, size_t cap);
 /* Take one datagram.  DXPU_OK; E_REPLAY: the last one again, so emit again; other peer errors. */
-int dxpu_sodium_enrol_ingest(dxpu_sodium_enrol *e, dxpu_bytes datagram);
+int dxpu_sodium_enroll_ingest(dxpu_sodium_enroll *e, dxpu_bytes datagram);
 /* The peer's key and name are known; they mean nothing until people have compared the code. */
-bool dxpu_sodium_enrol_done(const dxpu_sodium_enrol *e);
+bool dxpu_sodium_enroll_done(const dxpu_sodium_enroll *e);
 /* The code, equal at both ends when it is done and no attacker is between them: 128 bits of a hash
    of all messages, keys and names too, written as fingerprints are; "" before.  Returns text. */
-const char *dxpu_sodium_enrol_code(const dxpu_sodium_enrol *e,
-                                   char text[DXPU_SODIUM_FINGERPRINT_BYTES]);
-void dxpu_sodium_enrol_wipe(dxpu_sodium_enrol *e);
+const char *dxpu_sodium_enroll_code(const dxpu_sodium_enroll *e,
+                                    char text[DXPU_SODIUM_FINGERPRINT_BYTES]);
+void dxpu_sodium_enroll_wipe(dxpu_sodium_enroll *e);
 
 #ifdef __cplusplus
 }

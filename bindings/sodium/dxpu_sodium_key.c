@@ -121,9 +121,9 @@ static const char *file_problem(int fd)
     if (fstat(fd, &st) != 0)
         return "the key file cannot be looked at";
     if (!S_ISREG(st.st_mode))
-        return "the key file is no regular file";
+        return "the key file is not a regular file";
     if (st.st_uid != geteuid() && st.st_uid != 0)
-        return "the key file belongs to somebody else; chown it";
+        return "the key file belongs to another user; chown it";
     if (st.st_mode & (S_IRWXG | S_IRWXO))
         return "the key file is open to others; chmod 600 it";
     if (st.st_size != FILE_BYTES)

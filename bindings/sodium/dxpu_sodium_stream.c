@@ -59,8 +59,7 @@ struct dxpu_sodium_stream {
 static void make_nonce(uint64_t n, uint8_t out[crypto_aead_chacha20poly1305_ietf_NPUBBYTES])
 {
     memset(out, 0, crypto_aead_chacha20poly1305_ietf_NPUBBYTES);
-    for (unsigned i = 0; i < 8; i++)
-        out[4 + i] = (uint8_t)(n >> 8 * i);
+    dxpu_put_le64(out + 4, n);
 }
 
 /* S-76: Noise's Rekey when the key has done its share.  The nonce goes on; 2^64 messages of 16
@@ -87,8 +86,7 @@ static size_t seal(direction *d, dxpu_bytes plain, uint8_t *out)
 {
     uint8_t nonce[crypto_aead_chacha20poly1305_ietf_NPUBBYTES];
     size_t sealed = plain.len + TAG_BYTES;
-    out[0] = (uint8_t)(sealed >> 8);
-    out[1] = (uint8_t)sealed;
+    dxpu_put_be16(out, (uint32_t)sealed);
     make_nonce(d->nonce, nonce);
     crypto_aead_chacha20poly1305_ietf_encrypt(out + LENGTH_BYTES, NULL, plain.ptr, plain.len, NULL,
                                               0, NULL, nonce, d->key);
@@ -264,7 +262,7 @@ static int gather(dxpu_sodium_stream *s, dxpu_bytes *in, uint8_t **message, size
     s->taken = false;
     if (!fill(s, in, room, LENGTH_BYTES))
         return DXPU_E_AGAIN;
-    *sealed = (size_t)room[0] << 8 | room[1];
+    *sealed = dxpu_get_be16(room);
     if (*sealed < TAG_BYTES || (s->state == PROVING && *sealed != TAG_BYTES))
         return over(s, DXPU_SODIUM_STREAM_LENGTH); /* S-75, S-73 */
     if (s->state == UP) {

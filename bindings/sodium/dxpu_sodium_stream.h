@@ -40,9 +40,9 @@ enum {
 #define DXPU_SODIUM_STREAM_ENDS(X)                                                                 \
     X(NONE, DXPU_OK, "it is not over")                                                             \
     X(PLAIN, DXPU_E_MAGIC, "the other side does not speak a sealed stream; is it run --plain?")    \
-    X(VERSION, DXPU_E_VERSION, "it speaks another version of sealed streams; upgrade one side")    \
+    X(VERSION, DXPU_E_VERSION, "it uses another version of sealed streams; upgrade one side")      \
     X(HANDSHAKE, DXPU_E_CRC, "a handshake that is not authentic: one side has another key")        \
-    X(STRANGER, DXPU_E_STATE, "its key may not come in here")                                      \
+    X(STRANGER, DXPU_E_STATE, "its key is not authorized here")                                    \
     X(FORGED, DXPU_E_CRC, "a message that is not authentic: altered, repeated or out of order")    \
     X(LENGTH, DXPU_E_LENGTH, "a message of a length that none has")                                \
     X(MEMORY, DXPU_E_ROOM, "out of memory")

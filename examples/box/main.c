@@ -183,7 +183,7 @@ static const char *check_manager(void)
     if (!set.manager.address) {
         if (set.advertise || set.group_slots || set.model)
             return "--advertise, --group-slots and --model go with --manager";
-        return manager_check(&set.manager, &set.keys);
+        return manager_check(&set.manager, &set.keys, NULL);
     }
     if (!set.state)
         return "--manager: --state FILE is missing; it persists the leases across restarts";
@@ -193,7 +193,7 @@ static const char *check_manager(void)
         why = dxpu_udp_parse_list(set.advertise, the_box.advertised, DXPU_CONTROL_PATHS_MAX,
                                   &the_box.advertised_count);
     snprintf(text, sizeof text, "--advertise: %s", why ? why : "");
-    return why ? text : manager_check(&set.manager, &set.keys);
+    return why ? text : manager_check(&set.manager, &set.keys, NULL);
 }
 
 /* What is wrong with the keys, and with where it listens. */

@@ -75,7 +75,7 @@ static void device_emits(void *user, dxpu_bytes tlp)
     dxpu_fw_ring_put(&hardware.from_device, (uint32_t)tlp.len);
 }
 
-static const device_port port = { NULL, device_emits, NULL, NULL };
+static const device_port port = { NULL, device_emits, NULL, NULL, NULL };
 
 /* A write of 16 bytes, "DMA!", four bytes of data and an address of 64 bits, makes the device write
    the data to that address, as the function that the last configuration write named. */
@@ -85,7 +85,6 @@ static void device_masters(const dxpu_tlp *t)
     uint8_t bytes[TLP_BUFFER_BYTES];
     dxpu_bytes tlp;
     dxpu_tlp w;
-    unsigned i;
     if (t->type == DXPU_TLP_CFGWR0)
         self = t->target;
     if (t->type != DXPU_TLP_MWR || t->payload.len != 16 || memcmp(t->payload.ptr, "DMA!", 4))
@@ -93,8 +92,7 @@ static void device_masters(const dxpu_tlp *t)
     memset(&w, 0, sizeof w);
     w.type = DXPU_TLP_MWR;
     w.requester = self;
-    for (i = 8; i-- > 0;)
-        w.address = w.address << 8 | t->payload.ptr[8 + i];
+    w.address = dxpu_get_le64(t->payload.ptr + 8);
     w.header_dw = w.address >> 32 ? 4 : 3;
     w.payload.ptr = t->payload.ptr + 4;
     w.payload.len = 4;

@@ -416,10 +416,10 @@ static const char *parse_attachment(char *text, uint64_t slots, attachment_text 
     out->epoch = 1;
     out->slot = number_at(text, &end);
     if (!address || end != address || out->slot < 1 || out->slot > slots)
-        return "wants SLOT=ADDR:PORT[,ADDR:PORT...]/BOX-SLOT[/EPOCH], and SLOT within --slots";
+        return "must be SLOT=ADDR:PORT[,ADDR:PORT...]/BOX-SLOT[/EPOCH], and SLOT within --slots";
     slot = strchr(++address, '/');
     if (!slot)
-        return "the box's slot is missing: ADDR:PORT/BOX-SLOT";
+        return "the box's slot is required: ADDR:PORT/BOX-SLOT";
     *slot++ = 0;
     out->box_slot = number_at(slot, &epoch);
     end = epoch;
@@ -520,7 +520,7 @@ static const char *attach_one(void *user, const attachment_text *t)
     case ATTACHMENT_PLAIN:
         return "--plain dials only this machine, unless --plain-network is given too";
     case ATTACHMENT_NO_KEY:
-        return "the box's public key is missing";
+        return "the box's public key is required";
     default:
         return "this slot is named twice";
     }

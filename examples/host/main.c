@@ -216,7 +216,7 @@ static int check_guest(void)
     rc = check_fabric();
     if (rc)
         return rc;
-    wrong = manager_check(&set.manager, &set.keys);
+    wrong = manager_check(&set.manager, &set.keys, NULL);
     if (!wrong && set.manager.address) {
         set.host.manager = &set.manager;
         set.host.node = 0; /* M-56 */

@@ -296,11 +296,10 @@ static void sum_anew(uint8_t *frame)
     uint32_t sum = 0;
     frame[24] = frame[25] = 0;
     for (unsigned i = 14; i < 34; i += 2)
-        sum += (uint32_t)frame[i] << 8 | frame[i + 1];
+        sum += dxpu_get_be16(frame + i);
     sum = (sum & 0xffff) + (sum >> 16);
     sum = ~((sum & 0xffff) + (sum >> 16));
-    frame[24] = (uint8_t)(sum >> 8);
-    frame[25] = (uint8_t)sum;
+    dxpu_put_be16(frame + 24, sum);
     frame[40] = frame[41] = 0; /* no UDP checksum: only the field under test is wrong */
 }
 
@@ -1705,7 +1704,7 @@ static void test_s95_open_without_owner(void **state)
         assert_int_equal(sessions_ended > 0, i < 2);
     }
     assert_int_equal(g.fw.counters.opens, 1);
-    assert_true(g.fw.counters.opens_unwelcome >= 2);
+    assert_true(g.fw.counters.opens_unauthorized >= 2);
     rig_end(&g);
 }
 
@@ -1772,7 +1771,7 @@ static void test_s30_s33_sealed(void **state)
     assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_OPENING);
     assert_true(sessions_ended > 1);
     assert_int_equal(g.fw.counters.opens_refused, 0);
-    assert_true(g.fw.counters.opens_unwelcome > 0);
+    assert_true(g.fw.counters.opens_unauthorized > 0);
     rig_end(&g);
 }
 
@@ -1808,16 +1807,16 @@ static bool keys_allowed(void *user, uint16_t slot, const uint8_t owner[DXPU_FW_
     return slot == SLOT && keys_find(&ring_of_keys, owner);
 }
 
-static uint8_t keys_welcome(void *user, dxpu_sodium_peer *peer,
-                            const uint8_t key[DXPU_NOISE_KEY_BYTES],
-                            const dxpu_sodium_request *request, uint32_t *channel)
+static uint8_t keys_authorize(void *user, dxpu_sodium_peer *peer,
+                              const uint8_t key[DXPU_NOISE_KEY_BYTES],
+                              const dxpu_sodium_request *request, uint32_t *channel)
 {
     keys *k = user;
     (void)peer;
     *channel = 0x9000 + ++k->next_id;
     return k->blind ? DXPU_REASON_NONE
-                    : dxpu_fw_welcome(k->fw, &request->source, request->destination.slot,
-                                      request->epoch, key);
+                    : dxpu_fw_authorize(k->fw, &request->source, request->destination.slot,
+                                        request->epoch, key);
 }
 
 static size_t keys_handshake(void *user, uint64_t now_ns, dxpu_bytes frame,
@@ -1931,7 +1930,7 @@ static void keys_begin(keys *k, const rig *g)
         cfg.rekey_ns = 300000000;
         cfg.cb.user = k;
         cfg.cb.find = i == NODE ? keys_find : NULL;
-        cfg.cb.welcome = i == NODE ? keys_welcome : NULL;
+        cfg.cb.authorize = i == NODE ? keys_authorize : NULL;
         k->end[i] = dxpu_sodium_create(&cfg);
         assert_non_null(k->end[i]);
     }
@@ -1983,7 +1982,7 @@ static void test_s41_s44_real_keys(void **state)
    node, its open is not answered. */
 static void other_is_refused(rig *g, uint64_t epoch)
 {
-    uint64_t unwelcome = g->fw.counters.opens_unwelcome, ups = g->fw.counters.ups;
+    uint64_t unauthorize = g->fw.counters.opens_unauthorized, ups = g->fw.counters.ups;
     dxpu_sodium_session *x;
     ring_of_keys.blind = false;
     x = rig_handshake(g, OTHER, 0x5001 + g->next_id, epoch);
@@ -1994,7 +1993,7 @@ static void other_is_refused(rig *g, uint64_t epoch)
     (void)rig_dial_keyed(g, OTHER, epoch);
     ring_of_keys.blind = false;
     assert_int_equal(dxpu_channel_state(&g->host), DXPU_STATE_OPENING);
-    assert_true(g->fw.counters.opens_unwelcome > unwelcome);
+    assert_true(g->fw.counters.opens_unauthorized > unauthorize);
     assert_int_equal(g->fw.counters.ups, ups);
 }
 
@@ -2100,7 +2099,7 @@ static void test_s96_a_key_taken_off_the_list(void **state)
     g.host.cfg.suite_user = x;
     rig_turns(&g, 10);
     assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_OPENING);
-    assert_true(g.fw.counters.opens_unwelcome > 0);
+    assert_true(g.fw.counters.opens_unauthorized > 0);
     assert_int_equal(g.fw.counters.ups, 1);
     rig_end(&g);
     keys_close(&ring_of_keys);

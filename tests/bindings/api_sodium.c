@@ -1,5 +1,5 @@
 /* bindings/sodium by its public functions: the handshake over a network that this file is, sealed
-   channels in virtual time over one that loses and reorders, enrolment, key files. */
+   channels in virtual time over one that loses and reorders, enrollment, key files. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* mkdtemp, symlink */
 #endif
@@ -35,11 +35,11 @@ typedef struct world {
     dxpu_sodium_session *x[2];
     dxpu_sodium_peer peer;     /* what the box remembers of the host */
     bool stranger, has_cookie; /* the host's session */
-    uint8_t reason;            /* of the box's welcome() */
-    unsigned finds, welcomes, stamps;
+    uint8_t reason;            /* of the box's authorize() */
+    unsigned finds, authorizations, stamps;
     uint64_t stamp; /* the last of them; another port of the box shares it */
     uint32_t next_id;
-    dxpu_sodium_request ask, asked; /* by the host; as the box's welcome() saw it */
+    dxpu_sodium_request ask, asked; /* by the host; as the box's authorize() saw it */
     uint64_t now_ns, wall_ns;
 } world;
 
@@ -64,13 +64,13 @@ static bool fresh(void *user, const uint8_t key[KEY], uint64_t timestamp)
     return rises;
 }
 
-static uint8_t welcome(void *user, dxpu_sodium_peer *peer, const uint8_t key[KEY],
-                       const dxpu_sodium_request *request, uint32_t *channel)
+static uint8_t authorize(void *user, dxpu_sodium_peer *peer, const uint8_t key[KEY],
+                         const dxpu_sodium_request *request, uint32_t *channel)
 {
     world *w = user;
     assert_ptr_equal(peer, &w->peer);
     assert_memory_equal(key, w->key[0]->public_key, KEY);
-    w->welcomes++;
+    w->authorizations++;
     w->asked = *request;
     *channel = w->next_id++;
     return w->reason;
@@ -91,7 +91,7 @@ static void world_config(world *w)
     w->cfg[1].cb.user = w;
     w->cfg[1].cb.find = find;
     w->cfg[1].cb.fresh = fresh;
-    w->cfg[1].cb.welcome = welcome;
+    w->cfg[1].cb.authorize = authorize;
     w->ask.channel = 0x1000;
     w->ask.version_min = w->ask.version_max = DXPU_WIRE_VERSION;
     w->ask.epoch = 7;
@@ -258,9 +258,9 @@ static void test_s2_every_byte_counts(void **state)
         int rc = take(&w, 1, &bad);
         assert_true(rc != DXPU_OK || type_of(&bad) == TYPE_COOKIE); /* mac2 alone: a new cookie */
     }
-    assert_int_equal(w.welcomes, 0);
+    assert_int_equal(w.authorizations, 0);
     assert_int_equal(take(&w, 1, &good), DXPU_OK);
-    assert_int_equal(w.welcomes, 1);
+    assert_int_equal(w.authorizations, 1);
     for (size_t i = BASE; i < good.len - 4; i++) {
         bad = good;
         bad.bytes[i] ^= (uint8_t)(1u << (i & 7));
@@ -438,7 +438,7 @@ static void test_s13_timestamps(void **state)
     assert_int_equal(take(&w, 1, &newer), DXPU_OK);
     assert_int_equal(type_of(&newer), TYPE_RESPONSE);
     assert_int_equal(take(&w, 1, &late), DXPU_E_REPLAY);
-    assert_int_equal(w.welcomes, 2);
+    assert_int_equal(w.authorizations, 2);
     assert_int_equal(dxpu_sodium_count(w.end[1])->replayed, 2);
     world_free(&w);
 }
@@ -606,7 +606,7 @@ static void test_s12_initiations_out_of_range(void **state)
         if (asked_by_hand(&w, ask, len, head) != rows[i].rc)
             fail_msg("row %u", i);
     }
-    assert_int_equal(w.welcomes, 4);
+    assert_int_equal(w.authorizations, 4);
     assert_int_equal(dxpu_sodium_count(w.end[1])->malformed, 6);
     world_free(&w);
 }
@@ -622,7 +622,7 @@ static void test_s16_strangers_get_no_answer(void **state)
     assert_int_equal(take(&w, 1, &p), DXPU_E_STATE);
     assert_int_equal(p.len, 0);
     assert_int_equal(w.finds, 1);
-    assert_int_equal(w.welcomes, 0);
+    assert_int_equal(w.authorizations, 0);
     w.stranger = false;
     p = proven_initiation(&w);
     assert_int_equal(take(&w, 1, &p), DXPU_OK);
@@ -836,7 +836,7 @@ static void test_s2_random_frames(void **state)
         if (dxpu_sodium_state(w.x[0]) != DXPU_SODIUM_ASKING)
             fail_msg("keyed in round %u", i);
     }
-    assert_int_equal(w.welcomes, 1);
+    assert_int_equal(w.authorizations, 1);
     assert_int_equal(take(&w, 0, &seed[3]), DXPU_OK); /* control */
     assert_int_equal(dxpu_sodium_state(w.x[0]), DXPU_SODIUM_KEYED);
     world_free(&w);
@@ -1789,35 +1789,35 @@ static void test_what_a_caller_may_not(void **state)
     world_free(&w);
 }
 
-/* ==== Enrolment =============================================================================== */
+/* ==== Enrollment ============================================================================== */
 
 typedef struct enrolling {
     dxpu_noise_pair *key;
-    dxpu_sodium_enrol e;
+    dxpu_sodium_enroll e;
 } enrolling;
 
-static void enrol_begin(enrolling *r, bool initiator, const char *name)
+static void enroll_begin(enrolling *r, bool initiator, const char *name)
 {
     r->key = dxpu_sodium_key_new();
     assert_non_null(r->key);
-    assert_int_equal(dxpu_sodium_enrol_begin(&r->e, r->key, initiator, name), DXPU_OK);
+    assert_int_equal(dxpu_sodium_enroll_begin(&r->e, r->key, initiator, name), DXPU_OK);
 }
 
-static void enrol_end(enrolling *r)
+static void enroll_end(enrolling *r)
 {
-    dxpu_sodium_enrol_wipe(&r->e);
+    dxpu_sodium_enroll_wipe(&r->e);
     dxpu_sodium_key_free(r->key);
 }
 
 /* One message on its way; false when there was none. */
-static bool enrol_move(enrolling *from, enrolling *to, unsigned loss)
+static bool enroll_move(enrolling *from, enrolling *to, unsigned loss)
 {
     uint8_t out[FRAME];
-    int n = dxpu_sodium_enrol_emit(&from->e, out, sizeof out);
+    int n = dxpu_sodium_enroll_emit(&from->e, out, sizeof out);
     assert_true(n >= 0);
     if (n == 0 || rng_below(1000) < loss)
         return false;
-    int rc = dxpu_sodium_enrol_ingest(&to->e, (dxpu_bytes){ out, (size_t)n });
+    int rc = dxpu_sodium_enroll_ingest(&to->e, (dxpu_bytes){ out, (size_t)n });
     assert_true(rc == DXPU_OK || rc == DXPU_E_REPLAY || rc == DXPU_E_STATE);
     return true;
 }
@@ -1826,35 +1826,35 @@ static bool enrol_move(enrolling *from, enrolling *to, unsigned loss)
 static void assert_codes(const enrolling *a, const enrolling *b, bool same)
 {
     char of_a[DXPU_SODIUM_FINGERPRINT_BYTES], of_b[DXPU_SODIUM_FINGERPRINT_BYTES];
-    dxpu_sodium_enrol_code(&a->e, of_a);
-    dxpu_sodium_enrol_code(&b->e, of_b);
+    dxpu_sodium_enroll_code(&a->e, of_a);
+    dxpu_sodium_enroll_code(&b->e, of_b);
     assert_int_equal(strlen(of_a), DXPU_SODIUM_FINGERPRINT_BYTES - 1);
     assert_int_equal(strlen(of_b), DXPU_SODIUM_FINGERPRINT_BYTES - 1);
     assert_int_equal(strcmp(of_a, of_b) == 0, same);
 }
 
-static void test_s51_enrolment(void **state)
+static void test_s51_enrollment(void **state)
 {
     (void)state;
     for (unsigned seed = 0; seed < 20; seed++) {
         enrolling a, b;
         rng_state = seed;
         char early[DXPU_SODIUM_FINGERPRINT_BYTES];
-        enrol_begin(&a, true, "host-7");
-        enrol_begin(&b, false, "a box");
-        assert_string_equal(dxpu_sodium_enrol_code(&a.e, early), "");
+        enroll_begin(&a, true, "host-7");
+        enroll_begin(&b, false, "a box");
+        assert_string_equal(dxpu_sodium_enroll_code(&a.e, early), "");
         for (unsigned i = 0; i < 500; i++) {
-            enrol_move(&a, &b, seed ? 500 : 0);
-            enrol_move(&b, &a, seed ? 500 : 0);
+            enroll_move(&a, &b, seed ? 500 : 0);
+            enroll_move(&b, &a, seed ? 500 : 0);
         }
-        assert_true(dxpu_sodium_enrol_done(&a.e) && dxpu_sodium_enrol_done(&b.e));
+        assert_true(dxpu_sodium_enroll_done(&a.e) && dxpu_sodium_enroll_done(&b.e));
         assert_memory_equal(a.e.remote, b.key->public_key, KEY);
         assert_memory_equal(b.e.remote, a.key->public_key, KEY);
         assert_string_equal(a.e.peer_name, "a box");
         assert_string_equal(b.e.peer_name, "host-7");
         assert_codes(&a, &b, true);
-        enrol_end(&a);
-        enrol_end(&b);
+        enroll_end(&a);
+        enroll_end(&b);
     }
 }
 
@@ -1864,17 +1864,17 @@ static void test_s50_s141_somebody_in_the_middle(void **state)
     char fa[DXPU_SODIUM_FINGERPRINT_BYTES], fb[DXPU_SODIUM_FINGERPRINT_BYTES];
     enrolling a, b, near_a, near_b;
     (void)state;
-    enrol_begin(&a, true, "a");
-    enrol_begin(&b, false, "b");
-    enrol_begin(&near_a, false, "b");
-    enrol_begin(&near_b, true, "a");
+    enroll_begin(&a, true, "a");
+    enroll_begin(&b, false, "b");
+    enroll_begin(&near_a, false, "b");
+    enroll_begin(&near_b, true, "a");
     for (unsigned i = 0; i < 3; i++) {
-        enrol_move(&a, &near_a, 0);
-        enrol_move(&near_a, &a, 0);
-        enrol_move(&near_b, &b, 0);
-        enrol_move(&b, &near_b, 0);
+        enroll_move(&a, &near_a, 0);
+        enroll_move(&near_a, &a, 0);
+        enroll_move(&near_b, &b, 0);
+        enroll_move(&b, &near_b, 0);
     }
-    assert_true(dxpu_sodium_enrol_done(&a.e) && dxpu_sodium_enrol_done(&b.e));
+    assert_true(dxpu_sodium_enroll_done(&a.e) && dxpu_sodium_enroll_done(&b.e));
     assert_string_not_equal(dxpu_sodium_fingerprint(a.e.remote, fa),
                             dxpu_sodium_fingerprint(b.key->public_key, fb));
     assert_string_equal(dxpu_sodium_fingerprint(a.e.remote, fa), /* control */
@@ -1882,47 +1882,47 @@ static void test_s50_s141_somebody_in_the_middle(void **state)
     assert_int_equal(strlen(fa), DXPU_SODIUM_FINGERPRINT_BYTES - 1);
     assert_codes(&a, &b, false);
     assert_codes(&a, &near_a, true); /* control */
-    enrol_end(&a);
-    enrol_end(&b);
-    enrol_end(&near_a);
-    enrol_end(&near_b);
+    enroll_end(&a);
+    enroll_end(&b);
+    enroll_end(&near_a);
+    enroll_end(&near_b);
 }
 
-static void test_s2_s51_enrolment_forged(void **state)
+static void test_s2_s51_enrollment_forged(void **state)
 {
     uint8_t out[FRAME], bad[FRAME];
     enrolling a, b;
     (void)state;
-    enrol_begin(&a, true, "a");
-    enrol_begin(&b, false, "b");
+    enroll_begin(&a, true, "a");
+    enroll_begin(&b, false, "b");
     for (unsigned message = 0; message < 3; message++) {
         enrolling *from = message == 1 ? &b : &a, *to = message == 1 ? &a : &b;
-        int n = dxpu_sodium_enrol_emit(&from->e, out, sizeof out);
+        int n = dxpu_sodium_enroll_emit(&from->e, out, sizeof out);
         assert_true(n > 0);
         for (int i = BASE; i < n - 4 && message; i++) {
             memcpy(bad, out, (size_t)n);
             bad[i] ^= 4;
             dxpu_frame_seal_crc(bad, (size_t)n - 4);
-            int rc = dxpu_sodium_enrol_ingest(&to->e, (dxpu_bytes){ bad, (size_t)n });
+            int rc = dxpu_sodium_enroll_ingest(&to->e, (dxpu_bytes){ bad, (size_t)n });
             assert_int_not_equal(rc, DXPU_OK);
         }
         dxpu_bytes true_one = { out, (size_t)n };
-        assert_int_equal(dxpu_sodium_enrol_ingest(&from->e, true_one), DXPU_E_STATE); /* its own */
-        assert_int_equal(dxpu_sodium_enrol_ingest(&to->e, true_one), DXPU_OK);
+        assert_int_equal(dxpu_sodium_enroll_ingest(&from->e, true_one), DXPU_E_STATE); /* its own */
+        assert_int_equal(dxpu_sodium_enroll_ingest(&to->e, true_one), DXPU_OK);
         for (int i = BASE; i < n - 4; i++) { /* like it, but not the same */
             memcpy(bad, out, (size_t)n);
             bad[i] ^= 4;
             dxpu_frame_seal_crc(bad, (size_t)n - 4);
-            int rc = dxpu_sodium_enrol_ingest(&to->e, (dxpu_bytes){ bad, (size_t)n });
+            int rc = dxpu_sodium_enroll_ingest(&to->e, (dxpu_bytes){ bad, (size_t)n });
             assert_true(rc != DXPU_OK && rc != DXPU_E_REPLAY);
         }
-        assert_int_equal(dxpu_sodium_enrol_ingest(&to->e, true_one), DXPU_E_REPLAY);
+        assert_int_equal(dxpu_sodium_enroll_ingest(&to->e, true_one), DXPU_E_REPLAY);
     }
-    enrol_end(&a);
-    enrol_end(&b);
-    assert_int_equal(dxpu_sodium_enrol_begin(&a.e, a.key, true, "a\tb"), DXPU_E_ARG);
+    enroll_end(&a);
+    enroll_end(&b);
+    assert_int_equal(dxpu_sodium_enroll_begin(&a.e, a.key, true, "a\tb"), DXPU_E_ARG);
     assert_int_equal(
-        dxpu_sodium_enrol_begin(&a.e, a.key, true, "123456789012345678901234567890123"),
+        dxpu_sodium_enroll_begin(&a.e, a.key, true, "123456789012345678901234567890123"),
         DXPU_E_ARG);
 }
 
@@ -2198,9 +2198,9 @@ int main(void)
         cmocka_unit_test(test_s13_refused_initiations_count),
         cmocka_unit_test(test_s13_lost_answers),
         cmocka_unit_test(test_s20_ended_sessions),
-        cmocka_unit_test(test_s51_enrolment),
+        cmocka_unit_test(test_s51_enrollment),
         cmocka_unit_test(test_s50_s141_somebody_in_the_middle),
-        cmocka_unit_test(test_s2_s51_enrolment_forged),
+        cmocka_unit_test(test_s2_s51_enrollment_forged),
         cmocka_unit_test(test_s60_key_files),
         cmocka_unit_test(test_s60_key_files_that_fail),
         cmocka_unit_test(test_s60_public_keys_as_text),

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 #include <pthread.h>
 
-#include "dxpu_seal.c" /* not linked: reaches make_key() */
+#include "dxpu_seal.h"
 #include "dxpu_sodium.h"
 
 #include "vector_file.h"
@@ -145,7 +145,7 @@ static void test_s40_suites_have_their_own_keys(void **state)
     c.suite = DXPU_SUITE_AES_256_GCM; /* the same AEAD under another suite's number */
     dxpu_seal_begin(&b, dxpu_sodium_primitives(), &c, true);
     b.aead = a.aead;
-    make_key(&b, b.tx.secret, 0, &b.tx.key);
+    dxpu_seal_make_key(&b, b.tx.secret, 0, &b.tx.key);
     put_text(&b, packet, out);
     assert_memory_not_equal(out, plain, TEXT);
 }
@@ -282,7 +282,7 @@ static void *make_keys(void *user)
     memcpy(first[0], near_end.tx.secret, 32);
     memcpy(first[1], near_end.tx.key.state, 32); /* an expanded key begins with the key */
     if (m->last == WITHOUT_CLEARING)
-        make_key(&near_end, near_end.tx.secret, 0, &near_end.tx.key);
+        dxpu_seal_make_key(&near_end, near_end.tx.secret, 0, &near_end.tx.key);
     if (m->last == LAST_NEXT_PHASE || m->last == LAST_ADVANCE)
         (void)dxpu_seal_next_phase(&near_end);
     if (m->last == LAST_ADVANCE) {

@@ -398,7 +398,7 @@ class Flood:
 
 @case
 def a_flood():
-    """S-143: what is no part of it is counted, and the two still enrol."""
+    """S-143: what is no part of it is counted, and the two still enroll."""
     with World() as w:
         message = first_message(w)
         a = End(w, "a", "--expect", w.key("b"), "--json")
@@ -451,7 +451,7 @@ def a_file_that_cannot_be_written():
         a = End(w, "a", "--expect", w.key("b"), "--peers", "/nonexistent/peers", peers=False)
         a.ends(USAGE, "/nonexistent/peers: cannot be written: No such file")
         a = End(w, "a", "--expect", w.key("b"), "--peers", w.l.folder, peers=False)
-        a.ends(USAGE, "no regular file")
+        a.ends(USAGE, "not a regular file")
         file = w.l.file("a.peers")
         for content, mode, why in (("# x\n", 0o666, "chmod go-w"), ("x\n", 0o644, "a.peers:1: ")):
             with open(file, "w") as f:
@@ -515,7 +515,7 @@ def usage():
     with World() as w:
         key = ("--key", w.key_file("a"))
         expect = ("--expect", w.key("b"))
-        for words, why in ((expect + ("127.0.0.1",), "--key FILE is missing"),
+        for words, why in ((expect + ("127.0.0.1",), "--key FILE is required"),
                            (key + expect, "either --listen"),
                            (key + expect + ("--listen", ":0", "127.0.0.1"), "either --listen"),
                            (key + expect + ("::1:x:",), "address"),

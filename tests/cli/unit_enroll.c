@@ -60,32 +60,32 @@ static void hear(unsigned from, const uint8_t *bytes, size_t len)
 }
 
 /* An initiator's next message goes there. */
-static void send_to(dxpu_sodium_enrol *e, unsigned from)
+static void send_to(dxpu_sodium_enroll *e, unsigned from)
 {
     uint8_t out[DXPU_SODIUM_FRAME_BYTES];
-    int n = dxpu_sodium_enrol_emit(e, out, sizeof out);
+    int n = dxpu_sodium_enroll_emit(e, out, sizeof out);
     assert_true(n > 0);
     hear(from, out, (size_t)n);
 }
 
 /* The answer that stands at who waits for that port; false: there is none. */
-static bool answer_of(dxpu_sodium_enrol *e, unsigned from)
+static bool answer_of(dxpu_sodium_enroll *e, unsigned from)
 {
     dxpu_udp_path path = { .remote = *enroll_local(waiting) };
     talk *of;
     path.remote.u.v4.sin_port = htons((uint16_t)from);
     of = find(waiting, &path);
     return of &&
-           dxpu_sodium_enrol_ingest(e, (dxpu_bytes){ of->e.said, of->e.said_bytes }) == DXPU_OK;
+           dxpu_sodium_enroll_ingest(e, (dxpu_bytes){ of->e.said, of->e.said_bytes }) == DXPU_OK;
 }
 
 static void test_s143_the_oldest_goes(void **state)
 {
     enum { CROWD = TALKS + 44 };
-    static dxpu_sodium_enrol crowd[CROWD];
+    static dxpu_sodium_enroll crowd[CROWD];
     (void)state;
     for (unsigned i = 0; i < CROWD; i++) {
-        assert_int_equal(dxpu_sodium_enrol_begin(&crowd[i], other, true, "x"), DXPU_OK);
+        assert_int_equal(dxpu_sodium_enroll_begin(&crowd[i], other, true, "x"), DXPU_OK);
         send_to(&crowd[i], 1000 + i);
     }
     assert_int_equal(enroll_count(waiting)->begun, CROWD);
@@ -104,12 +104,12 @@ static void test_s143_the_oldest_goes(void **state)
 static void test_s143_beginnings_are_limited(void **state)
 {
     uint8_t first[DXPU_SODIUM_FRAME_BYTES], noise[60] = { 0 };
-    dxpu_sodium_enrol e;
+    dxpu_sodium_enroll e;
     unsigned let = 0;
     int n;
     (void)state;
-    assert_int_equal(dxpu_sodium_enrol_begin(&e, other, true, "x"), DXPU_OK);
-    n = dxpu_sodium_enrol_emit(&e, first, sizeof first);
+    assert_int_equal(dxpu_sodium_enroll_begin(&e, other, true, "x"), DXPU_OK);
+    n = dxpu_sodium_enroll_emit(&e, first, sizeof first);
     while (may_begin(waiting, 1000))
         let++;
     assert_true(let <= BEGIN_AHEAD_NS / BEGIN_NS + 1 && let > 1);
@@ -134,13 +134,13 @@ static void test_s51_answers_what_is_repeated(void **state)
 {
     enum { HEAD_BYTES = 8 };
     uint8_t first[DXPU_SODIUM_FRAME_BYTES], brief[64];
-    dxpu_sodium_enrol e;
+    dxpu_sodium_enroll e;
     dxpu_frame f;
     size_t head;
     int n;
     (void)state;
-    assert_int_equal(dxpu_sodium_enrol_begin(&e, other, true, "x"), DXPU_OK);
-    n = dxpu_sodium_enrol_emit(&e, first, sizeof first);
+    assert_int_equal(dxpu_sodium_enroll_begin(&e, other, true, "x"), DXPU_OK);
+    n = dxpu_sodium_enroll_emit(&e, first, sizeof first);
     assert_true(n > 0);
     hear(5, first, (size_t)n);
     assert_int_equal(enroll_count(waiting)->begun, 1);
@@ -176,13 +176,13 @@ static void test_s144_names_that_others_say(void **state)
     (void)state;
     for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         enrolling n;
-        dxpu_sodium_enrol e;
+        dxpu_sodium_enroll e;
         char want[KEYS_LINE_BYTES], key[DXPU_SODIUM_KEY_TEXT_BYTES];
         const char *name = rows[i].name;
         memset(&n, 0, sizeof n);
         n.talk = waiting;
         n.may = KEYS_FABRIC;
-        assert_int_equal(dxpu_sodium_enrol_begin(&e, other, true, rows[i].said), DXPU_OK);
+        assert_int_equal(dxpu_sodium_enroll_begin(&e, other, true, rows[i].said), DXPU_OK);
         send_to(&e, 2000 + i);
         assert_true(answer_of(&e, 2000 + i));
         send_to(&e, 2000 + i);

@@ -374,7 +374,7 @@ static void test_peer_takes_nothing(void **state)
     run_until(&client.opened, 1);
     assert_true(dxpu_tcp_send(client.conn, "x", 1));
     run_until(&server.closed, 1);
-    assert_string_equal(server.why, "the peer does not take its answers");
+    assert_string_equal(server.why, "the peer does not read its answers");
     run_until(&client.closed, 1);
     assert_true(client.len <= set.send_bytes);
 }

@@ -244,7 +244,7 @@ def control_without_a_sandbox():
 @case
 def s120_user():
     if os.geteuid():
-        return "only root can become somebody else"
+        return "only root can change to another user"
     nobody = pwd.getpwnam("nobody")
     for name in ("dxpu-box", "dxpu-host", "dxpu-manager"):
         with Running(name, "--user", "nobody") as program:
@@ -259,7 +259,7 @@ def s120_user():
 def s120_user_without_a_sandbox():
     """Debugging is no reason to keep what was root's.  control_without_a_sandbox() keeps it."""
     if os.geteuid():
-        return "only root can become somebody else"
+        return "only root can change to another user"
     nobody = pwd.getpwnam("nobody")
     for name in ("dxpu-box", "dxpu-host", "dxpu-manager"):
         with Running(name, "--user", "nobody", "--no-sandbox") as program:
@@ -294,7 +294,7 @@ def connects(user, group, path):
 def socket_for_a_group():
     """Who runs the virtual machine is another user than dxpu-host's, in its group."""
     if os.geteuid():
-        return "only root can become somebody else"
+        return "only root can change to another user"
     user, group, other = NOBODY, 60101, 60102  # of no account, but for the first
     for more, group_may in ((("--socket-mode", "660"), True), ((), False)):
         with Running("dxpu-host", "--user", "%d:%d" % (user, group), *more) as program:

@@ -1,6 +1,5 @@
 /* unit_jobs.c - jobs outside the loop: lanes, shares, cancelling, waking
    SPDX-License-Identifier: MIT */
-#define DXPU_IMPLEMENTATION
 #include "dxpu.h"
 
 #include <setjmp.h>

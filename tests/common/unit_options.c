@@ -241,6 +241,16 @@ static void test_suggestions(void **state)
     says("test: no command 'lease craete': did you mean 'lease create'? See test --help\n");
     assert_int_equal(verb("", "shwo", NULL), OPTIONS_WRONG);
     says("test: no command 'shwo': did you mean 'show'?");
+    assert_int_equal(verb("", "lese", NULL), OPTIONS_WRONG);
+    says("test: no command 'lese': did you mean 'lease'?");
+    assert_int_equal(verb("", "lese", "create", "a", NULL), OPTIONS_WRONG);
+    says("test: no command 'lese': did you mean 'lease create'?");
+    assert_int_equal(verb("", "create", "a", NULL), OPTIONS_WRONG);
+    says("test: no command 'create': did you mean 'lease create'?");
+    assert_int_equal(verb("", "lease", "show", NULL), OPTIONS_WRONG);
+    says("test: no command 'lease show': did you mean 'show [WORD]'?");
+    assert_int_equal(verb("", "lease", "elephant", NULL), OPTIONS_WRONG);
+    says("test: no command 'lease elephant': its commands are create, end; see test --help\n");
     assert_int_equal(verb("", "elephant", NULL), OPTIONS_WRONG);
     says("test: no command 'elephant'; see test --help\n");
     assert_int_equal(verb("", "lease", "create", "--mod", "one", NULL), OPTIONS_WRONG);
@@ -271,7 +281,7 @@ static void test_words(void **state)
     assert_int_equal(parse("", "word", NULL), OPTIONS_WRONG);
     says("word: unexpected argument");
     assert_int_equal(verb("", "lease", NULL), OPTIONS_WRONG);
-    says("lease: which of its commands: create, end; see test --help");
+    says("lease: one of its commands is required: create, end; see test --help");
     assert_int_equal(verb("", "show", NULL), OPTIONS_GO);
     assert_int_equal(call.count, 0);
 }

@@ -295,7 +295,7 @@ static void test_s96_a_key_that_is_taken_away(void **state)
     assert_int_equal(keys_reload(lists), 0);
     secure_recheck(listener);
     assert_int_equal(server.closed, 1);
-    assert_string_equal(server.why, "its key may not come in any more");
+    assert_string_equal(server.why, "its key is no longer authorized");
     run_until(&client.closed);
 }
 

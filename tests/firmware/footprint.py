@@ -40,7 +40,7 @@ TABLE = {**{of + what: [PORTABLE + what] for of in ("with->", "primitives.") for
             ("public_key", "agree", "hash", "hchacha20", "equal", "wipe", "wipe_stack")},
          **{of + what: [PORTABLE + what] for of in ("aeads->", "aead->")
             for what in ("expand", "encrypt", "decrypt")},
-         "cb.find": ["keys_find"], "cb.welcome": ["keys_welcome"], "cb.spare": ["keys_spare"],
+         "cb.find": ["keys_find"], "cb.authorize": ["keys_authorize"], "cb.spare": ["keys_spare"],
          "cb.fresh": [], "w->resize": []}
 IMAGE = {"memory_kind.create": ["memory_create"], "memory_kind.reset": ["memory_reset"],
          "memory_kind.event": ["memory_event"], "memory_kind.tlp": ["memory_tlp"],

@@ -106,7 +106,7 @@ static int check_arguments(enrolling *n)
     const enroll_options *o = &n->o;
     const char *why = NULL;
     if (!o->key)
-        return wrong("--key FILE is missing; `dxpu keygen FILE` makes one");
+        return wrong("--key FILE is required; `dxpu keygen FILE` makes one");
     if (!o->listen == !n->to)
         return wrong("give either --listen ADDR, to wait, or the ADDR of the waiting end");
     n->may = KEYS_FABRIC;
@@ -170,7 +170,7 @@ static int over(enrolling *n, const char *result, int status, const char *words)
 static void take_peer(enrolling *n)
 {
     const dxpu_udp_address *from;
-    const dxpu_sodium_enrol *e = enroll_peer(n->talk, &from);
+    const dxpu_sodium_enroll *e = enroll_peer(n->talk, &from);
     const char *name = n->o.as ? n->o.as : e->peer_name;
     size_t len = strlen(name);
     keys_peer *p = &n->peer;
@@ -186,7 +186,7 @@ static void take_peer(enrolling *n)
         (void)keys_line(p, n->line);
     }
     dxpu_sodium_key_print(p->key, n->key);
-    dxpu_sodium_enrol_code(e, n->code);
+    dxpu_sodium_enroll_code(e, n->code);
     dxpu_udp_print(from, n->from);
     n->met = true;
 }
@@ -349,7 +349,7 @@ static const option_row enroll_rows[] = {
       "--json`), which came by another way; for scripts",
       OPTION_TEXT, &given.expect, 0, 0 },
     { "timeout", "S", "timeout in seconds (300)", OPTION_NUMBER, &given.seconds, 1, TIMEOUT_MAX_S },
-    { "json", NULL, "what came of it as an object", OPTION_FLAG, &given.json, 0, 0 },
+    { "json", NULL, "the result as one JSON object", OPTION_FLAG, &given.json, 0, 0 },
 };
 
 static const option_verb enroll_verb = {

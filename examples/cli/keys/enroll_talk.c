@@ -26,7 +26,7 @@ enum {
 
 /* A handshake with who is at that address; not begun: begun_ns 0. */
 typedef struct talk {
-    dxpu_sodium_enrol e;
+    dxpu_sodium_enroll e;
     dxpu_udp_path path;
     uint64_t begun_ns;
 } talk;
@@ -57,7 +57,7 @@ static void stop(enroll_talk *t, enroll_end end)
 
 static void say(enroll_talk *t, talk *to)
 {
-    int n = dxpu_sodium_enrol_emit(&to->e, dxpu_udp_room(t->udp), DXPU_SODIUM_FRAME_BYTES);
+    int n = dxpu_sodium_enroll_emit(&to->e, dxpu_udp_room(t->udp), DXPU_SODIUM_FRAME_BYTES);
     if (n > 0)
         dxpu_udp_commit(t->udp, &to->path, (size_t)n);
 }
@@ -97,7 +97,7 @@ static void begin(enroll_talk *t, dxpu_bytes datagram, const dxpu_udp_path *from
 {
     uint64_t now = dxpu_udp_now_ns();
     talk *place = &t->talks[0];
-    dxpu_sodium_enrol *fresh = &t->talks[TALKS].e; /* one more than there are */
+    dxpu_sodium_enroll *fresh = &t->talks[TALKS].e; /* one more than there are */
     if (!begins(datagram)) {
         t->count.refused++;
         return;
@@ -106,8 +106,8 @@ static void begin(enroll_talk *t, dxpu_bytes datagram, const dxpu_udp_path *from
         return;
     for (unsigned i = 1; i < TALKS && place->begun_ns; i++)
         place = t->talks[i].begun_ns < place->begun_ns ? &t->talks[i] : place;
-    if (dxpu_sodium_enrol_begin(fresh, t->own, false, t->name) == DXPU_OK &&
-        dxpu_sodium_enrol_ingest(fresh, datagram) == DXPU_OK) {
+    if (dxpu_sodium_enroll_begin(fresh, t->own, false, t->name) == DXPU_OK &&
+        dxpu_sodium_enroll_ingest(fresh, datagram) == DXPU_OK) {
         t->count.begun++;
         t->count.displaced += place->begun_ns != 0;
         place->e = *fresh;
@@ -117,7 +117,7 @@ static void begin(enroll_talk *t, dxpu_bytes datagram, const dxpu_udp_path *from
     } else {
         t->count.refused++;
     }
-    dxpu_sodium_enrol_wipe(fresh); /* its keys are in one place, which enroll_forget() wipes */
+    dxpu_sodium_enroll_wipe(fresh); /* its keys are in one place, which enroll_forget() wipes */
 }
 
 static void on_datagram(void *user, uint8_t *buf, size_t len, const dxpu_udp_path *from,
@@ -137,12 +137,12 @@ static void on_datagram(void *user, uint8_t *buf, size_t len, const dxpu_udp_pat
         begin(t, datagram, from);
         return;
     }
-    rc = dxpu_sodium_enrol_ingest(&of->e, datagram);
+    rc = dxpu_sodium_enroll_ingest(&of->e, datagram);
     t->count.repeated += rc == DXPU_E_REPLAY;
     t->count.refused += rc != DXPU_OK && rc != DXPU_E_REPLAY;
     if (rc == DXPU_OK || rc == DXPU_E_REPLAY)
         say(t, of);
-    if (rc == DXPU_OK && dxpu_sodium_enrol_done(&of->e)) {
+    if (rc == DXPU_OK && dxpu_sodium_enroll_done(&of->e)) {
         t->peer = of;
         of->path.remote = from->remote;
         stop(t, ENROLL_MET);
@@ -189,12 +189,12 @@ void enroll_linger(enroll_talk *t)
 
 void enroll_forget(enroll_talk *t)
 {
-    dxpu_sodium_enrol_wipe(&t->peer->e);
+    dxpu_sodium_enroll_wipe(&t->peer->e);
     t->peer->begun_ns = 0;
     t->peer = NULL;
 }
 
-const dxpu_sodium_enrol *enroll_peer(const enroll_talk *t, const dxpu_udp_address **from)
+const dxpu_sodium_enroll *enroll_peer(const enroll_talk *t, const dxpu_udp_address **from)
 {
     *from = &t->peer->path.remote;
     return &t->peer->e;
@@ -312,7 +312,7 @@ enroll_talk *enroll_open(const dxpu_noise_pair *own, const char *name, const dxp
         memset(t->talks, 0, (TALKS + 1) * sizeof *t->talks);
         *why = open_udp(t, at);
     }
-    if (!*why && !listen && dxpu_sodium_enrol_begin(&t->talks[0].e, own, true, name) != DXPU_OK)
+    if (!*why && !listen && dxpu_sodium_enroll_begin(&t->talks[0].e, own, true, name) != DXPU_OK)
         *why = "--name: 32 characters at most, printable ASCII";
     if (*why) {
         int error = errno;

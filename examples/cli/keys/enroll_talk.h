@@ -51,7 +51,7 @@ const enroll_counters *enroll_count(const enroll_talk *t);
 /* Until a key is known; it means nothing before people have compared the code. */
 enroll_end enroll_meet(enroll_talk *t);
 /* Whose it is, and where its messages come from; after ENROLL_MET. */
-const dxpu_sodium_enrol *enroll_peer(const enroll_talk *t, const dxpu_udp_address **from);
+const dxpu_sodium_enroll *enroll_peer(const enroll_talk *t, const dxpu_udp_address **from);
 /* It is not the one that was waited for: the next enroll_meet() waits for another.  Who began
    cannot. */
 void enroll_forget(enroll_talk *t);

@@ -81,7 +81,8 @@ static int pubkey(const option_call *c)
 }
 
 static const option_row rows[] = {
-    { "json", NULL, "public key, fingerprint and file as an object", OPTION_FLAG, &json, 0, 0 },
+    { "json", NULL, "public key, fingerprint and file as one JSON object", OPTION_FLAG, &json, 0,
+      0 },
 };
 static const char tail[] = "  dxpu keygen box.key\n"
                            "  dxpu-host --peer $(dxpu pubkey box.key) ...\n"

@@ -50,17 +50,17 @@ const char *key_options_open(key_options *o, const dxpu_udp_address *to)
         return "--plain-network goes with --plain";
     peer = of_environment(o->peer, "DXPU_PEER");
     if (!peer)
-        return "--peer KEY is missing: the public key that the proxy says when it starts (or "
-               "--plain, to one that is run so)";
+        return "--peer KEY is required: the public key that the proxy prints when it starts (or "
+               "--plain, if the proxy runs with --plain)";
     if (!dxpu_sodium_key_parse(peer, o->server))
-        return "--peer: no public key, which has 44 characters; `dxpu pubkey FILE` prints it";
+        return "--peer must be a public key, 44 characters; `dxpu pubkey FILE` prints it";
     key = of_environment(o->key, "DXPU_KEY");
     if (!key)
         key = usual_key();
     if (!key)
-        return "--key FILE is missing: make one with `dxpu keygen ~/.config/dxpu/key`, and give "
-               "the "
-               "proxy what it prints: --peer KEY, or a line of --peers with may=control";
+        return "--key FILE is required: `dxpu keygen ~/.config/dxpu/key` makes one and prints the "
+               "public key that the proxy must know: its --peer KEY, or a line with may=control "
+               "in its --peers";
     return load(o, key);
 }
 

@@ -17,14 +17,14 @@ typedef struct key_options {
 #define KEY_OPTIONS(o)                                                                             \
     { "peer",                                                                                      \
       "KEY",                                                                                       \
-      "public key of what is there; it says it when it starts (DXPU_PEER)",                        \
+      "the proxy's public key, which it prints when it starts (DXPU_PEER)",                        \
       OPTION_TEXT,                                                                                 \
       &(o).peer,                                                                                   \
       0,                                                                                           \
       0 },                                                                                         \
         { "key",                                                                                   \
           "FILE",                                                                                  \
-          "own secret key, whose public key it must let in (DXPU_KEY, else "                       \
+          "own secret key; the proxy must authorize its public key (DXPU_KEY, else "               \
           "$XDG_CONFIG_HOME/dxpu/key or ~/.config/dxpu/key)",                                      \
           OPTION_TEXT,                                                                             \
           &(o).key,                                                                                \
@@ -32,7 +32,7 @@ typedef struct key_options {
           0 },                                                                                     \
         { "plain",                                                                                 \
           NULL,                                                                                    \
-          "no keys, to one that runs --plain on this machine",                                     \
+          "no encryption or authentication, to a proxy with --plain on this machine",              \
           OPTION_FLAG,                                                                             \
           &(o).plain,                                                                              \
           0,                                                                                       \

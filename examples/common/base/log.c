@@ -123,7 +123,7 @@ static void note_dropped(void)
     if (!lost)
         return;
     snprintf(text, sizeof text,
-             "%llu messages before this one are lost: standard error took no more", lost);
+             "%llu messages before this one are lost: standard error accepted no more", lost);
     if (!put(LOG_AT_WARNING, text))
         (void)atomic_fetch_add(&dropped, lost);
 }

@@ -30,14 +30,15 @@ static struct {
 } state;
 
 static const option_row standard[] = {
-    { "quiet", NULL, "no messages of routine; twice: warnings and errors; thrice: errors only",
+    { "quiet", NULL, "no routine messages; twice: warnings and errors; three times: errors only",
       OPTION_COUNT, &state.quiet, 0, 0 },
     { "verbose", NULL, "more messages", OPTION_COUNT, &state.verbose, 0, 0 },
-    { "log", LOG_FORMATS, "messages as text (auto: or as the journal has them), with times, JSON",
+    { "log", LOG_FORMATS, "format of messages (auto: the journal's under systemd, else text)",
       OPTION_CHOICE, &state.log, 0, 0 },
 };
 static const option_row config_row = {
-    "config", "FILE", "lines of `name = value` with these names", OPTION_TEXT, &state.config, 0, 0
+    "config", "FILE", "read options from FILE, lines of `name = value`", OPTION_TEXT, &state.config,
+    0,        0
 };
 
 /* Of a program that is one command. */
@@ -262,6 +263,15 @@ static int set_text(const option_row *r, const char *where, const char *text)
     return OPTIONS_GO;
 }
 
+static int add_text(const option_row *r, const char *where, const char *text)
+{
+    option_list *list = r->target;
+    if (list->count == OPTION_LIST_MAX)
+        return wrong(where, r->name, "is given too often");
+    list->text[list->count++] = text;
+    return OPTIONS_GO;
+}
+
 /* text NULL: none was given. */
 static int set(const option_row *r, const char *where, const char *text)
 {
@@ -288,6 +298,8 @@ static int set(const option_row *r, const char *where, const char *text)
         return OPTIONS_GO;
     case OPTION_REAL:
         return set_real(r, where, text);
+    case OPTION_LIST:
+        return add_text(r, where, text);
     default:
         return text ? set_number(r, where, text) : OPTIONS_GO;
     }
@@ -413,8 +425,8 @@ static void show_verbs(const option_program *p, FILE *out)
 
 static void list_rows(const option_verb *v, const char *name, FILE *out)
 {
-    static const char *const kinds[] = { "flag",    "count", "number", "size",
-                                         "seconds", "real",  "text",   "choice" };
+    static const char *const kinds[] = { "flag", "count", "number", "size", "seconds",
+                                         "real", "text",  "choice", "list" };
     const option_row *r;
     for (unsigned i = 0; (r = row_at(v, i)) != NULL; i++) {
         bool every = *name && r >= standard && r < standard + sizeof standard / sizeof *standard;
@@ -477,12 +489,14 @@ static int parse_line(const option_verb *v, const char *where, char *line, char 
     r = row < 0 ? NULL : row_at(v, (unsigned)row);
     if (!r || r == &config_row)
         return unknown(v, where, "", name);
-    if (r->kind != OPTION_TEXT)
+    if (r->kind != OPTION_TEXT && r->kind != OPTION_LIST)
         return set(r, where, value);
     value = strdup(value);
     if (!value)
         return no_memory();
     rc = set(r, where, value);
+    if (rc == OPTIONS_GO && r->kind == OPTION_LIST)
+        return rc; /* the list has it */
     if (rc == OPTIONS_GO)
         keep_text(texts, row, value);
     else
@@ -646,10 +660,48 @@ static const char *verb_name(const void *user, unsigned i)
     return v ? v->name : NULL;
 }
 
-/* `dxpu lease`, `dxpu lease --help`: the commands whose first word that is; NULL where there are
-   none. */
-static int show_group(const option_program *p, const char *word, bool help)
+/* The first word of a command's name, valid until the next call. */
+static const char *verb_first(const void *user, unsigned i)
 {
+    static char word[48];
+    const option_verb *v = verb_of(user, i);
+    snprintf(word, sizeof word, "%.*s", v ? (int)strcspn(v->name, " ") : 0, v ? v->name : "");
+    return v ? word : NULL;
+}
+
+/* What the words (count of them, 1 or 2) were probably meant to be; "" when nothing is near. */
+static void meant_verb(const option_program *p, char **words, int count, char *out, size_t cap)
+{
+    char name[100];
+    const option_verb *v;
+    int near;
+    bool group = false; /* the first word is right */
+    snprintf(name, sizeof name, "%.48s%s%.48s", words[0], count > 1 ? " " : "",
+             count > 1 ? words[1] : "");
+    near = text_nearest(name, verb_name, p);
+    if (near >= 0 && count > 1) {
+        snprintf(out, cap, "%s", verb_name(p, (unsigned)near));
+        return;
+    }
+    *out = '\0';
+    for (unsigned i = 0; (v = verb_of(p, i)) != NULL && !*out; i++) {
+        const char *second = strchr(v->name, ' ');
+        group |= second && !strcmp(words[0], verb_first(p, i));
+        if (second && !strcmp(words[0], second + 1)) /* `extend` of `lease extend` */
+            snprintf(out, cap, "%s", v->name);
+        else if (count > 1 && !strcmp(words[1], v->name)) /* `lease list` for `list leases` */
+            snprintf(out, cap, "%s%s%s", v->name, *v->words ? " " : "", v->words);
+    }
+    near = *out || group ? -1 : text_nearest(words[0], verb_first, p);
+    if (near >= 0)
+        snprintf(out, cap, "%s", verb_first(p, (unsigned)near));
+}
+
+/* `dxpu lease`, `dxpu lease --help`, `dxpu lease elephant`: the commands whose first word is
+   words[0]. */
+static int show_group(const option_program *p, char **words, int count, bool help)
+{
+    const char *word = words[0];
     const char *before = "usage: ";
     char text[200] = "";
     const option_verb *v;
@@ -664,35 +716,38 @@ static int show_group(const option_program *p, const char *word, bool help)
     }
     if (help)
         printf("\nSee '%s %s COMMAND --help' for details.\n", p->name, word);
+    else if (count > 1)
+        (void)options_wrong("no command '%s %.48s': its commands are %s", word, words[1], text);
     else
-        (void)options_wrong("%s: which of its commands: %s", word, text);
+        (void)options_wrong("%s: one of its commands is required: %s", word, text);
     return help ? OPTIONS_SHOWN : OPTIONS_WRONG;
 }
 
 /* argv[at] names no command. */
 static int no_verb(const option_program *p, int argc, char **argv, int at, bool help)
 {
-    char word[100];
+    char meant[200];
     const option_verb *v;
-    int meant = -1, used;
+    bool group = false;
+    int used, count = at + 1 < argc && !is_option(argv[at + 1]) ? 2 : 1;
     if (at >= argc) {
         show_verbs(p, help ? stdout : stderr);
         return help ? OPTIONS_SHOWN : OPTIONS_WRONG;
     }
     for (unsigned i = 0; (v = verb_of(p, i)) != NULL; i++) {
         (void)is_verb(v, argv + at, 1, &used);
-        if (used && (at + 1 >= argc || is_option(argv[at + 1])))
-            return show_group(p, argv[at], help);
-        meant = used && meant < 0 ? (int)i : meant;
+        group |= used == 1;
     }
-    snprintf(word, sizeof word, "%.48s%s%.48s", argv[at], meant < 0 ? "" : " ",
-             meant < 0 ? "" : argv[at + 1]);
-    meant = text_nearest(word, verb_name, p);
-    if (meant >= 0)
-        log_error("no command '%s': did you mean '%s'? See %s --help", word,
-                  verb_name(p, (unsigned)meant), p->name);
+    if (group && count == 1)
+        return show_group(p, argv + at, count, help);
+    meant_verb(p, argv + at, count, meant, sizeof meant);
+    if (*meant)
+        log_error("no command '%.48s%s%.48s': did you mean '%s'? See %s --help", argv[at],
+                  group ? " " : "", group ? argv[at + 1] : "", meant, p->name);
+    else if (group)
+        return show_group(p, argv + at, count, help);
     else
-        (void)options_wrong("no command '%s'", word);
+        (void)options_wrong("no command '%.48s'", argv[at]);
     return OPTIONS_WRONG;
 }
 

@@ -3,8 +3,8 @@
    SPDX-License-Identifier: MIT
 
    Conventions of every program, by getopt_long's: --name VALUE or --name=VALUE; a flag may be given
-   =yes or =no; of an option that is repeated the last one counts; -- ends the options; options and
-   words may be mixed.  Beside its own rows every program understands
+   =yes or =no; of an option that is repeated the last one counts, of a list all; -- ends the
+   options; options and words may be mixed.  Beside its own rows every program understands
      -h, --help          also behind a verb: that verb's
      --version
      -q, --quiet         once: no messages of routine, twice: warnings and errors, thrice: errors
@@ -29,8 +29,16 @@ enum {
     OPTION_SECONDS, /* uint64_t     min..max seconds, 90, 90s, 30m, 2h, 7d or 1w */
     OPTION_REAL,    /* double       min..max thousandths */
     OPTION_TEXT,    /* const char * min..max bytes; max 0: any number */
-    OPTION_CHOICE   /* unsigned     index into `value`, which reads "one|two|three" */
+    OPTION_CHOICE,  /* unsigned     index into `value`, which reads "one|two|three" */
+    OPTION_LIST     /* option_list  a text each time that it is given, in a file and behind it */
 };
+
+enum { OPTION_LIST_MAX = 1024 };
+
+typedef struct option_list {
+    const char *text[OPTION_LIST_MAX];
+    unsigned count;
+} option_list;
 
 typedef struct option_row {
     const char *name;  /* "box": --box on the command line, "box = ..." in a file */
@@ -114,7 +122,7 @@ int options_wrong(const char *format, ...);
      verb    NAME  WORDS  BRIEF
      option  VERB  --NAME  VALUE  KIND  HELP
    VERB is "" for options of the program itself, and "*" for those of each of its verbs.  KIND is
-   flag, count, number, size, seconds, real, text or choice; the VALUE of a choice reads
+   flag, count, number, size, seconds, real, text, choice or list; the VALUE of a choice reads
    one|two|three, one that begins with FILE names a file, one in [] may be left out. */
 void options_list(const option_program *p, FILE *out);
 

@@ -335,7 +335,7 @@ static bool end(manager_link *m, const char *why)
 static bool on_hello(manager_link *m, const dxpu_control_hello *hello)
 {
     if (hello->role != DXPU_CONTROL_ROLE_MANAGER)
-        return end(m, "it is no manager");
+        return end(m, "it is not a manager");
     if (hello->version_min > DXPU_CONTROL_VERSION || hello->version_max < DXPU_CONTROL_VERSION)
         return end(m, "it has no version of control messages in common with this proxy");
     register_all(m);
@@ -412,7 +412,7 @@ static bool on_answer(void *user, const dxpu_control *msg)
     for (unsigned i = 0; i < sizeof fits / sizeof fits[0]; i++)
         good |= fits[i].type == msg->type && fits[i].asked == what && m->asked[what];
     if (!good)
-        return end(m, "it answers what was not asked"); /* M-50 */
+        return end(m, "it sent an unexpected answer"); /* M-50 */
     m->asked[what]--;
     switch (what) {
     case ASKED_HELLO:
@@ -460,11 +460,11 @@ static void complain(const manager_link *m, const char *why, bool greeting)
     log_warning(
         "manager %s: %s%s; dialing again", m->at, why,
         greeting && keys_plain(m->keys)
-            ? "; if it wants keys, start this one with --key and --manager-key, without --plain"
+            ? "; if it requires keys, start this one with --key and --manager-key, without --plain"
             : "");
     if (!secure_is_handshake(why))
         return;
-    log_error("--manager-key must be the public key that the manager says when it starts, and "
+    log_error("--manager-key must be the public key that the manager prints when it starts, and "
               "its --peers must have: %s may=%s",
               dxpu_sodium_key_print(keys_own(m->keys)->public_key, text),
               dxpu_control_role_name(self(m)->role));
@@ -520,23 +520,27 @@ static const char *check_key(const manager_settings *s, const keys_settings *k)
     uint8_t key[DXPU_NOISE_KEY_BYTES];
     if (k->plain)
         return s->key ? "--plain goes without --manager-key" : NULL;
-    if (!s->key)
-        return "--manager: --manager-key KEY is missing; the manager says its public key when it "
-               "starts, `dxpu pubkey FILE` prints that of its key file";
-    return dxpu_sodium_key_parse(s->key, key) ? NULL
-                                              : "--manager-key: no public key, which has 44 "
-                                                "characters; `dxpu pubkey FILE` prints it";
+    return dxpu_sodium_key_parse(s->key, key)
+               ? NULL
+               : "--manager-key must be a public key, 44 characters; `dxpu pubkey FILE` prints it";
 }
 
-const char *manager_check(const manager_settings *s, const keys_settings *k)
+const char *manager_check(const manager_settings *s, const keys_settings *k, const char *further)
 {
+    const bool no_key = !s->key && !k->plain;
     static char text[200];
     dxpu_udp_address address;
     const char *why;
     if (!s->address)
         return NULL; /* an --identity waits for it: a service's unit has one at once */
-    if (!s->identity)
-        return "--manager: --identity FILE is missing; it is made when it is not there";
+    if (further || !s->identity || no_key) {
+        snprintf(text, sizeof text, "--manager requires%s%s%s%s%s", further ? " " : "",
+                 further ? further : "", s->identity ? "" : " --identity FILE",
+                 no_key ? " --manager-key KEY" : "",
+                 no_key ? " (the manager prints its public key when it starts)"
+                        : " (created if missing)");
+        return text;
+    }
     if (s->name && (!s->name[0] || strlen(s->name) > MANAGER_NAME_MAX))
         return "--name: 1 to 64 characters";
     for (const char *c = s->name; c && *c; c++) {

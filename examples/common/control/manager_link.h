@@ -24,14 +24,14 @@ typedef struct manager_settings {
 #define MANAGER_OPTIONS(s)                                                                         \
     { "manager",                                                                                   \
       "ADDR[:PORT]",                                                                               \
-      "register with this manager, and do what it says (:4457)",                                   \
+      "register with this manager, and carry out its orders (:4457)",                              \
       OPTION_TEXT,                                                                                 \
       &(s).address,                                                                                \
       0,                                                                                           \
       0 },                                                                                         \
         { "manager-key",                                                                           \
           "KEY",                                                                                   \
-          "the manager's public key; it says which it is when it starts",                          \
+          "the manager's public key, which it prints when it starts",                              \
           OPTION_TEXT,                                                                             \
           &(s).key,                                                                                \
           0,                                                                                       \
@@ -44,7 +44,7 @@ typedef struct manager_settings {
           0,                                                                                       \
           0 },                                                                                     \
     {                                                                                              \
-        "name", "TEXT", "what its manager calls it for people (the machine's name)", OPTION_TEXT,  \
+        "name", "TEXT", "name of this proxy at the manager (the machine's name)", OPTION_TEXT,     \
             &(s).name, 0, 0                                                                        \
     }
 
@@ -63,8 +63,10 @@ typedef struct manager_proxy {
 
 typedef struct manager_link manager_link;
 
-/* NULL, or what is wrong with the settings: a matter of usage.  Valid until the next call. */
-const char *manager_check(const manager_settings *s, const keys_settings *k);
+/* NULL, or what is wrong with the settings: a matter of usage.  Valid until the next call.
+   further: an option that this program needs with --manager and was not given, "--state FILE";
+   NULL: none. */
+const char *manager_check(const manager_settings *s, const keys_settings *k, const char *further);
 /* Begin to dial; k and r stay the caller's.  NULL after a message. */
 manager_link *manager_open(struct event_base *base, const manager_settings *s,
                            const uint8_t identity[IDENTITY_BYTES], keys *k, requests *r,

@@ -10,9 +10,9 @@ enum { CHUNK_BYTES = 16384 }; /* of what is sent in one message: bounds what the
 #define SAY_NS    1000000000u /* interval between lines about strangers, */
 #define UNLIKE_NS 60000000000u /* and so often whoever has no keys, or another one for this side */
 
-static const char NO_HANDSHAKE[] = "it ends the handshake: it has another key than was given here, "
-                                   "does not let this side's in, or "
-                                   "has no keys (--plain)";
+static const char NO_HANDSHAKE[] =
+    "it ends the handshake: its key is not the one given here, it does not authorize this side's "
+    "key, or it has no keys (--plain)";
 static const char SEALED[] = "DXSS"; /* S-71: how who has keys begins */
 static const char SLOW[] = "it does not answer the handshake";
 
@@ -84,14 +84,15 @@ static void say_stranger(secure_listener *l, const uint8_t *key)
         l->strangers.unsaid++;
     if (!key || !secure_tell(&l->strangers, SAY_NS, more))
         return;
-    log_warning("public key %s may not come in here%s; a line of --peers with %s lets it",
+    log_warning("public key %s is not authorized here%s; a line of --peers with %s authorizes it",
                 dxpu_sodium_key_print(key, text), more, may_words(l->set.may, words, sizeof words));
 }
 
 static const char *name_of(const secure_conn *c, char out[DXPU_UDP_TEXT_BYTES])
 {
     dxpu_udp_address there;
-    return dxpu_tcp_there(c->tcp, &there) ? dxpu_udp_print(&there, out) : "somebody who has left";
+    return dxpu_tcp_there(c->tcp, &there) ? dxpu_udp_print(&there, out)
+                                          : "a peer that has disconnected";
 }
 
 /* The option by which who connects here learns this side's key. */
@@ -105,7 +106,7 @@ static void say_plain(secure_conn *c)
     char at[DXPU_UDP_TEXT_BYTES], more[SECURE_MORE_BYTES];
     secure_listener *l = c->listener;
     if (secure_tell(&l->plain, UNLIKE_NS, more))
-        log_warning("%s speaks without keys and is refused%s; start it with --key and %s, and "
+        log_warning("%s connects without keys and is refused%s; start it with --key and %s, and "
                     "without --plain",
                     name_of(c, at), more, key_option(l));
 }
@@ -115,8 +116,9 @@ static void say_sealed(secure_conn *c)
     char at[DXPU_UDP_TEXT_BYTES], more[SECURE_MORE_BYTES];
     secure_listener *l = c->listener;
     if (secure_tell(&l->sealed, UNLIKE_NS, more))
-        log_warning("%s wants to agree on keys%s, and here is --plain; start this one with --key",
-                    name_of(c, at), more);
+        log_warning(
+            "%s requires keys%s, and this program runs with --plain; start this one with --key",
+            name_of(c, at), more);
 }
 
 static void say_other_key(secure_conn *c)
@@ -124,8 +126,8 @@ static void say_other_key(secure_conn *c)
     char at[DXPU_UDP_TEXT_BYTES], text[DXPU_SODIUM_KEY_TEXT_BYTES], more[SECURE_MORE_BYTES];
     secure_listener *l = c->listener;
     if (secure_tell(&l->other_key, UNLIKE_NS, more))
-        log_warning("%s expects another public key than this one's%s; if this is the one it is to "
-                    "reach, give it %s %s",
+        log_warning("%s expects another public key than this one's%s; if it is meant to reach this "
+                    "one, give it %s %s",
                     name_of(c, at), more, key_option(l),
                     dxpu_sodium_key_print(keys_own(l->set.keys)->public_key, text));
 }
@@ -194,11 +196,11 @@ static void come_up(secure_conn *c)
 {
     if (is_one_too_many(c)) {
         c->listener->crowded++;
-        secure_drop(c, "its key has as many connections as it may");
+        secure_drop(c, "its key has its maximum number of connections");
         return;
     }
     if (c->listener && c->stream && !known(c->listener, secure_key(c))) {
-        secure_drop(c, "its key may not come in any more"); /* since its greeting */
+        secure_drop(c, "its key is no longer authorized"); /* since its greeting */
         return;
     }
     c->up = true;
@@ -346,7 +348,7 @@ void secure_recheck(secure_listener *l)
         if (c->over || !c->up || known(l, secure_key(c)))
             continue;
         l->revoked++;
-        secure_drop(c, "its key may not come in any more");
+        secure_drop(c, "its key is no longer authorized");
     }
 }
 
@@ -399,7 +401,7 @@ secure_conn *secure_connect(struct event_base *base, const dxpu_udp_address *rem
     if (own)
         c->stream = dxpu_sodium_stream_new(&seal);
     if (own && c->stream && dxpu_sodium_stream_end(c->stream))
-        *why = "the other side's public key is none that a program has; give the right one";
+        *why = "the peer's public key is invalid; give the right one";
     else if (!own || c->stream)
         c->tcp = dxpu_tcp_connect(base, remote, set, &below, why);
     if (c->tcp)

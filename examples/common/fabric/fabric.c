@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <sys/random.h>
 
-enum { INDEX_MASK = FABRIC_CHANNELS_MAX - 1, IP4_UDP_BYTES = 28, IP6_UDP_BYTES = 48 };
+enum { IP4_UDP_BYTES = 28, IP6_UDP_BYTES = 48 };
 
 /* An open comes padded to what its sender takes, which may be more than we do. */
 enum { DATAGRAM_BYTES = 9216 };
@@ -44,7 +44,7 @@ static uint32_t id_at(uint32_t index)
 {
     uint32_t id;
     do {
-        id = (fabric_random() & ~(uint32_t)INDEX_MASK) | index;
+        id = (fabric_random() & ~(uint32_t)FABRIC_INDEX_MASK) | index;
     } while (!id);
     return id;
 }
@@ -82,8 +82,8 @@ static fabric_channel *channel_at(fabric *f, uint32_t id, dxpu_channel_config *c
         free(c);
         return NULL;
     }
-    take_place(f, id & INDEX_MASK);
-    f->channels[id & INDEX_MASK] = c;
+    take_place(f, id & FABRIC_INDEX_MASK);
+    f->channels[id & FABRIC_INDEX_MASK] = c;
     c->live_at = f->live_count;
     f->live[f->live_count++] = c;
     return c;
@@ -97,7 +97,7 @@ static fabric_channel *channel_new(fabric *f, dxpu_channel_config *cfg)
 
 static void channel_free(fabric *f, fabric_channel *c)
 {
-    uint32_t index = c->id & INDEX_MASK;
+    uint32_t index = c->id & FABRIC_INDEX_MASK;
     counters_add(&f->ended, &c->ch.count);
     f->channels[index] = NULL;
     f->live[c->live_at] = f->live[--f->live_count];
@@ -110,9 +110,9 @@ static void channel_free(fabric *f, fabric_channel *c)
     free(c);
 }
 
-static fabric_channel *channel_by_id(const fabric *f, uint32_t id)
+fabric_channel *fabric_channel_by_id(const fabric *f, uint32_t id)
 {
-    uint32_t index = id & INDEX_MASK;
+    uint32_t index = id & FABRIC_INDEX_MASK;
     fabric_channel *c = index < f->capacity ? f->channels[index] : NULL;
     return c && c->id == id ? c : NULL;
 }
@@ -413,7 +413,7 @@ static void on_plain_open(fabric *f, uint8_t *buf, size_t len, const dxpu_udp_pa
     dxpu_offer offer;
     fabric_channel *c;
     uint8_t reason;
-    if (!f->cb.welcome || dxpu_frame_check_crc(datagram) != DXPU_OK ||
+    if (!f->cb.authorize || dxpu_frame_check_crc(datagram) != DXPU_OK ||
         dxpu_frame_decode(datagram, DXPU_FRAME_CRC_BYTES, &frame) != DXPU_OK ||
         frame.path >= DXPU_PATHS_MAX || dxpu_offer_decode(frame.body, &offer) != DXPU_OK ||
         len < offer.frame_limit_bytes) { /* P-3: a forged one would bring more than it is */
@@ -426,7 +426,7 @@ static void on_plain_open(fabric *f, uint8_t *buf, size_t len, const dxpu_udp_pa
         return;
     }
     cfg = config_of(f, &offer);
-    reason = f->cb.welcome(f->cb.user, &offer, NULL, &cfg);
+    reason = f->cb.authorize(f->cb.user, &offer, NULL, &cfg);
     if (reason == DXPU_REASON_NONE) {
         make_room(f);
         c = channel_new(f, &cfg);
@@ -468,7 +468,7 @@ static bool promise_place(fabric *f, uint32_t *index)
     return true;
 }
 
-/* sealing_callbacks.welcome */
+/* sealing_callbacks.authorize */
 static uint8_t on_request(void *user, const uint8_t *key, const dxpu_sodium_request *request,
                           uint32_t *channel)
 {
@@ -483,7 +483,7 @@ static uint8_t on_request(void *user, const uint8_t *key, const dxpu_sodium_requ
     offer.source = request->source;
     offer.destination = request->destination;
     cfg = config_of(f, &offer);
-    reason = f->cb.welcome(f->cb.user, &offer, key, &cfg);
+    reason = f->cb.authorize(f->cb.user, &offer, key, &cfg);
     if (reason == DXPU_REASON_NONE && !promise_place(f, &index))
         reason = DXPU_REASON_BUSY;
     if (reason == DXPU_REASON_NONE)
@@ -504,9 +504,9 @@ static bool known(void *user, const uint8_t *key)
 static fabric_channel *sealed_channel(fabric *f, dxpu_sodium_session *x, const dxpu_offer *offer)
 {
     uint32_t id = dxpu_sodium_local_id(x);
-    fabric_channel *there = f->channels[id & INDEX_MASK];
+    fabric_channel *there = f->channels[id & FABRIC_INDEX_MASK];
     dxpu_channel_config cfg = config_of(f, offer);
-    if (f->cb.welcome(f->cb.user, offer, dxpu_sodium_peer_key(x), &cfg) != DXPU_REASON_NONE ||
+    if (f->cb.authorize(f->cb.user, offer, dxpu_sodium_peer_key(x), &cfg) != DXPU_REASON_NONE ||
         (there && there->up && !there->ended))
         return NULL;
     if (there)
@@ -523,7 +523,7 @@ static void on_sealed_open(fabric *f, uint8_t *buf, size_t len, const dxpu_udp_p
     dxpu_sodium_session *x = NULL;
     fabric_channel *c;
     dxpu_offer offer;
-    if (f->cb.welcome)
+    if (f->cb.authorize)
         x = sealing_opener(&f->sealing, now, datagram, &from->remote, f->up != 0, &offer);
     if (!x)
         return;
@@ -622,7 +622,7 @@ static void on_datagram(void *user, uint8_t *buf, size_t len, const dxpu_udp_pat
             on_plain_open(f, buf, len, from, now);
         return;
     }
-    c = channel_by_id(f, id);
+    c = fabric_channel_by_id(f, id);
     if (!c || c->asking) {
         f->count.unknown_channel++;
         return;
@@ -961,7 +961,7 @@ static void set_queues(dxpu_channel_config *c)
    may be dialed at once (S-14). */
 static int open_sealing(fabric *f, const fabric_settings *s)
 {
-    sealing_callbacks cb = { f, known, f->cb.welcome ? on_request : NULL };
+    sealing_callbacks cb = { f, known, f->cb.authorize ? on_request : NULL };
     unsigned slots = f->capacity / 4;
     f->pending = slots < PENDING_MIN ? PENDING_MIN : slots < PENDING_MAX ? slots : PENDING_MAX;
     return sealing_open(&f->sealing, s->keys, f->capacity + f->pending, f->pending,

@@ -24,7 +24,11 @@
 #include "sealing.h"
 #include "stats.h"
 
-enum { FABRIC_INDEX_BITS = 12, FABRIC_CHANNELS_MAX = 1 << FABRIC_INDEX_BITS };
+enum {
+    FABRIC_INDEX_BITS = 12,
+    FABRIC_CHANNELS_MAX = 1 << FABRIC_INDEX_BITS,
+    FABRIC_INDEX_MASK = FABRIC_CHANNELS_MAX - 1
+};
 
 /* One path of a channel, by the number that both ends give it. */
 typedef struct fabric_path {
@@ -72,8 +76,8 @@ typedef struct fabric_callbacks {
     /* Somebody opens, or asks for keys to do so: then of the offer only epoch and places are set.
        Return DXPU_REASON_NONE and complete *cfg (epoch and places are set), or the reason to
        refuse.  key: whose it is, NULL with --plain.  NULL: none may open. */
-    uint8_t (*welcome)(void *user, const dxpu_offer *offer, const uint8_t *key,
-                       dxpu_channel_config *cfg);
+    uint8_t (*authorize)(void *user, const dxpu_offer *offer, const uint8_t *key,
+                         dxpu_channel_config *cfg);
     /* The channel carries TLPs from now on.  The program may set `waits` until it knows whether it
        lets the channel in; then it clears it, and sets `more` to have work() called. */
     void (*up)(void *user, fabric_channel *c, uint64_t now_ns);
@@ -91,14 +95,14 @@ typedef struct fabric_callbacks {
 } fabric_callbacks;
 
 #define FABRIC_COUNTERS(X)                                                                         \
-    X(opens_sent, "incarnations begun here")                                                       \
+    X(opens_sent, "incarnations started here")                                                     \
     X(opens_accepted, "incarnations accepted")                                                     \
     X(opens_refused, "opens refused")                                                              \
     X(opens_repeated, "opens received again")                                                      \
     X(unknown_channel, "frames for a channel id that is not here (any more)")                      \
     X(not_frames, "datagrams that are no frames of this version")                                  \
     X(bad_opens, "open frames damaged or out of range")                                            \
-    X(ended_close, "incarnations closed in order")                                                 \
+    X(ended_close, "incarnations closed gracefully")                                               \
     X(ended_other, "incarnations ended otherwise")
 #define FABRIC_FIELD(name, text) uint64_t name;
 typedef struct fabric_counters {
@@ -193,13 +197,8 @@ typedef struct fabric_settings {
           &(s).lossless,                                                                           \
           0,                                                                                       \
           0 },                                                                                     \
-        { "rekey-s",                                                                               \
-          "SECONDS",                                                                               \
-          "seal with a new key after so long (120)",                                               \
-          OPTION_NUMBER,                                                                           \
-          &(s).rekey_s,                                                                            \
-          1,                                                                                       \
-          120 },                                                                                   \
+        { "rekey-s", "SECONDS", "lifetime of a sealing key (120)", OPTION_NUMBER, &(s).rekey_s,    \
+          1,         120 },                                                                        \
         { "frames",                                                                                \
           "FILE",                                                                                  \
           "write every frame sent and received to a pcap",                                         \
@@ -208,10 +207,13 @@ typedef struct fabric_settings {
           0,                                                                                       \
           0 },                                                                                     \
     {                                                                                              \
-        "af-xdp", "IFNAME[,QUEUE]", "past the kernel's stack, on this interface" BYPASS_NOTE,      \
-            OPTION_TEXT, &(s).af_xdp, 0, 0                                                         \
+        "af-xdp", "IFNAME[,QUEUE]",                                                                \
+            "bypass the kernel's network stack on this interface" BYPASS_NOTE, OPTION_TEXT,        \
+            &(s).af_xdp, 0, 0                                                                      \
     }
 
+/* The channel with this id that is here; NULL: there is none. */
+fabric_channel *fabric_channel_by_id(const fabric *f, uint32_t id);
 /* The same address, that many ports further; port 0, which is any, stays.  False: no port is so
    high. */
 bool fabric_port_further(dxpu_udp_address *a, unsigned ports);

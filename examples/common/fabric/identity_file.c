@@ -110,9 +110,9 @@ int identity_file_open(const char *file, uint8_t out[IDENTITY_BYTES])
     if (fd < 0 || fstat(fd, &st))
         return complain_system(file, "cannot be opened");
     if (!S_ISREG(st.st_mode)) /* from a pipe it would wait */
-        return complain(file, "is no regular file; name another", PROGRAM_USAGE);
+        return complain(file, "is not a regular file; name another", PROGRAM_USAGE);
     if (flock(fd, LOCK_EX | LOCK_NB))
-        return complain(file, "another proxy has it; give each proxy of this machine its own file",
+        return complain(file, "another proxy uses it; give each proxy of this machine its own file",
                         PROGRAM_SYSTEM);
     len = read_text(fd, text, sizeof text);
     if (len < 0)
@@ -121,8 +121,8 @@ int identity_file_open(const char *file, uint8_t out[IDENTITY_BYTES])
         return make(fd, file, out);
     if (!parse(text, len, out))
         return complain(file,
-                        "not 32 hexadecimal digits and the end of the line; remove it to be "
-                        "another proxy from now on",
+                        "not 32 hexadecimal digits and the end of the line; remove it to register "
+                        "as a new proxy",
                         PROGRAM_DAMAGED);
     return 0;
 }

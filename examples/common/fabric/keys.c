@@ -46,6 +46,7 @@ struct keys {
     unsigned stamps_count;
     unsigned generation;
     uint64_t wall_ns; /* last one given */
+    table next;       /* of keys_read(), without the mutex */
 };
 
 /* ==== 1  Lines ================================================================================ */
@@ -321,7 +322,7 @@ static const char *file_problem(int fd, int *rc)
         return strerror(errno);
     *rc = BAD_USE;
     if (!S_ISREG(st.st_mode))
-        return "it is no regular file";
+        return "it is not a regular file";
     if (st.st_uid != geteuid() && st.st_uid != 0)
         return "it belongs to another user; chown it";
     return st.st_mode & (S_IWGRP | S_IWOTH) ? "others may write it; chmod go-w it" : NULL;
@@ -395,9 +396,8 @@ bool keys_loopback(const dxpu_udp_address *a)
            (IN6_IS_ADDR_LOOPBACK(v6) || (IN6_IS_ADDR_V4MAPPED(v6) && v6->s6_addr[12] == 127));
 }
 
-const char keys_plain_address[] =
-    "--plain goes with an address of this machine; give keys instead, or, on a network of its own, "
-    "--plain-network";
+const char keys_plain_address[] = "--plain requires an address of this machine; give keys instead, "
+                                  "or --plain-network on an isolated network";
 
 const char *keys_check_addresses(const keys_settings *s, const dxpu_udp_address *at, unsigned count)
 {
@@ -481,6 +481,7 @@ void keys_close(keys *k)
         return;
     dxpu_sodium_key_free(k->own);
     clear(&k->peers);
+    clear(&k->next);
     free(k->stamps);
     (void)pthread_mutex_destroy(&k->mutex);
     free(k);
@@ -506,25 +507,38 @@ bool keys_own_new(const keys *k)
     return k->own_new;
 }
 
-int keys_reload(keys *k)
+int keys_read(keys *k)
 {
-    table fresh;
     if (!k->set.peers) {
-        log_error("SIGHUP: there is no --peers FILE to read again");
+        log_error("SIGHUP: there is no --peers FILE to reload");
         return -1;
     }
-    if (fill(&fresh, &k->set)) {
-        log_warning("the public keys stay as they were");
+    clear(&k->next);
+    if (fill(&k->next, &k->set)) {
+        log_warning("the public keys are unchanged");
         return -1;
     }
+    return 0;
+}
+
+void keys_take(keys *k)
+{
+    const unsigned count = k->next.count;
     (void)pthread_mutex_lock(&k->mutex);
     clear(&k->peers);
-    k->peers = fresh;
+    k->peers = k->next;
     k->generation++;
     (void)pthread_mutex_unlock(&k->mutex);
-    log_note("--peers %s: read again, %u public key%s", k->set.peers, fresh.count,
-             fresh.count == 1 ? "" : "s");
-    return 0;
+    memset(&k->next, 0, sizeof k->next);
+    log_note("--peers %s: reloaded, %u public key%s", k->set.peers, count, count == 1 ? "" : "s");
+}
+
+int keys_reload(keys *k)
+{
+    int rc = keys_read(k);
+    if (!rc)
+        keys_take(k);
+    return rc;
 }
 
 /* ==== 5  Questions ============================================================================ */
@@ -744,10 +758,9 @@ const char *keys_box(keys *k, const dxpu_udp_address *box, unsigned count, uint8
         return "several public keys in --peers are at= this address; leave one of them";
     if (there)
         return NULL;
-    return anywhere_count
-               ? "which public key this box has is not known; name it with at= in --peers"
-               : "the box's public key is not known; give it with --peer KEY, or with "
-                 "at= in --peers";
+    return anywhere_count ? "the public key of this box is not known; name it with at= in --peers"
+                          : "the box's public key is not known; give it with --peer KEY, or with "
+                            "at= in --peers";
 }
 
 const char *keys_silence(const keys *k)

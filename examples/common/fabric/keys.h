@@ -25,21 +25,15 @@ typedef struct keys_settings {
 #define KEYS_OPTIONS(s)                                                                            \
     { "key",                                                                                       \
       "FILE",                                                                                      \
-      "its secret key; made when there is none (one for this run)",                                \
+      "file with its secret key; created if missing (a key for this run)",                         \
       OPTION_TEXT,                                                                                 \
       &(s).key,                                                                                    \
       0,                                                                                           \
       0 },                                                                                         \
-        { "peer",                                                                                  \
-          "KEY[,KEY...]",                                                                          \
-          "public keys that may all that this program offers",                                     \
-          OPTION_TEXT,                                                                             \
-          &(s).peer,                                                                               \
-          0,                                                                                       \
-          0 },                                                                                     \
+        { "peer", "KEY[,KEY...]", "public keys with full access", OPTION_TEXT, &(s).peer, 0, 0 },  \
         { "peers",                                                                                 \
           "FILE",                                                                                  \
-          "public keys and what each may, a line each; SIGHUP reads it again",                     \
+          "file of public keys and the rights of each; SIGHUP reloads it",                         \
           OPTION_TEXT,                                                                             \
           &(s).peers,                                                                              \
           0,                                                                                       \
@@ -47,7 +41,7 @@ typedef struct keys_settings {
         { "plain", NULL, "no encryption or authentication; tests only", OPTION_FLAG, &(s).plain,   \
           0,       0 },                                                                            \
     {                                                                                              \
-        "plain-network", NULL, "with --plain: also beyond this machine, on a network of its own",  \
+        "plain-network", NULL, "with --plain: also beyond this machine, on an isolated network",   \
             OPTION_FLAG, &(s).plain_network, 0, 0                                                  \
     }
 
@@ -103,7 +97,12 @@ bool keys_allow_address(const keys *k, const dxpu_udp_address *a);
 const dxpu_noise_pair *keys_own(const keys *k);
 /* Its public key is known to no peer: it was made for this run. */
 bool keys_own_new(const keys *k);
-/* Read --peers again.  0, or -1 after a message: all is as before. */
+/* Read --peers again: 0, or -1 after a message.  It may wait for a disk and a name server.  In any
+   thread, but in one at a time.  Nothing changes before keys_take(). */
+int keys_read(keys *k);
+/* What keys_read() has read, and returned 0 for, counts from now on. */
+void keys_take(keys *k);
+/* Both.  0, or -1 after a message: nothing has changed. */
 int keys_reload(keys *k);
 /* Changes with each keys_reload() that was good. */
 unsigned keys_generation(const keys *k);

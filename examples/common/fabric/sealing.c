@@ -33,9 +33,9 @@ static void tell_stranger(sealing *z, const uint8_t key[DXPU_NOISE_KEY_BYTES])
     if (keys_find(z->keys, key, &p))
         log_warning("%s may open no channels; give it may=fabric in --peers", text);
     else
-        log_warning("%s asks for a channel and is not known; to let it in, add it to "
-                    "--peers or --peer",
-                    text);
+        log_warning(
+            "%s asks for a channel and is not known; to authorize it, add it to --peers or --peer",
+            text);
 }
 
 static void tell_wrong_key(sealing *z, const dxpu_udp_address *from)
@@ -74,8 +74,8 @@ void sealing_plain_here(sealing *z, const dxpu_udp_address *from)
     char at[DXPU_UDP_TEXT_BYTES];
     z->count.plain_here++;
     if (first_of(z, PLAIN_HERE))
-        log_warning("%s wants to agree on keys, and here is --plain; start this one with --key and "
-                    "--peer",
+        log_warning("%s requires keys, and this program runs with --plain; start this one with "
+                    "--key and --peer",
                     dxpu_udp_print(from, at));
 }
 
@@ -99,12 +99,13 @@ static bool fresh(void *user, const uint8_t key[DXPU_NOISE_KEY_BYTES], uint64_t 
     return keys_fresh(((sealing *)user)->keys, key, timestamp);
 }
 
-static uint8_t welcome(void *user, dxpu_sodium_peer *peer, const uint8_t key[DXPU_NOISE_KEY_BYTES],
-                       const dxpu_sodium_request *request, uint32_t *channel)
+static uint8_t authorize(void *user, dxpu_sodium_peer *peer,
+                         const uint8_t key[DXPU_NOISE_KEY_BYTES],
+                         const dxpu_sodium_request *request, uint32_t *channel)
 {
     sealing *z = user;
     (void)peer;
-    return z->cb.welcome(z->cb.user, key, request, channel);
+    return z->cb.authorize(z->cb.user, key, request, channel);
 }
 
 /* Ports are free to take, and of IPv6 so are the lower 64 bits: they make no other address. */
@@ -202,11 +203,11 @@ int sealing_open(sealing *z, keys *k, unsigned sessions, unsigned pending, uint6
     cfg.sessions = sessions;
     cfg.pending = pending;
     cfg.rekey_ns = rekey_ns;
-    if (cb->welcome) {
+    if (cb->authorize) {
         cfg.cb.user = z;
         cfg.cb.find = find;
         cfg.cb.fresh = fresh;
-        cfg.cb.welcome = welcome;
+        cfg.cb.authorize = authorize;
         cfg.cb.spare = spare;
     }
     z->end = dxpu_sodium_create(&cfg);

@@ -15,16 +15,16 @@ typedef struct sealing_callbacks {
     void *user;
     /* May a public key open channels that --peer and --peers do not name?  NULL: none may. */
     bool (*known)(void *user, const uint8_t key[DXPU_NOISE_KEY_BYTES]);
-    /* dxpu_sodium_callbacks.welcome, of a key that is known; NULL: none may begin. */
-    uint8_t (*welcome)(void *user, const uint8_t key[DXPU_NOISE_KEY_BYTES],
-                       const dxpu_sodium_request *request, uint32_t *channel);
+    /* dxpu_sodium_callbacks.authorize, of a key that is known; NULL: none may begin. */
+    uint8_t (*authorize)(void *user, const uint8_t key[DXPU_NOISE_KEY_BYTES],
+                         const dxpu_sodium_request *request, uint32_t *channel);
 } sealing_callbacks;
 
 #define SEALING_COUNTERS(X)                                                                        \
     X(late, "handshake and open frames dropped: they had their share of the time")                 \
     X(plain_opens, "opens without keys, refused: this end has them")                               \
     X(plain_here, "handshakes refused: this end is --plain")                                       \
-    X(revoked, "channels ended: their key may not have them any more")
+    X(revoked, "channels ended: their key is no longer authorized for them")
 #define SEALING_FIELD(name, text) uint64_t name;
 typedef struct sealing_counters {
     SEALING_COUNTERS(SEALING_FIELD)

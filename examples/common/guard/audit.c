@@ -99,7 +99,7 @@ static const char *follow(FILE *f, uint64_t *line, uint8_t first[AUDIT_HASH_BYTE
             return NULL;
         }
         if (bytes < 0 || !read_line(text, &n, before))
-            return "is no line of this log";
+            return "is not a line of this log";
         if (*line == 1)
             memcpy(first, before, AUDIT_HASH_BYTES);
         else if (n != *number + 1)
@@ -132,7 +132,7 @@ int64_t audit_check(const char *file, uint64_t *line, char why[160], uint64_t *b
     fclose(f);
     if (!wrong && torn) {
         ++*line;
-        wrong = "has no end: the program was cut off as it wrote";
+        wrong = "is incomplete: the program was interrupted while writing";
     }
     snprintf(why, 160, "%s", wrong ? wrong : "");
     if (begins)
@@ -161,7 +161,7 @@ static int resume(audit *a, int fd)
     wrong = follow(f, &line, first, a->head, &a->number, &a->end, &a->last, &torn);
     fclose(f);
     if (!wrong && torn && ftruncate(a->fd, a->end))
-        wrong = "is followed by one without an end, which cannot be taken away";
+        wrong = "is followed by an incomplete one, which cannot be removed";
     if (!wrong)
         return 0;
     log_error("--audit %s: line %llu %s; nothing is appended to such a file: keep it, and name "
@@ -183,7 +183,7 @@ static int open_file(audit *a)
         return -1;
     }
     if (!S_ISREG(is.st_mode)) {
-        log_error("--audit %s: is no regular file", a->file);
+        log_error("--audit %s: is not a regular file", a->file);
         close(fd);
         return -1;
     }
@@ -290,8 +290,8 @@ static size_t compose(const audit *a, const char *what, const audit_field *field
 /* S-132: does the file end with the last line, as it was written?  NULL, or what is wrong. */
 static const char *look_at_end(const audit *a)
 {
-    static const char other[] = "its end is not as it was written; nothing is appended to that: "
-                                "move it away, and send SIGHUP";
+    static const char other[] =
+        "its end was changed; nothing is appended to such a file: move it away, and send SIGHUP";
     char line[LINE_MAX_BYTES];
     uint8_t is[AUDIT_HASH_BYTES];
     struct stat st;
@@ -326,7 +326,7 @@ static const char *append(audit *a, char line[LINE_MAX_BYTES], size_t bytes)
     }
     wrong = strerror(did < 0 ? errno : ENOSPC);
     if (did > 0 && ftruncate(a->fd, a->end))
-        wrong = "what was written of a line cannot be taken away";
+        wrong = "a partly written line cannot be removed";
     return wrong;
 }
 

@@ -102,7 +102,7 @@ static int become(const char *text, bool *none, bool *changed)
     if (prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0))
         return wrong("--user", "");
     if (setgroups(0, NULL) || setresgid(gid, gid, gid) || setresuid(uid, uid, uid))
-        return wrong("--user", "only root can become somebody else");
+        return wrong("--user", "only root can change to another user");
     return 0;
 }
 
@@ -137,7 +137,7 @@ static int drop_capabilities(bool network)
     for (unsigned i = 0; i < 2; i++)
         keep[i].effective = keep[i].permitted;
     if (syscall(SYS_capset, &head, keep))
-        return wrong("capabilities cannot be given up", "--no-sandbox keeps them");
+        return wrong("capabilities cannot be dropped", "--no-sandbox keeps them");
     the.holds = network;
     return 0;
 }
@@ -623,7 +623,7 @@ int sandbox_enter_as(unsigned part)
     /* S-125: /proc/self/mem, which writes to code, too, is root's from now on; no core holds a key.
        (Not in builds with a sanitizer, above: the one that looks for leaks traces its process.) */
     if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0))
-        return wrong("its memory stays open to others", "--no-sandbox goes without");
+        return wrong("other processes can read its memory", "--no-sandbox goes without");
     f = seccomp_init(part == SANDBOX_PARENT ? SCMP_ACT_ALLOW : SCMP_ACT_ERRNO(ENOSYS));
     if (f)
         rc = build(f, part);

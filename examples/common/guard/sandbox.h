@@ -22,7 +22,7 @@ typedef struct sandbox_settings {
 #define SANDBOX_OPTIONS(s)                                                                         \
     { "user",                                                                                      \
       "NAME[:GROUP]",                                                                              \
-      "who to be, when started as root; all files must be this user's",                            \
+      "user to run as when started as root; it must own all files",                                \
       OPTION_TEXT,                                                                                 \
       &(s).user,                                                                                   \
       0,                                                                                           \

@@ -8,12 +8,11 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* memmem() */
 #endif
-#define DXPU_IMPLEMENTATION
 #include "quick_sodium.h"
 
 /* Not linked: replaces calls of libsodium by quick_sodium.h. */
 #include "dxpu_sodium.c"
-#include "dxpu_sodium_enrol.c"
+#include "dxpu_sodium_enroll.c"
 #include "dxpu_sodium_key.c"
 #include "dxpu_tcp.h"
 #include "keys.h"
@@ -50,7 +49,7 @@ typedef struct message {
 /* One handshake of one of the others.  Most talk to dxpu; between: to those who do, as if it were
    dxpu. */
 typedef struct session {
-    dxpu_sodium_enrol e;
+    dxpu_sodium_enroll e;
     unsigned owner;
     bool between;
     dxpu_udp_path at;
@@ -224,23 +223,23 @@ static session *begin_session(unsigned owner, bool between, const char *name)
     s->between = between;
     s->at.remote = net.local;
     s->at.remote.u.v4.sin_port = htons((uint16_t)(1000 + net.count));
-    must(dxpu_sodium_enrol_begin(&s->e, &owners[owner], first, "") == DXPU_OK);
+    must(dxpu_sodium_enroll_begin(&s->e, &owners[owner], first, "") == DXPU_OK);
     memcpy(s->e.name, name, strlen(name)); /* who lies may call itself anything */
     net.count++;
     return s;
 }
 
-static bool same_hash(const dxpu_sodium_enrol *a, const dxpu_sodium_enrol *b)
+static bool same_hash(const dxpu_sodium_enroll *a, const dxpu_sodium_enroll *b)
 {
     return memcmp(a->noise.hash, b->noise.hash, sizeof a->noise.hash) == 0;
 }
 
 /* Has it said all that e, which is done, has heard; and heard all but perhaps the last of e? */
-static bool agrees(const session *s, const dxpu_sodium_enrol *e)
+static bool agrees(const session *s, const dxpu_sodium_enroll *e)
 {
-    dxpu_sodium_enrol x = s->e;
+    dxpu_sodium_enroll x = s->e;
     if (!x.done)
-        (void)dxpu_sodium_enrol_ingest(&x, (dxpu_bytes){ e->said, e->said_bytes });
+        (void)dxpu_sodium_enroll_ingest(&x, (dxpu_bytes){ e->said, e->said_bytes });
     if (!x.done || x.noise.initiator == e->noise.initiator || !same_hash(&x, e))
         return false;
     must(memcmp(e->remote, owners[s->owner].public_key, sizeof e->remote) == 0);
@@ -248,7 +247,7 @@ static bool agrees(const session *s, const dxpu_sodium_enrol *e)
     return true;
 }
 
-static const session *partner(const dxpu_sodium_enrol *e)
+static const session *partner(const dxpu_sodium_enroll *e)
 {
     for (unsigned i = 0; i < net.count; i++) {
         if (agrees(&net.sessions[i], e))
@@ -258,13 +257,13 @@ static const session *partner(const dxpu_sodium_enrol *e)
 }
 
 /* The codes are the same where all that was said is, and only there. */
-static void check_codes(const dxpu_sodium_enrol *e)
+static void check_codes(const dxpu_sodium_enroll *e)
 {
     char here[DXPU_SODIUM_FINGERPRINT_BYTES], there[DXPU_SODIUM_FINGERPRINT_BYTES];
-    must(strlen(dxpu_sodium_enrol_code(e, here)) == sizeof here - 1);
+    must(strlen(dxpu_sodium_enroll_code(e, here)) == sizeof here - 1);
     for (unsigned i = 0; i < net.count; i++) {
-        const dxpu_sodium_enrol *x = &net.sessions[i].e;
-        bool shown = *dxpu_sodium_enrol_code(x, there) != '\0';
+        const dxpu_sodium_enroll *x = &net.sessions[i].e;
+        bool shown = *dxpu_sodium_enroll_code(x, there) != '\0';
         must(shown == (x->noise.messages && dxpu_noise_done(&x->noise)));
         must(!shown || (strcmp(here, there) == 0) == same_hash(x, e));
     }
@@ -273,7 +272,7 @@ static void check_codes(const dxpu_sodium_enrol *e)
 /* dxpu has met somebody. */
 static void check_met(const enroll_talk *t)
 {
-    const dxpu_sodium_enrol *e = &t->peer->e;
+    const dxpu_sodium_enroll *e = &t->peer->e;
     const session *s = partner(e);
     bool good = true;
     must(e->done && s);
@@ -306,13 +305,13 @@ static bool has_key(const uint8_t key[KEY])
 static int hear_at(session *s, const message *m)
 {
     static const uint8_t nothing[sizeof s->e.heard];
-    dxpu_sodium_enrol before = s->e;
+    dxpu_sodium_enroll before = s->e;
     uint8_t *copy = malloc(m->len ? m->len : 1);
     int rc;
     must(copy != NULL);
     memcpy(copy, m->bytes, m->len);
     sodium_stackzero(2 * BELOW);
-    rc = dxpu_sodium_enrol_ingest(&s->e, (dxpu_bytes){ copy, m->len });
+    rc = dxpu_sodium_enroll_ingest(&s->e, (dxpu_bytes){ copy, m->len });
     must(!stands_below(owners[s->owner].secret));
     must(!memcmp(s->e.heard, nothing, sizeof nothing) ||
          !stands_below(s->e.noise.ephemeral.secret));
@@ -326,7 +325,7 @@ static int hear_at(session *s, const message *m)
 static bool say_of(session *s)
 {
     uint8_t out[ROOM];
-    int n = dxpu_sodium_enrol_emit(&s->e, out, sizeof out);
+    int n = dxpu_sodium_enroll_emit(&s->e, out, sizeof out);
     must(n >= 0);
     if (n > 0)
         keep(out, (size_t)n);
@@ -455,14 +454,14 @@ static void compare(void)
     bool same = false;
     if (!net.on_input || net.stopped)
         return;
-    (void)dxpu_sodium_enrol_code(&t->peer->e, here);
+    (void)dxpu_sodium_enroll_code(&t->peer->e, here);
     for (unsigned i = 0; i < net.count; i++) {
         session *s = &net.sessions[i];
         if (s->owner != 0 || s->between)
             continue;
         if (net.said.len && !net.listen)
             (void)hear_at(s, &net.said); /* it is repeated until then */
-        same = same || strcmp(dxpu_sodium_enrol_code(&s->e, there), here) == 0;
+        same = same || strcmp(dxpu_sodium_enroll_code(&s->e, there), here) == 0;
     }
     type("\n", 1); /* a line of its own, unless what stood there was an answer */
     if (net.stopped)

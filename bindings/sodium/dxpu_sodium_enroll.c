@@ -1,4 +1,4 @@
-/* dxpu_sodium_enrol.c - how two proxies learn each other's public keys; see dxpu_sodium.h
+/* dxpu_sodium_enroll.c - how two proxies learn each other's public keys; see dxpu_sodium.h
    SPDX-License-Identifier: MIT */
 #include "dxpu_sodium.h"
 
@@ -18,7 +18,7 @@ static bool name_valid(const uint8_t *name, size_t len)
 }
 
 /* Our next message, into e->said.  The first one is in the clear: it holds no name. */
-static int say(dxpu_sodium_enrol *e, unsigned type)
+static int say(dxpu_sodium_enroll *e, unsigned type)
 {
     uint8_t *body = e->said + DXPU_FRAME_BASE_BYTES;
     dxpu_bytes name = { (const uint8_t *)e->name, type == TYPE_FIRST ? 0 : strlen(e->name) };
@@ -40,8 +40,8 @@ static int say(dxpu_sodium_enrol *e, unsigned type)
     return DXPU_OK;
 }
 
-int dxpu_sodium_enrol_begin(dxpu_sodium_enrol *e, const dxpu_noise_pair *own, bool initiator,
-                            const char *name)
+int dxpu_sodium_enroll_begin(dxpu_sodium_enroll *e, const dxpu_noise_pair *own, bool initiator,
+                             const char *name)
 {
     static const char label[] = "dxpu enrol 1";
     const dxpu_bytes prologue = { (const uint8_t *)label, sizeof label - 1 };
@@ -54,7 +54,7 @@ int dxpu_sodium_enrol_begin(dxpu_sodium_enrol *e, const dxpu_noise_pair *own, bo
     return initiator ? say(e, TYPE_FIRST) : DXPU_OK;
 }
 
-int dxpu_sodium_enrol_emit(dxpu_sodium_enrol *e, uint8_t *out, size_t cap)
+int dxpu_sodium_enroll_emit(dxpu_sodium_enroll *e, uint8_t *out, size_t cap)
 {
     if (cap < e->said_bytes)
         return DXPU_E_ROOM;
@@ -69,7 +69,7 @@ static void digest(dxpu_bytes body, uint8_t out[DXPU_SODIUM_HEARD_BYTES])
 }
 
 /* The peer's message of this type, which is the next one, and our answer to it. */
-static int hear(dxpu_sodium_enrol *e, unsigned type, dxpu_bytes message)
+static int hear(dxpu_sodium_enroll *e, unsigned type, dxpu_bytes message)
 {
     uint8_t name[DXPU_SODIUM_NAME_BYTES];
     size_t len = 0;
@@ -86,7 +86,7 @@ static int hear(dxpu_sodium_enrol *e, unsigned type, dxpu_bytes message)
     return type < TYPE_LAST ? say(e, type + 1) : DXPU_OK;
 }
 
-int dxpu_sodium_enrol_ingest(dxpu_sodium_enrol *e, dxpu_bytes datagram)
+int dxpu_sodium_enroll_ingest(dxpu_sodium_enroll *e, dxpu_bytes datagram)
 {
     dxpu_bytes body = { NULL, 0 };
     int rc = dxpu_secure_body(datagram, &body);
@@ -105,24 +105,24 @@ int dxpu_sodium_enrol_ingest(dxpu_sodium_enrol *e, dxpu_bytes datagram)
         return DXPU_E_REPLAY; /* ours was lost, or theirs came twice */
     if (dxpu_noise_done(&e->noise) || type != (unsigned)TYPE_FIRST + e->noise.next)
         return DXPU_E_STATE;
-    dxpu_sodium_enrol work = *e; /* what cannot be answered changes nothing (S-2) */
+    dxpu_sodium_enroll work = *e; /* what cannot be answered changes nothing (S-2) */
     rc = hear(&work, type, (dxpu_bytes){ body.ptr + HEAD_BYTES, body.len - HEAD_BYTES });
     if (rc == DXPU_OK) {
         *e = work;
         memcpy(e->heard, heard, sizeof e->heard);
         e->done = dxpu_noise_done(&e->noise);
     }
-    dxpu_sodium_enrol_wipe(&work);
+    dxpu_sodium_enroll_wipe(&work);
     return rc;
 }
 
-bool dxpu_sodium_enrol_done(const dxpu_sodium_enrol *e)
+bool dxpu_sodium_enroll_done(const dxpu_sodium_enroll *e)
 {
     return e->done;
 }
 
-const char *dxpu_sodium_enrol_code(const dxpu_sodium_enrol *e,
-                                   char text[DXPU_SODIUM_FINGERPRINT_BYTES])
+const char *dxpu_sodium_enroll_code(const dxpu_sodium_enroll *e,
+                                    char text[DXPU_SODIUM_FINGERPRINT_BYTES])
 {
     static const char label[] = "dxpu enrol code 1";
     uint8_t key[DXPU_NOISE_KEY_BYTES];
@@ -134,7 +134,7 @@ const char *dxpu_sodium_enrol_code(const dxpu_sodium_enrol *e,
     return dxpu_sodium_fingerprint(key, text);
 }
 
-void dxpu_sodium_enrol_wipe(dxpu_sodium_enrol *e)
+void dxpu_sodium_enroll_wipe(dxpu_sodium_enroll *e)
 {
     sodium_memzero(e, sizeof *e);
 }

@@ -1,0 +1,476 @@
+/* Fuzz target: virtio's transport and its devices under a hostile driver.  The input is features,
+   then steps: descriptors, rings and tables in the host's memory, also while they are being read,
+   notifications, registers, configuration requests, unsolicited completions, jobs that end late,
+   time and resets of every kind.  Whatever the device emits is a TLP that decodes strictly; a
+   device that was reset, or needs a reset, accesses no memory; and it comes to an end.
+   libFuzzer: -max_len=512 */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "input.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include "dxpu.h"
+
+#include "virtio.h"
+#include "virtio_blk.h"
+
+/* What the root complex of the tests asks of cmocka. */
+#define assert_true(a)           must(a)
+#define assert_false(a)          must(!(a))
+#define assert_non_null(a)       must((a) != NULL)
+#define assert_int_equal(a, b)   must((a) == (b))
+#define assert_in_range(a, b, c) must((uint64_t)(a) - (b) <= (c) - (b))
+#define fail()                   abort()
+#define RC_MEM_BYTES             (256 << 10) /* which is zeroed for each input */
+#include "root_complex.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+enum { /* of the host's memory and the device's place */
+       BAR = 0x20000000,
+       BDF = 0x0510,
+       STORE_BYTES = 128 << 10,
+       QUEUES = 2, /* that are made */
+       AT_DATA = 0x10000,
+       AT_TABLES = 0x8000,  /* 4 of indirect descriptors, 1 KB each */
+       AT_HEADERS = 0xc000, /* 64 bytes for each request: header, status */
+       AT_RINGS = 0x30000,  /* 8 KB for each queue: descriptors, avail ring, used ring */
+       AT_AVAIL = 0x1000,
+       AT_USED = 0x1800,
+       ANSWERS_MAX = 3000,
+       STEPS_MAX = 400
+};
+
+enum { STATUS_OK = VIRTIO_ACKNOWLEDGE | VIRTIO_DRIVER | VIRTIO_FEATURES_OK };
+
+static rc r;
+static uint64_t features, now_ns;
+static uint16_t ring_size, made[QUEUES];
+
+/* ==== Jobs that end when the input says ======================================================= */
+
+static jobs_queue waiting, over;
+
+static job *take(jobs_queue *q)
+{
+    job *j = q->head;
+    if (j) {
+        q->head = j->next;
+        if (!q->head)
+            q->tail = &q->head;
+    }
+    return j;
+}
+
+static void job_over(void *user, job *j)
+{
+    (void)user;
+    rc_job_keep(&over, j);
+}
+
+static void job_submit(void *user, job *j)
+{
+    (void)user;
+    if (j->quick && j->quick(j))
+        job_over(NULL, j);
+    else
+        rc_job_keep(&waiting, j);
+}
+
+static job *job_reap(void *user)
+{
+    (void)user;
+    return take(&over);
+}
+
+/* The first has begun. */
+static bool job_cancel(void *user, job *j)
+{
+    job *first = waiting.head;
+    (void)user;
+    if (!first || first == j)
+        return false;
+    for (job *at = first; at->next; at = at->next) {
+        if (at->next != j)
+            continue;
+        at->next = j->next;
+        if (!at->next)
+            waiting.tail = &at->next;
+        return true;
+    }
+    return false;
+}
+
+static void job_run(void)
+{
+    job *j = take(&waiting);
+    if (!j)
+        return;
+    j->run(j);
+    job_over(NULL, j);
+}
+
+static void job_settle(void *user)
+{
+    (void)user;
+    while (waiting.head)
+        job_run();
+}
+
+/* ==== The driver ============================================================================== */
+
+static uint32_t next32(input *in)
+{
+    uint32_t v = next(in);
+    v |= (uint32_t)next(in) << 8;
+    v |= (uint32_t)next(in) << 16;
+    return v | (uint32_t)next(in) << 24;
+}
+
+static void set(uint32_t offset, uint64_t value, unsigned bytes)
+{
+    uint8_t b[8];
+    dxpu_put_le64(b, value);
+    mmio_write(&r, BAR + offset, b, bytes);
+}
+
+static uint8_t *ring_mem(unsigned q, uint32_t part)
+{
+    return r.mem + AT_RINGS + q * 0x2000u + part;
+}
+
+static void make_queue(unsigned q)
+{
+    uint64_t at = MEM_LOW + AT_RINGS + q * 0x2000u;
+    made[q] = 0;
+    memset(ring_mem(q, AT_AVAIL), 0, 4);
+    set(0x16, q, 2);
+    set(0x18, ring_size, 2);
+    set(0x1a, q + 1, 2);
+    set(0x20, at, 8);
+    set(0x28, at + AT_AVAIL, 8);
+    set(0x30, at + AT_USED, 8);
+    set(0x1c, 1, 2);
+}
+
+static void negotiate(void)
+{
+    set(0x14, 0, 1);
+    set(0x14, VIRTIO_ACKNOWLEDGE | VIRTIO_DRIVER, 1);
+    for (unsigned i = 0; i < 2; i++) {
+        set(0x08, i, 4);
+        set(0x0c, (uint32_t)(features >> 32 * i), 4);
+    }
+    set(0x14, STATUS_OK, 1);
+    for (unsigned q = 0; q < QUEUES; q++)
+        make_queue(q);
+    set(0x14, STATUS_OK | VIRTIO_DRIVER_OK, 1);
+}
+
+static void enable(void)
+{
+    r.bdf = BDF;
+    cfg_write(&r, 0x10, BAR);
+    cfg_write(&r, 0x14, 0);
+    cfg_write_be(&r, 0x04, 0x0006, 0x3);
+    for (uint32_t i = 0; i <= QUEUES; i++) {
+        set(VIRTIO_TABLE + i * 16, MSI_BASE, 8);
+        set(VIRTIO_TABLE + i * 16 + 8, i, 8);
+    }
+    cfg_write_be(&r, 0x50, 0x80000000u, 0xc);
+    negotiate();
+}
+
+static void put_desc(uint8_t *e, uint64_t at, uint32_t bytes, unsigned flags, unsigned follows)
+{
+    dxpu_put_le64(e, at);
+    dxpu_put_le32(e + 8, bytes);
+    dxpu_put_le16(e + 12, flags);
+    dxpu_put_le16(e + 14, follows);
+}
+
+static void notify(unsigned q)
+{
+    set(VIRTIO_NOTIFY + q * 4, q | (uint32_t)made[q] << 16, 4);
+}
+
+static void avail_put(unsigned q, uint16_t head)
+{
+    uint8_t *a = ring_mem(q, AT_AVAIL);
+    dxpu_put_le16(a + 4 + 2u * (made[q] % ring_size), head);
+    dxpu_put_le16(a + 2, ++made[q]);
+}
+
+/* Where the rings, tables and requests of the steps are, or anywhere. */
+static uint64_t address(input *in, uint8_t how)
+{
+    uint64_t at;
+    switch (how & 3) {
+    case 0:
+        return MEM_LOW + AT_DATA + (uint32_t)next(in) * 64u;
+    case 1:
+        return MEM_LOW + AT_HEADERS + (uint32_t)next(in) * 4u;
+    case 2:
+        return MEM_LOW + AT_RINGS + next32(in) % 0x4000u;
+    default:
+        at = next32(in);
+        return at | (uint64_t)next32(in) << 32;
+    }
+}
+
+/* A descriptor of a queue, or of a table. */
+static void put_any_desc(input *in, uint8_t op)
+{
+    uint8_t how = next(in), i = next(in), flags = next(in);
+    uint64_t at = address(in, how);
+    uint32_t bytes = how & 0x10 ? next32(in) : how & 0x20 ? next(in) * 16u : next(in);
+    uint8_t *table = op & 0x20 ? r.mem + AT_TABLES + (i >> 6) * 0x400u : ring_mem(op >> 4 & 1, 0);
+    put_desc(table + (i & 63) * 16u, at, bytes, flags & 7u, flags & 0x80 ? next(in) : flags >> 3);
+}
+
+/* A request as a driver makes one, but for what the input changes. */
+static void put_request(input *in, uint8_t op)
+{
+    static const uint8_t types[] = { 0, 1, 4, 8, 11, 13, 1, 0 };
+    unsigned q = op >> 4 & 1;
+    uint8_t how = next(in), first = next(in) % 32;
+    uint32_t bytes = (how & 8 ? 0x1000u : 0x200u) * (1u + (how >> 6)) + (how & 16 ? next(in) : 0);
+    uint8_t *h = r.mem + AT_HEADERS + first * 64u;
+    uint8_t *table = op & 0x20 ? r.mem + AT_TABLES + (first & 3) * 0x400u : ring_mem(q, 0);
+    unsigned at = op & 0x20 ? 0 : first, wide = how & 32 ? next(in) * 16u : 16;
+    unsigned writable = types[how & 7] == 0 || types[how & 7] == 8 ? 2 : 0;
+    dxpu_put_le32(h, types[how & 7]);
+    dxpu_put_le32(h + 8, next(in));
+    put_desc(table + at * 16u, MEM_LOW + AT_HEADERS + first * 64u, wide, 1, at + 1);
+    put_desc(table + (at + 1) * 16u, MEM_LOW + AT_DATA + first * 0x800u, bytes, 1 | writable,
+             at + 2);
+    put_desc(table + (at + 2) * 16u, MEM_LOW + AT_HEADERS + first * 64u + 32, 1, 2, 0);
+    if (op & 0x20)
+        put_desc(ring_mem(q, 0) + first * 16u, MEM_LOW + AT_TABLES + (first & 3) * 0x400u, 48, 4,
+                 0);
+    avail_put(q, first);
+    if (!(op & 0x40))
+        notify(q);
+}
+
+static void put_ring(input *in, uint8_t op)
+{
+    unsigned q = op >> 4 & 1;
+    uint8_t *a = ring_mem(q, AT_AVAIL);
+    switch (op >> 5) {
+    case 0: /* an entry */
+        avail_put(q, next(in));
+        break;
+    case 1: /* the index jumps */
+        made[q] = (uint16_t)(made[q] + next(in));
+        dxpu_put_le16(a + 2, made[q]);
+        break;
+    case 2:
+        dxpu_put_le16(a + 4 + 2u * ring_size, next(in)); /* used_event */
+        break;
+    case 3:
+        dxpu_put_le16(a, next(in));
+        break;
+    case 4: /* words of a segment list */
+        for (unsigned i = 0; i < 16; i++)
+            dxpu_put_le32(r.mem + AT_DATA + i * 4u, next(in));
+        break;
+    default:
+        notify(q);
+        break;
+    }
+}
+
+/* A completion with a tag that may be in flight. */
+static void put_completion(input *in)
+{
+    static const uint8_t bytes[64] = { 0 };
+    dxpu_tlp t, read = rc_request(&r, DXPU_TLP_MRD, MEM_LOW, 4u * (next(in) % 16 + 1u));
+    read.requester = BDF;
+    read.tag = next(in);
+    dxpu_tlp_completion(&read, 0, next(in) & 1 ? DXPU_CPL_SC : DXPU_CPL_UR, &t);
+    t.payload.ptr = bytes;
+    t.payload.len = t.length_dw * 4u;
+    if (t.status) {
+        t.payload.ptr = NULL;
+        t.payload.len = 0;
+    }
+    rc_give(&r, &t);
+}
+
+static void put_config(input *in, uint8_t op)
+{
+    uint8_t b[4];
+    dxpu_tlp t = cfg_tlp(&r, op & 0x10 ? DXPU_TLP_CFGWR0 : DXPU_TLP_CFGRD0, 0);
+    t.register_bytes = (uint16_t)(next(in) * 4u | (op & 0x20u) << 5);
+    t.first_be = op & 0x40 ? 15 : next(in) & 15;
+    dxpu_put_le32(b, op & 0x10 ? next32(in) : 0);
+    if (op & 0x10) {
+        t.payload.ptr = b;
+        t.payload.len = 4;
+    }
+    rc_give(&r, &t);
+}
+
+/* Of the common configuration, or anywhere; as wide as the input says. */
+static void put_register(input *in, uint8_t op)
+{
+    uint32_t offset = op & 0x10 ? next(in) % VIRTIO_COMMON_BYTES : next32(in) % VIRTIO_BAR_BYTES;
+    unsigned bytes = 1u << (op >> 6);
+    offset &= ~(bytes - 1);
+    if (op & 0x20) {
+        dxpu_tlp t = rc_request(&r, DXPU_TLP_MRD, BAR + offset, bytes);
+        t.tag = next(in);
+        rc_give(&r, &t);
+    } else if (bytes == 8) {
+        uint64_t low = next32(in);
+        set(offset, low | (uint64_t)next32(in) << 32, 8);
+    } else {
+        set(offset, next32(in), bytes);
+    }
+}
+
+/* ==== Claims ================================================================================== */
+
+/* Whatever was asked for arrives, jobs end, and the device touches no memory. */
+static void must_rest(void)
+{
+    unsigned n = 0, reads, writes;
+    rc_look(&r);
+    reads = r.reads;
+    writes = r.writes;
+    while (rc_answer_one(&r))
+        must(++n < ANSWERS_MAX * 16);
+    job_settle(NULL);
+    r.kind->tick(r.dev, now_ns);
+    rc_look(&r);
+    must(r.reads == reads && r.writes == writes);
+}
+
+static uint8_t status(void)
+{
+    return ((const virtio *)r.dev)->status;
+}
+
+static void put_reset(input *in, uint8_t op)
+{
+    dxpu_event hot = { 0 };
+    hot.type = DXPU_EVENT_HOT_RESET;
+    hot.flags = DXPU_EVENT_ON;
+    switch (op >> 4 & 7) {
+    case 0:
+        r.kind->reset(r.dev);
+        rc_forget(&r);
+        break;
+    case 1:
+        r.kind->event(r.dev, &hot);
+        rc_forget(&r);
+        break;
+    case 2: /* Function Level Reset */
+        cfg_write_be(&r, 0x68, 0x8000, 0x3);
+        break;
+    case 3:
+        set(0x14, 0, 1);
+        break;
+    case 4: /* of a queue, which is made again with another size */
+        set(0x16, next(in) % QUEUES, 2);
+        set(0x3a, 1, 2);
+        return;
+    case 5:
+        make_queue(next(in) % QUEUES);
+        return;
+    default:
+        ring_size = (uint16_t)(1u << (next(in) & 7));
+        negotiate();
+        return;
+    }
+    if (op & 0x80)
+        must_rest();
+    enable();
+}
+
+static void step(input *in)
+{
+    uint8_t op = next(in);
+    switch (op & 15) {
+    case 0:
+        put_config(in, op);
+        break;
+    case 1:
+        put_register(in, op);
+        break;
+    case 2:
+    case 3:
+        put_any_desc(in, op);
+        break;
+    case 4:
+        put_completion(in);
+        break;
+    case 5:
+        now_ns += (uint64_t)1 << (op >> 4) << 20;
+        r.kind->tick(r.dev, now_ns);
+        break;
+    case 6:
+        r.status = op & 0x10 ? DXPU_CPL_UR : DXPU_CPL_SC;
+        r.poison = op & 0x20;
+        r.closed = op & 0x40;
+        break;
+    case 7:
+        put_reset(in, op);
+        break;
+    case 8:
+    case 9:
+        for (unsigned n = op >> 4; n && rc_answer_one(&r); n--)
+            rc_look(&r);
+        break;
+    case 10:
+        for (unsigned n = 1u + (op >> 4); n; n--)
+            job_run();
+        r.kind->tick(r.dev, now_ns);
+        break;
+    case 11:
+    case 12:
+        put_ring(in, op);
+        break;
+    default:
+        put_request(in, op);
+        break;
+    }
+    rc_look(&r);
+}
+
+static uint64_t choose_features(uint8_t how)
+{
+    static const uint64_t bit[] = { VIRTIO_F_INDIRECT_DESC, VIRTIO_F_EVENT_IDX,
+                                    VIRTIO_F_NOTIFICATION_DATA, VIRTIO_F_RING_RESET,
+                                    (uint64_t)1 << 9 /* VIRTIO_BLK_F_FLUSH */ };
+    uint64_t out = VIRTIO_F_VERSION_1 | VIRTIO_F_ACCESS_PLATFORM;
+    for (unsigned i = 0; i < sizeof bit / sizeof *bit; i++)
+        out |= how >> i & 1 ? bit[i] : 0;
+    return out;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    jobs late = { NULL, job_submit, job_reap, job_cancel, job_settle };
+    device_settings set = { .memory_bytes = STORE_BYTES, .mps_bytes = 512, .identity = 0x20001 };
+    input in = { data, size };
+    set.jobs = &late;
+    now_ns = 1000000000;
+    waiting.tail = &waiting.head;
+    over.tail = &over.head;
+    features = choose_features(next(&in));
+    ring_size = 32;
+    rc_open(&r, &virtio_blk_kind, &set, BDF);
+    r.foreign = true;
+    enable();
+    for (unsigned n = 0; in.left && n < STEPS_MAX; n++)
+        step(&in);
+    for (unsigned n = 0; n < ANSWERS_MAX && rc_answer_one(&r); n++)
+        rc_look(&r);
+    if (status() & VIRTIO_NEEDS_RESET)
+        must_rest();
+    rc_close(&r);
+    return 0;
+}
