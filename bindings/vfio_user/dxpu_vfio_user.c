@@ -5,7 +5,7 @@
 #define _GNU_SOURCE
 #include "dxpu_vfio_user.h"
 #include "dxpu_vfio_user_copy.h"
-#include "dxpu_vfio_user_descriptors.h"
+#include "dxpu_vfio_user_stream.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,53 +23,9 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { /* commands */
-       CMD_VERSION = 1,
-       CMD_DMA_MAP = 2,
-       CMD_DMA_UNMAP = 3,
-       CMD_GET_INFO = 4,
-       CMD_GET_REGION_INFO = 5,
-       CMD_GET_REGION_IO_FDS = 6,
-       CMD_GET_IRQ_INFO = 7,
-       CMD_SET_IRQS = 8,
-       CMD_REGION_READ = 9,
-       CMD_REGION_WRITE = 10,
-       CMD_DMA_READ = 11,
-       CMD_DMA_WRITE = 12,
-       CMD_RESET = 13,
-       CMD_WRITE_MULTI = 15,
-       CMD_FEATURE = 16,
-       CMD_MIG_READ = 17,
-       CMD_MIG_WRITE = 18
-};
-
-enum { /* header flags */
-       TYPE_MASK = 0xf,
-       TYPE_COMMAND = 0,
-       TYPE_REPLY = 1,
-       FLAG_NO_REPLY = 0x10,
-       FLAG_ERROR = 0x20
-};
-
-enum { /* SET_IRQS flags */
-       IRQ_DATA_NONE = 0x01,
-       IRQ_DATA_BOOL = 0x02,
-       IRQ_DATA_EVENTFD = 0x04,
-       IRQ_DATA = 0x07,
-       IRQ_MASK = 0x08,
-       IRQ_UNMASK = 0x10,
-       IRQ_TRIGGER = 0x20,
-       IRQ_ACTION = 0x38
-};
-
 enum {
-    HEADER = 16,        /* bytes before every message's own */
-    ACCESS = 16,        /* offset, region, count: before the data of region and DMA messages */
-    MULTI_ENTRY = 24,   /* one write of REGION_WRITE_MULTI */
-    FDS_MAX = 8,        /* descriptors a message may bring; also reported to the client */
     POSTED_ID = 0xffff, /* of DMA messages that want no reply: entry 1,023, which is never used */
-    REPLY_ROOM = 256,   /* every reply without region data fits */
-    READ_AHEAD = 16384  /* received at a time beyond the largest message */
+    REPLY_ROOM = 256    /* every reply without region data fits */
 };
 
 /* Guest memory.  host is NULL when it can be reached by message only. */
@@ -103,6 +59,7 @@ typedef struct dma_message {
 typedef struct vector {
     int fd; /* eventfd, -1: none */
     bool masked, pending;
+    bool level; /* asserted until lowered, whoever is connected */
 } vector;
 
 struct dxpu_vfu {
@@ -120,24 +77,15 @@ struct dxpu_vfu {
     uint32_t client_events; /* what epoll watches it for */
     bool agreed, announced; /* version exchanged; connected() called */
     bool broken;            /* to be closed by process() */
-    bool paused, stalled, output_blocked, woken;
+    bool paused, stalled, woken;
     bool behind; /* messages may have waited in the socket since behind_ms */
     uint64_t behind_ms;
     const char *why;      /* broken: the reason */
     size_t message_bytes; /* largest DMA message */
 
-    uint8_t *in; /* received, not handled: in[in_head .. in_tail) */
-    size_t in_size, in_head, in_tail;
+    vfu_stream io;       /* the client's connection */
     uint64_t multi_next; /* writes of the WRITE_MULTI at in_head that are done */
-    int fds[FDS_MAX];    /* received with the message that starts at fds_at */
-    unsigned fds_count;
-    size_t fds_at;
-    bool fds_lost;
-
-    uint8_t *out; /* whole messages, waiting for the socket: out[out_head .. out_tail) */
-    size_t out_head, out_tail;
-    size_t out_sent;     /* of the first one */
-    size_t out_reserved; /* for the answers of `requests` */
+    size_t out_reserved; /* of the output, for the answers of `requests` */
 
     request *requests;
     uint32_t *free_requests; /* stack */
@@ -164,44 +112,6 @@ typedef struct message {
     uint16_t id, command;
     bool no_reply;
 } message;
-
-/* ==== bytes: the protocol uses the byte order of the machine ================================== */
-
-static uint16_t get16(const uint8_t *p)
-{
-    uint16_t v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
-static uint32_t get32(const uint8_t *p)
-{
-    uint32_t v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
-static uint64_t get64(const uint8_t *p)
-{
-    uint64_t v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
-static void put16(uint8_t *p, uint16_t v)
-{
-    memcpy(p, &v, sizeof v);
-}
-
-static void put32(uint8_t *p, uint32_t v)
-{
-    memcpy(p, &v, sizeof v);
-}
-
-static void put64(uint8_t *p, uint64_t v)
-{
-    memcpy(p, &v, sizeof v);
-}
 
 /* ==== waking and breaking ===================================================================== */
 
@@ -244,7 +154,7 @@ static void break_client(dxpu_vfu *s, const char *why)
     for (i = 0; i < s->cfg.dma_messages; i++)
         s->dma[i].used = false;
     s->dma_used = 0;
-    s->out_head = s->out_tail = s->out_sent = s->out_reserved = 0;
+    s->io.out_head = s->io.out_tail = s->io.out_sent = s->out_reserved = 0;
     wake(s);
 }
 
@@ -270,7 +180,7 @@ static void update_interest(dxpu_vfu *s)
         return;
     if (!s->paused && !s->stalled && !s->choked)
         e.events |= EPOLLIN;
-    if (s->output_blocked)
+    if (s->io.blocked)
         e.events |= EPOLLOUT;
     e.data.fd = s->client;
     if (e.events != s->client_events && epoll_ctl(s->epoll, EPOLL_CTL_MOD, s->client, &e) == 0)
@@ -288,37 +198,17 @@ static void unstall(dxpu_vfu *s)
 
 /* ==== output queue ============================================================================ */
 
-/* Send what the socket takes.  One message a call: the client reads a header in one piece, so it
-   must never be split, and the kernel never splits the first bytes of a call. */
 static void flush(dxpu_vfu *s)
 {
-    bool was_blocked = s->output_blocked;
-    s->output_blocked = false;
-    while (is_up(s) && s->out_head < s->out_tail) {
-        const uint8_t *p = s->out + s->out_head;
-        size_t size = get32(p + 4);
-        ssize_t n =
-            send(s->client, p + s->out_sent, size - s->out_sent, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS)) {
-            s->output_blocked = true;
-            s->count.output_waited++;
-            break;
-        }
-        if (n < 0) {
-            break_client(s, "client closed the connection");
-            return;
-        }
-        s->out_sent += (size_t)n;
-        if (s->out_sent == size) {
-            s->out_head += size;
-            s->out_sent = 0;
-        }
+    bool was_blocked = s->io.blocked;
+    if (!is_up(s))
+        return;
+    if (!vfu_stream_flush(&s->io)) {
+        break_client(s, "client closed the connection");
+        return;
     }
-    if (s->out_head == s->out_tail)
-        s->out_head = s->out_tail = 0;
-    if (was_blocked != s->output_blocked)
+    s->count.output_waited += s->io.blocked;
+    if (was_blocked != s->io.blocked)
         update_interest(s);
     if (was_blocked)
         unstall(s);
@@ -327,31 +217,12 @@ static void flush(dxpu_vfu *s)
 /* Bytes that may still be queued beside what is set aside for answers. */
 static size_t out_free(const dxpu_vfu *s)
 {
-    return s->cfg.queue_bytes - (s->out_tail - s->out_head) - s->out_reserved;
-}
-
-/* A message of `size` bytes at the end of the queue, header filled; out_free() was asked before. */
-static uint8_t *out_begin(dxpu_vfu *s, uint16_t id, uint16_t command, size_t size, uint32_t flags)
-{
-    uint8_t *p;
-    if (s->cfg.queue_bytes - s->out_tail < size) {
-        memmove(s->out, s->out + s->out_head, s->out_tail - s->out_head);
-        s->out_tail -= s->out_head;
-        s->out_head = 0;
-    }
-    p = s->out + s->out_tail;
-    put16(p, id);
-    put16(p + 2, command);
-    put32(p + 4, (uint32_t)size);
-    put32(p + 8, flags);
-    put32(p + 12, 0);
-    s->out_tail += size;
-    return p + HEADER;
+    return vfu_stream_room(&s->io) - s->out_reserved;
 }
 
 static void out_end(dxpu_vfu *s)
 {
-    if (!s->output_blocked)
+    if (!s->io.blocked)
         flush(s);
 }
 
@@ -361,7 +232,7 @@ static void reply(dxpu_vfu *s, const message *m, const void *body, size_t len)
     uint8_t *p;
     if (m->no_reply || !is_up(s))
         return;
-    p = out_begin(s, m->id, m->command, HEADER + len, TYPE_REPLY);
+    p = vfu_stream_begin(&s->io, m->id, m->command, HEADER + len, TYPE_REPLY);
     if (len)
         memcpy(p, body, len);
     out_end(s);
@@ -377,7 +248,7 @@ static void reply_failed(dxpu_vfu *s, const message *m, int error)
     s->count.errors++;
     if (!is_up(s))
         return;
-    p = out_begin(s, m->id, m->command, HEADER, TYPE_REPLY | FLAG_ERROR);
+    p = vfu_stream_begin(&s->io, m->id, m->command, HEADER, TYPE_REPLY | FLAG_ERROR);
     put32(p - 4, (uint32_t)error);
     out_end(s);
 }
@@ -436,7 +307,7 @@ static uint8_t *answer(dxpu_vfu *s, const request *r, size_t extra)
 {
     uint8_t *p;
     s->out_reserved -= r->room;
-    p = out_begin(s, r->id, r->command, HEADER + ACCESS + extra, TYPE_REPLY);
+    p = vfu_stream_begin(&s->io, r->id, r->command, HEADER + ACCESS + extra, TYPE_REPLY);
     put64(p, r->offset);
     put32(p + 8, r->region);
     put32(p + 12, r->bytes);
@@ -468,7 +339,7 @@ int dxpu_vfu_reply_write(dxpu_vfu *s, uint64_t token)
         size_t len = r->command == CMD_WRITE_MULTI ? 8 : 0;
         uint8_t *p;
         s->out_reserved -= r->room;
-        p = out_begin(s, r->id, r->command, HEADER + len, TYPE_REPLY);
+        p = vfu_stream_begin(&s->io, r->id, r->command, HEADER + len, TYPE_REPLY);
         if (len)
             put64(p, r->offset);
     }
@@ -485,10 +356,16 @@ int dxpu_vfu_reply_error(dxpu_vfu *s, uint64_t token, int error)
     if (!r)
         return DXPU_E_NONE;
     s->out_reserved -= r->room;
-    put32(out_begin(s, r->id, r->command, HEADER, TYPE_REPLY | FLAG_ERROR) - 4, (uint32_t)error);
+    put32(vfu_stream_begin(&s->io, r->id, r->command, HEADER, TYPE_REPLY | FLAG_ERROR) - 4,
+          (uint32_t)error);
     s->count.errors++;
     forget(s, r);
     return DXPU_OK;
+}
+
+size_t dxpu_vfu_waiting_bytes(const dxpu_vfu *s)
+{
+    return s->io.out_tail - s->io.out_head;
 }
 
 uint32_t dxpu_vfu_unanswered(const dxpu_vfu *s)
@@ -666,19 +543,19 @@ static int do_dma_map(dxpu_vfu *s, const message *m)
     if ((r.access & ~3u) != 0 || bytes == 0 || bytes - 1 > UINT64_MAX - r.first)
         return EINVAL;
     r.last = r.first + (bytes - 1);
-    if (s->fds_count > 1)
+    if (s->io.fds_count > 1)
         return EINVAL;
     i = regions_upto(s, r.last);
     if (i > 0 && s->regions[i - 1].last >= r.first)
         return EEXIST;
     if (s->region_count == s->cfg.dma_maps)
         return ENOSPC;
-    if (s->fds_count == 1) {
-        error = region_map(s, &r, s->fds[0], offset, bytes);
+    if (s->io.fds_count == 1) {
+        error = region_map(s, &r, s->io.fds[0], offset, bytes);
         if (error)
             return error;
-        vfu_closer_close(s->closer, s->fds[0]); /* the mapping holds the file */
-        s->fds[0] = -1;
+        vfu_closer_close(s->closer, s->io.fds[0]); /* the mapping holds the file */
+        s->io.fds[0] = -1;
     } else {
         s->count.dma_by_message++;
     }
@@ -757,7 +634,7 @@ static int dma_send(dxpu_vfu *s, uint64_t address, const void *data, size_t byte
         d->used = true;
         s->dma_used++;
     }
-    p = out_begin(s, id, command, size, TYPE_COMMAND | (posted ? FLAG_NO_REPLY : 0));
+    p = vfu_stream_begin(&s->io, id, command, size, TYPE_COMMAND | (posted ? FLAG_NO_REPLY : 0));
     put64(p, address);
     put64(p + 8, bytes);
     if (data)
@@ -781,10 +658,7 @@ int dxpu_vfu_dma_send_write(dxpu_vfu *s, uint64_t address, const void *data, siz
 int dxpu_vfu_msi(dxpu_vfu *s, uint64_t address, uint32_t data)
 {
     uint8_t le[4]; /* as in guest memory: PCI is little-endian */
-    le[0] = (uint8_t)data;
-    le[1] = (uint8_t)(data >> 8);
-    le[2] = (uint8_t)(data >> 16);
-    le[3] = (uint8_t)(data >> 24);
+    dxpu_put_le32(le, data);
     if (address & 3)
         return DXPU_E_ARG;
     return dma_send(s, address, le, sizeof le, true, 0);
@@ -860,6 +734,18 @@ int dxpu_vfu_irq_raise(dxpu_vfu *s, uint32_t irq, uint32_t index)
     return vector_raise(s, &s->vectors[irq][index], irq == DXPU_VFU_INTX);
 }
 
+int dxpu_vfu_irq_level(dxpu_vfu *s, uint32_t irq, uint32_t index, bool on)
+{
+    vector *v;
+    if (irq >= DXPU_VFU_IRQS || index >= s->cfg.irqs[irq])
+        return DXPU_E_ARG;
+    v = &s->vectors[irq][index];
+    if (v->level == on)
+        return DXPU_OK;
+    v->level = on;
+    return on ? vector_raise(s, v, irq == DXPU_VFU_INTX) : DXPU_OK;
+}
+
 static void vector_set(vector *v, int fd)
 {
     if (v->fd >= 0)
@@ -876,19 +762,21 @@ static void vectors_clear(dxpu_vfu *s, uint32_t irq)
 }
 
 /* DATA_EVENTFD with TRIGGER: give or, without descriptors, take away eventfds. */
-static int set_eventfds(dxpu_vfu *s, vector *v, uint32_t count)
+static int set_eventfds(dxpu_vfu *s, vector *v, uint32_t count, bool intx)
 {
     uint32_t i;
-    if (s->fds_count != 0 && s->fds_count != count)
+    if (s->io.fds_count != 0 && s->io.fds_count != count)
         return EINVAL;
-    for (i = 0; i < s->fds_count; i++) {
-        if (!vfu_is_eventfd(s->fds[i]))
+    for (i = 0; i < s->io.fds_count; i++) {
+        if (!vfu_is_eventfd(s->io.fds[i]))
             return EINVAL;
     }
     for (i = 0; i < count; i++) {
-        vector_set(&v[i], s->fds_count ? s->fds[i] : -1);
-        if (s->fds_count)
-            s->fds[i] = -1;
+        vector_set(&v[i], s->io.fds_count ? s->io.fds[i] : -1);
+        if (s->io.fds_count)
+            s->io.fds[i] = -1;
+        if (v[i].level)
+            (void)vector_raise(s, &v[i], intx);
     }
     return 0;
 }
@@ -898,7 +786,7 @@ static void vector_act(dxpu_vfu *s, vector *v, uint32_t action, bool intx)
     if (action == IRQ_MASK) {
         v->masked = true;
     } else if (action == IRQ_UNMASK) {
-        bool pending = v->pending;
+        bool pending = v->pending || v->level;
         v->masked = v->pending = false;
         if (pending)
             (void)vector_raise(s, v, intx);
@@ -932,7 +820,7 @@ static int do_set_irqs(dxpu_vfu *s, const message *m)
     } else if (data == IRQ_DATA_EVENTFD) {
         if (action != IRQ_TRIGGER)
             return ENOTSUP;
-        error = set_eventfds(s, &s->vectors[irq][start], count);
+        error = set_eventfds(s, &s->vectors[irq][start], count, irq == DXPU_VFU_INTX);
         if (error)
             return error;
     } else if (data == IRQ_DATA_NONE || data == IRQ_DATA_BOOL) {
@@ -950,146 +838,19 @@ static int do_set_irqs(dxpu_vfu *s, const message *m)
 
 /* ==== version and capabilities ================================================================ */
 
-/* Just enough JSON: objects, numbers, booleans; what is not asked for is skipped. */
-typedef struct json {
-    const char *p, *end;
-} json;
-
-typedef struct capabilities {
-    uint64_t transfer_bytes;
-    bool write_multiple;
-} capabilities;
-
-static bool json_is(json *j, char c)
-{
-    while (j->p < j->end && (*j->p == ' ' || *j->p == '\t' || *j->p == '\n' || *j->p == '\r'))
-        j->p++;
-    if (j->p == j->end || *j->p != c)
-        return false;
-    j->p++;
-    return true;
-}
-
-static bool json_string(json *j, dxpu_bytes *out)
-{
-    if (!json_is(j, '"'))
-        return false;
-    out->ptr = (const uint8_t *)j->p;
-    for (; j->p < j->end && *j->p != '"'; j->p++) {
-        if (*j->p == '\\' && ++j->p == j->end)
-            return false;
-    }
-    if (j->p == j->end)
-        return false;
-    out->len = (size_t)(j->p++ - (const char *)out->ptr);
-    return true;
-}
-
-/* A number, true, false, null: the characters of it. */
-static bool json_word(json *j, dxpu_bytes *out)
-{
-    const char *start;
-    while (j->p < j->end && (*j->p == ' ' || *j->p == '\t' || *j->p == '\n' || *j->p == '\r'))
-        j->p++;
-    start = j->p;
-    while (j->p < j->end && ((*j->p >= '0' && *j->p <= '9') || (*j->p >= 'a' && *j->p <= 'z') ||
-                             *j->p == '-' || *j->p == '+' || *j->p == '.' || *j->p == 'E'))
-        j->p++;
-    out->ptr = (const uint8_t *)start;
-    out->len = (size_t)(j->p - start);
-    return out->len > 0;
-}
-
-/* Any value, to `depth` levels of nesting. */
-static bool json_skip(json *j, int depth)
-{
-    dxpu_bytes b;
-    char close;
-    if (json_is(j, '{'))
-        close = '}';
-    else if (json_is(j, '['))
-        close = ']';
-    else
-        return (j->p < j->end && *j->p == '"') ? json_string(j, &b) : json_word(j, &b);
-    if (depth == 0)
-        return false;
-    if (json_is(j, close))
-        return true;
-    do {
-        if (close == '}' && (!json_string(j, &b) || !json_is(j, ':')))
-            return false;
-        if (!json_skip(j, depth - 1))
-            return false;
-    } while (json_is(j, ','));
-    return json_is(j, close);
-}
-
-static bool bytes_are(dxpu_bytes b, const char *text)
-{
-    return b.len == strlen(text) && memcmp(b.ptr, text, b.len) == 0;
-}
-
-static bool json_number(dxpu_bytes b, uint64_t *out)
-{
-    uint64_t v = 0;
-    size_t i;
-    for (i = 0; i < b.len; i++) {
-        uint64_t digit = (uint64_t)(b.ptr[i] - '0');
-        if (digit > 9 || v > (UINT64_MAX - digit) / 10)
-            return false;
-        v = v * 10 + digit;
-    }
-    *out = v;
-    return b.len > 0;
-}
-
-/* The members of one object: at level 0 look for "capabilities", at level 1 for those we use. */
-static bool json_capabilities(json *j, int level, capabilities *caps)
-{
-    if (!json_is(j, '{'))
-        return false;
-    if (json_is(j, '}'))
-        return true;
-    do {
-        dxpu_bytes key, value;
-        if (!json_string(j, &key) || !json_is(j, ':'))
-            return false;
-        if (level == 0 && bytes_are(key, "capabilities")) {
-            if (!json_capabilities(j, 1, caps))
-                return false;
-        } else if (level == 1 && bytes_are(key, "max_data_xfer_size")) {
-            if (!json_word(j, &value) || !json_number(value, &caps->transfer_bytes))
-                return false;
-        } else if (level == 1 && bytes_are(key, "write_multiple")) {
-            if (!json_word(j, &value))
-                return false;
-            caps->write_multiple = bytes_are(value, "true");
-        } else if (!json_skip(j, 8)) {
-            return false;
-        }
-    } while (json_is(j, ','));
-    return json_is(j, '}');
-}
-
 /* VERSION: major, minor, JSON text with its NUL.  Returns 0 or an errno value, after which the
    connection is closed: there is nothing else that both ends could agree on. */
 static int do_version(dxpu_vfu *s, const message *m)
 {
-    capabilities caps = { 1048576, false };
+    vfu_capabilities caps;
     uint8_t body[REPLY_ROOM - HEADER];
     uint16_t minor;
     int n;
     if (m->len < 4 || m->no_reply || get16(m->body) != 0)
         return EINVAL;
     minor = get16(m->body + 2);
-    if (m->len > 4) {
-        const char *text = (const char *)m->body + 4, *nul = memchr(text, 0, m->len - 4);
-        json j;
-        j.p = text;
-        j.end = nul ? nul : text + (m->len - 4);
-        if (j.p < j.end && !json_capabilities(&j, 0, &caps))
-            return EINVAL;
-    }
+    if (!vfu_capabilities_read(m->body + 4, m->len - 4, &caps))
+        return EINVAL;
     s->message_bytes = caps.transfer_bytes < s->cfg.transfer_bytes ? (size_t)caps.transfer_bytes
                                                                    : s->cfg.transfer_bytes;
     put16(body, 0);
@@ -1326,19 +1087,6 @@ static int dispatch(dxpu_vfu *s, const message *m, bool *done)
     }
 }
 
-static void close_fds(dxpu_vfu *s)
-{
-    unsigned i;
-    for (i = 0; i < s->fds_count; i++) {
-        if (s->fds[i] >= 0) {
-            vfu_closer_close(s->closer, s->fds[i]);
-            s->count.fds_closed++;
-        }
-    }
-    s->fds_count = 0;
-    s->fds_lost = false;
-}
-
 /* The first message: agree on a version or part. */
 static void greet(dxpu_vfu *s, const message *m)
 {
@@ -1376,7 +1124,7 @@ static bool handle(dxpu_vfu *s, const uint8_t *header, size_t size)
 {
     message m;
     uint32_t flags = get32(header + 8);
-    bool mine = s->fds_at == s->in_head, done = true;
+    bool mine = s->io.fds_at == s->io.in_head, done = true;
     unsigned fds_of_later = 0;
     int error = 0;
     m.id = get16(header);
@@ -1391,83 +1139,32 @@ static bool handle(dxpu_vfu *s, const uint8_t *header, size_t size)
         return false;
     }
     if (!mine) { /* hide descriptors that belong to a message behind this one */
-        fds_of_later = s->fds_count;
-        s->fds_count = 0;
+        fds_of_later = s->io.fds_count;
+        s->io.fds_count = 0;
     }
     if ((flags & TYPE_MASK) == TYPE_REPLY) {
         take_reply(s, header, m.body, m.len);
     } else if (!s->agreed) {
         greet(s, &m);
     } else {
-        error = mine && s->fds_lost ? EMFILE : dispatch(s, &m, &done);
+        error = mine && s->io.fds_lost ? EMFILE : dispatch(s, &m, &done);
         if (error)
             reply_failed(s, &m, error);
     }
     if (mine && done)
-        close_fds(s);
+        vfu_stream_close_fds(&s->io);
     if (!mine)
-        s->fds_count = fds_of_later;
+        s->io.fds_count = fds_of_later;
     s->count.messages += done;
     return done;
 }
 
-/* The size of the message at in_head when all of it is here, else 0.  Breaks on a bad header. */
-static size_t whole_message(dxpu_vfu *s)
-{
-    const uint8_t *p = s->in + s->in_head;
-    size_t here = s->in_tail - s->in_head;
-    uint32_t size;
-    if (here < HEADER)
-        return 0;
-    size = get32(p + 4);
-    if (size < HEADER || size > HEADER + ACCESS + s->cfg.transfer_bytes) {
-        break_bad(s, "client sent a message of an impossible size");
-        return 0;
-    }
-    if ((get32(p + 8) & TYPE_MASK) > TYPE_REPLY) {
-        break_bad(s, "client sent a message that is neither command nor reply");
-        return 0;
-    }
-    return size <= here ? size : 0;
-}
-
-/* Descriptors came with the last read.  The kernel ends a read behind the piece that carried them,
-   so they belong to the last message that begins there. */
-static void assign_fds(dxpu_vfu *s)
-{
-    size_t at = s->in_head;
-    while (s->in_tail - at > HEADER) {
-        size_t size = get32(s->in + at + 4);
-        if (size < HEADER || size >= s->in_tail - at)
-            break;
-        at += size;
-    }
-    s->fds_at = at;
-}
-
-/* Keep the descriptors of a read; more than a message may bring are closed. */
-static void take_fds(dxpu_vfu *s, const int *fds, unsigned count, bool lost)
-{
-    unsigned i;
-    for (i = 0; i < count; i++) {
-        if (s->fds_count < FDS_MAX) {
-            s->fds[s->fds_count++] = fds[i];
-        } else {
-            vfu_closer_close(s->closer, fds[i]);
-            s->count.fds_closed++;
-            lost = true;
-        }
-    }
-    s->count.fds_lost += lost;
-    s->fds_lost = s->fds_lost || lost;
-}
-
 /* Watch for connections, or leave them in the queue. */
-static void set_listening(dxpu_vfu *s, bool on)
+static void set_listening(dxpu_vfu *s)
 {
     struct epoll_event e;
     memset(&e, 0, sizeof e);
-    e.events = on ? EPOLLIN : 0;
+    e.events = s->choked || s->cfg.hidden ? 0 : EPOLLIN;
     e.data.fd = s->listener;
     if (s->listener >= 0)
         (void)epoll_ctl(s->epoll, EPOLL_CTL_MOD, s->listener, &e);
@@ -1479,7 +1176,7 @@ static bool is_choked(dxpu_vfu *s)
     bool room = vfu_closer_has_room(s->closer);
     if (room == s->choked) {
         s->choked = !room;
-        set_listening(s, room);
+        set_listening(s);
     }
     if (!room) {
         fall_behind(s);
@@ -1491,34 +1188,12 @@ static bool is_choked(dxpu_vfu *s)
 /* Read once.  False: nothing for now, or the connection is over.  *more: there may be more. */
 static bool read_some(dxpu_vfu *s, bool *more)
 {
-    int fds[VFU_FDS_MAX];
-    unsigned count, had = s->fds_count;
-    size_t room;
-    bool lost;
-    ssize_t n;
-    if (s->in_head > 0) {
-        memmove(s->in, s->in + s->in_head, s->in_tail - s->in_head);
-        s->in_tail -= s->in_head;
-        s->fds_at = 0; /* what is left is one unfinished message */
-        s->in_head = 0;
-    }
-    room = s->in_size - s->in_tail;
-    if (had || s->fds_lost) { /* the next message's descriptors must not mix with these */
-        size_t want = s->in_tail < HEADER ? HEADER : get32(s->in + 4);
-        room = want - s->in_tail;
-    }
-    n = vfu_receive(s->client, s->in + s->in_tail, room, fds, &count, &lost);
-    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
-        return false;
-    if (n <= 0) {
+    int rc = vfu_stream_read(&s->io);
+    if (rc == VFU_OVER)
         break_client(s, "client closed the connection");
+    if (rc == VFU_NOTHING || rc == VFU_OVER)
         return false;
-    }
-    *more = (size_t)n == room;
-    s->in_tail += (size_t)n;
-    take_fds(s, fds, count, lost);
-    if (!had && (s->fds_count || s->fds_lost))
-        assign_fds(s);
+    *more = rc == VFU_MORE;
     return true;
 }
 
@@ -1528,9 +1203,12 @@ static void receive(dxpu_vfu *s, bool readable)
     uint32_t left = s->cfg.burst;
     bool drained = false;
     while (is_up(s)) {
-        size_t size = whole_message(s);
-        if (!is_up(s))
+        const char *wrong = NULL;
+        size_t size = vfu_stream_message(&s->io, &wrong);
+        if (wrong) {
+            break_bad(s, wrong);
             return;
+        }
         if (size) {
             if (s->paused || s->stalled)
                 return;
@@ -1538,9 +1216,9 @@ static void receive(dxpu_vfu *s, bool readable)
                 wake(s);
                 return;
             }
-            if (!handle(s, s->in + s->in_head, size))
+            if (!handle(s, s->io.in + s->io.in_head, size))
                 return;
-            s->in_head += size;
+            s->io.in_head += size;
         } else if (readable && !s->paused && !is_choked(s) && read_some(s, &readable)) {
             drained = !readable;
         } else {
@@ -1567,16 +1245,16 @@ static void close_client(dxpu_vfu *s)
     bool announced = s->announced;
     const char *why = s->why ? s->why : "closed";
     uint32_t i;
-    close_fds(s);
+    vfu_stream_close_fds(&s->io);
     regions_clear(s);
     for (i = 0; i < DXPU_VFU_IRQS; i++)
         vectors_clear(s, i);
     epoll_ctl(s->epoll, EPOLL_CTL_DEL, s->client, NULL); /* others may hold it open */
     vfu_closer_hang_up(s->closer, s->client);
-    s->client = -1;
-    s->agreed = s->announced = s->broken = s->stalled = s->output_blocked = false;
+    s->client = s->io.fd = -1;
+    s->agreed = s->announced = s->broken = s->stalled = false;
     s->why = NULL;
-    s->in_head = s->in_tail = 0;
+    vfu_stream_clear(&s->io);
     s->multi_next = 0;
     s->behind = s->paused;
     if (announced && s->cb.disconnected)
@@ -1603,7 +1281,7 @@ int dxpu_vfu_adopt(dxpu_vfu *s, int fd)
     if (fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0 ||
         epoll_ctl(s->epoll, EPOLL_CTL_ADD, fd, &e) != 0)
         return DXPU_E_ARG;
-    s->client = fd;
+    s->client = s->io.fd = fd;
     s->client_events = e.events;
     return DXPU_OK;
 }
@@ -1678,7 +1356,7 @@ int dxpu_vfu_process(dxpu_vfu *s)
         break_client(s, "client closed the connection");
     if (s->broken)
         close_client(s);
-    if (connecting && !is_choked(s))
+    if (connecting && !s->cfg.hidden && !is_choked(s))
         accept_client(s);
     update_interest(s);
     return DXPU_OK;
@@ -1753,21 +1431,15 @@ static const char *check_config(const dxpu_vfu_config *c, const dxpu_vfu_callbac
     return NULL;
 }
 
-static bool allocate(dxpu_vfu *s)
+/* As many vectors as the configuration says, none with an eventfd. */
+static bool allocate_vectors(dxpu_vfu *s)
 {
     uint32_t i, total = 0;
     vector *v;
     for (i = 0; i < DXPU_VFU_IRQS; i++)
         total += s->cfg.irqs[i];
-    s->in_size = HEADER + ACCESS + s->cfg.transfer_bytes + READ_AHEAD;
-    s->in = (uint8_t *)malloc(s->in_size);
-    s->out = (uint8_t *)malloc(s->cfg.queue_bytes);
-    s->requests = (request *)calloc(s->cfg.requests, sizeof *s->requests);
-    s->free_requests = (uint32_t *)calloc(s->cfg.requests, sizeof *s->free_requests);
-    s->dma = (dma_message *)calloc(s->cfg.dma_messages, sizeof *s->dma);
-    s->regions = (region *)calloc(s->cfg.dma_maps, sizeof *s->regions);
     s->vector_memory = v = (vector *)calloc(total + 1, sizeof *v);
-    if (!s->in || !s->out || !s->requests || !s->free_requests || !s->dma || !s->regions || !v)
+    if (!v)
         return false;
     for (i = 0; i < total; i++)
         v[i].fd = -1;
@@ -1775,10 +1447,56 @@ static bool allocate(dxpu_vfu *s)
         s->vectors[i] = v;
         v += s->cfg.irqs[i];
     }
+    return true;
+}
+
+static bool allocate(dxpu_vfu *s)
+{
+    uint32_t i;
+    s->io.fds_closed = &s->count.fds_closed;
+    s->io.fds_lost_count = &s->count.fds_lost;
+    s->requests = (request *)calloc(s->cfg.requests, sizeof *s->requests);
+    s->free_requests = (uint32_t *)calloc(s->cfg.requests, sizeof *s->free_requests);
+    s->dma = (dma_message *)calloc(s->cfg.dma_messages, sizeof *s->dma);
+    s->regions = (region *)calloc(s->cfg.dma_maps, sizeof *s->regions);
+    if (!vfu_stream_open(&s->io, s->cfg.transfer_bytes, s->cfg.queue_bytes) || !s->requests ||
+        !s->free_requests || !s->dma || !s->regions || !allocate_vectors(s))
+        return false;
     for (i = 0; i < s->cfg.requests; i++)
         s->free_requests[i] = i;
     s->free_count = s->cfg.requests;
     return true;
+}
+
+int dxpu_vfu_present(dxpu_vfu *s, const dxpu_vfu_region *regions, const uint32_t *irqs)
+{
+    dxpu_vfu_config next = s->cfg;
+    vector *before = s->vector_memory;
+    if (dxpu_vfu_is_connected(s))
+        return DXPU_E_FULL;
+    next.hidden = !regions || !irqs;
+    if (!next.hidden) {
+        memcpy(next.region, regions, sizeof next.region);
+        memcpy(next.irqs, irqs, sizeof next.irqs);
+    }
+    if (check_config(&next, &s->cb))
+        return DXPU_E_ARG;
+    if (s->client >= 0) { /* one that has said nothing yet, or is gone */
+        break_client(s, "another function is presented");
+        close_client(s);
+    }
+    s->cfg = next;
+    if (!next.hidden) {
+        if (!allocate_vectors(s)) {
+            s->vector_memory = before;
+            memset(s->cfg.irqs, 0, sizeof s->cfg.irqs);
+            s->cfg.hidden = true;
+        } else {
+            free(before);
+        }
+    }
+    set_listening(s);
+    return s->cfg.hidden == next.hidden ? DXPU_OK : DXPU_E_FULL;
 }
 
 static bool watch(dxpu_vfu *s, int fd)
@@ -1854,6 +1572,7 @@ static const char *start_listening(dxpu_vfu *s, const char *path)
         s->path_stat.st_ino = 0;
     if (listen(s->listener, 4) != 0 || !watch(s, s->listener))
         return "cannot listen";
+    set_listening(s);
     return NULL;
 }
 
@@ -1874,13 +1593,13 @@ dxpu_vfu *dxpu_vfu_open(const dxpu_vfu_config *cfg, const dxpu_vfu_callbacks *cb
     s->cfg = *cfg;
     s->cfg.path = NULL;
     s->cb = *cb;
-    s->client = s->listener = s->epoll = s->wake = s->spare = -1;
+    s->client = s->io.fd = s->listener = s->epoll = s->wake = s->spare = -1;
     vfu_copy_start();
     if (!allocate(s)) {
         *why = "out of memory; lower queue_bytes or dma_maps";
     } else if ((s->epoll = epoll_create1(EPOLL_CLOEXEC)) < 0 ||
                (s->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0 || !watch(s, s->wake) ||
-               !(s->closer = vfu_closer_new(s->wake)) ||
+               !(s->closer = s->io.closer = vfu_closer_new(s->wake)) ||
                (s->spare = fcntl(s->wake, F_DUPFD_CLOEXEC, 0)) < 0) {
         *why = "no file descriptor left; raise the limit (ulimit -n)";
     } else if (cfg->path) {
@@ -1914,8 +1633,7 @@ void dxpu_vfu_close(dxpu_vfu *s)
         close(s->wake);
     if (s->epoll >= 0)
         close(s->epoll);
-    free(s->in);
-    free(s->out);
+    vfu_stream_free(&s->io);
     free(s->requests);
     free(s->free_requests);
     free(s->dma);

@@ -56,7 +56,8 @@ typedef struct dxpu_vfu_config {
                          a moment [0600] */
     dxpu_vfu_region region[DXPU_VFU_REGIONS]; /* [configuration space of 256 bytes, read-write] */
     uint32_t irqs[DXPU_VFU_IRQS];             /* vectors of each kind, 0..2,048 [0] */
-    bool can_reset;                           /* the client may send DEVICE_RESET [true] */
+    bool hidden;    /* there is no function yet: connections wait for dxpu_vfu_present() [false] */
+    bool can_reset; /* the client may send DEVICE_RESET [true] */
     uint32_t transfer_bytes; /* largest access and DMA message, 4 KiB .. 1 MiB [64 KiB] */
     uint32_t queue_bytes;    /* output waiting for the socket, 2 x transfer .. 64 MiB [1 MiB] */
     uint32_t requests;     /* accesses unanswered at a time, 1..4,096; reading stops there [256] */
@@ -114,6 +115,10 @@ void dxpu_vfu_remove(const char *path);
 /* Take a connected stream socket as the client; it now belongs to the server.  DXPU_OK, E_FULL
    when there is a client, E_ARG when fd cannot be used; on errors fd stays the caller's. */
 int dxpu_vfu_adopt(dxpu_vfu *s, int fd);
+/* Present another function from now on: region[DXPU_VFU_REGIONS] and irqs[DXPU_VFU_IRQS] as in the
+   configuration, copied; its interrupts are low.  NULL: none, as `hidden` says.  DXPU_OK; E_FULL
+   when a client is connected, or without memory; E_ARG. */
+int dxpu_vfu_present(dxpu_vfu *s, const dxpu_vfu_region *region, const uint32_t *irqs);
 /* The connection to a client that has agreed on a version, -1: none.  Another process that holds a
    duplicate can end it in order when this one cannot any more: by dxpu_vfu_end(). */
 int dxpu_vfu_client(const dxpu_vfu *s);
@@ -149,6 +154,8 @@ int dxpu_vfu_reply_write(dxpu_vfu *s, uint64_t token); /* a write, or a reset */
 int dxpu_vfu_reply_error(dxpu_vfu *s, uint64_t token, int error);
 /* Requests not answered yet. */
 uint32_t dxpu_vfu_unanswered(const dxpu_vfu *s);
+/* Bytes that wait for the socket: an eventfd that is signalled now overtakes them. */
+size_t dxpu_vfu_waiting_bytes(const dxpu_vfu *s);
 
 /* ==== 5  Guest memory =========================================================================
    Regions come and go at any message; look up at each use.  A range may lie in several regions that
@@ -195,6 +202,10 @@ uint32_t dxpu_vfu_memory_changes(const dxpu_vfu *s);
    vector is remembered and raised when unmasked; INTx masks itself.  DXPU_OK; E_NONE when the
    client gave no eventfd; E_ARG. */
 int dxpu_vfu_irq_raise(dxpu_vfu *s, uint32_t irq, uint32_t vector);
+/* Assert or deassert a vector that is a level, as INTx is: while it is asserted it is raised again
+   whenever it is unmasked or gets an eventfd.  Kept while no client is connected.  As
+   dxpu_vfu_irq_raise(). */
+int dxpu_vfu_irq_level(dxpu_vfu *s, uint32_t irq, uint32_t vector, bool on);
 /* Send an MSI: a posted 4-byte DMA message, which a PC's client turns into the interrupt at
    0xfee00000.  Bus Master Enable must be set in the function's command register, or QEMU refuses it
    (counted as dma_errors).

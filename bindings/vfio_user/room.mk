@@ -1,3 +1,3 @@
-# the vfio-user server: no library
+# vfio-user, server and client: no library
 libs/bindings/vfio_user := -pthread
-private/bindings/vfio_user := dxpu_vfio_user_copy.h dxpu_vfio_user_descriptors.h
+private/bindings/vfio_user := dxpu_vfio_user_copy.h dxpu_vfio_user_descriptors.h dxpu_vfio_user_stream.h

@@ -1824,6 +1824,30 @@ static void test_irq_intx_masks_itself(void **state)
     close(fd);
 }
 
+/* INTx is a level: while a device asserts it, an interrupt that was served comes again. */
+static void test_irq_levels(void **state)
+{
+    world *w = (world *)*state;
+    int fd = event();
+    assert_int_equal(dxpu_vfu_irq_level(w->s, DXPU_VFU_INTX, 1, true), DXPU_E_ARG);
+    assert_int_equal(dxpu_vfu_irq_level(w->s, DXPU_VFU_INTX, 0, true), DXPU_E_NONE);
+    put_irqs(w, FDS | TRIGGER, DXPU_VFU_INTX, 0, 1, NULL, &fd, 1); /* asserted before */
+    expect_reply(w, 30, SET_IRQS, 0);
+    assert_int_equal(events(fd), 1);
+    assert_int_equal(dxpu_vfu_irq_level(w->s, DXPU_VFU_INTX, 0, true), DXPU_OK);
+    assert_int_equal(events(fd), 0); /* no edge, and masked */
+    put_irqs(w, NONE | UNMASK, DXPU_VFU_INTX, 0, 1, NULL, NULL, 0);
+    expect_reply(w, 30, SET_IRQS, 0);
+    assert_int_equal(events(fd), 1); /* served, and still asserted */
+    assert_int_equal(dxpu_vfu_irq_level(w->s, DXPU_VFU_INTX, 0, false), DXPU_OK);
+    put_irqs(w, NONE | UNMASK, DXPU_VFU_INTX, 0, 1, NULL, NULL, 0);
+    expect_reply(w, 30, SET_IRQS, 0);
+    assert_int_equal(events(fd), 0);
+    assert_int_equal(dxpu_vfu_irq_level(w->s, DXPU_VFU_INTX, 0, true), DXPU_OK);
+    assert_int_equal(events(fd), 1); /* control: an edge */
+    close(fd);
+}
+
 static void test_irqs_refused(void **state)
 {
     world *w = (world *)*state;
@@ -1969,12 +1993,12 @@ static void test_impossible_headers(void **state)
         pack(b, 1, INFO, 0, NULL, 0);
         memcpy(b + 4, &size[i], 4);
         send_bytes(w, b, 16, NULL, 0);
-        expect_broken(w, "client sent a message of an impossible size", i + 1);
+        expect_broken(w, "a message of an impossible size arrived", i + 1);
     }
     for (; type < 16; type++, i++) {
         pack(b, 1, INFO, type, NULL, 0);
         send_bytes(w, b, 16, NULL, 0);
-        expect_broken(w, "client sent a message that is neither command nor reply", i + 1);
+        expect_broken(w, "a message that is neither command nor reply arrived", i + 1);
     }
     assert_int_equal(counter(w, "clients_broken"), i);
 }
@@ -2105,6 +2129,43 @@ static void test_connections_run_out(void **state)
     w->c = dial(path);
     pump(w);
     greet(w); /* control */
+    dxpu_vfu_close(w->s);
+    w->s = NULL;
+    assert_int_equal(rmdir(folder), 0);
+}
+
+/* A server without a function answers no one; the next client sees the function of then. */
+static void test_another_function(void **state)
+{
+    world *w = (world *)*state;
+    dxpu_vfu_region region[DXPU_VFU_REGIONS];
+    uint32_t irqs[DXPU_VFU_IRQS] = { 0, 0, 9, 0, 0 };
+    char folder[] = "/tmp/vfuXXXXXX", path[64];
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/s", folder);
+    memset(region, 0, sizeof region);
+    region[2].bytes = 8192;
+    region[2].access = DXPU_VFU_READ;
+    w->cfg.hidden = true;
+    w->cfg.path = path;
+    open_server(w);
+    w->c = dial(path);
+    say_version(w, CAPS);
+    pump(w);
+    assert_false(take(w)); /* it waits */
+    assert_int_equal(dxpu_vfu_present(w->s, region, irqs), DXPU_OK);
+    pump(w);
+    assert_true(take(w));
+    assert_true(dxpu_vfu_is_connected(w->s));
+    assert_int_equal(dxpu_vfu_present(w->s, NULL, NULL), DXPU_E_FULL);
+    assert_int_equal(dxpu_vfu_irq_raise(w->s, DXPU_VFU_MSIX, 8), DXPU_E_NONE);
+    assert_int_equal(dxpu_vfu_irq_raise(w->s, DXPU_VFU_MSIX, 9), DXPU_E_ARG);
+    irqs[2] = 2049;
+    dxpu_vfu_disconnect(w->s);
+    pump(w);
+    assert_int_equal(dxpu_vfu_present(w->s, region, irqs), DXPU_E_ARG);
+    assert_int_equal(dxpu_vfu_irq_raise(w->s, DXPU_VFU_MSIX, 8), DXPU_E_NONE); /* unchanged */
+    assert_int_equal(dxpu_vfu_present(w->s, NULL, NULL), DXPU_OK);
     dxpu_vfu_close(w->s);
     w->s = NULL;
     assert_int_equal(rmdir(folder), 0);
@@ -2561,6 +2622,8 @@ int main(void)
         CONNECTED(test_client_that_never_reads_leaves),
         CONNECTED(test_irqs),
         CONNECTED(test_irq_intx_masks_itself),
+        CONNECTED(test_irq_levels),
+        CLOSED(test_another_function),
         CONNECTED(test_irqs_refused),
         CONNECTED(test_s173_full_eventfd),
         CONNECTED(test_s173_eventfd_filled_meanwhile),

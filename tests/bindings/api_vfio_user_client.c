@@ -1,0 +1,1247 @@
+/* The vfio-user client against the server of the same binding, and against scripted servers that
+   break every rule.
+   SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "dxpu_vfio_user_client.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { VERSION = 1, MAP, UNMAP, INFO, REGION, IO_FDS, IRQ, SET_IRQS, READ, WRITE, DREAD, DWRITE };
+enum { RESET = 13, MULTI = 15, NO_REPLY = 0x10, FAILED = 0x21, REPLY = 1 };
+enum { BAR_BYTES = 8192, VECTORS = 20, LOG = 4096, TURNS = 20000 };
+
+/* What happened at the client, in order. */
+typedef struct entry {
+    enum { READY, GONE, DONE, DMA_READ, DMA_WRITE, INTERRUPT } what;
+    uint64_t tag, address; /* tag: token of DMA; vector of an interrupt */
+    int error;
+    uint32_t bytes;
+    uint8_t data[8];
+} entry;
+
+typedef struct world {
+    dxpu_vfuc *c;
+    dxpu_vfuc_config cfg;
+    dxpu_vfu *s, *late; /* s NULL: the server is a script; late: reached by a relay */
+    int peer;           /* of a script */
+    int fds_before;
+    entry log[LOG];
+    unsigned count;
+    const char *why;
+    bool keep; /* DMA is not answered */
+    unsigned pause_at;
+    uint8_t memory[65536]; /* what the server's DMA reaches */
+    /* the server's device */
+    uint8_t bar[BAR_BYTES];
+    unsigned resets, dones, server_writes;
+    int done_error;
+    uint8_t done_data[64];
+    size_t done_len;
+    /* the last message that a script received */
+    uint8_t in[70000];
+    int in_fds;
+} world;
+
+static int open_fds(void)
+{
+    int n = 0;
+    DIR *d = opendir("/proc/self/fd");
+    assert_non_null(d);
+    while (readdir(d))
+        n++;
+    closedir(d);
+    return n;
+}
+
+/* Some are closed by a thread: wait for the number that is expected. */
+static int settled_fds(int expected)
+{
+    int now = open_fds(), i;
+    for (i = 0; i < 10000 && now != expected; i++) {
+        usleep(1000);
+        now = open_fds();
+    }
+    return now;
+}
+
+static entry *note(world *w, int what)
+{
+    entry *e = &w->log[w->count++ % LOG];
+    memset(e, 0, sizeof *e);
+    e->what = what;
+    return e;
+}
+
+/* Entries of a kind. */
+static unsigned seen(const world *w, int what)
+{
+    unsigned n = 0, i;
+    for (i = 0; i < w->count && i < LOG; i++)
+        n += w->log[i].what == (unsigned)what;
+    return n;
+}
+
+static entry *last(world *w)
+{
+    assert_true(w->count > 0);
+    return &w->log[(w->count - 1) % LOG];
+}
+
+static void on_ready(void *user)
+{
+    (void)note(user, READY);
+}
+
+static void on_gone(void *user, const char *why)
+{
+    (void)note(user, GONE);
+    ((world *)user)->why = why;
+}
+
+static void on_done(void *user, uint64_t tag, int error, dxpu_bytes data)
+{
+    entry *e = note(user, DONE);
+    e->tag = tag;
+    e->error = error;
+    e->bytes = (uint32_t)data.len;
+    memcpy(e->data, data.ptr ? data.ptr : e->data, data.len < 8 ? data.len : 8);
+}
+
+static void on_dma_read(void *user, uint64_t token, uint64_t address, uint32_t bytes)
+{
+    world *w = user;
+    entry *e = note(w, DMA_READ);
+    e->tag = token;
+    e->address = address;
+    e->bytes = bytes;
+    assert_true(token != 0);
+    if (w->keep)
+        return;
+    if (address + bytes > sizeof w->memory)
+        assert_int_equal(dxpu_vfuc_dma_reply_error(w->c, token, EFAULT), DXPU_OK);
+    else
+        assert_int_equal(dxpu_vfuc_dma_reply_read(w->c, token, w->memory + address, bytes),
+                         DXPU_OK);
+}
+
+static void on_dma_write(void *user, uint64_t token, uint64_t address, dxpu_bytes data)
+{
+    world *w = user;
+    entry *e = note(w, DMA_WRITE);
+    e->tag = token;
+    e->address = address;
+    e->bytes = (uint32_t)data.len;
+    memcpy(e->data, data.ptr, data.len < 8 ? data.len : 8);
+    if (address + data.len <= sizeof w->memory)
+        memcpy(w->memory + address, data.ptr, data.len);
+    if (w->pause_at && --w->pause_at == 0)
+        dxpu_vfuc_pause(w->c, true);
+    if (token && !w->keep)
+        assert_int_equal(dxpu_vfuc_dma_reply_write(w->c, token), DXPU_OK);
+}
+
+static void on_interrupt(void *user, uint32_t irq, uint32_t number)
+{
+    entry *e = note(user, INTERRUPT);
+    e->address = irq;
+    e->tag = number;
+}
+
+static void server_read(void *user, const dxpu_vfu_access *a)
+{
+    world *w = user;
+    static const uint8_t zero[4096];
+    (void)dxpu_vfu_reply_read(w->s ? w->s : w->late, a->token,
+                              a->region == 0 ? w->bar + a->offset : zero, a->bytes);
+}
+
+static void server_write(void *user, const dxpu_vfu_access *a, const uint8_t *data)
+{
+    world *w = user;
+    w->server_writes++;
+    if (a->region == 0)
+        memcpy(w->bar + a->offset, data, a->bytes);
+    if (a->token && a->region == 0 && a->offset == 0x100)
+        (void)dxpu_vfu_reply_error(w->s, a->token, EIO);
+    else if (a->token)
+        (void)dxpu_vfu_reply_write(w->s, a->token);
+}
+
+static void server_reset(void *user, uint64_t token)
+{
+    world *w = user;
+    w->resets++;
+    memset(w->bar, 0, sizeof w->bar);
+    if (token)
+        (void)dxpu_vfu_reply_write(w->s, token);
+}
+
+static void server_done(void *user, uint64_t tag, int error, dxpu_bytes data)
+{
+    world *w = user;
+    w->dones++;
+    w->done_error = error;
+    w->done_len = data.len;
+    assert_int_equal(tag, 7);
+    if (data.len && data.len <= sizeof w->done_data)
+        memcpy(w->done_data, data.ptr, data.len);
+}
+
+/* One turn of each that has something to do; false: none has. */
+static bool turn(world *w)
+{
+    struct pollfd p[2];
+    p[0].fd = dxpu_vfuc_fd(w->c);
+    p[1].fd = w->s ? dxpu_vfu_fd(w->s) : -1;
+    p[0].events = p[1].events = POLLIN;
+    if (poll(p, 2, 0) <= 0)
+        return false;
+    if (p[0].revents)
+        assert_int_equal(dxpu_vfuc_process(w->c), DXPU_OK);
+    if (p[1].revents)
+        assert_int_equal(dxpu_vfu_process(w->s), DXPU_OK);
+    return true;
+}
+
+static void pump(world *w)
+{
+    int i;
+    for (i = 0; i < TURNS && turn(w); i++)
+        continue;
+    assert_true(i < TURNS); /* nothing must spin */
+}
+
+/* Until there are `many` entries of a kind, for ten seconds at most. */
+static void await(world *w, int what, unsigned many)
+{
+    struct pollfd p = { dxpu_vfuc_fd(w->c), POLLIN, 0 };
+    int i;
+    for (i = 0; i < 1000 && seen(w, what) < many; i++) {
+        pump(w);
+        if (seen(w, what) < many)
+            (void)poll(&p, 1, 10);
+    }
+    assert_true(seen(w, what) >= many);
+}
+
+static void start_client(world *w)
+{
+    const char *why;
+    dxpu_vfuc_callbacks cb = { w,           on_ready,     on_gone,     on_done,
+                               on_dma_read, on_dma_write, on_interrupt };
+    w->c = dxpu_vfuc_open(&w->cfg, &cb, &why);
+    assert_non_null(w->c);
+}
+
+static int start(void **state)
+{
+    world *w = calloc(1, sizeof *w);
+    assert_non_null(w);
+    w->fds_before = open_fds();
+    w->peer = -1;
+    dxpu_vfuc_config_default(&w->cfg);
+    w->cfg.transfer_bytes = 4096;
+    w->cfg.queue_bytes = 65536;
+    *state = w;
+    return 0;
+}
+
+static int stop(void **state)
+{
+    world *w = *state;
+    dxpu_vfuc_close(w->c);
+    dxpu_vfu_close(w->s);
+    if (w->peer >= 0)
+        close(w->peer);
+    assert_int_equal(settled_fds(w->fds_before), w->fds_before);
+    free(w);
+    return 0;
+}
+
+static void link_up(world *w)
+{
+    int pair[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    if (!w->c)
+        start_client(w);
+    assert_int_equal(dxpu_vfuc_adopt(w->c, pair[0]), DXPU_OK);
+    if (w->s)
+        assert_int_equal(dxpu_vfu_adopt(w->s, pair[1]), DXPU_OK);
+    else
+        w->peer = pair[1];
+}
+
+/* The project's own server at the other end. */
+static void own_server(world *w)
+{
+    dxpu_vfu_config cfg;
+    dxpu_vfu_callbacks cb = { w, server_read, server_write, server_reset, NULL, NULL, server_done };
+    const char *why;
+    dxpu_vfu_config_default(&cfg);
+    cfg.region[0].bytes = BAR_BYTES;
+    cfg.region[0].access = DXPU_VFU_READ | DXPU_VFU_WRITE;
+    cfg.region[2].bytes = 4096;
+    cfg.region[2].access = DXPU_VFU_READ;
+    cfg.irqs[DXPU_VFU_MSIX] = VECTORS;
+    cfg.transfer_bytes = 8192;
+    w->s = dxpu_vfu_open(&cfg, &cb, &why);
+    assert_non_null(w->s);
+    link_up(w);
+    await(w, READY, 1);
+}
+
+/* ==== against the own server ================================================================== */
+
+static void test_device_is_described(void **state)
+{
+    world *w = *state;
+    const dxpu_vfuc_info *d;
+    own_server(w);
+    d = dxpu_vfuc_device(w->c);
+    assert_non_null(d);
+    assert_int_equal(d->region[0].bytes, BAR_BYTES);
+    assert_int_equal(d->region[0].access, 3);
+    assert_int_equal(d->region[1].bytes, 0);
+    assert_int_equal(d->region[2].access, DXPU_VFU_READ);
+    assert_int_equal(d->region[DXPU_VFU_CONFIG].bytes, 256);
+    assert_int_equal(d->irqs[DXPU_VFU_MSIX], VECTORS);
+    assert_int_equal(d->irqs[DXPU_VFU_MSI], 0);
+    assert_int_equal(d->transfer_bytes, 4096); /* the smaller of both */
+    assert_true(d->can_reset && d->write_multiple && !d->twin);
+}
+
+static void test_reads_and_writes(void **state)
+{
+    world *w = *state;
+    uint8_t data[4096], i;
+    own_server(w);
+    for (i = 1; i <= 8; i++) {
+        memset(data, 0x10 + i, sizeof data);
+        assert_int_equal(dxpu_vfuc_write(w->c, 0, 16u * i, data, i, i & 1, 100u + i), DXPU_OK);
+        assert_int_equal(dxpu_vfuc_read(w->c, 0, 16u * i, i, 200u + i), DXPU_OK);
+        await(w, DONE, seen(w, DONE) + (i & 1 ? 1 : 2));
+        assert_int_equal(last(w)->tag, 200 + i);
+        assert_int_equal(last(w)->error, 0);
+        assert_int_equal(last(w)->bytes, i);
+        assert_memory_equal(last(w)->data, data, i);
+    }
+    memset(data, 0xab, sizeof data);
+    assert_int_equal(dxpu_vfuc_write(w->c, 0, 4096, data, 4096, false, 1), DXPU_OK);
+    assert_int_equal(dxpu_vfuc_read(w->c, 0, 4096, 4096, 2), DXPU_OK);
+    await(w, DONE, seen(w, DONE) + 2);
+    assert_int_equal(last(w)->bytes, 4096);
+    assert_memory_equal(w->bar + 4096, data, 4096);
+    assert_int_equal(dxpu_vfuc_write(w->c, 0, 0x100, data, 4, false, 3), DXPU_OK);
+    await(w, DONE, seen(w, DONE) + 1);
+    assert_int_equal(last(w)->error, EIO);
+    assert_int_equal(dxpu_vfuc_count(w->c)->writes_posted, 4);
+    assert_int_equal(dxpu_vfuc_unanswered(w->c), 0);
+}
+
+static void test_requests_are_checked(void **state)
+{
+    world *w = *state;
+    uint8_t data[4] = { 0 };
+    unsigned i;
+    start_client(w);
+    assert_int_equal(dxpu_vfuc_read(w->c, 0, 0, 4, 0), DXPU_E_CLOSED);
+    assert_int_equal(dxpu_vfuc_connect(w->c), DXPU_E_ARG); /* no path */
+    own_server(w);
+    assert_int_equal(dxpu_vfuc_read(w->c, 0, BAR_BYTES - 4, 4, 0), DXPU_OK); /* control */
+    assert_int_equal(dxpu_vfuc_read(w->c, 0, BAR_BYTES - 3, 4, 0), DXPU_E_ARG);
+    assert_int_equal(dxpu_vfuc_read(w->c, 0, UINT64_MAX - 2, 4, 0), DXPU_E_ARG);
+    assert_int_equal(dxpu_vfuc_read(w->c, 0, 0, 0, 0), DXPU_E_ARG);
+    assert_int_equal(dxpu_vfuc_read(w->c, 0, 0, 4097, 0), DXPU_E_ARG);
+    assert_int_equal(dxpu_vfuc_read(w->c, 1, 0, 4, 0), DXPU_E_ARG);
+    assert_int_equal(dxpu_vfuc_read(w->c, DXPU_VFU_REGIONS, 0, 4, 0), DXPU_E_ARG);
+    assert_int_equal(dxpu_vfuc_write(w->c, 2, 0, data, 4, false, 0), DXPU_E_ARG); /* read-only */
+    assert_int_equal(dxpu_vfuc_dma_map(w->c, 1, UINT64_MAX, 3, 0), DXPU_OK);      /* ends at 2^64 */
+    assert_int_equal(dxpu_vfuc_dma_map(w->c, 2, UINT64_MAX, 3, 0), DXPU_E_ARG);
+    assert_int_equal(dxpu_vfuc_enable_irqs(w->c, DXPU_VFU_MSIX, VECTORS + 1, 0), DXPU_E_ARG);
+    assert_int_equal(dxpu_vfuc_enable_irqs(w->c, DXPU_VFU_MSI, 1, 0), DXPU_E_ARG);
+    for (i = 0; dxpu_vfuc_read(w->c, 0, 0, 4, i) == DXPU_OK; i++)
+        assert_true(i < w->cfg.requests);
+    assert_int_equal(dxpu_vfuc_read(w->c, 0, 0, 4, i), DXPU_E_AGAIN);
+    assert_int_equal(dxpu_vfuc_unanswered(w->c), w->cfg.requests);
+    pump(w);
+    assert_int_equal(dxpu_vfuc_unanswered(w->c), 0);
+    assert_int_equal(dxpu_vfuc_read(w->c, 0, 0, 4, i), DXPU_OK);
+}
+
+static void test_dma_by_message(void **state)
+{
+    world *w = *state;
+    uint8_t data[16] = "0123456789abcde";
+    own_server(w);
+    assert_int_equal(dxpu_vfu_dma_probe(w->s, 0x1000, 16, 3), DXPU_VFU_DMA_NONE); /* control */
+    assert_int_equal(dxpu_vfuc_dma_map(w->c, 0x1000, 0x1000, 3, 1), DXPU_OK);
+    await(w, DONE, 1);
+    assert_int_equal(last(w)->error, 0);
+    assert_int_equal(dxpu_vfu_dma_probe(w->s, 0x1000, 16, 3), DXPU_VFU_DMA_MESSAGE);
+    assert_int_equal(dxpu_vfuc_dma_map(w->c, 0x1800, 0x1000, 3, 2), DXPU_OK); /* overlaps */
+    await(w, DONE, 2);
+    assert_int_equal(last(w)->error, EEXIST);
+    assert_int_equal(dxpu_vfu_dma_send_write(w->s, 0x1000, data, 16, false, 7), DXPU_OK);
+    assert_int_equal(dxpu_vfu_dma_send_write(w->s, 0x1008, data, 4, true, 7), DXPU_OK);
+    assert_int_equal(dxpu_vfu_dma_send_read(w->s, 0x1000, 16, 7), DXPU_OK);
+    pump(w);
+    assert_int_equal(w->dones, 2);
+    assert_int_equal(w->done_error, 0);
+    assert_int_equal(w->done_len, 16);
+    assert_memory_equal(w->done_data, "012345670123cde", 16);
+    assert_int_equal(dxpu_vfu_dma_send_read(w->s, 0x100000, 16, 7), DXPU_OK);
+    pump(w);
+    assert_int_equal(w->done_error, EFAULT);
+    assert_int_equal(dxpu_vfuc_dma_unmap(w->c, 0x1000, 0x1000, 3), DXPU_OK);
+    await(w, DONE, 3);
+    assert_int_equal(last(w)->error, 0);
+    assert_int_equal(dxpu_vfu_dma_probe(w->s, 0x1000, 16, 3), DXPU_VFU_DMA_NONE);
+}
+
+static void test_dma_tokens(void **state)
+{
+    world *w = *state;
+    uint64_t token;
+    w->cfg.dma_commands = 2;
+    w->keep = true;
+    own_server(w);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(dxpu_vfu_dma_send_read(w->s, 16, 16, 7), DXPU_OK);
+    pump(w);
+    assert_int_equal(seen(w, DMA_READ), 2); /* the third waits in the socket */
+    assert_int_equal(dxpu_vfuc_count(w->c)->stalls, 1);
+    token = last(w)->tag;
+    assert_int_equal(dxpu_vfuc_dma_reply_read(w->c, token, w->memory, 15), DXPU_E_ARG);
+    assert_int_equal(dxpu_vfuc_dma_reply_write(w->c, token), DXPU_E_ARG);
+    assert_int_equal(dxpu_vfuc_dma_reply_read(w->c, token + 1, w->memory, 16), DXPU_E_NONE);
+    assert_int_equal(dxpu_vfuc_dma_reply_read(w->c, token, w->memory, 16), DXPU_OK);
+    assert_int_equal(dxpu_vfuc_dma_reply_read(w->c, token, w->memory, 16), DXPU_E_NONE);
+    pump(w);
+    assert_int_equal(seen(w, DMA_READ), 3);
+    assert_int_equal(w->dones, 1);
+    token = last(w)->tag;
+    dxpu_vfuc_disconnect(w->c, "test");
+    assert_int_equal(dxpu_vfuc_dma_reply_read(w->c, token, w->memory, 16), DXPU_E_NONE);
+    await(w, GONE, 1);
+    assert_string_equal(w->why, "test");
+}
+
+static void test_interrupts_come_behind_dma(void **state)
+{
+    world *w = *state;
+    uint8_t data[64] = { 1 };
+    w->cfg.burst = 3;
+    own_server(w);
+    assert_int_equal(dxpu_vfu_irq_raise(w->s, DXPU_VFU_MSIX, 19), DXPU_E_NONE); /* not enabled */
+    assert_int_equal(dxpu_vfuc_enable_irqs(w->c, DXPU_VFU_MSIX, VECTORS, 5), DXPU_OK);
+    await(w, DONE, 1);
+    assert_int_equal(last(w)->error, 0);
+    pump(w);
+    for (unsigned n = 1; n <= 3; n++) {
+        for (int i = 0; i < 20; i++)
+            assert_int_equal(dxpu_vfu_dma_send_write(w->s, 64u * (unsigned)i, data, 64, true, 7),
+                             DXPU_OK);
+        assert_int_equal(dxpu_vfu_irq_raise(w->s, DXPU_VFU_MSIX, 19), DXPU_OK);
+        assert_true(turn(w)); /* has seen it, and is not through the DMA */
+        assert_int_equal(seen(w, INTERRUPT), n - 1);
+        await(w, INTERRUPT, n);
+        assert_int_equal(seen(w, DMA_WRITE), 20 * n);
+        assert_int_equal(last(w)->what, INTERRUPT);
+        assert_int_equal(last(w)->tag, 19);
+    }
+    assert_int_equal(dxpu_vfuc_enable_irqs(w->c, DXPU_VFU_MSIX, 2, 6), DXPU_OK);
+    await(w, DONE, 2);
+    assert_int_equal(dxpu_vfu_irq_raise(w->s, DXPU_VFU_MSIX, 19), DXPU_E_NONE);
+    assert_int_equal(dxpu_vfu_irq_raise(w->s, DXPU_VFU_MSIX, 1), DXPU_OK);
+    await(w, INTERRUPT, 4);
+    assert_int_equal(last(w)->tag, 1);
+}
+
+/* Raised again while the first waits for its DMA: once more, behind the DMA of the second. */
+static void test_interrupt_raised_twice(void **state)
+{
+    world *w = *state;
+    uint8_t data[64] = { 1 };
+    w->cfg.burst = 1;
+    own_server(w);
+    assert_int_equal(dxpu_vfuc_enable_irqs(w->c, DXPU_VFU_MSIX, 1, 5), DXPU_OK);
+    await(w, DONE, 1);
+    pump(w);
+    for (int i = 0; i < 2; i++) {
+        for (int k = 0; k < 4; k++)
+            assert_int_equal(dxpu_vfu_dma_send_write(w->s, 0, data, 64, true, 7), DXPU_OK);
+        assert_int_equal(dxpu_vfu_irq_raise(w->s, DXPU_VFU_MSIX, 0), DXPU_OK);
+        assert_true(turn(w));
+    }
+    await(w, INTERRUPT, 2);
+    assert_int_equal(seen(w, DMA_WRITE), 8);
+    assert_int_equal(last(w)->what, INTERRUPT);
+}
+
+static void test_reset(void **state)
+{
+    world *w = *state;
+    uint8_t data[4] = { 1, 2, 3, 4 };
+    own_server(w);
+    assert_int_equal(dxpu_vfuc_write(w->c, 0, 0, data, 4, true, 0), DXPU_OK);
+    assert_int_equal(dxpu_vfuc_reset(w->c, 9), DXPU_OK);
+    assert_int_equal(dxpu_vfuc_read(w->c, 0, 0, 4, 10), DXPU_OK);
+    await(w, DONE, 2);
+    assert_int_equal(w->resets, 1);
+    assert_int_equal(last(w)->tag, 10);
+    assert_memory_equal(last(w)->data, "\0\0\0\0", 4);
+}
+
+static void test_pause(void **state)
+{
+    world *w = *state;
+    uint8_t data[4] = { 0 };
+    own_server(w);
+    w->pause_at = 2;
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(dxpu_vfu_dma_send_write(w->s, 0, data, 4, true, 7), DXPU_OK);
+    pump(w);
+    assert_int_equal(seen(w, DMA_WRITE), 2);
+    dxpu_vfuc_pause(w->c, false);
+    pump(w);
+    assert_int_equal(seen(w, DMA_WRITE), 5);
+    dxpu_vfuc_pause(w->c, true);
+    dxpu_vfu_disconnect(w->s);
+    await(w, GONE, 1); /* an end is noticed all the same */
+}
+
+static void test_server_goes_and_returns(void **state)
+{
+    world *w = *state;
+    own_server(w);
+    for (unsigned i = 1; i <= 5; i++) {
+        assert_int_equal(dxpu_vfuc_enable_irqs(w->c, DXPU_VFU_MSIX, VECTORS, 5), DXPU_OK);
+        await(w, DONE, i);
+        dxpu_vfu_disconnect(w->s);
+        await(w, GONE, i);
+        assert_null(dxpu_vfuc_device(w->c));
+        assert_false(dxpu_vfuc_is_connected(w->c));
+        assert_int_equal(dxpu_vfuc_read(w->c, 0, 0, 4, 1), DXPU_E_CLOSED);
+        link_up(w);
+        await(w, READY, i + 1);
+    }
+    assert_int_equal(dxpu_vfuc_adopt(w->c, 0), DXPU_E_FULL);
+}
+
+static void test_connects_by_path(void **state)
+{
+    world *w = *state;
+    char path[64];
+    dxpu_vfu_config cfg;
+    dxpu_vfu_callbacks cb = { w, server_read, server_write, NULL, NULL, NULL, NULL };
+    const char *why;
+    snprintf(path, sizeof path, "/tmp/vfuc.%d.sock", (int)getpid());
+    w->cfg.path = path;
+    start_client(w);
+    assert_int_equal(dxpu_vfuc_connect(w->c), DXPU_E_CLOSED);
+    assert_int_equal(errno, ENOENT);
+    dxpu_vfu_config_default(&cfg);
+    cfg.path = path;
+    w->s = dxpu_vfu_open(&cfg, &cb, &why);
+    assert_non_null(w->s);
+    assert_int_equal(dxpu_vfuc_connect(w->c), DXPU_OK);
+    assert_int_equal(dxpu_vfuc_connect(w->c), DXPU_E_FULL);
+    await(w, READY, 1);
+    assert_int_equal(dxpu_vfuc_device(w->c)->region[DXPU_VFU_CONFIG].bytes, 256);
+}
+
+static void test_configuration_is_checked(void **state)
+{
+    world *w = *state;
+    dxpu_vfuc_config good = w->cfg, bad;
+    dxpu_vfuc_callbacks cb = { .done = on_done };
+    char longest[200];
+    const char *why;
+    memset(longest, 'x', sizeof longest - 1);
+    longest[sizeof longest - 1] = 0;
+    w->c = dxpu_vfuc_open(&good, &cb, &why); /* control */
+    assert_non_null(w->c);
+#define REFUSED(set)                                                                               \
+    bad = good, bad.set, assert_null(dxpu_vfuc_open(&bad, &cb, &why)), assert_non_null(why)
+    REFUSED(transfer_bytes = 4095);
+    REFUSED(transfer_bytes = 1048577);
+    REFUSED(queue_bytes = 8191);
+    REFUSED(requests = 15);
+    REFUSED(requests = 1024);
+    REFUSED(dma_commands = 0);
+    REFUSED(dma_commands = 1025);
+    REFUSED(answer_ms = 0);
+    REFUSED(reset_ms = 0);
+    REFUSED(burst = 0);
+    REFUSED(path = "");
+    REFUSED(path = longest);
+#undef REFUSED
+    cb.done = NULL;
+    assert_null(dxpu_vfuc_open(&good, &cb, &why));
+}
+
+/* ==== against scripts ========================================================================= */
+
+static void put16(uint8_t *p, unsigned v)
+{
+    uint16_t x = (uint16_t)v;
+    memcpy(p, &x, 2);
+}
+
+static void put32(uint8_t *p, uint32_t v)
+{
+    memcpy(p, &v, 4);
+}
+
+static void put64(uint8_t *p, uint64_t v)
+{
+    memcpy(p, &v, 8);
+}
+
+static uint32_t get32(const uint8_t *p)
+{
+    uint32_t v;
+    memcpy(&v, p, 4);
+    return v;
+}
+
+static uint64_t get64(const uint8_t *p)
+{
+    uint64_t v;
+    memcpy(&v, p, 8);
+    return v;
+}
+
+static unsigned get16(const uint8_t *p)
+{
+    uint16_t v;
+    memcpy(&v, p, 2);
+    return v;
+}
+
+static void send_fd(int to, const void *p, size_t n, int fd)
+{
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(sizeof(int))];
+    } control;
+    struct iovec iov = { (void *)(uintptr_t)p, n };
+    struct msghdr h;
+    memset(&h, 0, sizeof h);
+    memset(&control, 0, sizeof control);
+    h.msg_iov = &iov;
+    h.msg_iovlen = 1;
+    if (fd >= 0) {
+        struct cmsghdr *c;
+        h.msg_control = control.bytes;
+        h.msg_controllen = sizeof control.bytes;
+        c = CMSG_FIRSTHDR(&h);
+        c->cmsg_level = SOL_SOCKET;
+        c->cmsg_type = SCM_RIGHTS;
+        c->cmsg_len = CMSG_LEN(sizeof(int));
+        memcpy(CMSG_DATA(c), &fd, sizeof fd);
+    }
+    assert_int_equal(sendmsg(to, &h, MSG_NOSIGNAL), n);
+}
+
+static void send_message(int to, unsigned id, unsigned command, uint32_t flags, const void *body,
+                         size_t len)
+{
+    uint8_t m[9000];
+    assert_true(len + 16 <= sizeof m);
+    put16(m, id);
+    put16(m + 2, command);
+    put32(m + 4, (uint32_t)(16 + len));
+    put32(m + 8, flags);
+    put32(m + 12, flags & 0x20 ? EPERM : 0);
+    if (len)
+        memcpy(m + 16, body, len);
+    send_fd(to, m, 16 + len, -1);
+}
+
+/* The next message of the client into w->in; descriptors are closed and counted.  False: none. */
+static bool receive(world *w, int from)
+{
+    size_t have = 0, want = 16;
+    w->in_fds = 0;
+    while (have < want) {
+        union {
+            struct cmsghdr align;
+            char bytes[CMSG_SPACE(sizeof(int) * 16)];
+        } control;
+        struct iovec iov = { w->in + have, want - have };
+        struct msghdr h;
+        struct cmsghdr *c;
+        ssize_t n;
+        memset(&h, 0, sizeof h);
+        h.msg_iov = &iov;
+        h.msg_iovlen = 1;
+        h.msg_control = control.bytes;
+        h.msg_controllen = sizeof control.bytes;
+        n = recvmsg(from, &h, MSG_DONTWAIT);
+        if (n <= 0)
+            return false;
+        for (c = CMSG_FIRSTHDR(&h); c; c = CMSG_NXTHDR(&h, c)) {
+            int fd, i, many = (int)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+            for (i = 0; i < many; i++) {
+                memcpy(&fd, CMSG_DATA(c) + (size_t)i * sizeof fd, sizeof fd);
+                close(fd);
+            }
+            w->in_fds += many;
+        }
+        have += (size_t)n;
+        if (have >= 16)
+            want = get32(w->in + 4);
+    }
+    return true;
+}
+
+static void expect_command(world *w, unsigned command)
+{
+    pump(w);
+    assert_true(receive(w, w->peer));
+    assert_int_equal(get16(w->in + 2), command);
+}
+
+static void answer(world *w, const void *body, size_t len)
+{
+    send_message(w->peer, get16(w->in), get16(w->in + 2), REPLY, body, len);
+}
+
+static size_t version_body(uint8_t *out, unsigned major, unsigned minor, const char *json)
+{
+    put16(out, major);
+    put16(out + 2, minor);
+    memcpy(out + 4, json, strlen(json) + 1);
+    return 4 + strlen(json) + 1;
+}
+
+/* Answer the rest of the introduction: BAR0 of 8 KiB, configuration space of 256 bytes, 4 MSI-X. */
+static void describe(world *w)
+{
+    uint8_t body[64];
+    memset(body, 0, sizeof body);
+    expect_command(w, INFO);
+    put32(body, 16);
+    put32(body + 4, 3);
+    put32(body + 8, 9);
+    put32(body + 12, 5);
+    answer(w, body, 16);
+    for (unsigned i = 0; i < 9; i++) {
+        expect_command(w, REGION);
+        memset(body, 0, sizeof body);
+        put32(body, 32);
+        put32(body + 4, 3);
+        put32(body + 8, i);
+        put64(body + 16, i == 0 ? BAR_BYTES : i == 7 ? 256 : 0);
+        answer(w, body, 32);
+    }
+    for (unsigned i = 0; i < 5; i++) {
+        expect_command(w, IRQ);
+        memset(body, 0, sizeof body);
+        put32(body, 16);
+        put32(body + 4, i == 2);
+        put32(body + 8, i);
+        put32(body + 12, i == 2 ? 4 : 0);
+        answer(w, body, 16);
+    }
+    await(w, READY, 1);
+}
+
+static void script(world *w, const char *json)
+{
+    uint8_t body[300];
+    link_up(w);
+    expect_command(w, VERSION);
+    answer(w, body, version_body(body, 0, 1, json));
+    describe(w);
+}
+
+/* A server that says this in its version: the client parts, for a reason. */
+static void bad_version(world *w, unsigned major, unsigned minor, const char *json,
+                        const char *reason)
+{
+    uint8_t body[300];
+    unsigned gone = seen(w, GONE);
+    link_up(w);
+    expect_command(w, VERSION);
+    answer(w, body, version_body(body, major, minor, json));
+    pump(w);
+    assert_int_equal(seen(w, GONE), gone + 1);
+    assert_string_equal(w->why, reason);
+    close(w->peer);
+    w->peer = -1;
+}
+
+static void test_versions_refused(void **state)
+{
+    world *w = *state;
+    bad_version(w, 1, 0, "", "the server has another version of the protocol");
+    bad_version(w, 0, 2, "", "the server has another version of the protocol");
+    bad_version(w, 0, 0, "{", "the server's capabilities are malformed");
+    bad_version(w, 0, 0, "{\"capabilities\":{\"max_data_xfer_size\":-1}}",
+                "the server's capabilities are malformed");
+    bad_version(w, 0, 0, "{\"capabilities\":{\"max_data_xfer_size\":4095}}",
+                "the server transfers fewer than 4,096 bytes at a time");
+    bad_version(w, 0, 0, "{\"capabilities\":{\"twin_socket\":{\"supported\":true}}}",
+                "the server's second socket cannot be used");
+    bad_version(w, 0, 0, "{\"capabilities\":{\"twin_socket\":{\"supported\":true,\"fd_index\":0}}}",
+                "the server's second socket cannot be used");
+    assert_int_equal(seen(w, READY), 0);
+    script(w, "{\"capabilities\":{\"max_data_xfer_size\":4096,\"x\":[{}]}}"); /* control */
+}
+
+static void test_first_answer_must_be_the_version(void **state)
+{
+    world *w = *state;
+    uint8_t body[32] = { 0 };
+    link_up(w);
+    expect_command(w, VERSION);
+    send_message(w->peer, get16(w->in), INFO, REPLY, body, 16);        /* another command */
+    send_message(w->peer, get16(w->in) ^ 1u, VERSION, REPLY, body, 4); /* another id */
+    send_message(w->peer, 0, DREAD, 0, body, 16); /* no DMA before it is known */
+    pump(w);
+    assert_int_equal(dxpu_vfuc_count(w->c)->replies_unexpected, 2);
+    assert_int_equal(dxpu_vfuc_count(w->c)->dma_refused, 1);
+    assert_int_equal(seen(w, DMA_READ) + seen(w, GONE), 0);
+    answer(w, body, 3); /* too short */
+    await(w, GONE, 1);
+}
+
+static void test_descriptions_refused(void **state)
+{
+    static const struct {
+        unsigned command, at;
+        uint32_t value;
+        size_t len;
+    } rows[] = { { INFO, 4, 1, 16 },    { INFO, 0, 16, 15 }, { REGION, 8, 1, 32 },
+                 { REGION, 0, 32, 31 }, { IRQ, 8, 1, 16 },   { IRQ, 0, 16, 15 } };
+    world *w = *state;
+    for (unsigned row = 0; row < sizeof rows / sizeof rows[0]; row++) {
+        uint8_t body[300];
+        unsigned gone = seen(w, GONE);
+        link_up(w);
+        expect_command(w, VERSION);
+        answer(w, body, version_body(body, 0, 0, ""));
+        while (seen(w, GONE) == gone) {
+            unsigned command;
+            bool here;
+            pump(w);
+            assert_true(receive(w, w->peer));
+            command = get16(w->in + 2);
+            here = command == rows[row].command;
+            memset(body, 0, sizeof body);
+            put32(body + 4, 3);
+            put32(body + 8, command == INFO ? 9 : get32(w->in + 16 + 8));
+            put32(body + 12, 5);
+            if (here)
+                put32(body + rows[row].at, rows[row].value);
+            answer(w, body, here ? rows[row].len : command == REGION ? 32 : 16);
+            pump(w);
+            assert_true(!here || seen(w, GONE) == gone + 1);
+        }
+        close(w->peer);
+        w->peer = -1;
+    }
+    assert_int_equal(seen(w, READY), 0);
+}
+
+/* Numbers of regions, interrupts and bytes that no device has. */
+static void test_descriptions_bounded(void **state)
+{
+    world *w = *state;
+    uint8_t body[300];
+    unsigned regions = 0, irqs = 0;
+    link_up(w);
+    expect_command(w, VERSION);
+    answer(w, body, version_body(body, 0, 0, "{\"capabilities\":{\"max_msg_fds\":99999}}"));
+    while (!seen(w, READY)) {
+        unsigned command;
+        pump(w);
+        if (seen(w, READY))
+            break;
+        assert_true(receive(w, w->peer));
+        command = get16(w->in + 2);
+        regions += command == REGION;
+        irqs += command == IRQ;
+        memset(body, 0xff, sizeof body);
+        if (command != INFO)
+            put32(body + 8, get32(w->in + 16 + 8));
+        answer(w, body, command == REGION ? 32 : 16);
+    }
+    assert_int_equal(regions, DXPU_VFU_REGIONS);
+    assert_int_equal(irqs, DXPU_VFU_IRQS);
+    assert_int_equal(dxpu_vfuc_device(w->c)->region[0].bytes, UINT64_MAX);
+    assert_int_equal(dxpu_vfuc_device(w->c)->irqs[DXPU_VFU_MSIX], 2048);
+    assert_int_equal(dxpu_vfuc_read(w->c, 0, UINT64_MAX - 4, 4, 1), DXPU_OK);
+    assert_int_equal(dxpu_vfuc_enable_irqs(w->c, DXPU_VFU_MSIX, 9, 2), DXPU_OK);
+    expect_command(w, READ);
+    expect_command(w, SET_IRQS); /* none of before */
+    assert_int_equal(w->in_fds, 0);
+    expect_command(w, SET_IRQS);
+    assert_int_equal(w->in_fds, 8);
+    expect_command(w, SET_IRQS);
+    assert_int_equal(w->in_fds, 1);
+}
+
+static void test_s241_replies_that_do_not_fit(void **state)
+{
+    world *w = *state;
+    uint8_t body[64];
+    script(w, "");
+    for (unsigned i = 0; i < 6; i++) {
+        size_t len = 20;
+        assert_int_equal(dxpu_vfuc_read(w->c, 0, 8, 4, i), DXPU_OK);
+        expect_command(w, READ);
+        memset(body, 0x77, sizeof body);
+        memcpy(body, w->in + 16, 16);
+        if (i == 1)
+            len = 19;
+        if (i == 2)
+            len = 24;
+        if (i == 3)
+            body[0] ^= 1;
+        if (i == 4)
+            body[8] ^= 1;
+        if (i == 5)
+            body[12] ^= 1;
+        answer(w, body, len);
+        await(w, DONE, i + 1);
+        assert_int_equal(last(w)->error, i ? EPROTO : 0);
+        assert_int_equal(last(w)->bytes, i ? 0 : 4);
+        answer(w, body, len); /* twice */
+        pump(w);
+    }
+    assert_int_equal(dxpu_vfuc_count(w->c)->replies_wrong, 5);
+    assert_int_equal(dxpu_vfuc_count(w->c)->replies_unexpected, 6);
+    assert_int_equal(seen(w, DONE), 6);
+    assert_int_equal(dxpu_vfuc_read(w->c, 0, 8, 4, 9), DXPU_OK);
+    expect_command(w, READ);
+    send_message(w->peer, get16(w->in), READ, FAILED, NULL, 0);
+    await(w, DONE, 7);
+    assert_int_equal(last(w)->error, EPERM);
+}
+
+static void test_dma_commands_refused(void **state)
+{
+    static const struct {
+        unsigned command;
+        uint64_t address, bytes;
+        size_t data;
+        uint32_t flags;
+    } rows[] = { { DREAD, 0, 0, 0, 0 },
+                 { DREAD, 0, 4097, 0, 0 },
+                 { DREAD, 0, UINT64_MAX, 0, 0 },
+                 { DREAD, UINT64_MAX - 2, 4, 0, 0 },
+                 { DREAD, 0, 4, 4, 0 },
+                 { DREAD, 0, 4, 0, NO_REPLY },
+                 { DWRITE, 0, 4, 3, 0 },
+                 { DWRITE, 0, 3, 4, 0 },
+                 { DWRITE, UINT64_MAX - 2, 4, 4, NO_REPLY },
+                 { READ, 0, 4, 0, 0 },
+                 { SET_IRQS, 4ull << 32, 0, 0, 0 },
+                 { VERSION, 0, 0, 0, 0 },
+                 { 0xffff, 0, 0, 0, 0 } };
+    world *w = *state;
+    uint8_t body[64];
+    script(w, "");
+    for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        memset(body, 0, sizeof body);
+        put64(body, rows[i].address);
+        put64(body + 8, rows[i].bytes);
+        send_message(w->peer, 0x1234, rows[i].command, rows[i].flags, body, 16 + rows[i].data);
+        pump(w);
+        assert_int_equal(receive(w, w->peer), !(rows[i].flags & NO_REPLY));
+        if (!(rows[i].flags & NO_REPLY)) {
+            assert_int_equal(get16(w->in), 0x1234);
+            assert_int_equal(get32(w->in + 8), FAILED);
+            assert_int_equal(get32(w->in + 4), 16);
+        }
+        assert_int_equal(dxpu_vfuc_count(w->c)->dma_refused, i + 1);
+    }
+    assert_int_equal(seen(w, DMA_READ) + seen(w, DMA_WRITE) + seen(w, GONE), 0);
+    put64(body, UINT64_MAX - 3); /* control: ends at 2^64 */
+    put64(body + 8, 4);
+    send_message(w->peer, 1, DWRITE, NO_REPLY, body, 20);
+    pump(w);
+    assert_int_equal(seen(w, DMA_WRITE), 1);
+}
+
+static void test_s241_impossible_headers(void **state)
+{
+    world *w = *state;
+    for (unsigned i = 0; i < 4; i++) {
+        uint8_t m[16] = { 0 };
+        unsigned ready = seen(w, READY);
+        put32(m + 4, i == 0 ? 15 : i == 1 ? 4096 + 33 : i == 2 ? UINT32_MAX : 16);
+        put32(m + 8, i == 3 ? 2 : 0);
+        if (i) {
+            close(w->peer);
+            w->peer = -1;
+        }
+        w->count = 0;
+        script(w, "");
+        (void)ready;
+        send_fd(w->peer, m, 16, -1);
+        await(w, GONE, 1);
+        assert_int_equal(dxpu_vfuc_count(w->c)->broken, i + 1);
+    }
+}
+
+/* Of a second socket: a reply stays behind the DMA that was sent before it. */
+static void test_twin_socket(void **state)
+{
+    world *w = *state;
+    int pair[2];
+    uint8_t body[300], m[316];
+    size_t len;
+    link_up(w);
+    expect_command(w, VERSION);
+    assert_non_null(strstr((const char *)w->in + 20, "twin_socket"));
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    len = version_body(body, 0, 1,
+                       "{\"capabilities\":{\"twin_socket\":{\"fd_index\":0,\"supported\":true}}}");
+    memcpy(m, w->in, 16);
+    put32(m + 4, (uint32_t)(16 + len));
+    put32(m + 8, REPLY);
+    memcpy(m + 16, body, len);
+    send_fd(w->peer, m, 16 + len, pair[0]);
+    close(pair[0]);
+    describe(w);
+    assert_true(dxpu_vfuc_device(w->c)->twin);
+    for (unsigned n = 1; n <= 20; n++) {
+        assert_int_equal(dxpu_vfuc_read(w->c, 0, 0, 4, n), DXPU_OK);
+        expect_command(w, READ);
+        memset(body, 0, sizeof body);
+        put64(body, 64);
+        put64(body + 8, 4);
+        for (unsigned i = 0; i < 100; i++)
+            send_message(pair[1], i, DWRITE, NO_REPLY, body, 20);
+        memset(body, 0, sizeof body);
+        memcpy(body, w->in + 16, 16);
+        answer(w, body, 20);
+        w->count = 0;
+        await(w, DONE, 1);
+        assert_int_equal(seen(w, DMA_WRITE), 100);
+        assert_int_equal(last(w)->what, DONE);
+    }
+    memset(body, 0, sizeof body);
+    put64(body, 64);
+    put64(body + 8, 16);
+    send_message(pair[1], 77, DREAD, 0, body, 16);
+    pump(w);
+    assert_false(receive(w, w->peer));
+    assert_true(receive(w, pair[1])); /* answered where it was asked */
+    assert_int_equal(get16(w->in), 77);
+    assert_int_equal(get32(w->in + 4), 48);
+    /* a reply behind half a message waits for its rest, and does not spin */
+    assert_int_equal(dxpu_vfuc_read(w->c, 0, 0, 4, 99), DXPU_OK);
+    expect_command(w, READ);
+    memset(m, 0, sizeof m);
+    put16(m + 2, DWRITE);
+    put32(m + 4, 36);
+    put32(m + 8, NO_REPLY);
+    put64(m + 16 + 8, 4);
+    send_fd(pair[1], m, 10, -1);
+    memset(body, 0, sizeof body);
+    memcpy(body, w->in + 16, 16);
+    answer(w, body, 20);
+    w->count = 0;
+    pump(w);
+    assert_int_equal(w->count, 0);
+    send_fd(pair[1], m + 10, 26, -1);
+    pump(w);
+    assert_int_equal(w->count, 2);
+    assert_int_equal(last(w)->what, DONE);
+    close(pair[1]);
+    await(w, GONE, 1);
+}
+
+static void test_server_that_never_answers(void **state)
+{
+    world *w = *state;
+    w->cfg.answer_ms = 20;
+    w->cfg.reset_ms = 40;
+    link_up(w);
+    await(w, GONE, 1); /* not even the version */
+    assert_string_equal(w->why, "the server does not answer");
+    close(w->peer);
+    dxpu_vfuc_close(w->c);
+    w->c = NULL;
+    w->cfg.answer_ms = 10000;
+    w->count = 0;
+    script(w, "");
+    assert_int_equal(dxpu_vfuc_reset(w->c, 1), DXPU_OK);
+    assert_int_equal(dxpu_vfuc_read(w->c, 0, 0, 4, 2), DXPU_OK);
+    await(w, GONE, 1);
+    assert_string_equal(w->why, "the server does not end a reset");
+    assert_int_equal(dxpu_vfuc_count(w->c)->timeouts, 1);
+    assert_int_equal(seen(w, DONE), 0);
+}
+
+/* While the socket is full posted writes share messages, in their order. */
+static void test_posted_writes_share_messages(void **state)
+{
+    world *w = *state;
+    unsigned sent = 0, got = 0, several = 0;
+    int small = 0;
+    script(w, "{\"capabilities\":{\"write_multiple\":true}}");
+    assert_int_equal(setsockopt(w->peer, SOL_SOCKET, SO_RCVBUF, &small, sizeof small), 0);
+    while (dxpu_vfuc_write(w->c, 0, sent % 1024 * 8, &sent, 4, true, 0) == DXPU_OK)
+        sent++;
+    assert_true(dxpu_vfuc_count(w->c)->writes_shared > 100);
+    while (got < sent) {
+        const uint8_t *p;
+        uint64_t many;
+        pump(w);
+        if (!receive(w, w->peer))
+            continue;
+        assert_int_equal(get32(w->in + 8), NO_REPLY);
+        p = w->in + 16;
+        many = 1;
+        if (get16(w->in + 2) == MULTI) {
+            many = get64(p);
+            assert_int_equal(get32(w->in + 4), 24 + 24 * many);
+            p += 8;
+            several += many > 1;
+        } else {
+            assert_int_equal(get16(w->in + 2), WRITE);
+        }
+        for (; many > 0; many--, got++, p += 24) {
+            assert_int_equal(get64(p), got % 1024 * 8);
+            assert_int_equal(get32(p + 12), 4);
+            assert_int_equal(get32(p + 16), got);
+        }
+    }
+    assert_int_equal(got, sent);
+    assert_true(several > 0);
+}
+
+/* Carry bytes between the client and a server, and keep what the server says. */
+static size_t relay(world *w, dxpu_vfu *server, int there, uint8_t *session, size_t room)
+{
+    uint8_t body[300];
+    size_t len = 0;
+    for (int i = 0; i < 200; i++) {
+        ssize_t n;
+        if (seen(w, READY) == 1) {
+            assert_int_equal(dxpu_vfuc_read(w->c, 0, 0, 64, 1), DXPU_OK);
+            assert_int_equal(dxpu_vfu_dma_send_read(server, 0, 64, 7), DXPU_OK);
+            w->count = 0;
+        }
+        pump(w);
+        n = recv(w->peer, body, sizeof body, MSG_DONTWAIT);
+        if (n > 0)
+            assert_int_equal(send(there, body, (size_t)n, MSG_NOSIGNAL), n);
+        assert_int_equal(dxpu_vfu_process(server), DXPU_OK);
+        n = recv(there, session + len, room - len, MSG_DONTWAIT);
+        if (n > 0) {
+            assert_int_equal(send(w->peer, session + len, (size_t)n, MSG_NOSIGNAL), n);
+            len += (size_t)n;
+        }
+    }
+    return len;
+}
+
+/* What the server says in a session with a read and its own DMA. */
+static size_t record(world *w, uint8_t *session, size_t room)
+{
+    int pair[2];
+    size_t len;
+    dxpu_vfu_config cfg;
+    dxpu_vfu_callbacks cb = { w, server_read, server_write, NULL, NULL, NULL, NULL };
+    const char *why;
+    dxpu_vfu *server;
+    dxpu_vfu_config_default(&cfg);
+    cfg.region[0].bytes = BAR_BYTES;
+    cfg.region[0].access = 3;
+    cfg.irqs[DXPU_VFU_MSIX] = 4;
+    server = dxpu_vfu_open(&cfg, &cb, &why);
+    assert_non_null(server);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    assert_int_equal(dxpu_vfu_adopt(server, pair[1]), DXPU_OK);
+    link_up(w);
+    w->late = server;
+    len = relay(w, server, pair[0], session, room);
+    dxpu_vfu_close(server);
+    close(pair[0]);
+    assert_int_equal(seen(w, DONE), 1);
+    assert_int_equal(seen(w, DMA_READ), 1);
+    return len;
+}
+
+/* A session cut at each of its bytes. */
+static void test_disconnect_at_every_byte(void **state)
+{
+    world *w = *state;
+    static uint8_t session[8192];
+    size_t len = record(w, session, sizeof session), cut;
+    int before;
+    assert_true(len > 600);
+    close(w->peer);
+    w->peer = -1;
+    await(w, GONE, 1);
+    dxpu_vfuc_close(w->c);
+    w->c = NULL;
+    before = open_fds();
+    for (cut = 0; cut <= len; cut++) {
+        w->count = 0;
+        link_up(w); /* a new client: ids begin again */
+        if (cut)
+            assert_int_equal(send(w->peer, session, cut, MSG_NOSIGNAL), cut);
+        pump(w);
+        close(w->peer);
+        w->peer = -1;
+        pump(w);
+        assert_int_equal(seen(w, GONE), 1);
+        assert_false(dxpu_vfuc_is_connected(w->c));
+        dxpu_vfuc_close(w->c);
+        w->c = NULL;
+    }
+    assert_int_equal(seen(w, READY), 1); /* the last ones were whole */
+    assert_int_equal(settled_fds(before), before);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_device_is_described, start, stop),
+        cmocka_unit_test_setup_teardown(test_reads_and_writes, start, stop),
+        cmocka_unit_test_setup_teardown(test_requests_are_checked, start, stop),
+        cmocka_unit_test_setup_teardown(test_dma_by_message, start, stop),
+        cmocka_unit_test_setup_teardown(test_dma_tokens, start, stop),
+        cmocka_unit_test_setup_teardown(test_interrupts_come_behind_dma, start, stop),
+        cmocka_unit_test_setup_teardown(test_interrupt_raised_twice, start, stop),
+        cmocka_unit_test_setup_teardown(test_reset, start, stop),
+        cmocka_unit_test_setup_teardown(test_pause, start, stop),
+        cmocka_unit_test_setup_teardown(test_server_goes_and_returns, start, stop),
+        cmocka_unit_test_setup_teardown(test_connects_by_path, start, stop),
+        cmocka_unit_test_setup_teardown(test_configuration_is_checked, start, stop),
+        cmocka_unit_test_setup_teardown(test_versions_refused, start, stop),
+        cmocka_unit_test_setup_teardown(test_first_answer_must_be_the_version, start, stop),
+        cmocka_unit_test_setup_teardown(test_descriptions_refused, start, stop),
+        cmocka_unit_test_setup_teardown(test_descriptions_bounded, start, stop),
+        cmocka_unit_test_setup_teardown(test_s241_replies_that_do_not_fit, start, stop),
+        cmocka_unit_test_setup_teardown(test_dma_commands_refused, start, stop),
+        cmocka_unit_test_setup_teardown(test_s241_impossible_headers, start, stop),
+        cmocka_unit_test_setup_teardown(test_twin_socket, start, stop),
+        cmocka_unit_test_setup_teardown(test_server_that_never_answers, start, stop),
+        cmocka_unit_test_setup_teardown(test_posted_writes_share_messages, start, stop),
+        cmocka_unit_test_setup_teardown(test_disconnect_at_every_byte, start, stop),
+    };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
