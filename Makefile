@@ -46,7 +46,8 @@ ROOM_dxpu-host    := examples/host
 ROOM_dxpu-box     := examples/box
 ROOM_dxpu         := examples/cli
 ROOM_dxpu-manager := examples/manager
-INSTALLED := dxpu dxpu-host dxpu-box dxpu-manager
+ROOM_dxpu-device  := examples/device
+INSTALLED := dxpu dxpu-host dxpu-box dxpu-manager dxpu-device
 DEMO      := relay pingpong direct
 PROGRAMS  := $(INSTALLED) $(DEMO:%=dxpu-%)
 C_TESTS   := $(sort $(wildcard $(patsubst %,tests/*/%_*.c,unit api prop sim)))
@@ -76,7 +77,7 @@ build/include/dxpu.h:
 	@mkdir -p $(@D) && ln -sf ../../dxpu.h $@
 
 # A variant is build/ or a directory of it, with a compiler and flags of its own.
-SAN = -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer \
+SAN = -g1 -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer \
       -iquote tests/support -DDXPU_CONFIG_HEADER='"asserts.h"'
 COV = -O0 --coverage -fprofile-abs-path -DNDEBUG # asserts off: nothing can take their branch
 VARIANTS := /san /cov1 /cov8 /fuzz /pic

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #define MACHINE_FILE "/etc/machine-id"
-enum { MACHINE_BYTES = 256, PATH_BYTES = 4096 };
+enum { PATH_BYTES = 4096 };
 
 /* FNV-1a */
 static uint64_t hash_byte(uint64_t h, uint8_t byte)
@@ -46,20 +46,19 @@ static uint64_t hash_begin(void)
     return 0xcbf29ce484222325u;
 }
 
-/* The machine's identifier, or the name that it has in the network. */
-static void machine(const char *file, char name[MACHINE_BYTES])
+void identity_machine(const char *file, char name[IDENTITY_MACHINE_BYTES])
 {
     FILE *f = fopen(file, "r");
     name[0] = '\0';
     if (f) {
-        if (!fgets(name, MACHINE_BYTES, f))
+        if (!fgets(name, IDENTITY_MACHINE_BYTES, f))
             name[0] = '\0';
         fclose(f);
     }
     name[strcspn(name, "\n")] = '\0';
     if (!name[0])
-        (void)gethostname(name, MACHINE_BYTES - 1);
-    name[MACHINE_BYTES - 1] = '\0';
+        (void)gethostname(name, IDENTITY_MACHINE_BYTES - 1);
+    name[IDENTITY_MACHINE_BYTES - 1] = '\0';
 }
 
 /* The same from any working directory, and before the file is made as after. */
@@ -84,12 +83,12 @@ static void first_path(const char *files, char path[PATH_BYTES])
     free(real);
 }
 
-static uint64_t identity_on(const char *machine_file, uint32_t node, unsigned slot,
-                            const char *files, const char *address)
+uint64_t identity_on(const char *machine_file, uint32_t node, unsigned slot, const char *files,
+                     const char *address)
 {
-    char name[MACHINE_BYTES], path[PATH_BYTES], numbers[32];
+    char name[IDENTITY_MACHINE_BYTES], path[PATH_BYTES], numbers[32];
     uint64_t h = hash_begin();
-    machine(machine_file, name);
+    identity_machine(machine_file, name);
     snprintf(numbers, sizeof numbers, "%u/%u", (unsigned)node, slot);
     h = hash_text(hash_text(h, name), numbers);
     if (files)

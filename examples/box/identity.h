@@ -10,6 +10,12 @@
    address  where the box listens, which no other box of the machine does; it counts without files,
             for what is in memory is gone when the box ends */
 uint64_t identity_of_slot(uint32_t node, unsigned slot, const char *files, const char *address);
+/* The same on the machine whose identifier is in this file, instead of /etc/machine-id. */
+uint64_t identity_on(const char *machine_file, uint32_t node, unsigned slot, const char *files,
+                     const char *address);
+/* The identifier in that file, or the machine's name in the network where there is none. */
+enum { IDENTITY_MACHINE_BYTES = 256 };
+void identity_machine(const char *file, char name[IDENTITY_MACHINE_BYTES]);
 /* The device in a slot of the proxy that has this identity (identity_file.h). */
 uint64_t identity_of_proxy(const uint8_t identity[16], unsigned slot);
 /* The device that somebody has given this name. */

@@ -36,10 +36,11 @@ static unsigned change(box *b, unsigned number, const lease_change *c)
 
 /* ==== 2  Wiping =============================================================================== */
 
-static void begin_wipe(box *b, unsigned number)
+static void begin_wipe(slot *s)
 {
-    b->slots[number - 1].wipe_begins = true;
-    b->slots[number - 1].shard->wiping++;
+    s->wipe_waits = false;
+    s->wipe_begins = true;
+    s->shard->wiping++;
 }
 
 enum { NOTHING_LASTS = 1 }; /* as a medium: what the device has ends with this process */
@@ -95,8 +96,8 @@ static void look(box *b, unsigned number)
         }
         *phase = DXPU_CONTROL_SLOT_EMPTY;
         if (!pristine)
-            log_warning("slot %u: not this --file, --size or disk was wiped; whose data it "
-                        "has is not known: dxpu repair wipes it",
+            log_warning("slot %u: another --file, --size or disk was wiped; the owner of the data "
+                        "on this one is unknown: dxpu repair wipes it",
                         number);
     }
     if (pristine && *phase == DXPU_CONTROL_SLOT_EMPTY)
@@ -115,7 +116,7 @@ void leases_tell(const box *b)
     for (unsigned i = 0; i < b->count; i++) {
         if (b->slots[i].broken)
             manager_alarm(b->manager, i + 1, DXPU_CONTROL_ALARM_STORAGE, b->entries[i].epoch_seen,
-                          b->slots[i].unfit ? "the layout of its data is damaged, or not of them"
+                          b->slots[i].unfit ? "its layout is damaged, or belongs to other data"
                                             : "its lease was served from another file or disk");
     }
 }
@@ -131,14 +132,14 @@ void leases_begin(box *b)
     for (unsigned i = 0; i < b->count; i++) {
         dxpu_box_entry *e = &b->entries[i];
         if (b->phase[i] == DXPU_CONTROL_SLOT_HELD && !lease_fits(b, i)) {
-            log_warning("slot %u: its lease %s; it waits for its manager's next one", i + 1,
-                        b->lease_key[i].known ? "has a key, and this box is run --plain"
-                                              : "is from before there were keys");
+            log_warning("slot %u: its lease %s; the slot waits for the manager's next one", i + 1,
+                        b->lease_key[i].known ? "has a key, and this box runs with --plain"
+                                              : "was granted without a key");
         } else if (b->phase[i] == DXPU_CONTROL_SLOT_HELD) {
             e->used = true;
             e->epoch = e->epoch_seen;
         } else if (b->phase[i] == DXPU_CONTROL_SLOT_WIPING) {
-            begin_wipe(b, i + 1);
+            b->slots[i].wipe_waits = true; /* the file may be an old copy: M-105 */
         }
     }
 }
@@ -182,7 +183,8 @@ void leases_work(shard *sh)
 {
     box *b = sh->box;
     for (unsigned i = sh->index; sh->wiping && i < b->count; i += b->shard_count) {
-        if (b->phase[i] == DXPU_CONTROL_SLOT_WIPING && !is_changing(&b->slots[i]))
+        if (b->phase[i] == DXPU_CONTROL_SLOT_WIPING && !b->slots[i].wipe_waits &&
+            !is_changing(&b->slots[i]))
             go_on_wiping(&b->slots[i], i + 1);
     }
 }
@@ -210,22 +212,22 @@ static bool waits(const box *b, const dxpu_control_bind *m)
            m->host_slot == e->host_slot;
 }
 
-/* M-60 to M-62, M-83 */
+/* M-60 to M-62, M-83, M-105 */
 static unsigned refuse_bind(const box *b, const dxpu_control_bind *m)
 {
+    const slot *s = &b->slots[m->slot - 1];
     const dxpu_box_entry *e = &b->entries[m->slot - 1];
     uint8_t phase = b->phase[m->slot - 1];
+    bool wipes = phase == DXPU_CONTROL_SLOT_WIPING && !s->wipe_waits;
     if (m->keyed != !keys_plain(b->keys))
         return DXPU_CONTROL_CODE_KEY;
     if (m->epoch <= e->epoch_seen && !waits(b, m))
         return DXPU_CONTROL_CODE_EPOCH;
     bool goes_on = e->used && e->host_node == m->host_node && e->host_slot == m->host_slot;
-    if (b->slots[m->slot - 1].drained && phase != DXPU_CONTROL_SLOT_KEPT && !goes_on)
+    if (s->drained && phase != DXPU_CONTROL_SLOT_KEPT && !goes_on)
         return DXPU_CONTROL_CODE_DRAINED; /* it is a new one */
-    return phase == DXPU_CONTROL_SLOT_WIPING || phase == DXPU_CONTROL_SLOT_UNWIPED ||
-                   b->slots[m->slot - 1].elsewhere
-               ? DXPU_CONTROL_CODE_BUSY
-               : DXPU_CONTROL_CODE_NONE;
+    bool busy = wipes || phase == DXPU_CONTROL_SLOT_UNWIPED || s->elsewhere || s->unfit;
+    return busy ? DXPU_CONTROL_CODE_BUSY : DXPU_CONTROL_CODE_NONE;
 }
 
 static bool same_key(const state_key *x, const state_key *y)
@@ -275,7 +277,7 @@ static uint8_t after_unbind(uint8_t phase, bool keep_data, bool unknown)
 
 unsigned leases_unbind(box *b, const dxpu_control_unbind *m)
 {
-    const slot *s = &b->slots[m->slot - 1];
+    slot *s = &b->slots[m->slot - 1];
     const dxpu_box_entry *e = &b->entries[m->slot - 1];
     lease_change next = change_of(b, m->slot, CHANGE_UNBIND);
     if (m->epoch < e->epoch_seen)
@@ -297,22 +299,26 @@ unsigned leases_unbind(box *b, const dxpu_control_unbind *m)
     next.keep = m->keep;
     memset(&next.key, 0, sizeof next.key);
     next.phase = after_unbind(b->phase[m->slot - 1], m->keep, m->epoch > e->epoch_seen);
-    if (!e->used && next.phase == b->phase[m->slot - 1] && m->epoch == e->epoch_seen)
-        return DXPU_CONTROL_CODE_NONE; /* asked again */
-    return change(b, m->slot, &next);
+    if (e->used || next.phase != b->phase[m->slot - 1] || m->epoch != e->epoch_seen)
+        return change(b, m->slot, &next);
+    if (s->wipe_waits && !m->keep)
+        begin_wipe(s);
+    return DXPU_CONTROL_CODE_NONE; /* asked again */
 }
 
 void leases_written(box *b, unsigned number, bool kept)
 {
     slot *s = &b->slots[number - 1];
     lease_change c = s->change;
-    bool wipes = c.phase == DXPU_CONTROL_SLOT_WIPING && b->phase[number - 1] != c.phase;
+    bool wipes = c.phase == DXPU_CONTROL_SLOT_WIPING &&
+                 (s->wipe_waits ? !c.keep : b->phase[number - 1] != c.phase);
     /* of a wipe the file may say `wiping` still: it would only be done again */
     bool holds = kept || c.by == CHANGE_WIPED;
     s->change.by = CHANGE_NONE;
     if (holds) {
         b->entries[number - 1] = c.entry;
         b->phase[number - 1] = c.phase;
+        s->wipe_waits = s->wipe_waits && c.phase == DXPU_CONTROL_SLOT_WIPING;
         b->lease_key[number - 1] = c.key;
     }
     if (c.by == CHANGE_WIPED)
@@ -320,7 +326,7 @@ void leases_written(box *b, unsigned number, bool kept)
     else if (kept) /* of an older lease, or of this one */
         slots_end(s, c.by == CHANGE_BIND ? DXPU_REASON_REPLACED : DXPU_REASON_DETACH);
     if (kept && wipes)
-        begin_wipe(b, number);
+        begin_wipe(s);
     if (c.by != CHANGE_WIPED)
         shards_answer(b, number, kept ? DXPU_CONTROL_CODE_NONE : DXPU_CONTROL_CODE_STATE);
     if (holds)
@@ -355,7 +361,7 @@ static void fenced(box *b, unsigned number, uint32_t node, uint64_t epoch)
         return;
     s->fenced_node = node;
     s->fenced_epoch = epoch;
-    snprintf(text, sizeof text, "node %u wanted it under epoch %llu, which is not its lease",
+    snprintf(text, sizeof text, "node %u requested it under epoch %llu, which is not its lease",
              (unsigned)node, (unsigned long long)epoch);
     manager_alarm(b->manager, number, DXPU_CONTROL_ALARM_FENCED, b->entries[number - 1].epoch,
                   text);
@@ -377,10 +383,13 @@ void leases_device(const box *b, unsigned number, dxpu_control_device *out)
     const slot *s = &b->slots[number - 1];
     const dxpu_box_entry *e = &b->entries[number - 1];
     out->state = slots_state(s);
-    out->health = s->broken ? DXPU_CONTROL_HEALTH_BROKEN : DXPU_CONTROL_HEALTH_GOOD;
-    out->vendor = s->kind->vendor;
-    out->device = s->kind->device;
-    out->class_code = s->kind->class_code;
+    device_ids ids = { s->kind->vendor, s->kind->device, s->kind->class_code };
+    if (s->kind->ids)
+        (void)s->kind->ids(s->device, &ids);
+    out->health = s->broken || s->absent ? DXPU_CONTROL_HEALTH_BROKEN : DXPU_CONTROL_HEALTH_GOOD;
+    out->vendor = ids.vendor;
+    out->device = ids.device;
+    out->class_code = ids.class_code;
     out->group = b->group_slots ? (number - 1) / b->group_slots + 1 : 0;
     out->epoch_seen = e->epoch_seen;
     out->port_offset = (uint16_t)s->shard->index;
@@ -391,7 +400,7 @@ void leases_device(const box *b, unsigned number, dxpu_control_device *out)
         out->peer_node = e->host_node;
         out->peer_slot = e->host_slot;
     }
-    snprintf(out->model, sizeof out->model, "%s", b->model ? b->model : s->kind->name);
+    snprintf(out->model, sizeof out->model, "%s", s->model ? s->model : s->kind->name);
     snprintf(out->serial, sizeof out->serial, "%s", s->serial);
 }
 

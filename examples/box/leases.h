@@ -19,7 +19,7 @@ void leases_drain(box *b, unsigned number, bool on);
    written. */
 void leases_written(box *b, unsigned number, bool kept);
 
-/* After the state file was read: leases hold again, wipes go on. */
+/* After the state file was read: leases hold again, wipes wait for the manager (M-105). */
 void leases_begin(box *b);
 /* Before, of what was read: does it speak of what is in the slots now (M-67)?  The file is to say
    what is found, and medium[] does. */

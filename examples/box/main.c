@@ -5,17 +5,17 @@
 #endif
 #include "console.h"
 #include "log.h"
-#include "eptest.h"
-#include "memory.h"
-#include "nvme.h"
-#include "vga.h"
-#include "virtio_blk.h"
+#include "kinds.h"
 #include "leases.h"
 #include "notify.h"
 #include "program.h"
+#include "reload.h"
 #include "sandbox.h"
 #include "shards.h"
 #include "shots.h"
+#include "starter.h"
+
+#include <stdlib.h>
 
 enum { SLOTS_MAX = 1024 };
 enum { END_MS = 60000 }; /* below the 90 s after which systemd kills */
@@ -29,6 +29,7 @@ static struct {
     uint64_t slots, node, disk_threads;
     device_settings device;
     unsigned kind; /* index into kinds */
+    option_list slot;
     manager_settings manager;
     const char *advertise, *model;
     uint64_t group_slots;
@@ -36,28 +37,21 @@ static struct {
     sandbox_settings sandbox;
     uint64_t limit_tlps, limit_bytes;
     dxpu_guard_allowed allowed;
-    bool json, stats;
+    bool json, stats, isolate;
 } set = { .fabric = FABRIC_SETTINGS_DEFAULT(NULL),
           .slots = 1,
           .disk_threads = JOBS_SHARE,
           .node = 2,
           .device = { .memory_bytes = 16u << 20, .mps_bytes = 512 } };
 
-/* All there are: as --device names them, in the order of their numbers. */
-#define DEVICE_KINDS(X, BETWEEN)                                                                   \
-    X(memory, "memory")                                                                            \
-    BETWEEN X(nvme, "nvme") BETWEEN X(vga, "vga") BETWEEN X(eptest, "eptest") BETWEEN X(           \
-        virtio_blk, "virtio-blk")
-#define KIND_NAME(kind, name) name
-#define KIND(kind, name)      &kind##_kind
-#define COMMA                 ,
-static const device_kind *const kinds[] = { DEVICE_KINDS(KIND, COMMA) };
+static const device_kind *const kinds[] = DEVICE_KIND_LIST;
+static slot_plans plans;
 
 static const option_row rows[] = {
     FABRIC_OPTIONS(set.fabric),
     KEYS_OPTIONS(set.keys),
-    { "device", DEVICE_KINDS(KIND_NAME, "|"), "device model of the slots (memory)", OPTION_CHOICE,
-      &set.kind, 0, 0 },
+    { "device", DEVICE_KINDS(DEVICE_KIND_NAME, "|"), "device model of the slots (memory)",
+      OPTION_CHOICE, &set.kind, 0, 0 },
     { "file", "FILE[,...]",
       "nvme: one file per namespace, virtio-blk: one; further slots use FILE.2 and so on (memory)",
       OPTION_TEXT, &set.device.file, 0, 0 },
@@ -71,11 +65,16 @@ static const option_row rows[] = {
       OPTION_TEXT, &set.device.serial, 0, 0 },
     { "read-only", NULL, "virtio-blk: the host cannot write, and a wipe leaves the file as it is",
       OPTION_FLAG, &set.device.read_only, 0, 0 },
+    { "isolate", NULL, "run each slot's model in a process of its own, by dxpu-device", OPTION_FLAG,
+      &set.isolate, 0, 0 },
     { "disk-threads", "N", "concurrent accesses of a slot to its medium, 0: in its loop (4)",
       OPTION_NUMBER, &set.disk_threads, 0, 64 },
     { "bar", "SIZE", "eptest: size of its 64-bit prefetchable BAR, a power of two (64K)",
       OPTION_SIZE, &set.device.bar_bytes, 4096, (uint64_t)1 << 44 },
     { "slots", "N", "slots, numbered from 1 (1)", OPTION_NUMBER, &set.slots, 1, SLOTS_MAX },
+    { "slot", "N=KIND[,KEY=VALUE]...",
+      "device of one slot, as --device and its options, or vfio-user,socket=PATH; repeatable",
+      OPTION_LIST, &set.slot, 0, 0 },
     { "cores", "N", "threads, each with its own slots and port, from --listen's on (1)",
       OPTION_NUMBER, &set.fabric.shards, 1, SHARDS_MAX },
     { "memory", "SIZE", "memory of each slot's device, a power of two (16M)", OPTION_SIZE,
@@ -142,13 +141,20 @@ static void warn_of_shared_slots(void)
                     shared);
 }
 
+static reload *the_reload;
+static bool keys_are_read; /* a thread still does: they stay until the process ends */
+
 static void on_hup(void)
 {
-    if (!keys_reload(the_box.keys)) {
-        warn_of_shared_slots();
-        shards_keys_changed(&the_box);
-        control_recheck(the_box.control);
-    }
+    reload_start(the_reload);
+}
+
+static void on_keys(void *user)
+{
+    (void)user;
+    warn_of_shared_slots();
+    shards_keys_changed(&the_box);
+    control_recheck(the_box.control);
 }
 
 static option_program program = {
@@ -185,15 +191,13 @@ static const char *check_manager(void)
             return "--advertise, --group-slots and --model go with --manager";
         return manager_check(&set.manager, &set.keys, NULL);
     }
-    if (!set.state)
-        return "--manager: --state FILE is missing; it persists the leases across restarts";
     if (set.model && !is_word(set.model, MODEL_MAX))
         return "--model: 1 to 31 printable ASCII characters";
     if (set.advertise)
         why = dxpu_udp_parse_list(set.advertise, the_box.advertised, DXPU_CONTROL_PATHS_MAX,
                                   &the_box.advertised_count);
     snprintf(text, sizeof text, "--advertise: %s", why ? why : "");
-    return why ? text : manager_check(&set.manager, &set.keys, NULL);
+    return why ? text : manager_check(&set.manager, &set.keys, set.state ? NULL : "--state FILE");
 }
 
 /* What is wrong with the keys, and with where it listens. */
@@ -203,6 +207,22 @@ static const char *check_fabric(void)
     if (!set.fabric.listen)
         set.fabric.listen = set.keys.plain && !set.keys.plain_network ? "127.0.0.1:4458" : "*:4458";
     return why ? why : fabric_check(&set.fabric, &set.keys);
+}
+
+/* What is wrong with --slot; NULL: nothing. */
+static const char *make_plans(void)
+{
+    const char *bad = NULL;
+    plans.count = (unsigned)set.slots;
+    plans.kinds = kinds;
+    plans.kind_count = sizeof kinds / sizeof kinds[0];
+    plans.usual = &set.device;
+    plans.slot = calloc(plans.count, sizeof *plans.slot);
+    if (!plans.slot)
+        return "out of memory";
+    for (unsigned i = 0; i < set.slot.count && !bad; i++)
+        bad = plan_add(&plans, set.slot.text[i]);
+    return bad;
 }
 
 /* What is wrong with the options together; NULL: nothing. */
@@ -228,7 +248,9 @@ static const char *check(void)
         if (*c <= ' ' || *c > '~')
             return "--serial: only printable ASCII, and no blanks";
     }
-    const char *wrong = check_manager();
+    const char *wrong = make_plans();
+    if (!wrong)
+        wrong = check_manager();
     if (!wrong)
         wrong = control_check(set.control, 0, &set.keys);
     return wrong ? wrong : check_fabric();
@@ -282,6 +304,7 @@ static int open_box(void)
     the_box.limit_tlps = set.limit_tlps;
     the_box.limit_bytes = set.limit_bytes;
     the_box.model = set.model;
+    the_box.plans = plans.slot;
     the_box.group_slots = (unsigned)set.group_slots;
     the_box.managed = set.manager.address != NULL;
     if (the_box.managed) {
@@ -292,6 +315,8 @@ static int open_box(void)
     if (shards_open(&the_box, &set.fabric))
         return PROGRAM_SYSTEM;
     rc = slots_open(&the_box, kinds[set.kind], &set.device);
+    if (the_box.starter)
+        starter_seal(the_box.starter);
     if (rc)
         return rc;
     return open_control() || recorder_open(&the_box.record, "--record", set.record) ? PROGRAM_SYSTEM
@@ -312,7 +337,12 @@ static int run_box(void)
 static int run_signalled(void)
 {
     program_loop loop = { the_box.base, on_stop, on_usr1, on_hup, run_box };
-    return program_run(&loop);
+    int rc = PROGRAM_SYSTEM;
+    the_reload = reload_new(the_box.base, the_box.keys, on_keys, NULL);
+    if (the_reload)
+        rc = program_run(&loop);
+    keys_are_read = !reload_free(the_reload);
+    return rc;
 }
 
 int main(int argc, char **argv)
@@ -324,6 +354,10 @@ int main(int argc, char **argv)
         return rc;
     notify_start();
     set.sandbox.network = set.fabric.af_xdp != NULL;
+    if (set.isolate && set.sandbox.user)
+        return program_usage("--isolate: goes without --user; start the box as that user");
+    if (set.isolate && (the_box.starter = starter_start()) < 0)
+        return PROGRAM_SYSTEM;
     if (sandbox_start(&set.sandbox, &wrong))
         return wrong ? PROGRAM_USAGE : PROGRAM_SYSTEM;
     why = check(); /* it may ask for addresses of names: S-120 */
@@ -353,6 +387,10 @@ int main(int argc, char **argv)
     slots_close(&the_box);
     if (shards_close(&the_box))
         rc = PROGRAM_SYSTEM;
-    keys_close(the_box.keys);
+    if (!keys_are_read)
+        keys_close(the_box.keys);
+    if (the_box.starter)
+        starter_end(the_box.starter);
+    plan_free(&plans);
     return rc;
 }

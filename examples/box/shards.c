@@ -49,11 +49,11 @@ static void tick(void *user, uint64_t now)
         fabric_stop(&sh->fabric);
 }
 
-static uint8_t welcome(void *user, const dxpu_offer *offer, const uint8_t *key,
-                       dxpu_channel_config *cfg)
+static uint8_t authorize(void *user, const dxpu_offer *offer, const uint8_t *key,
+                         dxpu_channel_config *cfg)
 {
     return ((shard *)user)->stopping ? (uint8_t)DXPU_REASON_SHUTDOWN
-                                     : slots_welcome(user, offer, key, cfg);
+                                     : slots_authorize(user, offer, key, cfg);
 }
 
 static void begin_stop(void *arg)
@@ -168,7 +168,7 @@ static int open_answers(box *b)
     }
     if (a && a->code && a->wake >= 0 && a->woken && !event_add(a->woken, NULL))
         return 0;
-    log_error("nothing to carry answers with: %s", strerror(errno));
+    log_error("no eventfd or memory for answers: %s", strerror(errno));
     return -1;
 }
 
@@ -208,8 +208,8 @@ static void close_wake(shard *sh)
 static int open_shard(box *b, unsigned index, const fabric_settings *net)
 {
     shard *sh = &b->shards[index];
-    fabric_callbacks cb = { sh,      welcome, slots_up,    slots_work,   slots_down,
-                            next_ns, tick,    slots_known, slots_allowed };
+    fabric_callbacks cb = { sh,      authorize, slots_up,    slots_work,   slots_down,
+                            next_ns, tick,      slots_known, slots_allowed };
     fabric_settings own = *net;
     int rc;
     sh->box = b;

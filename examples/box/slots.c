@@ -7,13 +7,18 @@
 #define _POSIX_C_SOURCE 200809L
 #endif
 #include "slots.h"
+#include "block_store.h"
 #include "log.h"
 #include "identity.h"
+#include "isolate.h"
 #include "leases.h"
 #include "program.h"
+#include "remote.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum {
     TLPS_PER_TURN = 256,   /* then other slots and the network have their turn */
@@ -125,8 +130,7 @@ static int submit(slot *s, dxpu_bytes tlp, uint64_t now)
    under a limit, that takes less than it causes the memory of all others is not to pay for it. */
 static void overflow(slot *s)
 {
-    log_warning("slot %u: its host takes too little of what the device sends; the channel "
-                "ends",
+    log_warning("slot %u: its host accepts too little of what the device sends; the channel ends",
                 s->active->slot);
     dxpu_channel_reset(&s->active->ch, DXPU_REASON_HOLD);
 }
@@ -189,8 +193,8 @@ static void turn_away(slot *s, dxpu_bytes tlp, unsigned reason)
     uint8_t bytes[REFUSAL_BYTES];
     dxpu_bytes answer = refusal_encode(tlp, DXPU_CPL_UR, bytes);
     if (s->alarmed != epoch)
-        log_warning("slot %u: its device is not let out, epoch %llu: a TLP that %s; more of this "
-                    "is only counted",
+        log_warning("slot %u: refused a TLP of its device, epoch %llu: it %s; further ones are "
+                    "only counted",
                     s->active->slot, (unsigned long long)epoch, dxpu_guard_text(reason));
     s->alarmed = epoch;
     s->turned_away++;
@@ -228,6 +232,19 @@ static unsigned device_waits(void *user)
     if (!s->active || dxpu_channel_state(&s->active->ch) > DXPU_STATE_UP || s->in_reserve)
         return WAITING_MAX;
     return s->waiting + s->turned_away; /* what goes nowhere is not for nothing either */
+}
+
+/* device_port.present.  As one that was pulled out: its host's channel ends, and opens are refused
+   until it is back, reset. */
+static void device_present(void *user, bool there)
+{
+    slot *s = user;
+    const box *b = s->shard->box;
+    unsigned number = (unsigned)(s - b->slots) + 1;
+    s->absent = !there;
+    if (!there && s->active)
+        dxpu_channel_reset(&s->active->ch, DXPU_REASON_NO_SLOT);
+    manager_changed(b->manager, number);
 }
 
 static void drain_class(slot *s, unsigned cls, uint64_t now)
@@ -318,7 +335,9 @@ static bool take_event(slot *s)
     dxpu_event e;
     if (!dxpu_channel_peek_event(&s->active->ch, &e))
         return false;
-    if (e.type && !dxpu_guard_event(&s->guard, &e)) {
+    if (e.type && dxpu_guard_event(&s->guard, &e)) {
+        s->kind->event(s->device, &e); /* what it may reach: for one that has to know */
+    } else if (e.type) {
         if (e.type == DXPU_EVENT_HOT_RESET || e.type == DXPU_EVENT_SLOT_POWER)
             forget_sent(s);
         if (e.type == DXPU_EVENT_SLOT_POWER) { /* off is to a device as a reset that stays */
@@ -353,10 +372,11 @@ bool slots_work(void *user, fabric_channel *c, uint64_t now_ns)
     if (s->kind->tick)
         s->kind->tick(s->device, now_ns);
     for (unsigned n = 0; n < TLPS_PER_TURN && (n % 4 || dxpu_udp_now_ns() < end_ns); n++) {
-        bool any = take_event(s);
-        any |= take_one(b, s, DXPU_POSTED, now_ns);
+        bool any = take_event(s), busy = s->kind->busy && s->kind->busy(s->device);
+        if (!busy)
+            any |= take_one(b, s, DXPU_POSTED, now_ns);
         /* bounds what waits, and a device that streams still answers */
-        if (!held_up(s))
+        if (!busy && !held_up(s))
             any |= take_one(b, s, DXPU_NONPOSTED, now_ns);
         any |= take_one(b, s, DXPU_COMPLETION, now_ns);
         if (!any)
@@ -416,8 +436,8 @@ static uint8_t refuse_key(shard *sh, unsigned number, const uint8_t *key)
     char who[KEYS_TEXT_BYTES];
     sh->refused_key++;
     if (!sh->told_key && key)
-        log_warning("slot %u: not for %s; name the slot in its slots= of --peers, or where a "
-                    "manager lends it, ask that one",
+        log_warning("slot %u: %s is not authorized for it; name the slot in slots= of its line in "
+                    "--peers, or where a manager lends the slot, ask the manager",
                     number, keys_text(sh->box->keys, key, who));
     sh->told_key = true;
     return DXPU_REASON_NO_SLOT; /* no more is said to who may not know of the others' */
@@ -451,8 +471,8 @@ static uint8_t try_open(box *b, unsigned number, const dxpu_place *host, uint64_
 
 /* Would this open get the slot?  Only an incarnation that comes up, which needs an answer to a
    random number, changes a lease. */
-uint8_t slots_welcome(void *user, const dxpu_offer *offer, const uint8_t *key,
-                      dxpu_channel_config *cfg)
+uint8_t slots_authorize(void *user, const dxpu_offer *offer, const uint8_t *key,
+                        dxpu_channel_config *cfg)
 {
     shard *sh = user;
     box *b = sh->box;
@@ -466,6 +486,10 @@ uint8_t slots_welcome(void *user, const dxpu_offer *offer, const uint8_t *key,
     }
     if (!key_allowed(b, number, key))
         return refuse_key(sh, number, key);
+    if (b->slots[number - 1].absent) {
+        sh->refused_slot++;
+        return DXPU_REASON_NO_SLOT;
+    }
     reason = b->managed ? leases_admit(b, number, offer->source.node, offer->epoch)
                         : try_open(b, number, &offer->source, offer->epoch, key, &next);
     sh->refused_epoch += reason == DXPU_REASON_EPOCH;
@@ -547,6 +571,10 @@ static void let_in(box *b, fabric_channel *c)
 {
     slot *s = &b->slots[c->slot - 1];
     slots_end(s, DXPU_REASON_REPLACED); /* before the first TLP of the new one is looked at */
+    if (s->absent) {                    /* since it was let to open */
+        dxpu_channel_reset(&c->ch, DXPU_REASON_NO_SLOT);
+        return;
+    }
     if (guard_begin(&s->guard)) {
         say(c, "refused", "out of memory");
         dxpu_channel_reset(&c->ch, DXPU_REASON_BUSY);
@@ -581,7 +609,7 @@ static void opened(box *b, slot *s, bool kept)
     s->opening.channel = NULL;
     c->waits = false;
     if (!kept) { /* as if it had not dialed: the next one with this epoch writes again */
-        log_warning("slot %u: a lease that could be forgotten is not granted", c->slot);
+        log_warning("slot %u: a lease that cannot be stored is not granted", c->slot);
         say(c, "refused", dxpu_reason_text(DXPU_REASON_NO_SLOT));
         dxpu_channel_reset(&c->ch, DXPU_REASON_NO_SLOT);
         return;
@@ -619,7 +647,7 @@ void slots_down(void *user, fabric_channel *c, uint64_t now_ns)
         fabric_paths_keep(&s->past, c);
     if (s->active != c) {
         if (c->up)
-            say(c, "an earlier channel is over of", end);
+            say(c, "ended an earlier channel of", end);
         return;
     }
     s->last_error = dxpu_channel_error(&c->ch);
@@ -627,7 +655,7 @@ void slots_down(void *user, fabric_channel *c, uint64_t now_ns)
     clean(s);
     manager_changed(b->manager, c->slot);
     if (b->managed) { /* only the manager ends a lease */
-        say(c, "no channel any more of", end);
+        say(c, "lost the channel of", end);
         return;
     }
     /* Only the host gives a lease back.  After silence the slot stays assigned: another with
@@ -662,13 +690,14 @@ static int files_of_slot(const char *files, unsigned index, char *names, size_t 
     }
 }
 
-/* Who the device is.  A name that was given is the first slot's; others have their number too. */
-static void identify_slot(const box *b, unsigned index, device_settings *own, char *serial,
-                          size_t size)
+/* Who the device is.  A name that was given to several slots is the first one's; others have their
+   number, too. */
+static void identify_slot(const box *b, unsigned index, unsigned shared, device_settings *own,
+                          char *serial, size_t size)
 {
     char address[DXPU_UDP_TEXT_BYTES];
     if (own->serial) {
-        snprintf(serial, size, index ? "%s-%u" : "%s", own->serial, index + 1);
+        snprintf(serial, size, shared ? "%s-%u" : "%s", own->serial, shared + 1);
         own->identity = identity_of_name(serial);
     } else if (b->managed) {
         own->identity = identity_of_proxy(b->identity, index + 1);
@@ -681,6 +710,21 @@ static void identify_slot(const box *b, unsigned index, device_settings *own, ch
     own->serial = serial;
 }
 
+/* By the disks' own names where they have any: another start may find them in other slots.  What an
+   earlier program has kept by the slot is theirs. */
+static int layout_of_disks(const char *state, unsigned number, uint64_t disks, char *path,
+                           size_t size)
+{
+    char by_slot[4096];
+    int put = snprintf(by_slot, sizeof by_slot, "%s.slot%u.layout", state, number);
+    if (!disks || put >= (int)sizeof by_slot)
+        return snprintf(path, size, "%s", by_slot);
+    put = snprintf(path, size, "%s.disk-%016llx.layout", state, (unsigned long long)disks);
+    if (access(path, F_OK) && errno == ENOENT)
+        (void)rename(by_slot, path);
+    return put;
+}
+
 /* Beside a device there is no place for a file; beside --state there is. */
 static void place_layout(const box *b, unsigned index, device_settings *own, char *path,
                          size_t size)
@@ -690,25 +734,55 @@ static void place_layout(const box *b, unsigned index, device_settings *own, cha
     int put = snprintf(first, sizeof first, "%.*s", (int)strcspn(own->file, ","), own->file);
     if (!b->state_file || put >= (int)sizeof first || stat(first, &st) || !S_ISBLK(st.st_mode))
         return;
-    put = snprintf(path, size, "%s.slot%u.layout", b->state_file, index + 1);
+    put = layout_of_disks(b->state_file, index + 1, block_store_disks(own->file), path, size);
     if (put < (int)size)
         own->layout = path;
+}
+
+static void on_ready(evutil_socket_t fd, short what, void *user)
+{
+    slot *s = user;
+    (void)fd;
+    (void)what;
+    s->kind->tick(s->device, dxpu_udp_now_ns());
+}
+
+/* A device with a descriptor is woken by it.  0, or -1 after a message. */
+static int watch_device(slot *s)
+{
+    if (!s->kind->descriptor)
+        return 0;
+    s->ready = event_new(dxpu_udp_base(s->shard->fabric.udp), s->kind->descriptor(s->device),
+                         EV_READ | EV_PERSIST, on_ready, s);
+    if (s->ready && !event_add(s->ready, NULL))
+        return 0;
+    log_error("out of memory");
+    return -1;
 }
 
 static int open_slot(box *b, unsigned index, const device_kind *kind, const device_settings *set)
 {
     slot *s = &b->slots[index];
-    device_settings own = *set;
-    char files[16384], layout[4096];
-    if (set->file) { /* two devices never share their blocks */
-        if (files_of_slot(set->file, index, files, sizeof files)) {
+    const slot_plan *plan = b->plans && b->plans[index].kind ? &b->plans[index] : NULL;
+    device_settings own = plan ? plan->set : *set;
+    unsigned shared = plan ? 0 : index; /* of a name that several slots have */
+    char files[16384], layout[4096], socket[STARTER_PATH_BYTES];
+    kind = plan ? plan->kind : kind;
+    if (own.file) { /* two devices never share their blocks */
+        if (files_of_slot(own.file, shared, files, sizeof files)) {
             log_error("--file: the names are too long");
             return -1;
         }
         own.file = files;
         place_layout(b, index, &own, layout, sizeof layout);
     }
-    identify_slot(b, index, &own, s->serial, sizeof s->serial);
+    identify_slot(b, index, shared, &own, s->serial, sizeof s->serial);
+    s->model = plan && plan->model ? plan->model : b->model ? b->model : kind->name;
+    if (b->starter && kind != &vfio_user_kind) {
+        if (isolate(b->starter, index + 1, kind, b->disk_threads, &own, socket))
+            return -1;
+        kind = &vfio_user_kind;
+    }
     s->shard = slots_shard(b, index + 1);
     s->kind = kind;
     for (unsigned cls = 0; cls < DXPU_CLASSES; cls++)
@@ -717,6 +791,7 @@ static int open_slot(box *b, unsigned index, const device_kind *kind, const devi
     s->port.emit = device_emits;
     s->port.waiting = device_waits;
     s->port.fault = leases_fault;
+    s->port.present = device_present;
     own.timeout_ns = DXPU_NEVER; /* S-110: the channel's hold ends what is never answered */
     s->limited_ns = DXPU_NEVER;
     limit_init(&s->limit, b->limit_tlps, b->limit_bytes, dxpu_udp_now_ns());
@@ -729,6 +804,8 @@ static int open_slot(box *b, unsigned index, const device_kind *kind, const devi
     }
     s->device = kind->create(&own, &s->port);
     if (!s->device)
+        return -1;
+    if (watch_device(s))
         return -1;
     s->unfit = kind->fits && !kind->fits(s->device);
     /* a manager's box keeps the slot, so that it can be wiped */
@@ -800,9 +877,9 @@ int slots_open(box *b, const device_kind *kind, const device_settings *s)
     }
     for (unsigned i = 0; i < count; i++) {
         if (open_slot(b, i, kind, s)) {
-            log_error("no device for slot %u; if nothing else is said, lower --memory or "
-                      "--slots",
-                      i + 1);
+            log_error(
+                "no device for slot %u; if no other message says why, lower --memory or --slots",
+                i + 1);
             return PROGRAM_SYSTEM;
         }
     }
@@ -818,6 +895,8 @@ void slots_close(box *b)
         b->shards[i].lane = NULL;
     }
     for (unsigned i = 0; b->slots && i < b->count; i++) {
+        if (b->slots[i].ready)
+            event_free(b->slots[i].ready);
         if (b->slots[i].device) {
             clear_queues(&b->slots[i]);
             b->slots[i].kind->destroy(b->slots[i].device);

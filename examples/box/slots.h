@@ -10,6 +10,7 @@
 #include "jobs.h"
 #include "limit.h"
 #include "manager_link.h"
+#include "plan.h"
 #include "refusal.h"
 #include "worker.h"
 #include "state.h"
@@ -61,7 +62,10 @@ typedef struct slot {
     const device_kind *kind;
     void *device;
     device_port port;
-    jobs jobs; /* the device's, by this lane of the box's pool */
+    struct event *ready; /* its descriptor's; NULL: it has none */
+    const char *model;   /* its name for users; NULL: the kind's */
+    bool absent;         /* as device_port.present said */
+    jobs jobs;           /* the device's, by this lane of the box's pool */
     jobs_lane *lane;
     fabric_channel *active; /* the incarnation that reaches the device; NULL: none */
     fabric_paths past;      /* of channels that are over */
@@ -90,6 +94,7 @@ typedef struct slot {
     bool unfit;       /* what is kept about its data does not fit them (S-163) */
     bool drained;     /* takes no new lease */
     bool wipe_begins; /* with the next step */
+    bool wipe_waits;  /* for the manager to order it again (M-105) */
     bool owned;       /* without a manager: the lease is of the key that opened it */
     uint8_t owner[DXPU_NOISE_KEY_BYTES];
     opening opening;      /* at most one of the two is under way */
@@ -143,8 +148,10 @@ typedef struct box {
     uint64_t *medium;     /* of each slot, what its device keeps its data on; 0: not known */
     bool managed;         /* it has a manager: only that one's leases are admitted */
     uint8_t identity[IDENTITY_BYTES];
-    const char *model;    /* NULL: the device kind's name */
-    unsigned group_slots; /* 0: no groups */
+    const char *model;      /* NULL: the device kind's name */
+    const slot_plan *plans; /* of each slot; NULL: none has its own */
+    int starter;            /* of devices in processes of their own; 0: none is */
+    unsigned group_slots;   /* 0: no groups */
     dxpu_udp_address advertised[DXPU_CONTROL_PATHS_MAX];
     unsigned advertised_count; /* 0: where it listens */
     recorder record;
@@ -157,7 +164,8 @@ typedef struct box {
     manager_link *manager;   /* NULL: none */
 } box;
 
-/* Make the slots with a device of `kind` each, when the shards are open, and read the state file.
+/* Make the slots with a device of `kind` each, unless a plan says otherwise, when the shards are
+   open, and read the state file.
    0, or an exit status after a message. */
 int slots_open(box *b, const device_kind *kind, const device_settings *s);
 void slots_close(box *b);
@@ -166,8 +174,8 @@ void slots_close(box *b);
 shard *slots_shard(const box *b, unsigned number);
 
 /* The fabric's callbacks; user is the shard. */
-uint8_t slots_welcome(void *user, const dxpu_offer *offer, const uint8_t *key,
-                      dxpu_channel_config *cfg);
+uint8_t slots_authorize(void *user, const dxpu_offer *offer, const uint8_t *key,
+                        dxpu_channel_config *cfg);
 void slots_up(void *user, fabric_channel *c, uint64_t now_ns);
 bool slots_work(void *user, fabric_channel *c, uint64_t now_ns);
 void slots_down(void *user, fabric_channel *c, uint64_t now_ns);

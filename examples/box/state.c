@@ -178,7 +178,7 @@ static int lock_file(state_file *s)
         return 0;
     if (errno != EWOULDBLOCK)
         return complain("lock", file);
-    log_error("--state %s: another box has it; give each box its own file", file);
+    log_error("--state %s: another box uses it; give each box its own file", file);
     return PROGRAM_SYSTEM;
 }
 
@@ -207,16 +207,14 @@ static int read_file(state_file *s, const dxpu_box_table *t, uint8_t *phase, uin
         return errno == ENOENT ? 0 : complain("read", file);
     for (unsigned n = 1; !rc && fgets(text, sizeof text, f); n++) {
         if (!read_line(text, &l)) {
-            log_error(
-                "--state %s line %u is not `slot epoch host-node host-slot` in "
-                "numbers, and perhaps a state, its medium and a key; mend the line, or remove the "
-                "file when every "
-                "older lease is over",
-                file, n);
+            log_error("--state %s line %u is not `slot epoch host-node host-slot` in numbers, "
+                      "optionally with a state, its medium and a key; correct the line, or remove "
+                      "the file if all older leases are over",
+                      file, n);
             rc = PROGRAM_DAMAGED;
         } else if (!phase && l.phase != DXPU_CONTROL_SLOT_EMPTY) {
-            log_error("--state %s line %u is a manager's: give --manager, or another file "
-                      "when that one is to know nothing of this box any more",
+            log_error("--state %s line %u is a manager's: give --manager, or another file if that "
+                      "manager no longer has this box",
                       file, n);
             rc = PROGRAM_USAGE;
         } else if (take_line(s, &l, t, phase, medium, key)) {

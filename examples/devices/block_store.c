@@ -100,13 +100,33 @@ uint64_t block_store_disk(const char *dir)
     return id ? block_store_mix(id + partition) : 0;
 }
 
+static uint64_t disk_of(dev_t number)
+{
+    char dir[64];
+    snprintf(dir, sizeof dir, "/sys/dev/block/%u:%u", major(number), minor(number));
+    return block_store_disk(dir);
+}
+
+uint64_t block_store_disks(const char *names)
+{
+    uint64_t all = 0, disk;
+    for (const char *at = names; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+        char path[4096];
+        struct stat st;
+        snprintf(path, sizeof path, "%.*s", (int)strcspn(at, ","), at);
+        disk = !stat(path, &st) && S_ISBLK(st.st_mode) ? disk_of(st.st_rdev) : 0;
+        if (!disk)
+            return 0;
+        all = block_store_mix(all + disk);
+    }
+    return all;
+}
+
 /* Device numbers are given in the order in which disks are found, which another start of the
    machine may change.  A disk that has no name of its own is another one at each start. */
 static int find_disk(const char *who, const char *path, dev_t number, uint64_t *id)
 {
-    char dir[64];
-    snprintf(dir, sizeof dir, "/sys/dev/block/%u:%u", major(number), minor(number));
-    *id = block_store_disk(dir);
+    *id = disk_of(number);
     if (*id)
         return 0;
     log_warning("%s: %s: the kernel knows no WWID, UUID or serial number of it: a lease does not "
@@ -150,12 +170,25 @@ static int find_medium(block_store *s, const char *path)
     return 0;
 }
 
+/* No lock keeps two names of a disk apart, as it is and as a partition, nor from a file system that
+   is mounted.  The kernel does, where that is asked for. */
+static int open_flags(const char *path, uint64_t size, bool read_only)
+{
+    struct stat st;
+    if (read_only)
+        return O_RDONLY | O_CLOEXEC;
+    if (!stat(path, &st) && S_ISBLK(st.st_mode))
+        return O_RDWR | O_EXCL | O_CLOEXEC;
+    /* without a size it is one that exists, not a name with a slip in it */
+    return O_RDWR | O_CLOEXEC | (size ? O_CREAT : 0);
+}
+
 static int store_open_file(block_store *s, const char *path, uint64_t size, bool read_only)
 {
     off_t end;
-    /* without a size it is one that exists, not a name with a slip in it */
-    s->fd = read_only ? open(path, O_RDONLY | O_CLOEXEC)
-                      : open(path, O_RDWR | O_CLOEXEC | (size ? O_CREAT : 0), 0600);
+    s->fd = open(path, open_flags(path, size, read_only), 0600);
+    if (s->fd < 0 && errno == EBUSY)
+        return store_fails(s, path, "a disk that is mounted or otherwise in use");
     if (s->fd < 0)
         return store_fails(
             s, path, read_only || size || errno != ENOENT ? "open" : "give --size to make it");

@@ -23,7 +23,15 @@ typedef struct device_port {
     /* The device's medium fails: a sentence, once, until a wipe has shown that it
        does not.  NULL: not reported. */
     void (*fault)(void *user, const char *what);
+    /* The device is absent from now on, or it is there: absent, its host loses it as one that was
+       pulled out, and no other gets it.  Before the first call it is there.  NULL: not reported. */
+    void (*present)(void *user, bool there);
 } device_port;
+
+typedef struct device_ids {
+    uint16_t vendor, device; /* PCI IDs */
+    uint32_t class_code;
+} device_ids;
 
 typedef struct device_settings {
     uint64_t memory_bytes; /* size of the model's memory, a power of two */
@@ -41,6 +49,8 @@ typedef struct device_settings {
     const char *layout;   /* nvme: file that keeps its layout; NULL: beside the first of `file` */
     bool read_only;       /* virtio-blk: its file is never changed */
     uint64_t bar_bytes;   /* eptest: size of its 64-bit prefetchable BAR; 0: 64 KB */
+    const char *socket;   /* vfio-user: where its server listens */
+    bool stateless;       /* vfio-user: a reset leaves nothing of a tenant's data */
 } device_settings;
 
 /* How far a wipe is. */
@@ -81,6 +91,13 @@ typedef struct device_kind {
     /* False, after create() has said why: what is kept about its data is damaged or of other data.
        It is not to be used before a wipe.  NULL: true. */
     bool (*fits)(void *device);
+    /* Readable when tick() has work, also while no host has the device.  NULL: never. */
+    int (*descriptor)(const void *device);
+    /* True: give it no further request or write for now, only completions.  NULL: false. */
+    bool (*busy)(const void *device);
+    /* IDs of a device that has other ones than its kind.  False: they are not known now.  NULL: it
+       has its kind's. */
+    bool (*ids)(const void *device, device_ids *out);
 } device_kind;
 
 #endif /* DEVICE_H_INCLUDED */

@@ -1,60 +1,20 @@
 /* eptest.c - see eptest.h
    SPDX-License-Identifier: MIT
 
-   CONTENTS   1 Object   2 Interrupts   3 Transfers   4 Commands   5 BARs   6 Kind */
-#include "eptest.h"
-#include "function.h"
-#include "pages.h"
+   CONTENTS   1 Interrupts   2 Transfers   3 Commands   4 BARs   5 Kind */
+#include "eptest_model.h"
 
 #include <stdlib.h>
 
-/* ==== 1  Object =============================================================================== */
-
-enum { CHUNK_BYTES = 64 << 10 }; /* of a transfer, on its way through the device */
-
-#define EPTEST_COUNTERS(X)                                                                         \
-    X(bar_reads)                                                                                   \
-    X(bar_writes)                                                                                  \
-    X(commands)                                                                                    \
-    X(commands_failed)                                                                             \
-    X(commands_unknown)                                                                            \
-    X(interrupts_impossible)                                                                       \
-    X(resets)
-
-/* A read, write or copy under way.  The registers were looked at when it began. */
-typedef struct transfer {
-    uint32_t command; /* 0: none */
-    uint32_t irq_type, irq_number;
-    uint64_t source, destination;
-    uint32_t left;         /* bytes not yet in a chunk */
-    uint32_t filled, sent; /* bytes of the chunk there, and on their way to the host */
-    uint32_t crc;
-    fn_fetch fetch;
-    bool fetching;
-    uint8_t chunk[CHUNK_BYTES];
-} transfer;
-
-typedef struct eptest {
-    fn fn;
-    pages memory[PCI_BARS]; /* of the BARs; registers are what BAR0's begins with */
-    uint64_t random;
-    transfer job;
-#define EPTEST_FIELD(name) uint64_t name;
-    struct {
-        EPTEST_COUNTERS(EPTEST_FIELD)
-    } count;
-#undef EPTEST_FIELD
-} eptest;
-
 static uint32_t get(const eptest *e, unsigned reg)
 {
-    return pci_load32(e->memory[0].bytes + reg);
+    return dxpu_get_le32(e->memory[0].bytes + reg);
 }
 
 static void set(eptest *e, unsigned reg, uint32_t value)
 {
     pages_written(&e->memory[0], reg + 4);
-    pci_store32(e->memory[0].bytes + reg, value);
+    dxpu_put_le32(e->memory[0].bytes + reg, value);
 }
 
 static uint64_t get64(const eptest *e, unsigned reg)
@@ -62,7 +22,7 @@ static uint64_t get64(const eptest *e, unsigned reg)
     return get(e, reg) | (uint64_t)get(e, reg + 4) << 32;
 }
 
-/* ==== 2  Interrupts =========================================================================== */
+/* ==== 1  Interrupts =========================================================================== */
 
 /* The driver looks for the bit when it is interrupted, so the bit is set first. */
 static void raise_irq(eptest *e, uint32_t type, uint32_t number)
@@ -80,7 +40,7 @@ static void raise_irq(eptest *e, uint32_t type, uint32_t number)
     }
 }
 
-/* ==== 3  Transfers ============================================================================ */
+/* ==== 2  Transfers ============================================================================ */
 
 /* Kernel and device both leave out the final inversion of CRC-32. */
 static void job_checksum(transfer *j)
@@ -209,7 +169,7 @@ static void job_stop(eptest *e)
     e->job.command = 0;
 }
 
-/* ==== 4  Commands ============================================================================= */
+/* ==== 3  Commands ============================================================================= */
 
 static void begin(eptest *e, uint32_t command)
 {
@@ -261,7 +221,7 @@ static void pump(eptest *e)
     }
 }
 
-/* ==== 5  BARs ================================================================================= */
+/* ==== 4  BARs ================================================================================= */
 
 static void read_bar(eptest *e, const dxpu_tlp *t)
 {
@@ -277,7 +237,7 @@ static void read_bar(eptest *e, const dxpu_tlp *t)
     for (uint32_t i = 0; bar == 0 && i < t->length_dw; i++) {
         uint32_t value;
         if (fn_msix_read(&e->fn, bar, offset + i * 4, &value))
-            pci_store32(data + (size_t)i * 4, value);
+            dxpu_put_le32(data + (size_t)i * 4, value);
     }
     pci_complete_read(&e->fn.pci, t, data);
 }
@@ -290,15 +250,15 @@ static void write_bar(eptest *e, const dxpu_tlp *t)
         return;
     e->count.bar_writes++;
     for (uint32_t i = 0; bar == 0 && i < t->length_dw; i++) {
-        (void)fn_msix_write(&e->fn, bar, offset + i * 4, pci_load32(t->payload.ptr + (size_t)i * 4),
-                            pci_enabled(t, i));
+        (void)fn_msix_write(&e->fn, bar, offset + i * 4,
+                            dxpu_get_le32(t->payload.ptr + (size_t)i * 4), pci_enabled(t, i));
     }
     pages_written(&e->memory[bar], offset + t->length_dw * 4u);
     pci_store(e->memory[bar].bytes + offset, t);
     set(e, EPTEST_CAPS, EPTEST_CAPS_VALUE); /* read-only */
 }
 
-/* ==== 6  Kind ================================================================================= */
+/* ==== 5  Kind ================================================================================= */
 
 static void clear(eptest *e)
 {
@@ -402,7 +362,8 @@ static void eptest_report(void *device, report *r)
     fn_report(&e->fn, r);
 }
 
-const device_kind eptest_kind = { "eptest",      EPTEST_VENDOR,  EPTEST_DEVICE, 0xff0000,
-                                  eptest_create, eptest_destroy, eptest_tlp,    eptest_event,
-                                  eptest_reset,  eptest_report,  eptest_tick,   NULL,
-                                  NULL,          NULL,           NULL };
+const device_kind eptest_kind = {
+    "eptest",   EPTEST_VENDOR, EPTEST_DEVICE, 0xff0000,      eptest_create, eptest_destroy,
+    eptest_tlp, eptest_event,  eptest_reset,  eptest_report, eptest_tick,   NULL,
+    NULL,       NULL,          NULL,          NULL,          NULL,          NULL
+};

@@ -441,7 +441,7 @@ static void msix_reset(fn *f)
 static void send_message(fn *f, uint64_t address, uint32_t data)
 {
     uint8_t bytes[4];
-    pci_store32(bytes, data);
+    dxpu_put_le32(bytes, data);
     f->count.interrupts++;
     (void)fn_write_one(f, address, bytes, sizeof bytes);
 }

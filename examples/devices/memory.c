@@ -1,40 +1,12 @@
 /* memory.c - see memory.h
    SPDX-License-Identifier: MIT
 
-   CONTENTS   1 Object   2 Function   3 Memory   4 Atomics   5 Kind */
-#include "memory.h"
-
-#include "pages.h"
-#include "pci.h"
+   CONTENTS   1 Function   2 Memory   3 Atomics   4 Kind */
+#include "memory_model.h"
 
 #include <stdlib.h>
 
-/* ==== 1  Object =============================================================================== */
-
-#define MEMORY_COUNTERS(X)                                                                         \
-    X(reads)                                                                                       \
-    X(writes)                                                                                      \
-    X(atomics)                                                                                     \
-    X(config)                                                                                      \
-    X(messages)                                                                                    \
-    X(completions_ignored)                                                                         \
-    X(unsupported)                                                                                 \
-    X(writes_dropped)                                                                              \
-    X(poisoned)                                                                                    \
-    X(resets)                                                                                      \
-    X(events)
-
-typedef struct memory {
-    pci_function f;
-    pages store;
-#define MEMORY_FIELD(name) uint64_t name;
-    struct {
-        MEMORY_COUNTERS(MEMORY_FIELD)
-    } count;
-#undef MEMORY_FIELD
-} memory;
-
-/* ==== 2  Function ============================================================================= */
+/* ==== 1  Function ============================================================================= */
 
 static const pci_identity memory_identity = { MEMORY_VENDOR, MEMORY_DEVICE,
                                               0x05000001u, /* RAM controller, revision 1 */
@@ -54,7 +26,7 @@ static void unsupported(memory *m, const dxpu_tlp *req)
     pci_unsupported(&m->f, req);
 }
 
-/* ==== 3  Memory =============================================================================== */
+/* ==== 2  Memory =============================================================================== */
 
 /* Where the first `bytes` bytes of a request lie, NULL when not all of them are ours. */
 static uint8_t *locate(memory *m, const dxpu_tlp *t, uint32_t bytes)
@@ -106,7 +78,7 @@ static void deferrable_write(memory *m, const dxpu_tlp *t)
     pci_complete(&m->f, t, DXPU_CPL_SC, none);
 }
 
-/* ==== 4  Atomics ==============================================================================
+/* ==== 3  Atomics ==============================================================================
    Operands are in memory order, least significant byte first. */
 
 static void add(uint8_t *to, const uint8_t *operand, uint32_t len)
@@ -143,7 +115,7 @@ static void atomic(memory *m, const dxpu_tlp *t)
     pci_complete(&m->f, t, DXPU_CPL_SC, data);
 }
 
-/* ==== 5  Kind ================================================================================= */
+/* ==== 4  Kind ================================================================================= */
 
 static void memory_tlp(void *device, const dxpu_tlp *t, dxpu_bytes bytes)
 {
@@ -231,7 +203,8 @@ static void memory_report(void *device, report *r)
 #undef MEMORY_PRINT
 }
 
-const device_kind memory_kind = { "memory",      MEMORY_VENDOR,  MEMORY_DEVICE, 0x050000,
-                                  memory_create, memory_destroy, memory_tlp,    memory_event,
-                                  memory_reset,  memory_report,  NULL,          NULL,
-                                  NULL,          NULL,           NULL };
+const device_kind memory_kind = {
+    "memory",   MEMORY_VENDOR, MEMORY_DEVICE, 0x050000,      memory_create, memory_destroy,
+    memory_tlp, memory_event,  memory_reset,  memory_report, NULL,          NULL,
+    NULL,       NULL,          NULL,          NULL,          NULL,          NULL
+};

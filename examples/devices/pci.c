@@ -6,17 +6,6 @@
 
 /* ==== 1  Bytes ================================================================================ */
 
-uint32_t pci_load32(const uint8_t *p)
-{
-    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
-}
-
-void pci_store32(uint8_t *p, uint32_t v)
-{
-    for (unsigned i = 0; i < 4; i++)
-        p[i] = (uint8_t)(v >> 8 * i);
-}
-
 static uint32_t spread(uint8_t be)
 {
     uint32_t mask = 0;
@@ -155,12 +144,12 @@ bool pci_config_request(pci_function *f, const dxpu_tlp *t)
         return false;
     }
     if (t->type == DXPU_TLP_CFGRD0) {
-        pci_store32(bytes, dw < PCI_CONFIG_DW ? f->config[dw] : 0);
+        dxpu_put_le32(bytes, dw < PCI_CONFIG_DW ? f->config[dw] : 0);
         pci_complete(f, t, DXPU_CPL_SC, data);
         return false;
     }
     f->bdf = t->target;
-    reset = config_write(f, dw, t->first_be, pci_load32(t->payload.ptr));
+    reset = config_write(f, dw, t->first_be, dxpu_get_le32(t->payload.ptr));
     pci_complete(f, t, DXPU_CPL_SC, none);
     return reset;
 }
@@ -236,7 +225,7 @@ static void error_log_header(pci_function *f, const dxpu_tlp *t)
     skip = t->prefix_count * (size_t)4;
     for (size_t i = 0; i < t->header_dw; i++) {
         const uint8_t *p = f->out + skip + i * 4;
-        log[i] = (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+        log[i] = dxpu_get_be32(p);
     }
 }
 

@@ -117,7 +117,5 @@ void pci_error(pci_function *f, uint32_t error, bool advisory, const dxpu_tlp *t
 uint32_t pci_enabled(const dxpu_tlp *t, uint32_t i);
 /* Copy a write's payload to where the request begins, enabled bytes only. */
 void pci_store(uint8_t *to, const dxpu_tlp *t);
-uint32_t pci_load32(const uint8_t *p);
-void pci_store32(uint8_t *p, uint32_t v);
 
 #endif /* PCI_H_INCLUDED */

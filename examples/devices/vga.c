@@ -1,59 +1,12 @@
 /* vga.c - see vga.h
    SPDX-License-Identifier: MIT
 
-   CONTENTS   1 Object   2 EDID   3 Registers   4 Picture   5 Reset   6 TLPs   7 Kind */
-#include "vga.h"
-
-#include "pages.h"
-#include "pci.h"
+   CONTENTS   1 EDID   2 Registers   3 Picture   4 Reset   5 TLPs   6 Kind */
+#include "vga_model.h"
 
 #include <stdlib.h>
 
-/* ==== 1  Object =============================================================================== */
-
-enum { BAR_FRAME = 0, BAR_WINDOW = 2, EDID_BYTES = 128 };
-
-enum { /* display registers of 16 bits */
-       REG_ID = 0,
-       REG_WIDTH = 1,
-       REG_HEIGHT = 2,
-       REG_BITS = 3, /* a pixel */
-       REG_ENABLE = 4,
-       REG_LINE = 6, /* pixels from one line to the next */
-       REG_LEFT = 8,
-       REG_TOP = 9,
-       REG_MEMORY = 10, /* in units of 64 KB */
-       REGS = 11
-};
-
-#define VGA_COUNTERS(X)                                                                            \
-    X(frame_reads)                                                                                 \
-    X(frame_writes)                                                                                \
-    X(frame_write_bytes)                                                                           \
-    X(register_reads)                                                                              \
-    X(register_writes)                                                                             \
-    X(config)                                                                                      \
-    X(messages)                                                                                    \
-    X(completions_ignored)                                                                         \
-    X(unsupported)                                                                                 \
-    X(poisoned)                                                                                    \
-    X(resets)                                                                                      \
-    X(pictures)
-
-typedef struct vga {
-    pci_function f;
-    pages frame;
-    uint16_t reg[REGS];
-    bool big_endian; /* pixels */
-    uint8_t edid[EDID_BYTES];
-#define VGA_FIELD(name) uint64_t name;
-    struct {
-        VGA_COUNTERS(VGA_FIELD)
-    } count;
-#undef VGA_FIELD
-} vga;
-
-/* ==== 2  EDID =================================================================================
+/* ==== 1  EDID =================================================================================
    What a monitor says of itself: 128 bytes, VESA E-EDID 1.4. */
 
 enum { EDID_TIMINGS = 35, EDID_STANDARD = 38, EDID_DESCRIPTORS = 54, DESCRIPTOR_BYTES = 18 };
@@ -112,7 +65,7 @@ static void edid_make(uint8_t edid[EDID_BYTES], uint64_t identity)
     snprintf(serial, sizeof serial, "%012llx", (unsigned long long)(identity & 0xffffffffffffu));
     memset(edid, 0, EDID_BYTES);
     memcpy(edid, edid_start, sizeof edid_start);
-    pci_store32(edid + 12, (uint32_t)identity);
+    dxpu_put_le32(edid + 12, (uint32_t)identity);
     memcpy(edid + EDID_TIMINGS, edid_timings, sizeof edid_timings);
     memcpy(d, edid_preferred, DESCRIPTOR_BYTES);
     memcpy(d + DESCRIPTOR_BYTES, edid_ranges, DESCRIPTOR_BYTES);
@@ -123,28 +76,25 @@ static void edid_make(uint8_t edid[EDID_BYTES], uint64_t identity)
     edid[EDID_BYTES - 1] = (uint8_t)(0x100 - sum); /* the sum of all bytes is 0 */
 }
 
-/* ==== 3  Registers ============================================================================
+/* ==== 2  Registers ============================================================================
    The window by dwords.  Where nothing is, reads return 0 and writes are dropped. */
 
 enum { WINDOW_REGS = 0x500, WINDOW_EXTENSION = 0x600, EXTENSION_BYTES = 8 };
-#define VGA_ID       0xb0c5u /* the fifth version of the interface */
-#define BYTES_BIG    0xbebebebeu
-#define BYTES_LITTLE 0x1e1e1e1eu
-#define VGA_ENABLED  0x0001u
-#define VGA_UNIT     65536u
-#define VGA_LEAST    64u /* width and height of a mode */
+#define VGA_ENABLED 0x0001u
+#define VGA_UNIT    65536u
+#define VGA_LEAST   64u /* width and height of a mode */
 
 static uint32_t window_read(const vga *v, uint32_t at)
 {
     uint32_t i = (at - WINDOW_REGS) / 2;
     if (at < EDID_BYTES)
-        return pci_load32(v->edid + at);
+        return dxpu_get_le32(v->edid + at);
     if (at >= WINDOW_REGS && i < REGS)
         return v->reg[i] | (i + 1 < REGS ? (uint32_t)v->reg[i + 1] << 16 : 0);
     if (at == WINDOW_EXTENSION)
         return EXTENSION_BYTES;
     if (at == WINDOW_EXTENSION + 4)
-        return v->big_endian ? BYTES_BIG : BYTES_LITTLE;
+        return v->big_endian ? VGA_BYTES_BIG : VGA_BYTES_LITTLE;
     return 0;
 }
 
@@ -153,8 +103,8 @@ static void window_write(vga *v, uint32_t at, uint32_t value, uint32_t enabled)
 {
     uint32_t i = (at - WINDOW_REGS) / 2;
     uint32_t now = (window_read(v, at) & ~enabled) | (value & enabled);
-    if (at == WINDOW_EXTENSION + 4 && (now == BYTES_BIG || now == BYTES_LITTLE))
-        v->big_endian = now == BYTES_BIG;
+    if (at == WINDOW_EXTENSION + 4 && (now == VGA_BYTES_BIG || now == VGA_BYTES_LITTLE))
+        v->big_endian = now == VGA_BYTES_BIG;
     if (at < WINDOW_REGS || i >= REGS)
         return;
     for (unsigned half = 0; half < 2; half++, now >>= 16) {
@@ -163,19 +113,19 @@ static void window_write(vga *v, uint32_t at, uint32_t value, uint32_t enabled)
     }
 }
 
-/* ==== 4  Picture ============================================================================== */
+/* ==== 3  Picture ============================================================================== */
 
 /* One pixel as 0xrrggbb. */
 static uint32_t pixel(const vga *v, const uint8_t *p)
 {
     uint32_t c, r, g, b;
     if (v->reg[REG_BITS] == 32) {
-        c = pci_load32(p);
+        c = dxpu_get_le32(p);
         if (v->big_endian)
             c = (c >> 8 & 0xff00) | (c >> 24) | (c << 8 & 0xff0000);
         return c & 0xffffff;
     }
-    c = v->big_endian ? (uint32_t)p[0] << 8 | p[1] : (uint32_t)p[1] << 8 | p[0];
+    c = v->big_endian ? dxpu_get_be16(p) : dxpu_get_le16(p);
     r = c >> 11;
     g = c >> 5 & 0x3f;
     b = c & 0x1f;
@@ -208,7 +158,7 @@ static bool vga_picture(void *device, uint8_t *rgb, unsigned row, unsigned rows,
     return true;
 }
 
-/* ==== 5  Reset ================================================================================ */
+/* ==== 4  Reset ================================================================================ */
 
 static const pci_identity vga_identity = { VGA_VENDOR, VGA_DEVICE,
                                            0x03800002u, /* a display that is no VGA; revision 2
@@ -229,7 +179,7 @@ static void function_reset(vga *v)
     v->count.resets++;
 }
 
-/* ==== 6  TLPs ================================================================================= */
+/* ==== 5  TLPs ================================================================================= */
 
 static void read_request(vga *v, const dxpu_tlp *t)
 {
@@ -241,7 +191,7 @@ static void read_request(vga *v, const dxpu_tlp *t)
     } else if (pci_locate(&v->f, BAR_WINDOW, t, t->length_dw * 4u, &at)) {
         v->count.register_reads++;
         for (uint32_t i = 0; i < t->length_dw; i++)
-            pci_store32(data + (size_t)i * 4, window_read(v, (uint32_t)at + i * 4));
+            dxpu_put_le32(data + (size_t)i * 4, window_read(v, (uint32_t)at + i * 4));
         pci_complete_read(&v->f, t, data);
     } else {
         v->count.unsupported++;
@@ -273,7 +223,7 @@ static void write_request(vga *v, const dxpu_tlp *t)
     } else {
         v->count.register_writes++;
         for (uint32_t i = 0; i < t->length_dw; i++)
-            window_write(v, (uint32_t)at + i * 4, pci_load32(t->payload.ptr + (size_t)i * 4),
+            window_write(v, (uint32_t)at + i * 4, dxpu_get_le32(t->payload.ptr + (size_t)i * 4),
                          pci_enabled(t, i));
     }
 }
@@ -310,7 +260,7 @@ static void vga_tlp(void *device, const dxpu_tlp *t, dxpu_bytes bytes)
     }
 }
 
-/* ==== 7  Kind ================================================================================= */
+/* ==== 6  Kind ================================================================================= */
 
 static void vga_event(void *device, const dxpu_event *e)
 {
@@ -358,6 +308,6 @@ static void vga_report(void *device, report *r)
 #undef VGA_PRINT
 }
 
-const device_kind vga_kind = { "vga",       VGA_VENDOR,  VGA_DEVICE, 0x038000,  vga_create,
-                               vga_destroy, vga_tlp,     vga_event,  vga_reset, vga_report,
-                               NULL,        vga_picture, NULL,       NULL,      NULL };
+const device_kind vga_kind = { "vga",   VGA_VENDOR, VGA_DEVICE, 0x038000,   vga_create, vga_destroy,
+                               vga_tlp, vga_event,  vga_reset,  vga_report, NULL,       vga_picture,
+                               NULL,    NULL,       NULL,       NULL,       NULL,       NULL };

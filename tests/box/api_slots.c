@@ -173,8 +173,9 @@ static uint64_t next_ns(void *user)
 static int setup(void **state)
 {
     fabric_settings net = FABRIC_SETTINGS_DEFAULT("127.0.0.1:0");
-    fabric_callbacks cb = { &loop,   slots_welcome, slots_up, slots_work, slots_down,
-                            next_ns, tick,          NULL,     NULL };
+    fabric_callbacks cb = { &loop,      slots_authorize, slots_up, slots_work,
+                            slots_down, next_ns,         tick,     NULL,
+                            NULL };
     device_settings set;
     (void)state;
     memset(&b, 0, sizeof b);
@@ -1125,8 +1126,7 @@ static void test_path_is_learnt_from_authentic_frames(void **state)
     assert_true(n > 0);
     frame[DXPU_FRAME_PATH] = 1;
     crc = dxpu_crc32(0, frame, (size_t)n - 4) ^ 1;
-    for (unsigned i = 0; i < 4; i++)
-        frame[n - 1 - (int)i] = (uint8_t)(crc >> 8 * i);
+    dxpu_put_be32(frame + n - 4, crc);
     peer_send(&host, other, frame, (size_t)n);
     run_until(bad_frame_came);
     assert_false(only_channel()->paths.path[1].known);
@@ -1454,11 +1454,35 @@ static void test_s165_the_end_waits_for_the_write(void **state)
     assert_int_equal(epoch_on_disk(), 7);
 }
 
+/* A layout goes with its disks, whichever slot they are in, and is found where it was kept once. */
+static void test_s163_the_layout_of_disks(void **state)
+{
+    char folder[] = "/tmp/api_slots.XXXXXX", base[64], before[96], path[128], other[128];
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    snprintf(base, sizeof base, "%s/state", folder);
+    assert_true(block_store_disks("/dev/null") == 0 && block_store_disks(base) == 0);
+    assert_true(layout_of_disks(base, 2, 0, before, sizeof before) > 0);
+    assert_non_null(strstr(before, ".slot2.layout"));
+    FILE *f = fopen(before, "w");
+    assert_non_null(f);
+    assert_int_equal(fclose(f), 0);
+    assert_true(layout_of_disks(base, 2, 7, path, sizeof path) > 0);
+    assert_int_equal(access(path, F_OK), 0);
+    assert_int_equal(access(before, F_OK), -1);
+    assert_true(layout_of_disks(base, 1, 7, other, sizeof other) > 0);
+    assert_string_equal(other, path);
+    assert_true(layout_of_disks(base, 2, 8, other, sizeof other) > 0);
+    assert_string_not_equal(other, path);
+    assert_int_equal(unlink(path) + rmdir(folder), 0);
+}
+
 int main(void)
 {
 #define WITH_STATE(name) cmocka_unit_test_setup_teardown(name, setup_state, teardown_state)
 #define CASE(name)       cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_s163_the_layout_of_disks),
         CASE(test_waiting_is_bounded),
         CASE(test_s111_what_writes_cause_is_bounded),
         CASE(test_s108_what_is_refused_takes_its_turns),

@@ -9,11 +9,12 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
-#include "identity.c" /* not linked: reaches identity_on() */
+#include "identity.h"
 
 #define NO_MACHINE "/nonexistent/machine-id"
 
@@ -95,7 +96,8 @@ static void test_one_file_many_names(void **state)
 
 static void test_machines_differ(void **state)
 {
-    char file[] = "/tmp/unit_identity.XXXXXX", name[MACHINE_BYTES], host[MACHINE_BYTES];
+    char file[] = "/tmp/unit_identity.XXXXXX", name[IDENTITY_MACHINE_BYTES],
+         host[IDENTITY_MACHINE_BYTES];
     uint64_t none = identity_on(NO_MACHINE, 2, 1, "/x", ""), first;
     int fd = mkstemp(file);
     (void)state;
@@ -104,11 +106,11 @@ static void test_machines_differ(void **state)
     assert_int_equal(write(fd, "first\n", 6), 6);
     first = identity_on(file, 2, 1, "/x", "");
     assert_true(first != none);
-    machine(file, name);
+    identity_machine(file, name);
     assert_string_equal(name, "first");
     assert_int_equal(pwrite(fd, "other\n", 6, 0), 6);
     assert_true(identity_on(file, 2, 1, "/x", "") != first);
-    machine(NO_MACHINE, name);
+    identity_machine(NO_MACHINE, name);
     assert_int_equal(gethostname(host, sizeof host), 0);
     assert_string_equal(name, host);
     close(fd);

@@ -3,7 +3,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include "memory.c" /* not linked: reaches struct memory */
+#include "memory_model.h"
 #include "pages.h"
 #include "pci.h"
 

@@ -8,7 +8,6 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#define DXPU_IMPLEMENTATION
 #include "dxpu.h"
 
 #include <setjmp.h>
@@ -88,15 +87,14 @@ static uint32_t get(driver *d, uint32_t offset, unsigned bytes)
     uint64_t at = BAR + offset;
     uint32_t v;
     assert_int_equal(mmio_read_status(&d->r, at, bytes), DXPU_CPL_SC);
-    v = rc_le32(d->r.data) >> 8 * (at & 3);
+    v = dxpu_get_le32(d->r.data) >> 8 * (at & 3);
     return bytes == 4 ? v : v & ((1u << 8 * bytes) - 1);
 }
 
 static void set(driver *d, uint32_t offset, uint64_t value, unsigned bytes)
 {
     uint8_t b[8];
-    for (unsigned i = 0; i < bytes; i++)
-        b[i] = (uint8_t)(value >> 8 * i);
+    dxpu_put_le64(b, value);
     mmio_write(&d->r, BAR + offset, b, bytes);
 }
 
@@ -259,34 +257,23 @@ static void drv_close(driver *d)
     free(d);
 }
 
-static void put16(uint8_t *p, unsigned v)
-{
-    p[0] = (uint8_t)v;
-    p[1] = (uint8_t)(v >> 8);
-}
-
-static uint16_t get16(const uint8_t *p)
-{
-    return (uint16_t)(p[0] | p[1] << 8);
-}
-
 static void put_desc(uint8_t *table, unsigned i, uint64_t at, uint32_t bytes, unsigned flags,
                      unsigned next)
 {
     uint8_t *e = table + i * 16u;
-    rc_put32(e, (uint32_t)at);
-    rc_put32(e + 4, (uint32_t)(at >> 32));
-    rc_put32(e + 8, bytes);
-    put16(e + 12, flags);
-    put16(e + 14, next);
+    dxpu_put_le32(e, (uint32_t)at);
+    dxpu_put_le32(e + 4, (uint32_t)(at >> 32));
+    dxpu_put_le32(e + 8, bytes);
+    dxpu_put_le16(e + 12, flags);
+    dxpu_put_le16(e + 14, next);
 }
 
 static void avail_put(driver *d, unsigned q, uint16_t head)
 {
     ring *g = &d->q[q];
     uint8_t *a = ring_mem(d, q, AT_AVAIL);
-    put16(a + 4 + 2u * (g->made % g->size), head);
-    put16(a + 2, ++g->made);
+    dxpu_put_le16(a + 4 + 2u * (g->made % g->size), head);
+    dxpu_put_le16(a + 2, ++g->made);
 }
 
 static void notify(driver *d, unsigned q)
@@ -310,10 +297,10 @@ static uint8_t *header_of(driver *d, unsigned q, unsigned head)
 static void put_header(driver *d, unsigned q, unsigned head, uint32_t type, uint64_t sector)
 {
     uint8_t *h = header_of(d, q, head);
-    rc_put32(h, type);
-    rc_put32(h + 4, 0);
-    rc_put32(h + 8, (uint32_t)sector);
-    rc_put32(h + 12, (uint32_t)(sector >> 32));
+    dxpu_put_le32(h, type);
+    dxpu_put_le32(h + 4, 0);
+    dxpu_put_le32(h + 8, (uint32_t)sector);
+    dxpu_put_le32(h + 12, (uint32_t)(sector >> 32));
     h[32] = 0xff; /* the status */
 }
 
@@ -344,7 +331,7 @@ static void submit(driver *d, unsigned q, uint16_t head, uint32_t type, uint64_t
 
 static uint16_t used_index(driver *d, unsigned q)
 {
-    return get16(ring_mem(d, q, AT_USED) + 2);
+    return dxpu_get_le16(ring_mem(d, q, AT_USED) + 2);
 }
 
 /* The next used entry: its head and length; false: none. */
@@ -354,8 +341,8 @@ static bool reap(driver *d, unsigned q, uint32_t *head, uint32_t *len)
     const uint8_t *e = ring_mem(d, q, AT_USED) + 4 + 8u * (g->seen % g->size);
     if (used_index(d, q) == g->seen)
         return false;
-    *head = rc_le32(e);
-    *len = rc_le32(e + 4);
+    *head = dxpu_get_le32(e);
+    *len = dxpu_get_le32(e + 4);
     g->seen++;
     return true;
 }
@@ -374,7 +361,7 @@ static uint8_t request(driver *d, unsigned q, uint32_t type, uint64_t sector, ui
 {
     uint32_t head = 99, len;
     if ((d->features & F_EVENT_IDX) && !d->quiet)
-        put16(ring_mem(d, q, AT_AVAIL) + 4 + 2u * d->q[q].size, d->q[q].seen);
+        dxpu_put_le16(ring_mem(d, q, AT_AVAIL) + 4 + 2u * d->q[q].size, d->q[q].seen);
     submit(d, q, 0, type, sector, at, bytes, pieces);
     notify(d, q);
     rc_run(&d->r);
@@ -493,6 +480,13 @@ static void test_configuration_access(void **state)
     cfg_write(r, at + 8, 0x7ffffffc); /* not in the BAR */
     cfg_write(r, at + 16, DRIVER);
     assert_int_equal(status(d), ACKNOWLEDGE);
+    cfg_write(r, at + 8, d->common + STATUS);
+    cfg_write(r, at + 12, 1);
+    cfg_write(r, at + 16, DRIVER);
+    assert_int_equal(status(d), ACKNOWLEDGE | DRIVER);
+    set_common(d, STATUS, 0, 1);
+    cfg_write_be(r, at + 16, DRIVER, 0); /* no byte of it */
+    assert_int_equal(status(d), 0);
     drv_close(d);
 }
 
@@ -543,6 +537,34 @@ static void test_lengths_and_serial(void **state)
     drv_close(d);
 }
 
+/* What a read request gives beside its header takes no room from what is read. */
+static void test_read_with_long_header(void **state)
+{
+    driver *d = drv_up(F_USUAL);
+    uint8_t *table = ring_mem(d, 0, 0), *data = d->r.mem + AT_DATA;
+    (void)state;
+    fill(data, 512 << 10, 3);
+    assert_int_equal(request(d, 0, OUT, 0, MEM_LOW + AT_DATA, 512 << 10, 1), 0);
+    for (unsigned extra = 256; extra <= 4096; extra *= 2) {
+        uint32_t head, len;
+        memset(data, 0, 512 << 10);
+        put_header(d, 0, 0, IN, 0);
+        put_desc(table, 0, MEM_LOW + header_at(0, 0), 16 + extra, NEXT, 1);
+        put_desc(table, 1, MEM_LOW + AT_DATA, 512 << 10, NEXT | WRITE, 2);
+        put_desc(table, 2, MEM_LOW + header_at(0, 0) + 32, 1, WRITE, 0);
+        avail_put(d, 0, 0);
+        notify(d, 0);
+        rc_run(&d->r);
+        d->q[0].seen = (uint16_t)(d->q[0].made - 1);
+        assert_true(reap(d, 0, &head, &len));
+        assert_int_equal(header_of(d, 0, 0)[32], 0);
+        assert_int_equal(len, (512 << 10) + 1);
+        for (uint32_t i = 0; i < 512 << 10; i += 4093)
+            assert_int_equal(data[i], (uint8_t)(i * 7 + (i >> 8) + 3));
+    }
+    drv_close(d);
+}
+
 static void test_refusals(void **state)
 {
     driver *d = drv_up(F_USUAL);
@@ -564,10 +586,10 @@ static uint8_t segments(driver *d, uint32_t type, unsigned count, uint64_t secto
 {
     uint8_t *s = d->r.mem + AT_DATA;
     for (unsigned i = 0; i < count; i++, s += 16, sector += sectors) {
-        rc_put32(s, (uint32_t)sector);
-        rc_put32(s + 4, (uint32_t)(sector >> 32));
-        rc_put32(s + 8, sectors);
-        rc_put32(s + 12, flags);
+        dxpu_put_le32(s, (uint32_t)sector);
+        dxpu_put_le32(s + 4, (uint32_t)(sector >> 32));
+        dxpu_put_le32(s + 8, sectors);
+        dxpu_put_le32(s + 12, flags);
     }
     return request(d, 0, type, 0, MEM_LOW + AT_DATA, count * 16, 1);
 }
@@ -618,7 +640,7 @@ static void run_many(uint64_t features, unsigned rounds)
         for (unsigned q = 0; q < QUEUES; q++) {
             for (i = 0; i < 8; i++) {
                 uint32_t at = AT_DATA + (q * 16 + i) * 1024;
-                rc_put32(d->r.mem + at, round << 8 | q << 4 | i);
+                dxpu_put_le32(d->r.mem + at, round << 8 | q << 4 | i);
                 submit(d, q, (uint16_t)(i * 4), round & 1 ? IN : OUT, q * 16 + i, MEM_LOW + at, 512,
                        2);
                 if (rnd(&d->r) % 2 || i == 7)
@@ -632,7 +654,8 @@ static void run_many(uint64_t features, unsigned rounds)
                 assert_true(reap(d, q, &head, &len));
                 assert_int_equal(header_of(d, q, head)[32], 0);
                 at = AT_DATA + (q * 16 + head / 4) * 1024;
-                assert_int_equal(rc_le32(d->r.mem + at), (round & ~1u) << 8 | q << 4 | head / 4);
+                assert_int_equal(dxpu_get_le32(d->r.mem + at),
+                                 (round & ~1u) << 8 | q << 4 | head / 4);
             }
             assert_false(reap(d, q, &head, &len));
         }
@@ -658,14 +681,14 @@ static void test_index_wraps(void **state)
     for (unsigned i = 0; i < 65536 / 32 + 3; i++) {
         for (unsigned k = 0; k < 32; k++)
             submit(d, 2, (uint16_t)(k * 3), IN, k, MEM_LOW + AT_DATA, 512, 1);
-        put16(ring_mem(d, 2, AT_AVAIL) + 4 + 2 * 128, d->q[2].made - 1u); /* used_event */
+        dxpu_put_le16(ring_mem(d, 2, AT_AVAIL) + 4 + 2 * 128, d->q[2].made - 1u); /* used_event */
         d->r.msi_count[3] = 0;
         notify(d, 2);
         rc_run(&d->r);
         for (unsigned k = 0; k < 32; k++)
             assert_true(reap(d, 2, &head, &len));
         assert_int_equal(d->r.msi_count[3], 1);
-        assert_int_equal(get16(ring_mem(d, 2, AT_USED) + 4 + 8 * 128), d->q[2].made);
+        assert_int_equal(dxpu_get_le16(ring_mem(d, 2, AT_USED) + 4 + 8 * 128), d->q[2].made);
     }
     assert_int_equal(status(d), 15);
     drv_close(d);
@@ -679,11 +702,11 @@ static void test_interrupts_are_suppressed(void **state)
         driver *d = drv_up(F_USUAL | (event ? F_EVENT_IDX : 0));
         uint8_t *a = ring_mem(d, 0, AT_AVAIL);
         d->quiet = true;
-        put16(event ? a + 4 + 2 * 64 : a, event ? 5 : 1); /* at the sixth entry; none */
+        dxpu_put_le16(event ? a + 4 + 2 * 64 : a, event ? 5 : 1); /* at the sixth entry; none */
         for (unsigned i = 0; i < 5; i++)
             assert_int_equal(request(d, 0, FLUSH, 0, 0, 0, 0), 0);
         assert_int_equal(d->r.msi_count[1], 0);
-        put16(a, 0);
+        dxpu_put_le16(a, 0);
         assert_int_equal(request(d, 0, FLUSH, 0, 0, 0, 0), 0);
         assert_int_equal(d->r.msi_count[1], 1);
         drv_close(d);
@@ -698,14 +721,14 @@ static void test_interrupt_asked_late(void **state)
     for (unsigned control = 0; control < 2; control++) {
         driver *d = drv_up(F_USUAL);
         uint8_t *flags = ring_mem(d, 0, AT_AVAIL);
-        put16(flags, 1);
+        dxpu_put_le16(flags, 1);
         submit(d, 0, 0, IN, 0, MEM_LOW + AT_DATA, 512, 1);
         notify(d, 0);
         rc_look(&d->r);
         for (unsigned trip = 0; trip < 2; trip++) /* all but the header */
             answer_round(d);
         assert_int_equal(used_index(d, 0), 0);
-        put16(flags, control);
+        dxpu_put_le16(flags, control);
         rc_run(&d->r);
         assert_int_equal(used_index(d, 0), 1);
         assert_int_equal(d->r.msi_count[1], !control);
@@ -814,7 +837,7 @@ static void test_hostile_chains(void **state)
         else if (how == 5) /* half a header */
             put_desc(t, 0, MEM_LOW + AT_HEADERS, 15, NEXT, 2);
         else if (how == 6) /* a head that is not there */
-            put16(ring_mem(d, 0, AT_AVAIL) + 4, 64);
+            dxpu_put_le16(ring_mem(d, 0, AT_AVAIL) + 4, 64);
         else if (how == 7) /* not negotiated */
             put_desc(t, 0, table, 48, INDIRECT, 0);
         else if (how == 8)
@@ -840,7 +863,7 @@ static void test_index_jumps(void **state)
     (void)state;
     for (unsigned i = 0; i < 4; i++) {
         driver *d = drv_up(F_USUAL);
-        put16(ring_mem(d, 0, AT_AVAIL) + 2, jumps[i]);
+        dxpu_put_le16(ring_mem(d, 0, AT_AVAIL) + 2, jumps[i]);
         notify(d, 0);
         broken(d);
     }
@@ -1176,6 +1199,7 @@ int main(void)
         cmocka_unit_test(test_configuration_access),
         cmocka_unit_test(test_write_and_read),
         cmocka_unit_test(test_lengths_and_serial),
+        cmocka_unit_test(test_read_with_long_header),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_discard_and_zeroes),
         cmocka_unit_test(test_data_that_cannot_be_read),

@@ -6,7 +6,6 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#define DXPU_IMPLEMENTATION
 #include "dxpu.h"
 
 #include <setjmp.h>
@@ -17,7 +16,7 @@
 
 #include <cmocka.h>
 
-#include "eptest.c" /* not linked: reaches struct eptest */
+#include "eptest_model.h"
 #include "function.h"
 #include "pages.h"
 #include "pci.h"
@@ -37,14 +36,14 @@ static const uint64_t bar_at[5] = { 0x20000000, 0x20010000, 0x20020000, 0x200300
 static void reg_set(rc *r, unsigned reg, uint32_t value)
 {
     uint8_t b[4];
-    rc_put32(b, value);
+    dxpu_put_le32(b, value);
     mmio_write(r, bar_at[0] + reg, b, 4);
 }
 
 static uint32_t dword_at(rc *r, uint64_t address)
 {
     assert_int_equal(mmio_read_status(r, address, 4), DXPU_CPL_SC);
-    return rc_le32(r->data);
+    return dxpu_get_le32(r->data);
 }
 
 static uint32_t reg_get(rc *r, unsigned reg)
@@ -219,7 +218,7 @@ static void test_bars_are_memory(void **state)
     (void)state;
     for (unsigned bar = 0; bar < 5; bar++) {
         for (uint32_t at = 0; at < bytes[bar]; at += 4) {
-            rc_put32(b, 0xa0a00000u + at + bar);
+            dxpu_put_le32(b, 0xa0a00000u + at + bar);
             mmio_write(r, bar_at[bar] + at, b, 4);
         }
     }

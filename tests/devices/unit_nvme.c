@@ -8,7 +8,6 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#define DXPU_IMPLEMENTATION
 #include "dxpu.h"
 
 #include <errno.h>
@@ -113,20 +112,20 @@ static void rc_answer_last(rc *r)
 static uint32_t reg32(rc *r, uint32_t offset)
 {
     assert_int_equal(mmio_read_status(r, BAR + offset, 4), DXPU_CPL_SC);
-    return pci_load32(r->data);
+    return dxpu_get_le32(r->data);
 }
 
 static void reg_set32(rc *r, uint32_t offset, uint32_t value)
 {
     uint8_t b[4];
-    pci_store32(b, value);
+    dxpu_put_le32(b, value);
     mmio_write(r, BAR + offset, b, 4);
 }
 
 static void reg_set64(rc *r, uint32_t offset, uint64_t value)
 {
     uint8_t b[8];
-    nvme_put64(b, value);
+    dxpu_put_le64(b, value);
     mmio_write(r, BAR + offset, b, 8);
 }
 
@@ -232,11 +231,11 @@ static bool drv_reap(driver *d, unsigned q, result *out)
     const uint8_t *e = rc_mem(&d->r, cq_address(q), 1) + p->head * 16u;
     if ((e[14] & 1) != p->phase)
         return false;
-    out->dw0 = pci_load32(e);
-    out->sqhd = (uint16_t)pci_load32(e + 8);
-    out->sqid = (uint16_t)(pci_load32(e + 8) >> 16);
-    out->cid = (uint16_t)pci_load32(e + 12);
-    out->status = (uint16_t)(pci_load32(e + 12) >> 17 & ~(uint32_t)NVME_MORE);
+    out->dw0 = dxpu_get_le32(e);
+    out->sqhd = (uint16_t)dxpu_get_le32(e + 8);
+    out->sqid = (uint16_t)(dxpu_get_le32(e + 8) >> 16);
+    out->cid = (uint16_t)dxpu_get_le32(e + 12);
+    out->status = (uint16_t)(dxpu_get_le32(e + 12) >> 17 & ~(uint32_t)NVME_MORE);
     p->head = (p->head + 1) % p->depth;
     if (!p->head)
         p->phase ^= 1;
@@ -257,8 +256,8 @@ static uint16_t drv_send(driver *d, unsigned q, const sqe *s)
 {
     uint8_t *e = drv_entry(d, q);
     for (unsigned i = 0; i < 16; i++)
-        pci_store32(e + i * 4u, s->dw[i]);
-    nvme_put16(e + 2, ++d->cid);
+        dxpu_put_le32(e + i * 4u, s->dw[i]);
+    dxpu_put_le16(e + 2, ++d->cid);
     return d->cid;
 }
 
@@ -489,7 +488,7 @@ static void test_bar_above_4g(void **state)
     cfg_write(r, 0x14, 0x12);
     assert_int_equal(mmio_read_status(r, BAR + 8, 4), DXPU_CPL_UR);
     assert_int_equal(mmio_read_status(r, 0x1200000000u + BAR + 8, 4), DXPU_CPL_SC);
-    assert_int_equal(pci_load32(r->data), 0x00010400);
+    assert_int_equal(dxpu_get_le32(r->data), 0x00010400);
     drv_close(d);
 }
 
@@ -502,10 +501,10 @@ static void test_register_sizes(void **state)
     drv_enumerate(d);
     assert_int_equal(mmio_read_status(r, BAR, 8), DXPU_CPL_SC);
     assert_int_equal(r->data_len, 8);
-    assert_int_equal(nvme_le64(r->data), 0x20140103ffu);
+    assert_int_equal(dxpu_get_le64(r->data), 0x20140103ffu);
     assert_int_equal(mmio_read_status(r, BAR + 9, 2), DXPU_CPL_SC); /* two bytes of VS */
     assert_int_equal(r->cpl.byte_count, 2);
-    assert_int_equal(r->data[1] | r->data[2] << 8, 0x0104);
+    assert_int_equal(dxpu_get_le16(r->data + 1), 0x0104);
     assert_int_equal(mmio_read_status(r, BAR + 8, 0), DXPU_CPL_SC); /* a flush */
     assert_int_equal(r->cpl.byte_count, 1);
     mmio_write(r, BAR + 0x2a, b, 5); /* bytes 2..6 of ASQ */
@@ -576,22 +575,22 @@ static void test_identify(void **state)
     const uint8_t *p = d->r.mem + MEM_DATA;
     (void)state;
     assert_int_equal(identify(d, 1, 0), 0);
-    assert_int_equal(pci_load32(p), 0x1af41af4);
+    assert_int_equal(dxpu_get_le32(p), 0x1af41af4);
     assert_memory_equal(p + 4, "DXPU0000000000020001", 20);
     assert_int_equal(p[77], 8);
-    assert_int_equal(pci_load32(p + 80), 0x00010400);
-    assert_int_equal(pci_load32(p + 516), 1);
+    assert_int_equal(dxpu_get_le32(p + 80), 0x00010400);
+    assert_int_equal(dxpu_get_le32(p + 516), 1);
     assert_memory_equal(p + 768, "nqn.2014-08.org.nvmexpress:uuid:", 32);
     assert_int_equal(strlen((const char *)p + 768), 32 + 36);
     assert_int_equal(identify(d, 0, 1), 0);
-    assert_int_equal(nvme_le64(p), STORE_BYTES / 512);
+    assert_int_equal(dxpu_get_le64(p), STORE_BYTES / 512);
     assert_int_equal(p[26], 0);
-    assert_int_equal(pci_load32(p + 128), 9u << 16);
+    assert_int_equal(dxpu_get_le32(p + 128), 9u << 16);
     assert_int_equal(identify(d, 2, 0), 0);
-    assert_int_equal(pci_load32(p), 1);
-    assert_int_equal(pci_load32(p + 4), 0);
+    assert_int_equal(dxpu_get_le32(p), 1);
+    assert_int_equal(dxpu_get_le32(p + 4), 0);
     assert_int_equal(identify(d, 2, 1), 0);
-    assert_int_equal(pci_load32(p), 0);
+    assert_int_equal(dxpu_get_le32(p), 0);
     assert_int_equal(identify(d, 3, 1), 0);
     assert_int_equal(p[0], 3);
     assert_int_equal(p[1], 16);
@@ -720,21 +719,21 @@ static void test_logs(void **state)
     (void)state;
     assert_int_equal(admin(d, 0x7f, 0, 0, 0), NVME_INVALID_OPCODE | NVME_DNR);
     assert_int_equal(admin(d, 0x02, 0xffffffff, 1 | 31u << 16, 0), 0); /* two entries */
-    assert_int_equal(nvme_le64(p), 1);
-    assert_int_equal((p[12] | p[13] << 8) >> 1, NVME_INVALID_OPCODE | NVME_DNR | NVME_MORE);
-    assert_int_equal(nvme_le64(p + 64), 0);
+    assert_int_equal(dxpu_get_le64(p), 1);
+    assert_int_equal(dxpu_get_le16(p + 12) >> 1, NVME_INVALID_OPCODE | NVME_DNR | NVME_MORE);
+    assert_int_equal(dxpu_get_le64(p + 64), 0);
     assert_int_equal(admin(d, 0x02, 0, 2 | 127u << 16, 0), 0);
     assert_int_equal(p[0], 0);
-    assert_int_equal(p[1] | p[2] << 8, 313);
-    assert_int_equal(nvme_le64(p + 176), 1);
+    assert_int_equal(dxpu_get_le16(p + 1), 313);
+    assert_int_equal(dxpu_get_le64(p + 176), 1);
     assert_int_equal(admin(d, 0x02, 0, 3 | 127u << 16, 0), 0);
     assert_int_equal(p[0], 1);
     assert_int_equal(admin(d, 0x02, 0, 5 | 1023u << 16, 0), 0);
-    assert_int_equal(pci_load32(p + 6 * 4), 1);
-    assert_int_equal(pci_load32(p + 1024 + 4), 3);
-    assert_int_equal(pci_load32(p + 0x10 * 4), 0);
-    assert_int_equal(pci_load32(p + 0x80 * 4), 0x20007);
-    assert_int_equal(pci_load32(p + 1024 + 0x0c * 4), 1);
+    assert_int_equal(dxpu_get_le32(p + 6 * 4), 1);
+    assert_int_equal(dxpu_get_le32(p + 1024 + 4), 3);
+    assert_int_equal(dxpu_get_le32(p + 0x10 * 4), 0);
+    assert_int_equal(dxpu_get_le32(p + 0x80 * 4), 0x20007);
+    assert_int_equal(dxpu_get_le32(p + 1024 + 0x0c * 4), 1);
     assert_int_equal(admin(d, 0x02, 0, 0x77, 0), NVME_INVALID_LOG | NVME_DNR);
     assert_int_equal(admin(d, 0x02, 1, 2 | 127u << 16, 0), NVME_INVALID_FIELD | NVME_DNR);
     drv_close(d);
@@ -758,14 +757,14 @@ static void test_health_counts(void **state)
     assert_int_equal(drv_do(d, 1, &s).status, 0);
     nvme_kind.tick(d->r.dev, 7200000000001u);
     assert_int_equal(admin(d, 0x02, 0, 2 | 127u << 16, 0), 0);
-    assert_int_equal(nvme_le64(p + 32), 3); /* thousands of 512 bytes: 301 times 8 of them */
-    assert_int_equal(nvme_le64(p + 48), 1);
-    assert_int_equal(nvme_le64(p + 64), 301); /* Compare reads */
-    assert_int_equal(nvme_le64(p + 80), 1);
-    assert_int_equal(nvme_le64(p + 96), 0);
-    assert_int_equal(nvme_le64(p + 112), 1);
-    assert_int_equal(nvme_le64(p + 128), 2);
-    assert_int_equal(nvme_le64(p + 144), 0);
+    assert_int_equal(dxpu_get_le64(p + 32), 3); /* thousands of 512 bytes: 301 times 8 of them */
+    assert_int_equal(dxpu_get_le64(p + 48), 1);
+    assert_int_equal(dxpu_get_le64(p + 64), 301); /* Compare reads */
+    assert_int_equal(dxpu_get_le64(p + 80), 1);
+    assert_int_equal(dxpu_get_le64(p + 96), 0);
+    assert_int_equal(dxpu_get_le64(p + 112), 1);
+    assert_int_equal(dxpu_get_le64(p + 128), 2);
+    assert_int_equal(dxpu_get_le64(p + 144), 0);
     reg_set32(&d->r, 0x14, reg32(&d->r, 0x14) | 1 << 14); /* an orderly end, and one without */
     nvme_kind.reset(d->r.dev);
     assert_int_equal(model(d)->unsafe_shutdowns, 0);
@@ -820,10 +819,10 @@ static void scatter(driver *d, sqe *s, uint32_t bytes, uint32_t offset, uint64_t
     for (uint32_t i = 1; count > 2 && i < count; i++) {
         if (list % 4096 == 4088 && i + 1 < count) { /* the list goes on elsewhere */
             uint32_t more = MEM_LISTS + 0x40000 + (list / 4096 % 32) * 4096;
-            nvme_put64(r->mem + list, MEM_LOW + more);
+            dxpu_put_le64(r->mem + list, MEM_LOW + more);
             list = more;
         }
-        nvme_put64(r->mem + list, pages[i]);
+        dxpu_put_le64(r->mem + list, pages[i]);
         list += 8;
     }
     pages[0] += offset;
@@ -1022,7 +1021,7 @@ static void test_io_buffers_run_out(void **state)
         scatter(d, &s, NVME_TRANSFER_BYTES, 0, pages);
         s.dw[8] = MEM_LOW + MEM_LISTS; /* all of them may share one list */
         for (unsigned k = 1; k < 256; k++)
-            nvme_put64(d->r.mem + MEM_LISTS + (size_t)(k - 1) * 8, MEM_LOW + MEM_DATA);
+            dxpu_put_le64(d->r.mem + MEM_LISTS + (size_t)(k - 1) * 8, MEM_LOW + MEM_DATA);
         (void)drv_send(d, 1, &s);
     }
     d->r.hold = true;
@@ -1097,17 +1096,17 @@ static void test_io_other_commands(void **state)
     s.dw[10] = 1;
     s.dw[11] = 4;
     memset(d->r.mem + MEM_DATA, 0, 32);
-    pci_store32(d->r.mem + MEM_DATA + 4, 4);
-    nvme_put64(d->r.mem + MEM_DATA + 8, 8);
-    pci_store32(d->r.mem + MEM_DATA + 20, 4);
-    nvme_put64(d->r.mem + MEM_DATA + 24, 12);
+    dxpu_put_le32(d->r.mem + MEM_DATA + 4, 4);
+    dxpu_put_le64(d->r.mem + MEM_DATA + 8, 8);
+    dxpu_put_le32(d->r.mem + MEM_DATA + 20, 4);
+    dxpu_put_le64(d->r.mem + MEM_DATA + 24, 12);
     assert_int_equal(drv_do(d, 1, &s).status, 0);
     assert_int_equal(move(d, false, 8, sizeof back, 0, back), 0);
     assert_memory_equal(back, zero, sizeof zero);
-    nvme_put64(d->r.mem + MEM_DATA + 24, STORE_BYTES / 512 - 3);
-    pci_store32(d->r.mem + MEM_DATA, 0);
+    dxpu_put_le64(d->r.mem + MEM_DATA + 24, STORE_BYTES / 512 - 3);
+    dxpu_put_le32(d->r.mem + MEM_DATA, 0);
     memset(d->r.mem + MEM_DATA, 0, 20);
-    pci_store32(d->r.mem + MEM_DATA + 20, 4);
+    dxpu_put_le32(d->r.mem + MEM_DATA + 20, 4);
     assert_int_equal(drv_do(d, 1, &s).status, NVME_LBA_RANGE | NVME_DNR);
     drv_close(d);
 }
@@ -1128,7 +1127,7 @@ static void test_io_format(void **state)
     assert_memory_equal(back, data, sizeof data); /* none of them did anything */
     assert_int_equal(admin(d, 0x80, 1, 1, 0), 0);
     assert_int_equal(identify(d, 0, 1), 0);
-    assert_int_equal(nvme_le64(d->r.mem + MEM_DATA), STORE_BYTES / 4096);
+    assert_int_equal(dxpu_get_le64(d->r.mem + MEM_DATA), STORE_BYTES / 4096);
     assert_int_equal(d->r.mem[MEM_DATA + 26], 1);
     s = io(2, 2, 2);
     s.dw[8] = s.dw[6] + 4096;
@@ -1158,7 +1157,7 @@ static void test_io_file(void **state)
     device_settings set = {
         .mps_bytes = 512, .file = path, .file_bytes = STORE_BYTES, .identity = 1
     };
-    device_port port = { NULL, rc_emitted, NULL, NULL };
+    device_port port = { NULL, rc_emitted, NULL, NULL, NULL };
     driver *d;
     uint8_t data[4096], back[4096];
     sqe s = io(0, 0, 1);
@@ -1231,7 +1230,7 @@ static void test_io_durable(void **state)
     assert_int_equal(drv_do(d, 1, &zeroes).status, 0);
     assert_int_equal(sync_count, 5);
     memset(d->r.mem + MEM_DATA, 0, 16);
-    pci_store32(d->r.mem + MEM_DATA + 4, 1);
+    dxpu_put_le32(d->r.mem + MEM_DATA + 4, 1);
     assert_int_equal(drv_do(d, 1, &dataset).status, 0);
     assert_int_equal(sync_count, 6);
     reg_set32(&d->r, 0x14, reg32(&d->r, 0x14) | 1 << 14); /* shutdown */
@@ -1374,7 +1373,7 @@ static unsigned wipe(void *device, int want)
 static void test_wipe_of_memory(void **state)
 {
     device_settings set = { .memory_bytes = STORE_BYTES, .mps_bytes = 512, .namespaces = 2 };
-    device_port port = { NULL, rc_emitted, NULL, count_fault };
+    device_port port = { NULL, rc_emitted, NULL, count_fault, NULL };
     nvme *n = nvme_kind.create(&set, &port);
     uint64_t places[] = { 0, 4096, STORE_BYTES / 2 - 1, STORE_BYTES - 1 };
     (void)state;
@@ -1401,7 +1400,7 @@ static void test_wipe_of_memory(void **state)
 static uint64_t medium_of(const char *files, uint64_t bytes, bool *pristine)
 {
     device_settings set = { .mps_bytes = 512, .file = files, .file_bytes = bytes };
-    device_port port = { NULL, rc_emitted, NULL, NULL };
+    device_port port = { NULL, rc_emitted, NULL, NULL, NULL };
     void *n;
     uint64_t medium;
     set.memory_bytes = files ? 0 : STORE_BYTES;
@@ -1488,7 +1487,7 @@ static void test_wipe_and_faults_of_a_file(void **state)
     char path[] = "/tmp/unit_nvme.XXXXXX";
     int fd = mkstemp(path);
     device_settings set = { .mps_bytes = 512, .file = path, .file_bytes = STORE_BYTES };
-    device_port port = { NULL, rc_emitted, NULL, count_fault };
+    device_port port = { NULL, rc_emitted, NULL, count_fault, NULL };
     nvme *n;
     (void)state;
     assert_true(fd >= 0);
@@ -1525,8 +1524,8 @@ enum { SGL_LISTS = 0x300000 }; /* segments in host memory, above the queues */
 static void sgl_put(uint8_t *d, unsigned type, uint64_t address, uint32_t bytes)
 {
     memset(d, 0, 16);
-    nvme_put64(d, address);
-    pci_store32(d + 8, bytes);
+    dxpu_put_le64(d, address);
+    dxpu_put_le32(d + 8, bytes);
     d[15] = (uint8_t)(type << 4);
 }
 
@@ -1536,7 +1535,7 @@ static void sgl_command(sqe *s, unsigned type, uint64_t address, uint32_t bytes)
     sgl_put(d, type, address, bytes);
     s->dw[0] |= 1 << 14;
     for (unsigned i = 0; i < 4; i++)
-        s->dw[6 + i] = pci_load32(d + (size_t)i * 4);
+        s->dw[6 + i] = dxpu_get_le32(d + (size_t)i * 4);
 }
 
 enum { DATA_BLOCK, BIT_BUCKET, SEGMENT, LAST_SEGMENT, KEYED };
@@ -1553,8 +1552,8 @@ static result make_namespace(driver *d, uint64_t blocks, uint64_t capacity, uint
     uint8_t *p = d->r.mem + MEM_DATA;
     sqe s = command(0x0d, 0);
     memset(p, 0, 4096);
-    nvme_put64(p, blocks);
-    nvme_put64(p + 8, capacity);
+    dxpu_put_le64(p, blocks);
+    dxpu_put_le64(p + 8, capacity);
     p[26] = format;
     return drv_do(d, 0, &s);
 }
@@ -1562,7 +1561,7 @@ static result make_namespace(driver *d, uint64_t blocks, uint64_t capacity, uint
 static uint16_t attach_it(driver *d, uint32_t nsid, bool to, uint32_t list)
 {
     memset(d->r.mem + MEM_DATA, 0, 4096);
-    pci_store32(d->r.mem + MEM_DATA, list);
+    dxpu_put_le32(d->r.mem + MEM_DATA, list);
     return admin(d, 0x15, nsid, !to, 0);
 }
 
@@ -1573,8 +1572,8 @@ static unsigned list_of(driver *d, uint32_t cns, uint32_t after)
 {
     unsigned digits = 0;
     assert_int_equal(identify(d, cns, after), 0);
-    for (const uint8_t *p = d->r.mem + MEM_DATA; pci_load32(p); p += 4)
-        digits = digits * 10 + pci_load32(p);
+    for (const uint8_t *p = d->r.mem + MEM_DATA; dxpu_get_le32(p); p += 4)
+        digits = digits * 10 + dxpu_get_le32(p);
     return digits;
 }
 
@@ -1592,9 +1591,9 @@ static void test_namespaces_are_apart(void **state)
     sqe s;
     (void)state;
     assert_int_equal(identify(d, 1, 0), 0);
-    assert_int_equal(pci_load32(p + 516), 3);
-    assert_int_equal(nvme_le64(p + 280), 3 * STORE_BYTES);
-    assert_int_equal(nvme_le64(p + 296), 0);
+    assert_int_equal(dxpu_get_le32(p + 516), 3);
+    assert_int_equal(dxpu_get_le64(p + 280), 3 * STORE_BYTES);
+    assert_int_equal(dxpu_get_le64(p + 296), 0);
     assert_int_equal(list_of(d, 2, 0), 123);
     assert_int_equal(list_of(d, 2, 1), 23);
     assert_int_equal(list_of(d, 2, 3), 0);
@@ -1657,12 +1656,12 @@ static void test_namespace_errors(void **state)
     assert_int_equal(identify(d, 0x12, 0), none);
     assert_int_equal(identify(d, 0x10, 0xfffffffe), none);
     assert_int_equal(identify(d, 0, 2), 0); /* all zero */
-    assert_int_equal(nvme_le64(d->r.mem + MEM_DATA), 0);
+    assert_int_equal(dxpu_get_le64(d->r.mem + MEM_DATA), 0);
     assert_int_equal(identify(d, 0x11, 2), 0);
-    assert_int_equal(nvme_le64(d->r.mem + MEM_DATA), STORE_BYTES / 512);
+    assert_int_equal(dxpu_get_le64(d->r.mem + MEM_DATA), STORE_BYTES / 512);
     assert_int_equal(identify(d, 0, 0xffffffff), 0); /* what all have in common */
-    assert_int_equal(nvme_le64(d->r.mem + MEM_DATA), 0);
-    assert_int_equal(pci_load32(d->r.mem + MEM_DATA + 132), 12u << 16);
+    assert_int_equal(dxpu_get_le64(d->r.mem + MEM_DATA), 0);
+    assert_int_equal(dxpu_get_le32(d->r.mem + MEM_DATA + 132), 12u << 16);
     assert_int_equal(attach_it(d, 3, true, OURS), none);
     assert_int_equal(attach_it(d, 2, false, OURS), NVME_NOT_ATTACHED | NVME_DNR);
     assert_int_equal(attach_it(d, 1, true, OURS), NVME_ALREADY_ATTACHED | NVME_DNR);
@@ -1682,29 +1681,29 @@ static void test_namespace_attachment(void **state)
     result res;
     (void)state;
     assert_int_equal(identify(d, 0x12, 2), 0);
-    assert_int_equal(pci_load32(p), OURS);
+    assert_int_equal(dxpu_get_le32(p), OURS);
     assert_int_equal(identify(d, 0x12 | (NVME_CONTROLLER + 1) << 16, 2), 0);
-    assert_int_equal(pci_load32(p), 0);
+    assert_int_equal(dxpu_get_le32(p), 0);
     assert_int_equal(attach_it(d, 2, false, OURS), 0);
     assert_int_equal(list_of(d, 2, 0), 1);
     assert_int_equal(list_of(d, 0x10, 0), 12);
     assert_int_equal(identify(d, 0x12, 2), 0);
-    assert_int_equal(pci_load32(p), 0);
+    assert_int_equal(dxpu_get_le32(p), 0);
     assert_int_equal(identify(d, 0x13, 0), 0);
-    assert_int_equal(pci_load32(p), OURS);
+    assert_int_equal(dxpu_get_le32(p), OURS);
     assert_int_equal(admin(d, 0x02, 0, 4 | 1023u << 16 | 1u << 15, 0), 0);
-    assert_int_equal(pci_load32(p), 2);
+    assert_int_equal(dxpu_get_le32(p), 2);
     assert_int_equal(admin(d, 0x02, 0, 4 | 1023u << 16, 0), 0);
-    assert_int_equal(pci_load32(p), 2); /* kept by the first reading, not by this one */
+    assert_int_equal(dxpu_get_le32(p), 2); /* kept by the first reading, not by this one */
     assert_int_equal(admin(d, 0x02, 0, 4 | 1023u << 16, 0), 0);
-    assert_int_equal(pci_load32(p), 0);
+    assert_int_equal(dxpu_get_le32(p), 0);
     assert_int_equal(feature(d, true, 11, 0x100, 0).status, 0);
     (void)drv_send(d, 0, &aer);
     drv_ring(d, 0);
     rc_run(&d->r);
     assert_false(drv_reap(d, 0, &res)); /* what was before does not count */
     memset(p, 0, 4096);
-    pci_store32(p, OURS);
+    dxpu_put_le32(p, OURS);
     aer = command(0x15, 2);
     (void)drv_send(d, 0, &aer);
     drv_ring(d, 0);
@@ -1734,7 +1733,7 @@ static void test_namespace_management(void **state)
     assert_int_equal(list_of(d, 0x10, 0), 1);
     assert_int_equal(manage(d, 2, 1), NVME_INVALID_FIELD | NVME_DNR);
     assert_int_equal(identify(d, 1, 0), 0);
-    assert_int_equal(nvme_le64(p + 296), STORE_BYTES);
+    assert_int_equal(dxpu_get_le64(p + 296), STORE_BYTES);
     assert_int_equal(make_namespace(d, all + 1, all + 1, 0).status, NVME_NO_CAPACITY | NVME_DNR);
     assert_int_equal(make_namespace(d, UINT64_MAX, UINT64_MAX, 0).status,
                      NVME_NO_CAPACITY | NVME_DNR);
@@ -1748,7 +1747,7 @@ static void test_namespace_management(void **state)
     assert_int_equal(identify(d, 3, 2), 0);
     assert_memory_not_equal(p + 4, uuid, 16); /* it is another one */
     assert_int_equal(identify(d, 0, 2), 0);
-    assert_int_equal(nvme_le64(p), 16);
+    assert_int_equal(dxpu_get_le64(p), 16);
     s = io_to(2, 2, 16, 1);
     assert_int_equal(drv_do(d, 1, &s).status, NVME_LBA_RANGE | NVME_DNR);
     s = io_to(2, 2, 0, 1);
@@ -1773,7 +1772,7 @@ static void test_namespaces_in_files(void **state)
 {
     char one[] = "/tmp/unit_nvme.XXXXXX", two[] = "/tmp/unit_nvme.XXXXXX", both[64], many[200];
     device_settings set = { .mps_bytes = 512, .file_bytes = STORE_BYTES, .identity = 1 };
-    device_port port = { NULL, rc_emitted, NULL, NULL };
+    device_port port = { NULL, rc_emitted, NULL, NULL, NULL };
     int fd1 = mkstemp(one), fd2 = mkstemp(two);
     uint8_t data[512];
     driver *d;
@@ -1844,8 +1843,8 @@ static void test_deallocation(void **state)
     s = command(9, 1);
     s.dw[11] = 3; /* hints, but no deallocation */
     memset(p, 0, 16);
-    pci_store32(p + 4, 1024);
-    nvme_put64(p + 8, 1024);
+    dxpu_put_le32(p + 4, 1024);
+    dxpu_put_le64(p + 8, 1024);
     assert_int_equal(drv_do(d, 1, &s).status, 0);
     assert_true(file_space(path) >= 1 << 19);
     s.dw[11] = 4;
@@ -1931,15 +1930,15 @@ static void test_errors_of_prps(void **state)
     s.dw[8] = MEM_LOW + MEM_LISTS + 4; /* a list between two entries */
     assert_int_equal(drv_do(d, 1, &s).status, bad);
     s.dw[8] = MEM_LOW + MEM_LISTS;
-    nvme_put64(list, MEM_LOW + MEM_DATA);
-    nvme_put64(list + 8, MEM_LOW + MEM_DATA + 8);
+    dxpu_put_le64(list, MEM_LOW + MEM_DATA);
+    dxpu_put_le64(list + 8, MEM_LOW + MEM_DATA + 8);
     assert_int_equal(drv_do(d, 1, &s).status, bad);
-    nvme_put64(list + 8, MEM_LOW + MEM_DATA);
+    dxpu_put_le64(list + 8, MEM_LOW + MEM_DATA);
     assert_int_equal(drv_do(d, 1, &s).status, 0);
     s.dw[8] = MEM_LOW + MEM_LISTS + 4088; /* an entry that only leads on, to no page */
-    nvme_put64(list + 4088, MEM_LOW + MEM_LISTS + 8);
+    dxpu_put_le64(list + 4088, MEM_LOW + MEM_LISTS + 8);
     assert_int_equal(drv_do(d, 1, &s).status, bad);
-    nvme_put64(list + 4088, MEM_LOW + MEM_LISTS);
+    dxpu_put_le64(list + 4088, MEM_LOW + MEM_LISTS);
     assert_int_equal(drv_do(d, 1, &s).status, 0);
     s.dw[9] = 0x7777; /* a list where the host has nothing */
     assert_int_equal(drv_do(d, 1, &s).status, NVME_TRANSFER_ERROR);
@@ -2040,8 +2039,8 @@ static void test_sgl_in_the_command(void **state)
     s = command(9, 1);
     s.dw[11] = 4;
     memset(mem, 0, 16);
-    pci_store32(mem + 4, 8);
-    nvme_put64(mem + 8, 5);
+    dxpu_put_le32(mem + 4, 8);
+    dxpu_put_le64(mem + 8, 5);
     sgl_command(&s, DATA_BLOCK, MEM_LOW + MEM_DATA, 16);
     assert_int_equal(drv_do(d, 1, &s).status, 0);
     s = io(2, 5, 8);
@@ -2091,7 +2090,7 @@ static void test_sgl_errors(void **state)
     s.dw[10] = 1;
     assert_int_equal(drv_do(d, 0, &s).status, NVME_INVALID_FIELD | NVME_DNR);
     assert_int_equal(identify(d, 1, 0), 0);
-    assert_int_equal(pci_load32(d->r.mem + MEM_DATA + 536), 0x00050001);
+    assert_int_equal(dxpu_get_le32(d->r.mem + MEM_DATA + 536), 0x00050001);
     drv_close(d);
 }
 
@@ -3476,7 +3475,7 @@ static void test_s163_the_layout_lasts(void **state)
     p = d->r.mem + MEM_DATA;
     assert_int_equal(list_of(d, 2, 0), 1);
     assert_int_equal(identify(d, 0, 1), 0);
-    assert_int_equal(nvme_le64(p), 16);
+    assert_int_equal(dxpu_get_le64(p), 16);
     assert_int_equal(identify(d, 3, 1), 0);
     assert_memory_equal(uuid, p + 4, sizeof uuid);
     wipe(d->r.dev, DEVICE_WIPED); /* as the owner gave it */
@@ -3484,7 +3483,7 @@ static void test_s163_the_layout_lasts(void **state)
     d = drv_again(path);
     p = d->r.mem + MEM_DATA;
     assert_int_equal(identify(d, 0, 1), 0);
-    assert_int_equal(nvme_le64(p), STORE_BYTES / 512);
+    assert_int_equal(dxpu_get_le64(p), STORE_BYTES / 512);
     drv_close(d);
     remove_disk(path);
 }
@@ -3524,7 +3523,7 @@ static void test_s163_a_layout_that_does_not_fit(void **state)
     assert_int_equal(truncate(path, STORE_BYTES * 2), 0);
     {
         device_settings set = { .mps_bytes = 512, .file = path };
-        device_port port = { NULL, rc_emitted, NULL, NULL };
+        device_port port = { NULL, rc_emitted, NULL, NULL, NULL };
         void *n = nvme_kind.create(&set, &port);
         assert_false(nvme_kind.fits(n)); /* it was of a smaller file */
         wipe(n, DEVICE_WIPED);
@@ -3552,7 +3551,7 @@ static void test_s163_an_untouched_file_may_grow(void **state)
 {
     char path[] = "/tmp/unit_nvme.XXXXXX";
     device_settings set = { .mps_bytes = 512, .file = path, .block_bytes = 4096 };
-    device_port port = { NULL, rc_emitted, NULL, NULL };
+    device_port port = { NULL, rc_emitted, NULL, NULL, NULL };
     driver *d = drv_up_file(path);
     struct stat st;
     nvme *n;
@@ -3575,7 +3574,7 @@ static void test_s163_the_first_layout_lasts(void **state)
 {
     char path[] = "/tmp/unit_nvme.XXXXXX";
     device_settings set = { .mps_bytes = 512, .file = path, .block_bytes = 4096 };
-    device_port port = { NULL, rc_emitted, NULL, NULL };
+    device_port port = { NULL, rc_emitted, NULL, NULL, NULL };
     driver *d = drv_up_file(path);
     nvme *n;
     (void)state;
@@ -3763,9 +3762,9 @@ static void fuzz_memory(driver *d)
         0,          1,       2,       5, 6, 8, 9, 0x80, MEM_LOW + MEM_DATA, MEM_LOW + MEM_LISTS,
         0xffffffff, 0x10001, 0x3f0001
     };
-    pci_store32(p, rnd(r) & 3 ? words[rnd(r) % (sizeof words / 4)] : rnd(r));
-    nvme_put64(r->mem + MEM_LISTS + rnd(r) % 4096 * 8,
-               rnd(r) & 7 ? MEM_LOW + rnd(r) % MEM_BYTES / 4096 * 4096 : rnd(r));
+    dxpu_put_le32(p, rnd(r) & 3 ? words[rnd(r) % (sizeof words / 4)] : rnd(r));
+    dxpu_put_le64(r->mem + MEM_LISTS + rnd(r) % 4096 * 8,
+                  rnd(r) & 7 ? MEM_LOW + rnd(r) % MEM_BYTES / 4096 * 4096 : rnd(r));
 }
 
 static void fuzz_entry(driver *d)

@@ -1,32 +1,13 @@
 /* nvme.c - see nvme.h
    SPDX-License-Identifier: MIT
 
-   CONTENTS   1 Bytes   2 Registers   3 Reset   4 TLPs   5 Kind */
+   CONTENTS   1 Registers   2 Reset   3 TLPs   4 Kind */
 #include "nvme_model.h"
 #include "log.h"
 
 #include <stdlib.h>
 
-/* ==== 1  Bytes ================================================================================ */
-
-uint64_t nvme_le64(const uint8_t *p)
-{
-    return pci_load32(p) | (uint64_t)pci_load32(p + 4) << 32;
-}
-
-void nvme_put16(uint8_t *p, uint32_t v)
-{
-    p[0] = (uint8_t)v;
-    p[1] = (uint8_t)(v >> 8);
-}
-
-void nvme_put64(uint8_t *p, uint64_t v)
-{
-    pci_store32(p, (uint32_t)v);
-    pci_store32(p + 4, (uint32_t)(v >> 32));
-}
-
-/* ==== 2  Registers ========================================================= NVMe 1.4, 3.1 ==== */
+/* ==== 1  Registers ========================================================= NVMe 1.4, 3.1 ==== */
 
 enum { /* byte offsets */
        REG_CAP = 0x00,
@@ -200,7 +181,7 @@ static void reg_write(nvme *n, uint32_t offset, uint32_t value, uint32_t enabled
     }
 }
 
-/* ==== 3  Reset ================================================================================ */
+/* ==== 2  Reset ================================================================================ */
 
 /* Everything of the function but what identifies it on its bus. */
 static void function_reset(void *user)
@@ -222,7 +203,7 @@ static void conventional_reset(nvme *n)
     fn_link_reset(&n->fn);
 }
 
-/* ==== 4  TLPs ================================================================================= */
+/* ==== 3  TLPs ================================================================================= */
 
 static void read_registers(nvme *n, const dxpu_tlp *t)
 {
@@ -234,7 +215,7 @@ static void read_registers(nvme *n, const dxpu_tlp *t)
     }
     n->count.register_reads++;
     for (uint32_t i = 0; i < t->length_dw; i++)
-        pci_store32(data + (size_t)i * 4, reg_read(n, (uint32_t)offset + i * 4));
+        dxpu_put_le32(data + (size_t)i * 4, reg_read(n, (uint32_t)offset + i * 4));
     pci_complete_read(&n->fn.pci, t, data);
 }
 
@@ -248,7 +229,7 @@ static void write_registers(nvme *n, const dxpu_tlp *t)
     for (uint32_t i = 0; i < t->length_dw; i++) {
         uint32_t enabled = pci_enabled(t, i);
         if (enabled)
-            reg_write(n, (uint32_t)offset + i * 4, pci_load32(t->payload.ptr + (size_t)i * 4),
+            reg_write(n, (uint32_t)offset + i * 4, dxpu_get_le32(t->payload.ptr + (size_t)i * 4),
                       enabled);
     }
 }
@@ -266,7 +247,7 @@ static void nvme_tlp(void *device, const dxpu_tlp *t, dxpu_bytes bytes)
     nvme_pump(n);
 }
 
-/* ==== 5  Kind ================================================================================= */
+/* ==== 4  Kind ================================================================================= */
 
 static void nvme_tick(void *device, uint64_t now_ns)
 {
@@ -426,4 +407,5 @@ static void nvme_report(void *device, report *r)
 const device_kind nvme_kind = { "nvme",      NVME_VENDOR,  NVME_DEVICE, 0x010802,
                                 nvme_create, nvme_destroy, nvme_tlp,    nvme_link_event,
                                 nvme_reset,  nvme_report,  nvme_tick,   NULL,
-                                nvme_wipe,   nvme_medium,  nvme_fits };
+                                nvme_wipe,   nvme_medium,  nvme_fits,   NULL,
+                                NULL,        NULL };

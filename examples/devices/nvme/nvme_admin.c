@@ -40,37 +40,37 @@ static void identify_controller(const nvme *n, uint8_t *p)
         all += n->ns[i].store.size;
         unused += n->ns[i].is.allocated ? 0 : n->ns[i].store.size;
     }
-    nvme_put16(p + 0, NVME_VENDOR);
-    nvme_put16(p + 2, NVME_VENDOR);
+    dxpu_put_le16(p + 0, NVME_VENDOR);
+    dxpu_put_le16(p + 2, NVME_VENDOR);
     identify_text(p + 4, 20, n->serial);
     identify_text(p + 24, 40, "dxpu NVMe");
     identify_text(p + 64, 8, "1.0");
     p[72] = 4;                       /* recommended arbitration burst: 16 */
     p[77] = NVME_TRANSFER_LOG2 - 12; /* MDTS, in pages of 4 KB */
-    nvme_put16(p + 78, NVME_CONTROLLER);
-    pci_store32(p + 80, 0x00010400); /* version 1.4 */
-    pci_store32(p + 84, 1000000);    /* resume: microseconds at most */
-    pci_store32(p + 88, 5000000);    /* shutdown */
-    pci_store32(p + 92, 0x100);      /* events: namespaces change */
-    p[111] = 1;                      /* an I/O controller */
-    nvme_put16(p + 256, 0x000a);     /* Format NVM, Namespace Management */
-    p[258] = 3;                      /* aborts at once, less one */
+    dxpu_put_le16(p + 78, NVME_CONTROLLER);
+    dxpu_put_le32(p + 80, 0x00010400); /* version 1.4 */
+    dxpu_put_le32(p + 84, 1000000);    /* resume: microseconds at most */
+    dxpu_put_le32(p + 88, 5000000);    /* shutdown */
+    dxpu_put_le32(p + 92, 0x100);      /* events: namespaces change */
+    p[111] = 1;                        /* an I/O controller */
+    dxpu_put_le16(p + 256, 0x000a);    /* Format NVM, Namespace Management */
+    p[258] = 3;                        /* aborts at once, less one */
     p[259] = NVME_EVENT_COMMANDS - 1;
     p[260] = 0x03; /* one firmware slot, read-only */
     p[261] = 0x06; /* effects log; long offsets in logs */
     p[262] = NVME_ERRORS - 1;
-    nvme_put16(p + 266, 343); /* kelvin: warning, critical */
-    nvme_put16(p + 268, 353);
-    nvme_put64(p + 280, all);
-    nvme_put64(p + 296, unused);
+    dxpu_put_le16(p + 266, 343); /* kelvin: warning, critical */
+    dxpu_put_le16(p + 268, 353);
+    dxpu_put_le64(p + 280, all);
+    dxpu_put_le64(p + 296, unused);
     p[512] = 0x66; /* submission entries of 64 bytes */
     p[513] = 0x44; /* completion entries of 16 bytes */
-    pci_store32(p + 516, n->ns_count);
-    nvme_put16(p + 520, 0x009d);      /* Compare, DSM, Write Zeroes, Select in features, Verify */
-    p[525] = 0x07;                    /* a volatile cache; Flush of all namespaces */
-    pci_store32(p + 536, 0x00050001); /* SGLs: no alignment, bit buckets, longer than the data */
+    dxpu_put_le32(p + 516, n->ns_count);
+    dxpu_put_le16(p + 520, 0x009d);     /* Compare, DSM, Write Zeroes, Select in features, Verify */
+    p[525] = 0x07;                      /* a volatile cache; Flush of all namespaces */
+    dxpu_put_le32(p + 536, 0x00050001); /* SGLs: no alignment, bit buckets, longer than the data */
     identify_nqn(n, p + 768);
-    nvme_put16(p + 2048, 500); /* power state 0: 5 W */
+    dxpu_put_le16(p + 2048, 500); /* power state 0: 5 W */
 }
 
 static uint16_t admin_identify(nvme *n, nvme_command *c)

@@ -189,8 +189,8 @@ static uint16_t io_verify(nvme *n, nvme_command *c)
 static void io_range(const nvme_command *c, uint32_t i, uint64_t *lba, uint64_t *blocks)
 {
     const uint8_t *r = c->buffer + (size_t)i * IO_RANGE_BYTES;
-    *lba = nvme_le64(r + 8);
-    *blocks = pci_load32(r + 4);
+    *lba = dxpu_get_le64(r + 8);
+    *blocks = dxpu_get_le32(r + 4);
 }
 
 static void io_deallocated(nvme *n, nvme_command *c, const nvme_access *a);

@@ -47,13 +47,13 @@ static void log_errors(const nvme *n, uint8_t *page)
     for (uint64_t i = 0; i < NVME_ERRORS && i < n->error_count; i++) { /* the latest first */
         const nvme_error *e = &n->errors[(n->error_count - 1 - i) % NVME_ERRORS];
         uint8_t *p = page + i * 64;
-        nvme_put64(p, e->number);
-        nvme_put16(p + 8, e->sqid);
-        nvme_put16(p + 10, e->cid);
-        nvme_put16(p + 12, e->status);
-        nvme_put16(p + 14, e->parameter);
-        nvme_put64(p + 16, e->lba);
-        pci_store32(p + 24, e->nsid);
+        dxpu_put_le64(p, e->number);
+        dxpu_put_le16(p + 8, e->sqid);
+        dxpu_put_le16(p + 10, e->cid);
+        dxpu_put_le16(p + 12, e->status);
+        dxpu_put_le16(p + 14, e->parameter);
+        dxpu_put_le64(p + 16, e->lba);
+        dxpu_put_le32(p + 24, e->nsid);
     }
 }
 
@@ -65,26 +65,26 @@ static bool log_too_warm(const nvme *n)
 static void log_health(const nvme *n, uint8_t *page)
 {
     page[0] = log_too_warm(n) ? 0x02 : 0;
-    nvme_put16(page + 1, LOG_TEMPERATURE);
+    dxpu_put_le16(page + 1, LOG_TEMPERATURE);
     page[3] = 100; /* per cent of the spare capacity */
     page[4] = 10;
-    nvme_put64(page + 32, (n->blocks_read + 999) / 1000);
-    nvme_put64(page + 48, (n->blocks_written + 999) / 1000);
-    nvme_put64(page + 64, n->reads);
-    nvme_put64(page + 80, n->writes);
-    nvme_put64(page + 96, n->busy_ns / 60000000000u); /* minutes */
-    nvme_put64(page + 112, n->power_cycles);
-    nvme_put64(page + 128, (n->fn.now_ns - n->start_ns) / 3600000000000u); /* hours */
-    nvme_put64(page + 144, n->unsafe_shutdowns);
-    nvme_put64(page + 160, n->count.store_errors);
-    nvme_put64(page + 176, n->error_count);
+    dxpu_put_le64(page + 32, (n->blocks_read + 999) / 1000);
+    dxpu_put_le64(page + 48, (n->blocks_written + 999) / 1000);
+    dxpu_put_le64(page + 64, n->reads);
+    dxpu_put_le64(page + 80, n->writes);
+    dxpu_put_le64(page + 96, n->busy_ns / 60000000000u); /* minutes */
+    dxpu_put_le64(page + 112, n->power_cycles);
+    dxpu_put_le64(page + 128, (n->fn.now_ns - n->start_ns) / 3600000000000u); /* hours */
+    dxpu_put_le64(page + 144, n->unsafe_shutdowns);
+    dxpu_put_le64(page + 160, n->count.store_errors);
+    dxpu_put_le64(page + 176, n->error_count);
 }
 
 static void log_changed(const nvme *n, uint8_t *page)
 {
     for (uint32_t i = 0; i < n->ns_count; i++) {
         if (n->ns[i].changed) {
-            pci_store32(page, i + 1);
+            dxpu_put_le32(page, i + 1);
             page += 4;
         }
     }
@@ -95,10 +95,10 @@ static void log_effects(uint8_t *page)
     size_t count;
     const nvme_operation *o = nvme_admin_operations(&count);
     for (size_t i = 0; i < count; i++)
-        pci_store32(page + o[i].opcode * 4u, o[i].effects);
+        dxpu_put_le32(page + o[i].opcode * 4u, o[i].effects);
     o = nvme_io_operations(&count);
     for (size_t i = 0; i < count; i++)
-        pci_store32(page + 1024 + o[i].opcode * 4u, o[i].effects);
+        dxpu_put_le32(page + 1024 + o[i].opcode * 4u, o[i].effects);
 }
 
 void nvme_log_page(nvme *n, unsigned id, uint8_t *page, uint32_t *size)

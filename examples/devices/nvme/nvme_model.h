@@ -310,10 +310,6 @@ struct nvme {
 
 /* ==== 7  Parts ================================================================================ */
 
-uint64_t nvme_le64(const uint8_t *p);
-void nvme_put16(uint8_t *p, uint32_t v);
-void nvme_put64(uint8_t *p, uint64_t v);
-
 /* nvme_queue.c */
 void nvme_list_clear(nvme_list *l);
 void nvme_list_append(nvme_list *l, nvme_command *c);

@@ -44,7 +44,7 @@ void nvme_uuid(const nvme *n, uint64_t index, uint8_t uuid[16])
     uint64_t x = n->identity + index * 0xd1b54a32d192ed03u;
     for (unsigned half = 0; half < 2; half++) {
         x += 0x9e3779b97f4a7c15u;
-        nvme_put64(uuid + (size_t)half * 8, block_store_mix(x));
+        dxpu_put_le64(uuid + (size_t)half * 8, block_store_mix(x));
     }
     uuid[6] = (uint8_t)(0x80 | (uuid[6] & 0x0f));
     uuid[8] = (uint8_t)(0x80 | (uuid[8] & 0x3f));
@@ -55,22 +55,22 @@ static void identify_namespace(const nvme_ns *s, uint8_t *p)
 {
     p[25] = 1;    /* formats, less one */
     p[33] = 0x09; /* deallocated blocks read as zero; Write Zeroes may deallocate */
-    pci_store32(p + 128, 9u << 16);
-    pci_store32(p + 132, 12u << 16);
+    dxpu_put_le32(p + 128, 9u << 16);
+    dxpu_put_le32(p + 132, 12u << 16);
     if (!s)
         return;
-    nvme_put64(p + 0, nvme_blocks(s));
-    nvme_put64(p + 8, nvme_blocks(s));
-    nvme_put64(p + 16, nvme_blocks(s));
+    dxpu_put_le64(p + 0, nvme_blocks(s));
+    dxpu_put_le64(p + 8, nvme_blocks(s));
+    dxpu_put_le64(p + 16, nvme_blocks(s));
     p[26] = s->is.block_log2 == 12; /* which format */
-    nvme_put64(p + 48, s->is.bytes);
+    dxpu_put_le64(p + 48, s->is.bytes);
 }
 
 static void identify_list(nvme *n, uint32_t after, bool attached_only, uint8_t *p)
 {
     for (uint32_t nsid = 1; nsid <= n->ns_count; nsid++) {
         if (nsid > after && (attached_only ? nvme_active(n, nsid) : allocated(n, nsid))) {
-            pci_store32(p, nsid);
+            dxpu_put_le32(p, nsid);
             p += 4;
         }
     }
@@ -86,8 +86,8 @@ static void identify_descriptors(nvme *n, uint32_t nsid, uint8_t *p)
 static void identify_controllers(uint32_t from, bool any, uint8_t *p)
 {
     if (any && from <= NVME_CONTROLLER) {
-        nvme_put16(p, 1);
-        nvme_put16(p + 2, NVME_CONTROLLER);
+        dxpu_put_le16(p, 1);
+        dxpu_put_le16(p + 2, NVME_CONTROLLER);
     }
 }
 
@@ -250,15 +250,16 @@ static uint32_t free_store(const nvme *n, uint64_t bytes, uint16_t *status)
 static uint16_t create(nvme *n, nvme_command *c)
 {
     const uint8_t *p = c->buffer;
-    uint64_t blocks = nvme_le64(p);
+    uint64_t blocks = dxpu_get_le64(p);
     uint32_t log2 = p[26] & 0xf ? 12 : 9, i;
     nvme_layout *next;
     uint16_t status;
     if (p[26] > 1)
         return NVME_INVALID_FORMAT | NVME_DNR;
-    if (p[29] || !blocks || nvme_le64(p + 8) > blocks) /* protection; capacity beyond the size */
+    if (p[29] || !blocks ||
+        dxpu_get_le64(p + 8) > blocks) /* protection; capacity beyond the size */
         return NVME_INVALID_FIELD | NVME_DNR;
-    if (nvme_le64(p + 8) < blocks)
+    if (dxpu_get_le64(p + 8) < blocks)
         return NVME_NO_THIN_PROVISIONING | NVME_DNR;
     if (blocks > UINT64_MAX >> log2)
         return NVME_NO_CAPACITY | NVME_DNR;
@@ -279,7 +280,7 @@ static uint16_t attach(nvme *n, const nvme_command *c)
 {
     bool attached = (c->dw[10] & 0xf) == 0;
     nvme_ns *s = allocated(n, c->nsid);
-    uint32_t first = pci_load32(c->buffer);
+    uint32_t first = dxpu_get_le32(c->buffer);
     if (!s) /* a deletion may have come between */
         return nvme_inactive(n, c->nsid);
     if ((first & 0xffff) != 1 || first >> 16 != NVME_CONTROLLER)

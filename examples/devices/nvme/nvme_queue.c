@@ -180,12 +180,12 @@ static bool cq_full(const nvme_cq *cq)
 static void cq_post(nvme *n, nvme_cq *cq, nvme_command *c)
 {
     uint8_t e[NVME_CQE_BYTES];
-    pci_store32(e, c->result);
-    pci_store32(e + 4, 0);
-    nvme_put16(e + 8, n->sq[c->sqid].head);
-    nvme_put16(e + 10, c->sqid);
-    nvme_put16(e + 12, c->cid);
-    nvme_put16(e + 14, (uint32_t)c->status << 1 | cq->phase);
+    dxpu_put_le32(e, c->result);
+    dxpu_put_le32(e + 4, 0);
+    dxpu_put_le16(e + 8, n->sq[c->sqid].head);
+    dxpu_put_le16(e + 10, c->sqid);
+    dxpu_put_le16(e + 12, c->cid);
+    dxpu_put_le16(e + 14, (uint32_t)c->status << 1 | cq->phase);
     fn_write(&n->fn, cq->base + (uint64_t)cq->tail * NVME_CQE_BYTES, e, sizeof e);
     cq->tail = (uint16_t)((cq->tail + 1u) % cq->size);
     if (cq->tail == 0)
@@ -241,7 +241,7 @@ static void sq_start(nvme *n, unsigned sqid, const uint8_t *entry)
     c->used = true;
     c->posting = c->event = false;
     for (unsigned i = 0; i < 16; i++)
-        c->dw[i] = pci_load32(entry + (size_t)i * 4);
+        c->dw[i] = dxpu_get_le32(entry + (size_t)i * 4);
     c->opcode = (uint8_t)c->dw[0];
     c->cid = (uint16_t)(c->dw[0] >> 16);
     c->dptr = (uint8_t)(c->dw[0] >> 14 & 3);

@@ -110,7 +110,7 @@ static void prp_list_fetched(void *user, fn_fetch *f)
     bool chained = prp_left(c) > got;
     uint16_t status = f->failed ? NVME_TRANSFER_ERROR : NVME_SUCCESS;
     for (uint32_t i = 0; i < got && status == NVME_SUCCESS; i++) {
-        uint64_t entry = nvme_le64(c->list + (size_t)i * 8);
+        uint64_t entry = dxpu_get_le64(c->list + (size_t)i * 8);
         if (entry & (NVME_PAGE_BYTES - 1)) {
             status = NVME_PRP_OFFSET | NVME_DNR;
         } else if (chained && i + 1 == got) {
@@ -161,8 +161,8 @@ static bool sgl_leads_on(const uint8_t *d)
 /* A descriptor of data.  Of what is read, bit buckets are as if they were not there. */
 static uint16_t sgl_data(nvme_command *c, const uint8_t *d)
 {
-    uint64_t address = nvme_le64(d);
-    uint32_t bytes = pci_load32(d + 8);
+    uint64_t address = dxpu_get_le64(d);
+    uint32_t bytes = dxpu_get_le32(d + 8);
     bool bucket = d[15] == SGL_BIT_BUCKET;
     if (!bucket && d[15] != SGL_DATA)
         return NVME_SGL_TYPE | NVME_DNR; /* keyed, of a transport, or with an offset */
@@ -187,8 +187,8 @@ static void sgl_fetch(nvme *n, nvme_command *c)
 
 static uint16_t sgl_segment(nvme *n, nvme_command *c, const uint8_t *d)
 {
-    c->segment = nvme_le64(d);
-    c->segment_left = pci_load32(d + 8);
+    c->segment = dxpu_get_le64(d);
+    c->segment_left = dxpu_get_le32(d + 8);
     c->segment_last = d[15] == SGL_LAST_SEGMENT;
     if (!c->segment_left || c->segment_left % SGL_BYTES || (c->segment & 7) ||
         c->segment + c->segment_left < c->segment)
@@ -245,7 +245,7 @@ static uint16_t sgl_begin(nvme *n, nvme_command *c)
     uint8_t d[SGL_BYTES];
     uint16_t status;
     for (unsigned i = 0; i < 4; i++)
-        pci_store32(d + (size_t)i * 4, c->dw[6 + i]);
+        dxpu_put_le32(d + (size_t)i * 4, c->dw[6 + i]);
     c->descriptors = 0;
     if (sgl_leads_on(d))
         return sgl_segment(n, c, d);

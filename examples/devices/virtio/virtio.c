@@ -261,7 +261,7 @@ static uint32_t reg_read(virtio *v, uint32_t offset, uint32_t enabled)
     if (offset == VIRTIO_ISR)
         return isr_read(v, enabled);
     if (offset >= VIRTIO_CONFIG && offset - VIRTIO_CONFIG < v->set.config_bytes)
-        return pci_load32(v->config + (offset - VIRTIO_CONFIG));
+        return dxpu_get_le32(v->config + (offset - VIRTIO_CONFIG));
     (void)fn_msix_read(&v->fn, 0, offset, &value);
     return value;
 }
@@ -306,7 +306,7 @@ static bool access_place(const virtio *v, uint32_t *offset, unsigned *shift, uin
 static bool is_access(const dxpu_tlp *t, uint8_t type)
 {
     return t->type == type && t->register_bytes / 4u == ACCESS_DW + 3 &&
-           DXPU_BDF_FN(t->target) == 0 && !t->ep;
+           DXPU_BDF_FN(t->target) == 0 && t->first_be && !t->ep;
 }
 
 static void access_read(virtio *v)
@@ -365,7 +365,8 @@ static void read_registers(virtio *v, const dxpu_tlp *t)
     }
     v->count.register_reads++;
     for (uint32_t i = 0; i < t->length_dw; i++)
-        pci_store32(data + (size_t)i * 4, reg_read(v, (uint32_t)offset + i * 4, pci_enabled(t, i)));
+        dxpu_put_le32(data + (size_t)i * 4,
+                      reg_read(v, (uint32_t)offset + i * 4, pci_enabled(t, i)));
     pci_complete_read(&v->fn.pci, t, data);
 }
 
@@ -379,7 +380,7 @@ static void write_registers(virtio *v, const dxpu_tlp *t)
     for (uint32_t i = 0; i < t->length_dw; i++) {
         uint32_t enabled = pci_enabled(t, i);
         if (enabled)
-            reg_write(v, (uint32_t)offset + i * 4, pci_load32(t->payload.ptr + (size_t)i * 4),
+            reg_write(v, (uint32_t)offset + i * 4, dxpu_get_le32(t->payload.ptr + (size_t)i * 4),
                       enabled);
     }
 }

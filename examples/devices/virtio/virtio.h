@@ -219,20 +219,4 @@ void virtio_notified(virtio *v, virtio_queue *q, const uint16_t *index);
 bool virtio_running(const virtio *v);
 void virtio_pump(virtio *v); /* do all that can be done now */
 
-static inline uint16_t virtio_le16(const uint8_t *p)
-{
-    return (uint16_t)(p[0] | p[1] << 8);
-}
-
-static inline uint64_t virtio_le64(const uint8_t *p)
-{
-    return pci_load32(p) | (uint64_t)pci_load32(p + 4) << 32;
-}
-
-static inline void virtio_put16(uint8_t *p, unsigned value)
-{
-    p[0] = (uint8_t)value;
-    p[1] = (uint8_t)(value >> 8);
-}
-
 #endif /* VIRTIO_H_INCLUDED */

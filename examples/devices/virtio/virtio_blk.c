@@ -197,24 +197,6 @@ static void blk_ended(virtio *v, virtio_request *r)
 
 /* ==== 3  Buffers ============================================================================== */
 
-/* True when the request has a buffer; else resume() is called when there may be one. */
-static bool get_buffer(virtio_blk *b, blk_request *q, uint64_t bytes, virtio_then *resume)
-{
-    uint32_t room = bytes < PIECE_BYTES ? (uint32_t)bytes : PIECE_BYTES;
-    if (q->buffer)
-        return true;
-    if (b->buffer_bytes + room + HEADER_BYTES <= BUFFER_BYTES)
-        q->buffer = malloc(room + HEADER_BYTES);
-    if (!q->buffer) {
-        q->resume = resume;
-        virtio_list_append(&b->starving, &q->r);
-        return false;
-    }
-    q->buffer_bytes = room + HEADER_BYTES;
-    b->buffer_bytes += q->buffer_bytes;
-    return true;
-}
-
 static void drop_buffer(virtio_blk *b, blk_request *q)
 {
     if (!q->buffer)
@@ -222,6 +204,26 @@ static void drop_buffer(virtio_blk *b, blk_request *q)
     b->buffer_bytes -= q->buffer_bytes;
     free(q->buffer);
     q->buffer = NULL;
+}
+
+/* True when the request has a buffer of the given size, or of a piece, and a header; else resume()
+   is called when there may be one.  A smaller one that it had is gone. */
+static bool get_buffer(virtio_blk *b, blk_request *q, uint64_t bytes, virtio_then *resume)
+{
+    uint32_t room = (bytes < PIECE_BYTES ? (uint32_t)bytes : PIECE_BYTES) + HEADER_BYTES;
+    if (q->buffer && q->buffer_bytes >= room)
+        return true;
+    drop_buffer(b, q);
+    if (b->buffer_bytes + room <= BUFFER_BYTES)
+        q->buffer = malloc(room);
+    if (!q->buffer) {
+        q->resume = resume;
+        virtio_list_append(&b->starving, &q->r);
+        return false;
+    }
+    q->buffer_bytes = room;
+    b->buffer_bytes += room;
+    return true;
 }
 
 /* virtio_type.release */
@@ -381,9 +383,9 @@ static uint8_t segment_at(const virtio_blk *b, const blk_request *q, unsigned i,
                           uint32_t *sectors)
 {
     const uint8_t *s = q->data + (size_t)i * SEGMENT_BYTES;
-    uint32_t flags = pci_load32(s + 12);
-    *sector = virtio_le64(s);
-    *sectors = pci_load32(s + 8);
+    uint32_t flags = dxpu_get_le32(s + 12);
+    *sector = dxpu_get_le64(s);
+    *sectors = dxpu_get_le32(s + 8);
     if (flags & ~(q->type == TYPE_WRITE_ZEROES ? (uint32_t)SEGMENT_UNMAP : 0))
         return STATUS_UNSUPP;
     return in_range(b, *sector, (uint64_t)*sectors << SECTOR_LOG2) ? STATUS_OK : STATUS_IOERR;
@@ -410,7 +412,7 @@ static void segment_next(virtio_blk *b, blk_request *q)
     uint32_t sectors;
     while (!q->left && q->segment < q->segments) {
         (void)segment_at(b, q, q->segment, &sector, &sectors);
-        q->deallocate = pci_load32(q->data + (size_t)q->segment * SEGMENT_BYTES + 12);
+        q->deallocate = dxpu_get_le32(q->data + (size_t)q->segment * SEGMENT_BYTES + 12);
         q->at = sector << SECTOR_LOG2;
         q->left = (uint64_t)sectors << SECTOR_LOG2;
         q->segment++;
@@ -464,8 +466,8 @@ static void id_begin(virtio_blk *b, blk_request *q)
 /* The header is there, and `there` bytes of what follows it. */
 static void begin(virtio_blk *b, blk_request *q, const uint8_t *header, uint32_t there)
 {
-    uint64_t sector = virtio_le64(header + 8);
-    q->type = pci_load32(header);
+    uint64_t sector = dxpu_get_le64(header + 8);
+    q->type = dxpu_get_le32(header);
     switch (q->type) {
     case TYPE_IN:
         read_begin(b, q, sector);
@@ -599,16 +601,16 @@ static void put_config(virtio_blk *b, const device_settings *s)
 {
     uint8_t *c = b->v.config;
     uint64_t sectors = b->store.size >> SECTOR_LOG2;
-    pci_store32(c + CONFIG_CAPACITY, (uint32_t)sectors);
-    pci_store32(c + CONFIG_CAPACITY + 4, (uint32_t)(sectors >> 32));
-    pci_store32(c + CONFIG_SEG_MAX, VIRTIO_SIZE_MAX - 2); /* and the header and the status */
-    pci_store32(c + CONFIG_BLK_SIZE, s->block_bytes == 4096 ? 4096 : 512);
-    virtio_put16(c + CONFIG_QUEUES, VIRTIO_BLK_QUEUES);
-    pci_store32(c + CONFIG_DISCARD_SECTORS, 0xffffffff);
-    pci_store32(c + CONFIG_DISCARD_SEGMENTS, SEGMENTS);
-    pci_store32(c + CONFIG_DISCARD_ALIGNMENT, s->block_bytes == 4096 ? 8 : 1);
-    pci_store32(c + CONFIG_ZEROES_SECTORS, 0xffffffff);
-    pci_store32(c + CONFIG_ZEROES_SEGMENTS, SEGMENTS);
+    dxpu_put_le32(c + CONFIG_CAPACITY, (uint32_t)sectors);
+    dxpu_put_le32(c + CONFIG_CAPACITY + 4, (uint32_t)(sectors >> 32));
+    dxpu_put_le32(c + CONFIG_SEG_MAX, VIRTIO_SIZE_MAX - 2); /* and the header and the status */
+    dxpu_put_le32(c + CONFIG_BLK_SIZE, s->block_bytes == 4096 ? 4096 : 512);
+    dxpu_put_le16(c + CONFIG_QUEUES, VIRTIO_BLK_QUEUES);
+    dxpu_put_le32(c + CONFIG_DISCARD_SECTORS, 0xffffffff);
+    dxpu_put_le32(c + CONFIG_DISCARD_SEGMENTS, SEGMENTS);
+    dxpu_put_le32(c + CONFIG_DISCARD_ALIGNMENT, s->block_bytes == 4096 ? 8 : 1);
+    dxpu_put_le32(c + CONFIG_ZEROES_SECTORS, 0xffffffff);
+    dxpu_put_le32(c + CONFIG_ZEROES_SEGMENTS, SEGMENTS);
     c[CONFIG_ZEROES_UNMAP] = 1;
 }
 
@@ -678,8 +680,21 @@ static void blk_report(void *device, report *r)
     virtio_report(&b->v, r);
 }
 
-const device_kind virtio_blk_kind = { "virtio-blk", VIRTIO_BLK_VENDOR, VIRTIO_BLK_DEVICE,
-                                      0x018000,     blk_create,        blk_destroy,
-                                      virtio_tlp,   virtio_event,      virtio_reset,
-                                      blk_report,   virtio_tick,       NULL,
-                                      blk_wipe,     blk_medium,        NULL };
+const device_kind virtio_blk_kind = { "virtio-blk",
+                                      VIRTIO_BLK_VENDOR,
+                                      VIRTIO_BLK_DEVICE,
+                                      0x018000,
+                                      blk_create,
+                                      blk_destroy,
+                                      virtio_tlp,
+                                      virtio_event,
+                                      virtio_reset,
+                                      blk_report,
+                                      virtio_tick,
+                                      NULL,
+                                      blk_wipe,
+                                      blk_medium,
+                                      NULL,
+                                      NULL,
+                                      NULL,
+                                      NULL };

@@ -179,9 +179,9 @@ static bool chain_add(virtio_request *r, uint64_t address, uint32_t bytes, bool 
 /* A descriptor of a table of indirect ones. */
 static chain chain_indirect(virtio *v, virtio_request *r, const uint8_t *d)
 {
-    uint32_t bytes = pci_load32(d + 8);
-    uint64_t address = virtio_le64(d);
-    if (!(v->accepted & VIRTIO_F_INDIRECT_DESC) || (virtio_le16(d + 12) & DESCRIPTOR_NEXT) ||
+    uint32_t bytes = dxpu_get_le32(d + 8);
+    uint64_t address = dxpu_get_le64(d);
+    if (!(v->accepted & VIRTIO_F_INDIRECT_DESC) || (dxpu_get_le16(d + 12) & DESCRIPTOR_NEXT) ||
         !bytes || bytes % VIRTIO_DESCRIPTOR_BYTES || bytes > sizeof r->table ||
         !is_place(address, bytes))
         return CHAIN_BAD;
@@ -203,14 +203,14 @@ static chain chain_follow(virtio *v, virtio_request *r, const uint8_t *table, un
         if (*at >= there)
             return CHAIN_BEYOND;
         d = table + (size_t)*at * VIRTIO_DESCRIPTOR_BYTES;
-        flags = virtio_le16(d + 12);
+        flags = dxpu_get_le16(d + 12);
         if (flags & DESCRIPTOR_INDIRECT)
             return r->table_count ? CHAIN_BAD : chain_indirect(v, r, d);
-        if (!chain_add(r, virtio_le64(d), pci_load32(d + 8), flags & DESCRIPTOR_WRITE))
+        if (!chain_add(r, dxpu_get_le64(d), dxpu_get_le32(d + 8), flags & DESCRIPTOR_WRITE))
             return CHAIN_BAD;
         if (!(flags & DESCRIPTOR_NEXT))
             return CHAIN_WHOLE;
-        *at = virtio_le16(d + 14);
+        *at = dxpu_get_le16(d + 14);
     }
     return CHAIN_BAD; /* a loop */
 }
@@ -328,12 +328,12 @@ static void look_over(virtio *v, virtio_queue *q)
     const uint8_t *bytes = q->look.bytes;
     uint16_t heads[VIRTIO_BATCH];
     bool event = (v->accepted & VIRTIO_F_EVENT_IDX) != 0;
-    if (!queue_know(q, virtio_le16(bytes + 2))) {
+    if (!queue_know(q, dxpu_get_le16(bytes + 2))) {
         virtio_break(v);
         return;
     }
-    q->flags = virtio_le16(bytes);
-    q->used_event = event ? virtio_le16(bytes + 4) : 0;
+    q->flags = dxpu_get_le16(bytes);
+    q->used_event = event ? dxpu_get_le16(bytes + 4) : 0;
     bytes += event ? 6 : 4;
     if ((uint16_t)(q->look.used_index - q->decided) <= q->size) { /* else it is decided already */
         if (is_interrupt_due(v, q, q->decided, q->look.used_index))
@@ -341,7 +341,7 @@ static void look_over(virtio *v, virtio_queue *q)
         q->decided = q->look.used_index;
     }
     for (unsigned i = 0; i < q->look.count; i++)
-        heads[i] = virtio_le16(bytes + (size_t)i * 2);
+        heads[i] = dxpu_get_le16(bytes + (size_t)i * 2);
     bytes += (size_t)q->look.count * 2;
     for (unsigned i = 0; i < q->look.count; i++) {
         if (!request_take(v, q, heads[i], bytes) || (v->status & VIRTIO_NEEDS_RESET))
@@ -412,7 +412,7 @@ static void queue_arm(virtio *v, virtio_queue *q)
     uint8_t index[2];
     if (!(v->accepted & VIRTIO_F_EVENT_IDX) || q->armed == q->known)
         return;
-    virtio_put16(index, q->known);
+    dxpu_put_le16(index, q->known);
     fn_write(&v->fn, q->used + RING_BYTES + (uint64_t)USED_ENTRY_BYTES * q->size, index, 2);
     q->armed = q->known;
     q->look.wanted = true;
@@ -564,8 +564,8 @@ static void post_some(virtio *v, virtio_queue *q)
         uint8_t *e = entries + (size_t)count * USED_ENTRY_BYTES;
         if (r->has_status)
             fn_write(&v->fn, r->status_at, &r->status, 1);
-        pci_store32(e, r->head);
-        pci_store32(e + 4, r->written);
+        dxpu_put_le32(e, r->head);
+        dxpu_put_le32(e + 4, r->written);
         count++;
         request_release(v, r);
     }
@@ -581,7 +581,7 @@ static bool queue_post(virtio *v, virtio_queue *q)
         return false;
     while (q->done.head)
         post_some(v, q);
-    virtio_put16(index, q->used_index);
+    dxpu_put_le16(index, q->used_index);
     fn_write(&v->fn, q->used + 2, index, sizeof index);
     if (is_interrupt_due(v, q, q->decided, q->used_index)) {
         queue_interrupt(v, q);

@@ -1,0 +1,138 @@
+/* connector.c - see connector.h
+   SPDX-License-Identifier: MIT */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE 1
+#endif
+#include "connector.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+typedef union descriptor_message {
+    struct cmsghdr align;
+    char bytes[CMSG_SPACE(sizeof(int))];
+} descriptor_message;
+
+/* A byte of why, and a descriptor unless there is none. */
+static void send_answer(int to, int fd, int error)
+{
+    unsigned char why = (unsigned char)error;
+    struct iovec iov = { &why, sizeof why };
+    descriptor_message control;
+    struct msghdr h;
+    struct cmsghdr *c;
+    memset(&h, 0, sizeof h);
+    memset(&control, 0, sizeof control);
+    h.msg_iov = &iov;
+    h.msg_iovlen = 1;
+    if (fd >= 0) {
+        h.msg_control = control.bytes;
+        h.msg_controllen = sizeof control.bytes;
+        c = CMSG_FIRSTHDR(&h);
+        c->cmsg_level = SOL_SOCKET;
+        c->cmsg_type = SCM_RIGHTS;
+        c->cmsg_len = CMSG_LEN(sizeof fd);
+        memcpy(CMSG_DATA(c), &fd, sizeof fd);
+    }
+    (void)!sendmsg(to, &h, MSG_NOSIGNAL);
+}
+
+/* A listener whose queue is full is asked again later: nothing waits. */
+static void connect_once(int to, const struct sockaddr_un *a)
+{
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), error = 0;
+    if (fd < 0 || connect(fd, (const struct sockaddr *)a, sizeof *a))
+        error = errno;
+    send_answer(to, error ? -1 : fd, error);
+    if (fd >= 0)
+        (void)close(fd);
+}
+
+static void serve(int from, const char *path)
+{
+    struct sockaddr_un a;
+    unsigned char asked;
+    memset(&a, 0, sizeof a);
+    a.sun_family = AF_UNIX;
+    memcpy(a.sun_path, path, strnlen(path, sizeof a.sun_path - 1));
+    while (recv(from, &asked, sizeof asked, 0) == (ssize_t)sizeof asked)
+        connect_once(from, &a);
+}
+
+/* What the box has open is not this process's. */
+static void close_others(int own)
+{
+    long most = sysconf(_SC_OPEN_MAX);
+#ifdef SYS_close_range
+    if (syscall(SYS_close_range, 3u, (unsigned)own - 1, 0u) == 0 &&
+        syscall(SYS_close_range, (unsigned)own + 1, ~0u, 0u) == 0)
+        return;
+#endif
+    for (int fd = 3; fd < (most > 0 ? most : 1024); fd++) {
+        if (fd != own)
+            (void)close(fd);
+    }
+}
+
+int connector_start(const char *path)
+{
+    int pair[2], status = 0;
+    pid_t child;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
+        return -1;
+    child = fork();
+    if (child == 0) {
+        /* its parent ends at once: the box cannot wait for it behind the filter */
+        if (fork() == 0) {
+            (void)signal(SIGINT, SIG_IGN); /* it ends with the box, not before */
+            (void)signal(SIGTERM, SIG_IGN);
+            close_others(pair[1]);
+            serve(pair[1], path);
+        }
+        _exit(0);
+    }
+    (void)close(pair[1]);
+    if (child > 0 && waitpid(child, &status, 0) == child)
+        return pair[0];
+    (void)close(pair[0]);
+    return -1;
+}
+
+int connector_ask(int connector)
+{
+    unsigned char any = 0;
+    return send(connector, &any, sizeof any, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof any
+               ? 0
+               : -1;
+}
+
+int connector_take(int connector)
+{
+    unsigned char why = 0;
+    struct iovec iov = { &why, sizeof why };
+    descriptor_message control;
+    struct msghdr h;
+    const struct cmsghdr *c;
+    int fd = -1;
+    ssize_t n;
+    memset(&h, 0, sizeof h);
+    h.msg_iov = &iov;
+    h.msg_iovlen = 1;
+    h.msg_control = control.bytes;
+    h.msg_controllen = sizeof control.bytes;
+    n = recvmsg(connector, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (n < 0)
+        return -1;
+    c = n ? CMSG_FIRSTHDR(&h) : NULL;
+    if (c && c->cmsg_type == SCM_RIGHTS)
+        memcpy(&fd, CMSG_DATA(c), sizeof fd);
+    if (fd < 0)
+        errno = n ? why : EPIPE;
+    return fd;
+}

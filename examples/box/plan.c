@@ -1,0 +1,195 @@
+/* plan.c - see plan.h
+   SPDX-License-Identifier: MIT */
+#ifndef _POSIX_C_SOURCE
+#define _POSIX_C_SOURCE 200809L
+#endif
+#include "plan.h"
+
+#include "options.h"
+#include "remote.h"
+#include "virtio_blk.h"
+
+#include <stdlib.h>
+
+static char problem[200];
+
+static const char *wrong(const char *what, const char *text)
+{
+    snprintf(problem, sizeof problem, "--slot: %s '%.80s'", what, text);
+    return problem;
+}
+
+/* ==== Values ================================================================================== */
+
+static bool power_of_two(uint64_t v)
+{
+    return v && !(v & (v - 1));
+}
+
+/* Numbers and sizes; `power`: only powers of two. */
+static const struct number_key {
+    const char *name;
+    size_t at; /* in device_settings */
+    uint64_t min, max;
+    bool power;
+} number_keys[] = {
+    { "memory", offsetof(device_settings, memory_bytes), 4096, (uint64_t)1 << 40, true },
+    { "mps", offsetof(device_settings, mps_bytes), 128, 4096, true },
+    { "size", offsetof(device_settings, file_bytes), 1 << 20, (uint64_t)1 << 44, false },
+    { "namespaces", offsetof(device_settings, namespaces), 1, 32, false },
+    { "block", offsetof(device_settings, block_bytes), 512, 4096, true },
+    { "bar", offsetof(device_settings, bar_bytes), 4096, (uint64_t)1 << 44, true }
+};
+
+/* NULL, or what is wrong; *found: it is one of them. */
+static const char *set_number(device_settings *s, const char *key, const char *value, bool *found)
+{
+    for (unsigned i = 0; i < sizeof number_keys / sizeof number_keys[0]; i++) {
+        const struct number_key *k = &number_keys[i];
+        uint64_t v;
+        if (strcmp(k->name, key) != 0)
+            continue;
+        *found = true;
+        if (!options_size(value, &v) || v < k->min || v > k->max || (k->power && !power_of_two(v)))
+            return wrong("invalid value of", key);
+        memcpy((uint8_t *)s + k->at, &v, sizeof v);
+    }
+    return NULL;
+}
+
+static char *keep(slot_plan *p, const char *text)
+{
+    char *copy = p->text_count < sizeof p->texts / sizeof p->texts[0] ? strdup(text) : NULL;
+    if (copy)
+        p->texts[p->text_count++] = copy;
+    return copy;
+}
+
+/* Several files are the namespaces of one device. */
+static const char *add_file(slot_plan *p, const char *value)
+{
+    char both[8192];
+    int put = snprintf(both, sizeof both, "%s%s%s", p->set.file ? p->set.file : "",
+                       p->set.file ? "," : "", value);
+    if (put < 0 || put >= (int)sizeof both || !(p->set.file = keep(p, both)))
+        return wrong("too many files:", value);
+    return NULL;
+}
+
+static bool is_word(const char *text, size_t max)
+{
+    size_t len = strlen(text);
+    for (const char *c = text; *c; c++) {
+        if (*c <= ' ' || *c > '~')
+            return false;
+    }
+    return len >= 1 && len <= max;
+}
+
+static const char *set_text(slot_plan *p, const char *key, const char *value)
+{
+    if (!strcmp(key, "file"))
+        return *value ? add_file(p, value) : wrong("a name is missing:", key);
+    if (!strcmp(key, "serial") && is_word(value, 20))
+        return (p->set.serial = keep(p, value)) ? NULL : wrong("given twice:", key);
+    if (!strcmp(key, "model") && is_word(value, PLAN_MODEL_MAX))
+        return (p->model = keep(p, value)) ? NULL : wrong("given twice:", key);
+    if (!strcmp(key, "socket") && is_word(value, 107))
+        return (p->set.socket = keep(p, value)) ? NULL : wrong("given twice:", key);
+    return wrong("unknown key or invalid value:", key);
+}
+
+/* ==== A slot ================================================================================== */
+
+static const char *add_key(slot_plan *p, char *key)
+{
+    char *value = strchr(key, '=');
+    const char *bad;
+    bool found = false;
+    if (!value) {
+        if (!strcmp(key, "read-only"))
+            p->set.read_only = true;
+        else if (!strcmp(key, "stateless"))
+            p->set.stateless = true;
+        else
+            return wrong("unknown key or missing value:", key);
+        return NULL;
+    }
+    *value++ = '\0';
+    bad = set_number(&p->set, key, value, &found);
+    return bad || found ? bad : set_text(p, key, value);
+}
+
+/* What is wrong with the keys together. */
+static const char *check(const slot_plan *p)
+{
+    bool remote = p->kind == &vfio_user_kind;
+    if (remote && !p->set.socket)
+        return "--slot: vfio-user needs socket=PATH, where its server listens";
+    if (!remote && (p->set.socket || p->set.stateless))
+        return "--slot: socket and stateless are for vfio-user";
+    if (p->set.file && p->set.namespaces)
+        return "--slot: namespaces goes without file";
+    if (p->set.read_only && (p->kind != &virtio_blk_kind || !p->set.file))
+        return "--slot: read-only goes with virtio-blk and file";
+    if (p->kind == &virtio_blk_kind && p->set.file && strchr(p->set.file, ','))
+        return "--slot: a virtio-blk device has one file";
+    return NULL;
+}
+
+static const device_kind *find_kind(const slot_plans *p, const char *name)
+{
+    if (!strcmp(name, vfio_user_kind.name))
+        return &vfio_user_kind;
+    for (unsigned i = 0; i < p->kind_count; i++) {
+        if (!strcmp(name, p->kinds[i]->name))
+            return p->kinds[i];
+    }
+    return NULL;
+}
+
+/* The words of "KIND,key=value,..." */
+static const char *add_words(const slot_plans *all, slot_plan *p, char *words)
+{
+    char *rest = NULL, *word = strtok_r(words, ",", &rest);
+    const char *bad = NULL;
+    p->kind = word ? find_kind(all, word) : NULL;
+    if (!p->kind)
+        return wrong("no such device model:", word ? word : "");
+    p->set = *all->usual;
+    p->set.file = p->set.serial = NULL; /* of slots that share an option */
+    p->set.namespaces = 0;
+    p->set.read_only = false;
+    while (!bad && (word = strtok_r(NULL, ",", &rest)) != NULL)
+        bad = add_key(p, word);
+    return bad ? bad : check(p);
+}
+
+const char *plan_add(slot_plans *p, const char *text)
+{
+    const char *equals = strchr(text, '='), *bad;
+    char number[8] = "", *words;
+    uint64_t n = 0;
+    if (equals && equals - text < (int)sizeof number)
+        memcpy(number, text, (size_t)(equals - text));
+    if (!options_number(number, p->count, &n) || n < 1)
+        return wrong("must begin with the number of a slot and =KIND, at most --slots:", text);
+    if (p->slot[n - 1].kind)
+        return wrong("given twice:", number);
+    words = strdup(equals + 1);
+    if (!words)
+        return "out of memory";
+    bad = add_words(p, &p->slot[n - 1], words);
+    free(words);
+    return bad;
+}
+
+void plan_free(slot_plans *p)
+{
+    for (unsigned i = 0; p->slot && i < p->count; i++) {
+        for (unsigned k = 0; k < p->slot[i].text_count; k++)
+            free(p->slot[i].texts[k]);
+    }
+    free(p->slot);
+    p->slot = NULL;
+}

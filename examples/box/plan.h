@@ -1,0 +1,30 @@
+/* plan.h - what a slot holds, as --slot N=KIND[,key=value]... says
+   SPDX-License-Identifier: MIT */
+#ifndef PLAN_H_INCLUDED
+#define PLAN_H_INCLUDED
+
+#include "device.h"
+
+enum { PLAN_MODEL_MAX = 31 };
+
+typedef struct slot_plan {
+    const device_kind *kind; /* NULL: as the slots that no --slot names */
+    device_settings set;     /* names of files are this slot's alone */
+    char *model;             /* NULL: the box's */
+    char *texts[8];          /* what `set` points to */
+    unsigned text_count;
+} slot_plan;
+
+typedef struct slot_plans {
+    slot_plan *slot; /* of each slot, from number 1 on */
+    unsigned count;
+    const device_kind *const *kinds;
+    unsigned kind_count;
+    const device_settings *usual; /* what keys do not say */
+} slot_plans;
+
+/* Adds what `text` says to p.  NULL, or what is wrong with it (valid until the next call). */
+const char *plan_add(slot_plans *p, const char *text);
+void plan_free(slot_plans *p);
+
+#endif /* PLAN_H_INCLUDED */

@@ -1,0 +1,264 @@
+/* dxpu-device - serves one device model by vfio-user, in a process of its own
+   SPDX-License-Identifier: MIT */
+#ifndef _POSIX_C_SOURCE
+#define _POSIX_C_SOURCE 200809L
+#endif
+#include "kinds.h"
+#include "log.h"
+#include "notify.h"
+#include "options.h"
+#include "program.h"
+#include "sandbox.h"
+#include "server.h"
+
+#include <event2/event.h>
+#include <stdlib.h>
+
+enum { TICK_US = 10000, END_MS = 60000 };
+
+static struct {
+    server_settings server;
+    unsigned mode;
+    uint64_t disk_threads;
+    sandbox_settings sandbox;
+    bool stats;
+} set = { .disk_threads = JOBS_SHARE,
+          .server.device = { .memory_bytes = 16u << 20, .mps_bytes = 512, .identity = 1 } };
+
+static struct {
+    struct event_base *base;
+    struct event *ready, *tick;
+    server *server;
+    bool failed;
+} the;
+
+static const option_row shared_rows[] = {
+    { "socket", "FILE", "UNIX socket to listen on", OPTION_TEXT, &set.server.socket, 1, 107 },
+    { "socket-mode", "600|660|666", "permissions of the socket (600)", OPTION_CHOICE, &set.mode, 0,
+      0 },
+    { "memory", "SIZE", "memory of the device, a power of two (16M)", OPTION_SIZE,
+      &set.server.device.memory_bytes, 4096, (uint64_t)1 << 40 },
+    { "mps", "BYTES", "largest Max_Payload_Size of the device (512)", OPTION_NUMBER,
+      &set.server.device.mps_bytes, 128, 4096 },
+    SANDBOX_OPTIONS(set.sandbox),
+    { "stats", NULL, "print statistics on stderr at exit", OPTION_FLAG, &set.stats, 0, 0 },
+};
+
+#define DISK_ROWS                                                                                  \
+    { "file",                                                                                      \
+      "FILE[,...]",                                                                                \
+      "where its blocks are (memory)",                                                             \
+      OPTION_TEXT,                                                                                 \
+      &set.server.device.file,                                                                     \
+      0,                                                                                           \
+      0 },                                                                                         \
+        { "size",                                                                                  \
+          "SIZE",                                                                                  \
+          "size of each namespace or disk (its file's, or --memory)",                              \
+          OPTION_SIZE,                                                                             \
+          &set.server.device.file_bytes,                                                           \
+          1u << 20,                                                                                \
+          (uint64_t)1 << 44 },                                                                     \
+        { "block",                                                                                 \
+          "BYTES",                                                                                 \
+          "logical block size, 512 or 4096 (512)",                                                 \
+          OPTION_NUMBER,                                                                           \
+          &set.server.device.block_bytes,                                                          \
+          512,                                                                                     \
+          4096 },                                                                                  \
+        { "serial",                                                                                \
+          "TEXT",                                                                                  \
+          "serial number (from --identity)",                                                       \
+          OPTION_TEXT,                                                                             \
+          &set.server.device.serial,                                                               \
+          1,                                                                                       \
+          20 },                                                                                    \
+        { "identity",                                                                              \
+          "N",                                                                                     \
+          "number that no other device of the fabric has (1)",                                     \
+          OPTION_NUMBER,                                                                           \
+          &set.server.device.identity,                                                             \
+          1,                                                                                       \
+          UINT64_MAX },                                                                            \
+    {                                                                                              \
+        "disk-threads", "N", "concurrent accesses to its medium, 0: in its loop (4)",              \
+            OPTION_NUMBER, &set.disk_threads, 0, 64                                                \
+    }
+
+static const option_row nvme_rows[] = {
+    DISK_ROWS,
+    { "namespaces", "N", "namespaces in memory, without --file (1)", OPTION_NUMBER,
+      &set.server.device.namespaces, 1, 32 },
+};
+static const option_row blk_rows[] = {
+    DISK_ROWS,
+    { "read-only", NULL, "the client cannot write", OPTION_FLAG, &set.server.device.read_only, 0,
+      0 },
+};
+static const option_row eptest_rows[] = {
+    { "bar", "SIZE", "size of its 64-bit prefetchable BAR, a power of two (64K)", OPTION_SIZE,
+      &set.server.device.bar_bytes, 4096, (uint64_t)1 << 44 },
+};
+
+/* ==== The loop ================================================================================ */
+
+static void work(evutil_socket_t fd, short what, void *user)
+{
+    (void)fd;
+    (void)what;
+    (void)user;
+    if (!the.failed && server_work(the.server)) {
+        the.failed = true;
+        (void)event_base_loopbreak(the.base);
+    }
+}
+
+static void on_stop(void)
+{
+    (void)event_base_loopexit(the.base, NULL);
+}
+
+static void fill_stats(report *r)
+{
+    server_report(the.server, r);
+}
+
+static void on_usr1(void)
+{
+    (void)program_print(stderr, false, fill_stats);
+}
+
+static int run_loop(void)
+{
+    const struct timeval each = { 0, TICK_US };
+    the.ready =
+        event_new(the.base, server_descriptor(the.server), EV_READ | EV_PERSIST, work, NULL);
+    the.tick = event_new(the.base, -1, EV_PERSIST, work, NULL);
+    if (!the.ready || !the.tick || event_add(the.ready, NULL) || event_add(the.tick, &each)) {
+        log_error("out of memory");
+        return PROGRAM_SYSTEM;
+    }
+    notify_ready("%s at %s", set.server.kind->name, set.server.socket);
+    log_note("%s at %s", set.server.kind->name, set.server.socket);
+    return event_base_dispatch(the.base) < 0 || the.failed ? PROGRAM_SYSTEM : PROGRAM_GOOD;
+}
+
+/* ==== The program ============================================================================= */
+
+/* What is wrong with the options together; NULL: nothing. */
+static const char *check(void)
+{
+    const device_settings *d = &set.server.device;
+    if (!set.server.socket)
+        return "--socket FILE is missing: where clients connect";
+    if (d->memory_bytes & (d->memory_bytes - 1))
+        return "--memory: must be a power of two";
+    if (d->bar_bytes & (d->bar_bytes - 1))
+        return "--bar: must be a power of two";
+    if (d->mps_bytes & (d->mps_bytes - 1))
+        return "--mps: 128, 256, 512, 1024, 2048 or 4096";
+    if (d->file && d->namespaces)
+        return "--namespaces: --file makes as many as it names files";
+    if (d->read_only && !d->file)
+        return "--read-only: goes with --file";
+    if (set.server.kind == &virtio_blk_kind && d->file && strchr(d->file, ','))
+        return "--file: a virtio-blk device has one";
+    return NULL;
+}
+
+static int serve(void)
+{
+    program_loop loop;
+    int rc = PROGRAM_SYSTEM;
+    the.base = event_base_new();
+    the.server = the.base ? server_open(&set.server) : NULL;
+    if (the.server) {
+        memset(&loop, 0, sizeof loop);
+        loop.base = the.base;
+        loop.on_stop = on_stop;
+        loop.on_usr1 = on_usr1;
+        loop.run = run_loop;
+        rc = program_run(&loop);
+        if (set.stats)
+            on_usr1();
+    }
+    program_end_within(END_MS, "a disk has not answered for 60 s: ended without waiting for it");
+    if (the.ready)
+        event_free(the.ready);
+    if (the.tick)
+        event_free(the.tick);
+    server_close(the.server);
+    if (the.base)
+        event_base_free(the.base);
+    return rc;
+}
+
+static const device_kind *const kinds[] = DEVICE_KIND_LIST;
+
+static int run_device(const option_call *call)
+{
+    static const unsigned modes[] = { 0600, 0660, 0666 };
+    static char serial[32];
+    const char *why;
+    bool wrong;
+    for (unsigned i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        if (!strcmp(kinds[i]->name, call->verb->name))
+            set.server.kind = kinds[i];
+    }
+    set.server.mode = modes[set.mode];
+    set.server.disk_threads = (unsigned)set.disk_threads;
+    if (!set.server.device.serial) {
+        snprintf(serial, sizeof serial, "DXPU%016llx",
+                 (unsigned long long)set.server.device.identity);
+        set.server.device.serial = serial;
+    }
+    why = check();
+    if (why)
+        return program_usage(why);
+    notify_start();
+    if (sandbox_start(&set.sandbox, &wrong))
+        return wrong ? PROGRAM_USAGE : PROGRAM_SYSTEM;
+    return serve();
+}
+
+#define ABOUT "Serves the device to one vfio-user client at a time: a slot of dxpu-box, or QEMU."
+#define TAIL                                                                                       \
+    "SIGUSR1 prints statistics, Ctrl-C ends it.\n"                                                 \
+    "exit status: 0 stopped on request, 2 usage, 3 system error\n"
+#define VERB(name, brief, ...)                                                                     \
+    {                                                                                              \
+        name, "", brief, ABOUT, TAIL, 0, 0, { __VA_ARGS__, OPTION_ROWS(shared_rows) }, run_device  \
+    }
+#define NO_ROWS                                                                                    \
+    {                                                                                              \
+        NULL, 0                                                                                    \
+    }
+static const option_verb verbs[] = {
+    VERB("memory", "memory behind one BAR", NO_ROWS),
+    VERB("nvme", "an NVMe controller", OPTION_ROWS(nvme_rows)),
+    VERB("vga", "a display adapter", NO_ROWS),
+    VERB("eptest", "the PCI endpoint test function", OPTION_ROWS(eptest_rows)),
+    VERB("virtio-blk", "a virtio block device", OPTION_ROWS(blk_rows)),
+};
+static const option_verbs all_verbs = { NULL, verbs, sizeof verbs / sizeof verbs[0] };
+static const option_verbs *const groups[] = { &all_verbs };
+
+int main(int argc, char **argv)
+{
+    static char version[80];
+    option_program program = {
+        "dxpu-device", "serves a device model by vfio-user", version, NULL, 0, TAIL, groups, 1
+    };
+    option_call call;
+    snprintf(version, sizeof version, "%s, sandbox by %s", DXPU_VERSION, sandbox_name());
+    switch (options_parse(&program, argc, argv, &call)) {
+    case OPTIONS_GO:
+        return call.verb->run(&call);
+    case OPTIONS_SHOWN:
+        return PROGRAM_GOOD;
+    case OPTIONS_MEMORY:
+        return PROGRAM_SYSTEM;
+    default:
+        return PROGRAM_USAGE;
+    }
+}

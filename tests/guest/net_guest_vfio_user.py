@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+"""A stock guest's NVMe driver on a controller that another process serves to the box by vfio-user.
+
+The controller is hot-added, carries verified loads, and its process is killed under load: the guest
+sees a surprise removal, and a controller that is reset and hot-added when the process is back.
+Prints `ok NAME`, `not ok NAME` or `skip NAME` for each check.  Skipped, loudly, where no QEMU or
+guest can be had."""
+# run.py: --timeout 300
+# SPDX-License-Identifier: MIT
+import os
+import sys
+import traceback
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "support"))
+import rooms  # noqa: E402,F401
+import guest  # noqa: E402
+import lab  # noqa: E402
+import suite  # noqa: E402
+from suite import HANG, check, figure  # noqa: E402
+
+BDF = "10000:00:00.0"
+DISK = "/dev/nvme0n1"
+FIO = ("fio --name=j --filename=%s --direct=1 --ioengine=libaio --verify=crc32c --verify_fatal=1 "
+       "--do_verify=1 %s")
+
+
+class World:
+    def __init__(self, l):
+        self.lab = l
+        tools = guest.tools()
+        self.socket = l.file("nvme.sock")
+        self.at = lab.address()
+        self.start_device()
+        self.box = l.start("dxpu-box", "--listen", self.at, "--slots", 2, "--slot",
+                           "2=vfio-user,socket=" + self.socket, "--json", "-v")
+        self.box.address()
+        path = l.file("host.sock")
+        self.host = l.start("dxpu-host", "--vfio-user", path, "--slots", 2, "--topology",
+                            "root-ports", "--attach", "1=%s/2" % self.at, "--json")
+        self.host.says("waiting for a guest")
+        self.guest = guest.Guest(l, "a", tools, guest.initramfs(l.file("initrd")), path)
+        figure("boot to the first command %.1f s" % self.guest.ready())
+
+    def start_device(self):
+        self.device = self.lab.start("dxpu-device", "nvme", "--socket", self.socket, "--file",
+                                     self.lab.file("disk"), "--size", "64M", "--serial", "vu7",
+                                     "--stats")
+        self.device.says("nvme at")
+
+    def there(self):
+        return self.guest.wait_for("[ -b %s ]" % DISK, HANG)
+
+
+def hot_add(w):
+    figure("guest to disk %.1f s" % w.there())
+    size = w.guest.must("blockdev --getsize64 " + DISK).strip()
+    check("size", size == str(64 << 20), size)
+    check("serial", w.guest.must("cat /sys/block/nvme0n1/device/serial").strip() == "vu7")
+
+
+def verified_load(w, name):
+    for kind, options in (("deep", "--rw=randwrite --bsrange=512-128k --iodepth=32 --size=8m"),
+                          ("single", "--rw=write --bs=4k --iodepth=1 --size=512k")):
+        status, out = w.guest.run(FIO % (DISK, options), 2 * HANG)
+        check("fio_%s_%s" % (kind, name), status == 0, out)
+
+
+def killed_under_load(w):
+    g = w.guest
+    g.must("dd if=/dev/urandom of=%s bs=64k count=16 oflag=direct" % DISK)
+    before = g.must("dd if=%s bs=64k count=16 iflag=direct 2>/dev/null | md5sum" % DISK)
+    g.must("(fio --name=k --filename=%s --direct=1 --rw=randread --bs=4k --time_based "
+           "--runtime=60 >/tmp/k 2>&1; echo over >>/tmp/k) &" % DISK)
+    g.wait_for("[ -e /tmp/k ] && grep -q nvme0n1 /proc/diskstats", HANG)
+    reads = int(g.must("awk '$3==\"nvme0n1\"{print $4}' /proc/diskstats").strip())
+    g.wait_for("[ $(awk '$3==\"nvme0n1\"{print $4}' /proc/diskstats) -gt %d ]" % (reads + 50), HANG)
+    w.device.kill()
+    g.wait_for("[ ! -e %s ]" % DISK, HANG)
+    check("removed_under_load", True)
+    g.wait_for("grep -q over /tmp/k", HANG)
+    w.start_device()
+    figure("process back to disk %.1f s" % w.there())
+    after = g.must("dd if=%s bs=64k count=16 iflag=direct 2>/dev/null | md5sum" % DISK)
+    check("data_are_there_again", before == after, before, after)
+
+
+def end(w):
+    w.guest.kill()
+    check("host_stops", w.host.stop() == 0, w.host.errors()[-500:])
+    check("box_stops", w.box.stop() == 0, w.box.errors()[-500:])
+    slot = w.box.result()["slot_2"]
+    used = slot["vfio-user"]
+    check("dma_by_message", used["dma_reads"] > 100 and used["dma_writes"] > 100, used)
+    check("nothing_refused", sum(slot["refused"].values()) == 0 and used["maps_refused"] == 0, slot)
+    check("lost_once", used["lost"] == 1, used)
+
+
+def main():
+    with lab.Lab() as l:
+        try:
+            w = World(l)
+        except guest.Missing as why:
+            print("skip net_guest_vfio_user %s" % why)
+            return 0
+        try:
+            hot_add(w)
+            verified_load(w, "first")
+            killed_under_load(w)
+            verified_load(w, "after_return")
+            end(w)
+        except Exception as why:
+            traceback.print_exc()
+            check("net_guest_vfio_user to its end", False, why, w.guest.log()[-1500:],
+                  w.box.errors()[-500:], w.host.errors()[-500:])
+    return 1 if suite.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
