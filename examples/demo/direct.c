@@ -9,7 +9,7 @@
    CONTENTS   1 The wire in place of a channel   2 The loop   3 The program */
 #include "nvme.h"
 #include "log.h"
-#include "guest.h"
+#include "bridge.h"
 #include "dxpu_libevent.h"
 #include "options.h"
 
@@ -247,7 +247,7 @@ static struct {
     unsigned wait; /* DXPU_UDP_ADAPTIVE.. */
     device_settings device;
 } set = {
-    { NULL, 0, 8, 64u << 20, (uint64_t)64 << 30, GUEST_SOCKET_OWNER },
+    { NULL, 0, 8, 64u << 20, (uint64_t)64 << 30, GUEST_SOCKET_OWNER, 0, &bridge_form },
     DXPU_UDP_ADAPTIVE,
     { .memory_bytes = 64u << 20, .mps_bytes = 512, .identity = 0xd1ec7, .timeout_ns = DXPU_NEVER }
 };
@@ -335,7 +335,7 @@ int main(int argc, char **argv)
     if (rc != OPTIONS_GO)
         return rc == OPTIONS_SHOWN ? 0 : 2;
     if (!set.guest.socket)
-        return options_wrong("--vfio-user SOCKET is missing");
+        return options_wrong("--vfio-user SOCKET is required");
     rc = open_all() ? -1 : loop_forever();
     if (loop.guest)
         guest_close(loop.guest);

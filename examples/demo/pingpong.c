@@ -28,7 +28,7 @@ static struct {
 static const option_row rows[] = {
     { "listen", "ADDR:PORT", "answer there", OPTION_TEXT, &set.listen, 0, 0 },
     { "to", "ADDR:PORT", "or measure to there", OPTION_TEXT, &set.to, 0, 0 },
-    { "af-xdp", "IFNAME[,QUEUE]", "past the kernel's stack, on this interface" BYPASS_NOTE,
+    { "af-xdp", "IFNAME[,QUEUE]", "bypass the kernel's network stack on this interface" BYPASS_NOTE,
       OPTION_TEXT, &set.af_xdp, 0, 0 },
     { "size", "BYTES", "of a request datagram (64)", OPTION_NUMBER, &set.size, HEADER_BYTES,
       65000 },

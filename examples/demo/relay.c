@@ -331,22 +331,23 @@ static int open_relay(void)
 
 int main(int argc, char **argv)
 {
-    option_program program = { "dxpu-relay",
-                               "a UDP relay with faults",
-                               DXPU_VERSION,
-                               rows,
-                               sizeof rows / sizeof rows[0],
-                               "Ctrl-C stops it; what it did is printed then.\n"
-                               "SIGUSR1 cuts the line, SIGUSR2 mends it.\n"
-                               "exit status: 0 stopped as asked, 2 usage, 3 system error\n",
-                               NULL,
-                               0 };
+    option_program program = {
+        "dxpu-relay",
+        "a UDP relay with faults",
+        DXPU_VERSION,
+        rows,
+        sizeof rows / sizeof rows[0],
+        "Ctrl-C stops it and prints what it did.\nSIGUSR1 cuts the line, SIGUSR2 mends it.\nexit "
+        "status: 0 stopped as asked, 2 usage, 3 system error\n",
+        NULL,
+        0
+    };
     struct sigaction stop = { .sa_handler = on_signal };
     int rc = options_parse(&program, argc, argv, NULL);
     if (rc != OPTIONS_GO)
         return rc == OPTIONS_SHOWN ? 0 : 2;
     if (!set.to)
-        return options_wrong("--to ADDR:PORT is missing");
+        return options_wrong("--to ADDR:PORT is required");
     sigaction(SIGINT, &stop, NULL);
     sigaction(SIGTERM, &stop, NULL);
     sigaction(SIGUSR1, &stop, NULL);

@@ -252,8 +252,9 @@ bool attachment_allows(const attachment *a, const uint8_t key[DXPU_NOISE_KEY_BYT
 /* Guests have keys of their own, so what one keeper has is no other's either. */
 static void seal_memory(const attachment *a, const attachment_memory *m, uint8_t mac[sizeof m->mac])
 {
-    const uint8_t number[] = { (uint8_t)(a->number >> 8), (uint8_t)a->number };
+    uint8_t number[2];
     crypto_generichash_state s;
+    dxpu_put_be16(number, a->number);
     (void)crypto_generichash_init(&s, a->secret, CROSSING_KEY_BYTES, sizeof m->mac);
     (void)crypto_generichash_update(&s, number, sizeof number);
     (void)crypto_generichash_update(&s, (const uint8_t *)m, offsetof(attachment_memory, mac));

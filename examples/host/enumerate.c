@@ -69,8 +69,7 @@ bool enumerate_request(enumerate *e, dxpu_tlp *out, uint8_t payload[4])
         value = device_control(e);
     else if (e->step == ENABLE)
         value = MEMORY_AND_MASTER;
-    for (unsigned i = 0; i < 4; i++)
-        payload[i] = (uint8_t)(value >> 8 * i);
+    dxpu_put_le32(payload, value);
     if (steps[e->step].write) {
         out->payload.ptr = payload;
         out->payload.len = 4;
@@ -143,7 +142,6 @@ static void unready(enumerate *e, const dxpu_tlp *cpl, uint64_t now_ns)
 
 void enumerate_answer(enumerate *e, const dxpu_tlp *cpl, uint64_t now_ns)
 {
-    uint32_t value = 0;
     if (e->step >= DONE)
         return;
     if (!cpl || cpl->status == DXPU_CPL_CRS) {
@@ -156,10 +154,8 @@ void enumerate_answer(enumerate *e, const dxpu_tlp *cpl, uint64_t now_ns)
                                             : "it answers reads without data, or writes with some";
         return;
     }
-    for (unsigned i = 0; i < cpl->payload.len; i++)
-        value |= (uint32_t)cpl->payload.ptr[i] << 8 * i;
     if (cpl->payload.len)
-        read_answer(e, value);
+        read_answer(e, dxpu_get_le32(cpl->payload.ptr));
     else
         e->step++;
 }

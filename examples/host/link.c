@@ -116,7 +116,7 @@ static void contain(host_link *l, fabric_channel *over, uint64_t now)
     }
 }
 
-static void end(host_link *l, int result)
+void link_end(host_link *l, int result)
 {
     if (l->channel) { /* cut off: what is in flight stays without answer */
         dxpu_channel_reset(&l->channel->ch, DXPU_REASON_SHUTDOWN);
@@ -136,7 +136,7 @@ static void dial(host_link *l, uint64_t now)
     l->dial_ns = DXPU_NEVER;
     if (why) {
         log_error("--box %s: %s", l->set->box, why);
-        end(l, LINK_NO_CHANNEL);
+        link_end(l, LINK_NO_CHANNEL);
         return;
     }
     (void)dxpu_tags_init(&l->tags, l->entries, l->set->tags, 0, l->set->tags_mode,
@@ -155,7 +155,7 @@ static void dial(host_link *l, uint64_t now)
     log_debug("dialing slot %llu of %s", (unsigned long long)l->set->slot, l->set->box);
     if (!l->channel) {
         log_error("no memory for a channel; lower --window");
-        end(l, LINK_SYSTEM);
+        link_end(l, LINK_SYSTEM);
     }
 }
 
@@ -176,7 +176,7 @@ static const char *remedy(uint8_t reason)
 {
     switch (reason) {
     case DXPU_REASON_NO_SLOT:
-        return "choose another --slot, or the port of this one: see what the box says";
+        return "choose another --slot, or the port of this one: see the box's messages";
     case DXPU_REASON_EPOCH:
         return "another lease has been granted since; use a higher --epoch, or where a manager "
                "lends the "
@@ -221,7 +221,7 @@ static void on_down(void *user, fabric_channel *c, uint64_t now)
     else if (error == DXPU_E_NO_ANSWER)
         tell_silence(l, now);
     if (l->closing || l->stopping) {
-        end(l, LINK_DONE);
+        link_end(l, LINK_DONE);
         return;
     }
     if (was_up || help)
@@ -229,7 +229,7 @@ static void on_down(void *user, fabric_channel *c, uint64_t now)
                     was_up ? "channel lost" : "no channel", fabric_end_text(c, text),
                     help ? help : "dialing again");
     if (help) {
-        end(l, LINK_NO_CHANNEL);
+        link_end(l, LINK_NO_CHANNEL);
         return;
     }
     bool waited = error == DXPU_E_DEAD || error == DXPU_E_NO_ANSWER;
@@ -279,12 +279,12 @@ static void on_tick(void *user, uint64_t now)
         (void)dxpu_channel_close(&l->channel->ch, DXPU_REASON_SHUTDOWN); /* it is up */
     }
     if (l->stopping && (now >= l->stop_ns || (!l->is_up && !l->closing))) {
-        end(l, LINK_DONE);
+        link_end(l, LINK_DONE);
     } else if (!l->is_up && !l->closing && now - l->alone_ns >= l->set->give_up_ms * MILLION) {
         tell_silence(l, now);
         log_error("given up: no channel to %s for %llu ms", l->set->box,
                   (unsigned long long)l->set->give_up_ms);
-        end(l, LINK_NO_CHANNEL);
+        link_end(l, LINK_NO_CHANNEL);
     } else if (now >= l->dial_ns) {
         dial(l, now);
     }
@@ -343,7 +343,7 @@ int link_run(host_link *l)
         return LINK_SYSTEM;
     }
     if (l->result == LINK_DONE && l->source->wrong(l->source->self, why)) {
-        log_error("not all went well: %s", why);
+        log_error("finished with errors: %s", why);
         return LINK_WRONG;
     }
     return l->result;
@@ -354,7 +354,7 @@ void link_stop(host_link *l)
     if (!l->ups) /* or its exit status 0 were all that is known of it */
         tell_silence(l, dxpu_udp_now_ns());
     if (l->stopping) {
-        end(l, LINK_DONE);
+        link_end(l, LINK_DONE);
         return;
     }
     l->stopping = true;

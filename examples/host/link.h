@@ -56,5 +56,7 @@ void link_stop(host_link *l);
 void link_report(const host_link *l, report *r);
 /* 0, or -1 when a file could not be written. */
 int link_close(host_link *l);
+/* The channel is cut off, and link_run() returns the first `result` that was given. */
+void link_end(host_link *l, int result);
 
 #endif /* LINK_H_INCLUDED */

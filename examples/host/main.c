@@ -1,13 +1,16 @@
 /* dxpu-host - attaches the device of a box's slot and sends it TLPs
    SPDX-License-Identifier: MIT */
+#include "bridge.h"
 #include "console.h"
 #include "log.h"
 #include "control.h"
+#include "direct.h"
 #include "guests.h"
 #include "load.h"
 #include "notify.h"
 #include "parent.h"
 #include "program.h"
+#include "reload.h"
 #include "replay.h"
 #include "sandbox.h"
 
@@ -20,22 +23,26 @@ static struct {
     keys_settings keys;
     const char *replay;
     uint64_t repeat;
-    bool fill, stats, json;
+    bool direct, fill, stats, json;
     sandbox_settings sandbox;
-} set = {
-    FABRIC_SETTINGS_DEFAULT(NULL),
-    { NULL, 1, 1, 1, 10000, 10000, 0, LINK_TAGS, NULL },
-    { LOAD_NONE, 64, 1, 10000, 0, 1u << 20, 512 },
-    { { NULL, 0, 8, 64u << 20, (uint64_t)64 << 30, GUEST_SOCKET_OWNER }, NULL, NULL, 1, NULL, 0 },
-    { NULL, NULL, NULL, NULL, 0 },
-    { NULL, NULL, NULL, false, false },
-    NULL,
-    1,
-    false,
-    false,
-    false,
-    { NULL, false, false }
-};
+} set = { FABRIC_SETTINGS_DEFAULT(NULL),
+          { NULL, 1, 1, 1, 10000, 10000, 0, LINK_TAGS, NULL },
+          { LOAD_NONE, 64, 1, 10000, 0, 1u << 20, 512 },
+          { { NULL, 0, 8, 64u << 20, (uint64_t)64 << 30, GUEST_SOCKET_OWNER, 0, &bridge_form },
+            NULL,
+            NULL,
+            1,
+            NULL,
+            0 },
+          { NULL, NULL, NULL, NULL, 0 },
+          { NULL, NULL, NULL, false, false },
+          NULL,
+          1,
+          false,
+          false,
+          false,
+          false,
+          { NULL, false, false } };
 
 static const option_row rows[] = {
     { "box", "ADDR:PORT", "address of the box; several are paths; [ADDR]:PORT for IPv6",
@@ -69,10 +76,16 @@ static const option_row rows[] = {
     { "socket-mode", "600|660", "permissions of the socket: owner (default), or owner and group",
       OPTION_CHOICE, &set.host.guest.socket_mode, 0, 0 },
     { "attach", "LIST",
-      "its slots: SLOT=ADDR:PORT[,ADDR:PORT...]/BOX-SLOT[/EPOCH],...; a ; before the next guest",
+      "slots to attach: SLOT=ADDR:PORT[,ADDR:PORT...]/BOX-SLOT[/EPOCH],...; a ; before the next "
+      "guest",
       OPTION_TEXT, &set.host.attach, 0, 0 },
-    { "slots", "N", "number of slots that it sees (8)", OPTION_NUMBER, &set.host.guest.slots, 1,
-      28 },
+    { "slots", "N", "number of slots that each guest sees (8)", OPTION_NUMBER,
+      &set.host.guest.slots, 1, 28 },
+    { "direct", NULL, "each slot is a function of its own, at SOCKET.1, SOCKET.2, ...; no VMD",
+      OPTION_FLAG, &set.direct, 0, 0 },
+    { "interrupts", "auto|msi|msix",
+      "with --direct: MSI in the place of MSI-X (default; virtio keeps it), always, or never",
+      OPTION_CHOICE, &set.host.guest.interrupts, 0, 0 },
     { "topology", "root-ports|switch",
       "slots on the root bus (default), or below the paper's switch", OPTION_CHOICE,
       &set.host.guest.topology, 0, 0 },
@@ -154,10 +167,17 @@ static void on_usr1(void)
     (void)print_results(stderr, false, true);
 }
 
+static reload *the_reload;
+static bool keys_are_read; /* a thread still does: they stay until the process ends */
+
 static void on_hup(void)
 {
-    if (keys_reload(set.fabric.keys))
-        return;
+    reload_start(the_reload);
+}
+
+static void on_keys(void *user)
+{
+    (void)user;
     if (the_guests)
         guests_keys_changed(the_guests);
     else
@@ -205,6 +225,8 @@ static int check_guest(void)
     const char *wrong;
     int rc;
     set.host.node = set.link.node;
+    if (set.direct)
+        set.host.guest.form = &direct_form;
     if (set.replay || set.load.kind != LOAD_NONE || set.link.box)
         return usage("--vfio-user goes without --box, --replay and --load");
     if ((set.host.guest.bar2_bytes & (set.host.guest.bar2_bytes - 1)) ||
@@ -246,10 +268,13 @@ static int check(void)
     const char *wrong;
     if (set.host.guest.socket)
         return check_guest();
-    if (set.host.control || set.manager.address)
-        return usage("--control and --manager go with --vfio-user");
+    if (set.host.control || set.manager.address || set.direct)
+        return usage("--control, --manager and --direct go with --vfio-user");
     if (!set.link.box)
-        return usage("--box ADDR:PORT is missing");
+        return usage(set.replay || set.load.kind != LOAD_NONE
+                         ? "--box ADDR:PORT is required"
+                         : "--vfio-user SOCKET is required, for a guest, or --box ADDR:PORT with "
+                           "--replay FILE or --load read|write|mixed");
     wrong = dxpu_udp_parse_list(set.link.box, the_link.box, DXPU_PATHS_MAX, &the_link.paths);
     if (!wrong) /* these are the addresses that are dialed */
         wrong = keys_check_addresses(&set.keys, the_link.box, the_link.paths);
@@ -301,7 +326,10 @@ static int run_link(void)
     if (link_open(&the_link, &set.link, &set.fabric, &the_source))
         return LINK_SYSTEM;
     loop.base = dxpu_udp_base(the_link.fabric.udp);
-    return program_run(&loop);
+    the_reload = reload_new(loop.base, set.fabric.keys, on_keys, NULL);
+    rc = the_reload ? program_run(&loop) : LINK_SYSTEM;
+    keys_are_read = !reload_free(the_reload);
+    return rc;
 }
 
 static int the_parent = -1; /* of a worker */
@@ -334,13 +362,16 @@ static int run_worker(const crossing_fds *links, bool again, const uint8_t key[C
     the_guests = guests_open(&set.host, &set.fabric, &all, &rc);
     if (the_guests) {
         loop.base = guests_base(the_guests);
-        rc = program_run_child(&loop, parent, on_ask);
+        the_reload = reload_new(loop.base, set.fabric.keys, on_keys, NULL);
+        rc = the_reload ? program_run_child(&loop, parent, on_ask) : PROGRAM_SYSTEM;
+        keys_are_read = !reload_free(the_reload);
     }
     if (rc != PROGRAM_SYSTEM && rc != PROGRAM_DAMAGED && finish())
         rc = PROGRAM_SYSTEM;
     if (guests_close(the_guests))
         rc = PROGRAM_SYSTEM;
-    keys_close(set.fabric.keys);
+    if (!keys_are_read)
+        keys_close(set.fabric.keys);
     return rc;
 }
 
@@ -378,7 +409,8 @@ static int send_source(void)
         rc = LINK_SYSTEM;
     replay_close(&the_replay);
     load_close(&the_load);
-    keys_close(set.fabric.keys);
+    if (!keys_are_read)
+        keys_close(set.fabric.keys);
     return rc;
 }
 

@@ -49,19 +49,10 @@ bool probe_request(probe *p, dxpu_tlp *t, uint8_t data[4])
     t->first_be = 0xf;
     t->target = (uint16_t)DXPU_BDF(0, 0, p->function);
     t->register_bytes = (uint16_t)at;
-    for (unsigned i = 0; i < 4; i++)
-        data[i] = (uint8_t)(part == WRITE_ONES ? 0xff : p->before >> 8 * i);
+    dxpu_put_le32(data, part == WRITE_ONES ? UINT32_MAX : p->before);
     t->payload.ptr = write ? data : NULL;
     t->payload.len = write ? 4 : 0;
     return true;
-}
-
-static uint32_t value_of(const dxpu_tlp *cpl)
-{
-    uint32_t v = 0;
-    for (unsigned i = 0; i < 4; i++)
-        v |= (uint32_t)cpl->payload.ptr[i] << 8 * i;
-    return v;
 }
 
 /* What a read brought. */
@@ -83,7 +74,8 @@ static void take(probe *p, uint32_t value)
 static bool nobody(const probe *p, const dxpu_tlp *cpl)
 {
     return p->step == READ_ID &&
-           (cpl->status == DXPU_CPL_UR || (cpl->payload.len == 4 && value_of(cpl) == UINT32_MAX));
+           (cpl->status == DXPU_CPL_UR ||
+            (cpl->payload.len == 4 && dxpu_get_le32(cpl->payload.ptr) == UINT32_MAX));
 }
 
 void probe_answer(probe *p, const dxpu_tlp *cpl)
@@ -109,7 +101,7 @@ void probe_answer(probe *p, const dxpu_tlp *cpl)
     if (p->failed)
         return;
     if (read)
-        take(p, value_of(cpl));
+        take(p, dxpu_get_le32(cpl->payload.ptr));
     p->step++;
     if (p->step >= FIRST_BAR_STEP && p->step == FIRST_BAR_STEP + STEPS_PER_BAR * p->bars)
         next_function(p);

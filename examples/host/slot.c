@@ -16,7 +16,6 @@ enum {
     MARGIN_NS = 100000000,
     QUEUE_HIGH = SLOT_QUEUE / 2,
     REQUESTS_HIGH = SLOT_TAGS / 4,
-    QUEUE_PEERS = 128,    /* TLPs of other slots' devices that wait here, a class */
     COMPLETIONS_MAX = 65, /* of the largest read: 64 bytes each */
     VENDOR_TYPE_0 = 0x7e, /* message codes */
     VENDOR_TYPE_1 = 0x7f
@@ -267,7 +266,7 @@ static void push_event(guest_slot *s, const dxpu_event *e)
         return;
     }
     /* a device that missed one would stay in reset, or out of it: let it begin again */
-    log_warning("slot %u: its box takes no link events", s->number);
+    log_warning("slot %u: its box accepts no link events", s->number);
     s->dropped++;
     s->line->reset(s->line->user, DXPU_REASON_HOLD);
 }
@@ -378,7 +377,7 @@ bool slot_congested(const guest_slot *s)
 /* The other slot has room for one more TLP of this one's device, and this one for the answer. */
 static bool peer_has_room(const guest_slot *to, unsigned cls)
 {
-    return to->peers_waiting[cls] < QUEUE_PEERS &&
+    return to->peers_waiting[cls] < SLOT_QUEUE_PEERS &&
            (cls == DXPU_POSTED || to->peer_requests < SLOT_PEER_REQUESTS);
 }
 
@@ -443,8 +442,7 @@ static void count_refused(guest_slot *s, unsigned why)
     s->refused++;
     s->refused_why[why]++;
     if (!s->alarmed)
-        log_warning("slot %u: refused what came from %s: a request that %s; more of this is "
-                    "only counted",
+        log_warning("slot %u: refused a request of %s: it %s; further ones are only counted",
                     s->number, s->whose, texts[why]);
     s->alarmed = true;
 }
@@ -506,11 +504,8 @@ static void answer_read(guest_slot *s, const dxpu_tlp *req, dxpu_bytes bytes)
    one would leave a driver waiting. */
 static bool take_msi(guest_slot *s, const dxpu_tlp *t)
 {
-    const uint8_t *p = t->payload.ptr;
     bool allowed = msi_allowed(&s->msi, t);
-    if (allowed && !s->host->msi(s->host->user, t->address,
-                                 (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 |
-                                     (uint32_t)p[3] << 24))
+    if (allowed && !s->host->msi(s->host->user, t->address, dxpu_get_le32(t->payload.ptr)))
         return false;
     s->msis += allowed;
     s->msis_refused += !allowed;
@@ -817,7 +812,7 @@ static void bound_congestion(guest_slot *s, uint64_t now)
         s->congested_ns = now + s->hold_ns;
     } else if (now >= s->congested_ns) {
         s->congested_ns = 0;
-        log_warning("slot %u: its box takes too little: the guest waited for %llu ms", s->number,
+        log_warning("slot %u: its box accepts too little: the guest waited for %llu ms", s->number,
                     (unsigned long long)(s->hold_ns / 1000000u));
         s->line->reset(s->line->user, DXPU_REASON_HOLD);
     }

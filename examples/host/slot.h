@@ -21,6 +21,7 @@ enum {
     SLOT_OWED = 512,     /* completions for the device that wait for the channel */
     SLOT_MPS_MAX = 512,
     SLOT_WHOSE_BYTES = 704,
+    SLOT_QUEUE_PEERS = 128,  /* TLPs of other slots' devices that wait here, a class */
     SLOT_PEER_REQUESTS = 128 /* of other slots' devices, in flight to this one */
 };
 
@@ -67,12 +68,12 @@ typedef struct slot_host {
 
 /* Why requests that came from the box are refused, whatever the box should have seen to. */
 #define SLOT_REFUSALS(X)                                                                           \
-    X(requester, "is of a requester that does not stand behind the slot")                          \
+    X(requester, "is of a requester that is not behind the slot")                                  \
     X(master, "is of a function without Bus Master Enable")                                        \
     X(translated, "has a translated address, or asks for one, or has a PASID")                     \
-    X(route, "goes where the guest's switch lets nothing through")                                 \
+    X(route, "is blocked by the guest's switch")                                                   \
     X(memory, "goes to memory that the guest does not have, or not for this")                      \
-    X(kind, "is malformed or none that a device sends")
+    X(kind, "is malformed, or of a type that devices do not send")
 #define SLOT_REFUSAL(name, text) SLOT_REFUSED_##name,
 enum { SLOT_REFUSALS(SLOT_REFUSAL) SLOT_REFUSAL_COUNT, SLOT_NOT_REFUSED };
 #undef SLOT_REFUSAL

@@ -1,5 +1,5 @@
 #!/bin/sh
-# tests/guest/fetch.sh: print the folder that holds a Linux guest's kernel and programs.
+# tests/guest/fetch.sh: print the directory that holds a Linux guest's kernel and programs.
 # They are Debian's own packages, unpacked under build/guest (130 MB are fetched once, 70 MB
 # stay; signatures are checked, nothing is installed, root is not needed).  Exit status 1 and a
 # reason on standard error when they cannot be had.
@@ -28,11 +28,11 @@ dir=$dir/$suite
 apt=$dir/apt
 loader=lib64/ld-linux-x86-64.so.2
 programs='/bin/busybox /usr/bin/fio /usr/sbin/nvme /usr/bin/lspci /usr/bin/setpci'
-# What a PCIe device may want of Debian's kernel as modules; subfolders are named where wanted.
+# What a PCIe device may want of Debian's kernel as modules; subdirectories are named where needed.
 folders='lib lib/crc lib/math arch/x86/crypto crypto block drivers/nvme/common drivers/nvme/host
          drivers/pci/controller drivers/misc drivers/md drivers/virtio drivers/block fs fs/jbd2
          fs/ext4 drivers/gpu/drm drivers/gpu/drm/tiny drivers/gpu/drm/ttm'
-# What a folder was made of: one that another version of this script made is fetched again.
+# What a directory was made of: one that another version of this script made is fetched again.
 made_of=$(echo $programs $folders)
 is_ready() {
     [ -e "$dir/ready" ] && [ "$(cat "$dir/ready")" = "$made_of" ]
@@ -69,7 +69,7 @@ unpack_programs() {
     for program in $programs; do
         keep "$program"
         [ "$program" != /bin/busybox ] || continue # static
-        # the loader lists what it would load; every library goes to one folder
+        # the loader lists what it would load; every library goes to one directory
         "$all/$loader" --library-path "$path" --list "$all$program" 2>/dev/null |
             sed -n 's/.* => \([^ ]*\) (.*/\1/p'
     done | sort -u >"$dir/libraries"
@@ -118,6 +118,9 @@ unpack_kernel() {
 
 . "$top/tests/guest/apt.sh"
 all=$dir/all
+# what is interrupted leaves no half of it
+trap 'rm -rf "$all" "$apt" "$dir/libraries"' EXIT
+trap 'exit 1' HUP INT TERM
 rm -rf "$all" "$dir/ready" "$dir/root" "$dir/modules"
 # /lib and the like in /usr, whether the suite's packages know of that or not
 for folder in bin sbin lib lib64; do
@@ -128,6 +131,5 @@ apt_open "$apt" "$suite"
 apt_private install -y --download-only busybox-static fio nvme-cli pciutils
 unpack_programs
 unpack_kernel
-rm -rf "$all" "$apt" "$dir/libraries"
 echo "$made_of" >"$dir/ready"
 echo "$dir"

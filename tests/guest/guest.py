@@ -63,8 +63,10 @@ class Guest:
             "-serial", "file:" + self.log_file, "-serial", "stdio",
             "-kernel", os.path.join(folder, "vmlinuz"), "-initrd", initrd,
             "-append", "console=ttyS0 loglevel=6 panic=-1 %s" % append,
-            "-global", "ICH9-LPC.acpi-pci-hotplug-with-bridge-support=off",
-            "-device", '{"driver":"vfio-user-pci","socket":{"path":"%s","type":"unix"}}' % socket]
+            "-global", "ICH9-LPC.acpi-pci-hotplug-with-bridge-support=off"]
+        if socket:
+            command += ["-device", '{"driver":"vfio-user-pci",'
+                                   '"socket":{"path":"%s","type":"unix"}}' % socket]
         command += extra
         if not reboots:
             command.append("-no-reboot")

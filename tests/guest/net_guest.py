@@ -11,7 +11,7 @@ Skipped, loudly, where no QEMU or no guest can be had.
 `make check` means 10 cycles of hot-plug, 6 crashes of the worker (DXPU_CRASHES) and a cut of four
 times the hold; `make check-long`, which sets DXPU_SEEDS above 1000, 50 cycles, 20 crashes and a cut
 of 60 s."""
-# run.py: --timeout 600
+# run.py: --timeout 1200
 # SPDX-License-Identifier: MIT
 import argparse
 import json

@@ -5,7 +5,7 @@ The guest has two adapters, one with slots as root ports and one with the switch
 the large BAR is refused, with a remedy that net_guest_vga.py's guest is booted with.  Prints
 `ok NAME`, `not ok NAME` or `skip NAME` for each check.  Skipped, loudly, where no QEMU, guest or
 kernel source can be had."""
-# run.py: --timeout 600
+# run.py: --timeout 1200
 # SPDX-License-Identifier: MIT
 import os
 import re

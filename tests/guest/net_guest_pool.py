@@ -4,7 +4,7 @@
 The device is hot-plugged, survives loss, a kill of its box and one of the manager, is replaced by
 a spare, given back and wiped.  Prints `ok NAME`, `not ok NAME` or `skip NAME REASON`; skipped,
 loudly, where no QEMU or guest can be had."""
-# run.py: --timeout 600
+# run.py: --timeout 1200
 # SPDX-License-Identifier: MIT
 import os
 import sys

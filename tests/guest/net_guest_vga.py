@@ -8,7 +8,7 @@ NAME` for each check and `# ...` lines with figures.  Skipped, loudly, where no 
 be had.
 
     tests/guest/net_guest_vga.py [--keep DIR]      DIR gets the pictures and logs"""
-# run.py: --timeout 300
+# run.py: --timeout 1200
 # SPDX-License-Identifier: MIT
 import argparse
 import os

@@ -4,7 +4,7 @@
 The disk is hot-added, gets a file system and files whose checksums hold after the guest has removed
 the device and found it again, and after the box was started again.  Prints `ok NAME`, `not ok NAME`
 or `skip NAME` for each check.  Skipped, loudly, where no QEMU or guest can be had."""
-# run.py: --timeout 300
+# run.py: --timeout 1200
 # SPDX-License-Identifier: MIT
 import os
 import sys

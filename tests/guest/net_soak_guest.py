@@ -9,7 +9,7 @@ round with shorter loads, or rounds for DXPU_SOAK_MINUTES (make soak).
 
 Prints `ok NAME`, `not ok NAME` or `skip NAME`; a long run that cannot be done has failed.  Programs
 come from $DXPU_BIN, else build/."""
-# run.py: --timeout 600
+# run.py: --timeout 1200
 # SPDX-License-Identifier: MIT
 import errno
 import hashlib

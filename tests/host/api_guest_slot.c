@@ -121,8 +121,7 @@ static void on_completion(void *user, const dxpu_tlp *cpl, uint64_t request, boo
     silent += !cpl;
     answered += cpl != NULL;
     if (cpl && cpl->payload.len == 4)
-        last_value = (uint32_t)cpl->payload.ptr[0] | (uint32_t)cpl->payload.ptr[1] << 8 |
-                     (uint32_t)cpl->payload.ptr[2] << 16 | (uint32_t)cpl->payload.ptr[3] << 24;
+        last_value = dxpu_get_le32(cpl->payload.ptr);
 }
 
 static void filled(void *user, unsigned number, bool there)

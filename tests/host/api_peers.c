@@ -11,14 +11,15 @@
 
 #include <cmocka.h>
 
+#define DXPU_VSWITCH_IMPLEMENTATION /* for its registers */
+#include "dxpu_vswitch.h"
+
 #include "grants.h"
 #include "msi.h"
 #include "probe.h"
 #include "queue.h"
 #include "retry.h"
-/* Not linked: reaches QUEUE_PEERS and DXPUI_VS_ACS. */
-#include "slot.c"
-#include "vswitch.c"
+#include "slot.h"
 #include "peer.h"
 #include "slot_line.h"
 
@@ -195,8 +196,7 @@ static void port_write(unsigned port, unsigned at, uint32_t value)
     t.first_be = 0xf;
     t.target = DXPU_BDF(0, port, 0);
     t.register_bytes = (uint16_t)at;
-    for (unsigned i = 0; i < 4; i++)
-        bytes[i] = (uint8_t)(value >> 8 * i);
+    dxpu_put_le32(bytes, value);
     t.payload.ptr = bytes;
     t.payload.len = 4;
     assert_int_equal(dxpu_vswitch_config_request(&vs, &t, &cpl, data, &slot),
@@ -667,7 +667,7 @@ static void not_posted(peer *p, uint64_t now)
 
 static bool many_waiting(void)
 {
-    return queue_used(&slots[B].queue, DXPU_POSTED) >= QUEUE_PEERS;
+    return queue_used(&slots[B].queue, DXPU_POSTED) >= SLOT_QUEUE_PEERS;
 }
 
 static bool guest_read_done(void)
@@ -691,7 +691,7 @@ static void test_v16_congested_peer_is_waited_for(void **state)
     boxes[A].step = flood;
     run_until(many_waiting);
     run_until(a_while);
-    assert_int_equal(queue_used(&slots[B].queue, DXPU_POSTED), QUEUE_PEERS);
+    assert_int_equal(queue_used(&slots[B].queue, DXPU_POSTED), SLOT_QUEUE_PEERS);
     assert_int_equal(slots[A].refused, 0);
     assert_false(slot_congested(&slots[B])); /* that is no reason to let the guest wait */
     boxes[B].step = box_step;
@@ -715,7 +715,7 @@ static void test_v16_clogged_peer_is_given_up(void **state)
     boxes[A].step = flood;
     run_until(all_given_up);
     assert_true(slots[A].up && slots[B].up);
-    assert_in_range(slots[A].refused, 1, 3 * SLOT_QUEUE - QUEUE_PEERS);
+    assert_in_range(slots[A].refused, 1, 3 * SLOT_QUEUE - SLOT_QUEUE_PEERS);
     dxpu_tlp t = peer_request(DXPU_TLP_MRD, 0);
     assert_true(slot_send(&slots[A], &t, 1, dxpu_udp_now_ns()));
     run_until(guest_read_done);

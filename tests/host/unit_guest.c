@@ -15,7 +15,7 @@
 
 /* Not linked: reaches on_read() and on_write(). */
 #include "vswitch.c" /* first: names of its own */
-#include "guest.c"
+#include "bridge.c"
 #include "probe.h"
 #include "vmd.h"
 
@@ -33,7 +33,7 @@ typedef struct sent_tlp {
     uint64_t user;
 } sent_tlp;
 
-static guest the;
+static bridge the;
 static guest_settings settings;
 static guest_slot the_slots[SLOTS];
 static sent_tlp sent[SENT_MAX];
@@ -335,20 +335,19 @@ static void enumerate_buses(void)
 
 static int setup(void **state)
 {
-    static const slot_line *lines[SLOTS];
     (void)state;
     memset(&the, 0, sizeof the);
     memset(the_slots, 0, sizeof the_slots);
     memset(&settings, 0, sizeof settings);
     settings.slots = SLOTS;
+    settings.form = &bridge_form;
     settings.bar2_bytes = 64 * MB;
     settings.bar4_bytes = 64 * MB;
-    the.set = &settings;
-    the.deadline_ns = DXPU_NEVER;
-    the.hold_ns = 1000000000u;
-    assert_int_equal(open_switch(&the, lines), 0);
-    free(the.slots);
-    the.slots = the_slots;
+    the.guest.set = &settings;
+    the.accesses.deadline_ns = DXPU_NEVER;
+    the.guest.hold_ns = the.accesses.hold_ns = 1000000000u;
+    assert_int_equal(open_switch(&the), 0);
+    the.guest.slots = the_slots;
     for (unsigned i = 0; i < SLOTS; i++) {
         the_slots[i].number = i + 1;
         assert_int_equal(dxpu_vswitch_insert(&the.vs, (uint8_t)(i + 1), 4, 16), DXPU_OK);
@@ -393,7 +392,7 @@ static void test_bytes_become_one_line(void **state)
     check_write(0, 1, BAR4 + PREF, 16, 0xf, 0xf);
     for (unsigned i = 0; i < 64; i++)
         assert_int_equal(sent[0].payload[i], i);
-    assert_int_equal(the.combined, 63);
+    assert_int_equal(the.line.combined, 63);
     assert_int_equal(the.memory_writes, 64);
     write32(2, PLAIN, 1); /* the control: elsewhere each write is one TLP, at once */
     write32(2, PLAIN + 4, 2);
@@ -481,7 +480,7 @@ static void test_nothing_is_held_back_when_idle(void **state)
 {
     (void)state;
     in_process = write_some;
-    assert_int_equal(guest_process(&the), 0);
+    assert_int_equal(guest_process(&the.guest), 0);
     assert_int_equal(count, 1);
     check_write(0, 1, BAR4 + PREF, 1, 0x3, 0);
     write8(PREF, 1);
@@ -503,7 +502,7 @@ static void test_long_writes_are_cut(void **state)
     check_write(1, 1, BAR4 + PREF + 32, 16, 0xf, 0xf);
     check_write(2, 1, BAR4 + PREF + 96, 9, 0xf, 0xf);
     assert_int_equal(sent[2].payload[35], 99);
-    assert_int_equal(the.combined, 0);
+    assert_int_equal(the.line.combined, 0);
 }
 
 static void test_where_no_device_is(void **state)
@@ -535,11 +534,11 @@ static void test_m20_no_room_is_reported(void **state)
     s->probe.sized[0][0] = 0xc; /* 1 TB, prefetchable */
     s->probe.sized[0][1] = 0xffffff00;
     s->probe.running = true;
-    out = guest_look(&the, 1);
+    out = guest_look(&the.guest, 1);
     assert_int_equal(out.state, GUEST_LOOKS);
     s->probe.running = false;
     on_filled(&the, 1, true);
-    out = guest_look(&the, 1);
+    out = guest_look(&the.guest, 1);
     assert_int_equal(out.state, GUEST_NO_ROOM);
     assert_string_equal(out.note, "larger --bar2 or --bar4");
     settings.topology = the.vs.cfg.topology = DXPU_VSWITCH_SWITCH;
@@ -553,19 +552,18 @@ static void test_m20_no_room_is_reported(void **state)
     s->probe.sized[0][0] = 0xffff000c; /* 64 KB */
     s->probe.sized[0][1] = 0xffffffff;
     on_filled(&the, 1, true);
-    out = guest_look(&the, 1);
+    out = guest_look(&the.guest, 1);
     assert_int_equal(out.state, GUEST_SHOWN);
     assert_string_equal(out.note, "");
     s->probe.failed = true; /* one whose BARs could not be read */
-    out = guest_look(&the, 1);
+    out = guest_look(&the.guest, 1);
     assert_int_equal(out.state, GUEST_UNREADABLE);
 }
 
 static uint32_t read32(uint64_t offset)
 {
     read_at(0, offset, 4);
-    return (uint32_t)last_data[0] | (uint32_t)last_data[1] << 8 | (uint32_t)last_data[2] << 16 |
-           (uint32_t)last_data[3] << 24;
+    return dxpu_get_le32(last_data);
 }
 
 /* Messages of the device in slot 1 end in its root port's registers, with an interrupt. */
@@ -611,12 +609,12 @@ static void test_v7_interrupts_wait_for_room(void **state)
     write32(0, ecam(0, 1, 0x58), 0x01091028); /* seen, and there it is again */
     on_filled(&the, 1, true);
     in_process = do_nothing;
-    assert_int_equal(guest_process(&the), 0);
+    assert_int_equal(guest_process(&the.guest), 0);
     assert_int_equal(interrupts, 0);
     no_way = false;
-    assert_int_equal(guest_process(&the), 0);
+    assert_int_equal(guest_process(&the.guest), 0);
     assert_int_equal(interrupts, 1);
-    assert_int_equal(guest_process(&the), 0);
+    assert_int_equal(guest_process(&the.guest), 0);
     assert_int_equal(interrupts, 1);
 }
 
@@ -638,7 +636,7 @@ static void test_v7_interrupts_that_wait_may_be_over(void **state)
         else
             write32(0, ecam(0, 1, 0x80), 0);
         no_way = false;
-        assert_int_equal(guest_process(&the), 0);
+        assert_int_equal(guest_process(&the.guest), 0);
         assert_int_equal(interrupts, 0);
         assert_false(the.owed);
         on_filled(&the, 1, true);
@@ -682,14 +680,14 @@ static void test_v17_accesses_are_answered_in_time_and_once(void **state)
     (void)state;
     assert_int_equal(replies, ACCESSES - 1);
     assert_int_equal(last_data[0], 1);
-    assert_true(guest_next_ns(&the) != DXPU_NEVER);
-    accesses_expire(&the, the.deadline_ns - 1);
+    assert_true(guest_next_ns(&the.guest) != DXPU_NEVER);
+    access_expire(&the.accesses, the.accesses.deadline_ns - 1);
     assert_int_equal(replies, ACCESSES - 1);
-    accesses_expire(&the, the.deadline_ns);
+    access_expire(&the.accesses, the.accesses.deadline_ns);
     assert_int_equal(replies, ACCESSES);
     assert_int_equal(last_data[0], 0xff);
-    assert_int_equal(the.timeouts, 1);
-    assert_true(guest_next_ns(&the) == DXPU_NEVER);
+    assert_int_equal(the.accesses.timeouts, 1);
+    assert_true(guest_next_ns(&the.guest) == DXPU_NEVER);
     complete(first, 2); /* late */
     assert_int_equal(replies, ACCESSES);
     read_at(4, PREF, 4); /* in its place */

@@ -57,11 +57,25 @@ int guest_process(guest *g)
     return 0;
 }
 
-int guest_client(const guest *g, uint64_t *number)
+int guest_client(const guest *g, unsigned n, uint64_t *number)
 {
+    (void)n;
     (void)g;
     *number = 0;
     return -1;
+}
+
+unsigned guest_sockets(const guest_settings *s)
+{
+    (void)s;
+    return 1;
+}
+
+const char *guest_socket(const guest_settings *s, unsigned n, char out[GUEST_SOCKET_BYTES])
+{
+    (void)n;
+    (void)out;
+    return s->socket;
 }
 
 void guest_tick(guest *g, uint64_t now)

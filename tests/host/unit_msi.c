@@ -1,6 +1,5 @@
 /* unit_msi.c - which interrupt messages pass: those that the guest programmed, and no others
    SPDX-License-Identifier: MIT */
-#define DXPU_IMPLEMENTATION
 #include "dxpu.h"
 
 #include <setjmp.h>
@@ -28,12 +27,6 @@ enum {
 static msi_filter all;
 static uint8_t space[256]; /* as the device reports it */
 static uint16_t next_tag;
-
-static void put32(uint8_t *p, uint32_t v)
-{
-    for (unsigned i = 0; i < 4; i++)
-        p[i] = (uint8_t)(v >> 8 * i);
-}
 
 static dxpu_tlp config_tlp(uint8_t type, uint16_t bdf, unsigned at, uint8_t be)
 {
@@ -71,7 +64,7 @@ static dxpu_tlp post_config(uint16_t bdf, unsigned at, uint8_t be, uint32_t valu
 {
     static uint8_t bytes[4];
     dxpu_tlp t = config_tlp(DXPU_TLP_CFGWR0, bdf, at, be);
-    put32(bytes, value);
+    dxpu_put_le32(bytes, value);
     t.payload.ptr = bytes;
     t.payload.len = 4;
     msi_sent(&all, &t);
@@ -94,7 +87,7 @@ static void write_memory(uint64_t address, uint8_t be, uint32_t value)
     t.length_dw = 1;
     t.first_be = be;
     t.address = address;
-    put32(bytes, value);
+    dxpu_put_le32(bytes, value);
     t.payload.ptr = bytes;
     t.payload.len = 4;
     msi_sent(&all, &t);
@@ -117,7 +110,7 @@ static bool fires(uint16_t bdf, uint64_t address, uint32_t data)
     t.first_be = 0xf;
     t.requester = bdf;
     t.address = address;
-    put32(bytes, data);
+    dxpu_put_le32(bytes, data);
     t.payload.ptr = bytes;
     t.payload.len = 4;
     return msi_allowed(&all, &t);
@@ -131,11 +124,11 @@ static int setup(void **state)
     memset(space, 0, sizeof space);
     space[0x18] = 0xc; /* BAR 2: 64-bit, prefetchable */
     space[0x34] = MSI_AT;
-    put32(space + MSI_AT, 0x01880005u | MSIX_AT << 8); /* 64-bit, masks, 16 messages */
-    put32(space + MSIX_AT, 0x00030011u | EXPRESS_AT << 8);
-    put32(space + MSIX_AT + 4, TABLE | 2);
-    put32(space + EXPRESS_AT, 0x00000010u);
-    put32(space + EXPRESS_AT + 4, 0x10008000u); /* function level reset */
+    dxpu_put_le32(space + MSI_AT, 0x01880005u | MSIX_AT << 8); /* 64-bit, masks, 16 messages */
+    dxpu_put_le32(space + MSIX_AT, 0x00030011u | EXPRESS_AT << 8);
+    dxpu_put_le32(space + MSIX_AT + 4, TABLE | 2);
+    dxpu_put_le32(space + EXPRESS_AT, 0x00000010u);
+    dxpu_put_le32(space + EXPRESS_AT + 4, 0x10008000u); /* function level reset */
     read_config(FUNCTION, 0x18);
     read_config(FUNCTION, 0x34);
     read_config(FUNCTION, MSI_AT);
@@ -230,7 +223,7 @@ static void test_v15_narrow_and_extended(void **state)
 {
     (void)state;
     msi_clear(&all);
-    put32(space + MSI_AT, 0x02000005); /* 32-bit address, extended data */
+    dxpu_put_le32(space + MSI_AT, 0x02000005); /* 32-bit address, extended data */
     read_config(FUNCTION, 0x34);
     read_config(FUNCTION, MSI_AT);
     write_config(FUNCTION, MSI_AT + 4, 0xf, DOORBELL);
@@ -293,16 +286,16 @@ static void test_v15_replaced_until_the_device_answers(void **state)
 static void test_v15_device_cannot_program(void **state)
 {
     (void)state;
-    put32(space + MSI_AT, 0x00810005u);
-    put32(space + MSI_AT + 4, DOORBELL);
-    put32(space + MSI_AT + 12, 0x31);
+    dxpu_put_le32(space + MSI_AT, 0x00810005u);
+    dxpu_put_le32(space + MSI_AT + 4, DOORBELL);
+    dxpu_put_le32(space + MSI_AT + 12, 0x31);
     for (unsigned at = MSI_AT; at < MSI_AT + 16; at += 4)
         read_config(FUNCTION, at);
     assert_false(fires(FUNCTION, DOORBELL, 0x31));
     program_msi(DOORBELL, 0x31, 0);
     assert_true(fires(FUNCTION, DOORBELL, 0x31));
     space[0x34] = 0xa0; /* nor does it move a capability to where the guest wrote something */
-    put32(space + 0xa0, 0x00800005);
+    dxpu_put_le32(space + 0xa0, 0x00800005);
     read_config(FUNCTION, 0x34);
     read_config(FUNCTION, 0xa0);
     write_config(FUNCTION, 0xa4, 0xf, DOORBELL);
@@ -388,13 +381,13 @@ static void test_v15_strange_capabilities(void **state)
     (void)state;
     msi_clear(&all);
     space[0x34] = 0xfc;
-    put32(space + 0xfc, 0x00810000u | 0xfcu << 8 | CAP_MSI);
+    dxpu_put_le32(space + 0xfc, 0x00810000u | 0xfcu << 8 | CAP_MSI);
     read_config(FUNCTION, 0x34);
     read_config(FUNCTION, 0xfc);
     write_config(FUNCTION, 0xfc, 0xc, 0x00810000);
     assert_false(fires(FUNCTION, DOORBELL, 0));
     msi_clear(&all);
-    put32(space + 0xfc, 0x07ff0000u | 0xfcu << 8 | CAP_MSIX);
+    dxpu_put_le32(space + 0xfc, 0x07ff0000u | 0xfcu << 8 | CAP_MSIX);
     read_config(FUNCTION, 0x34);
     read_config(FUNCTION, 0xfc);
     write_config(FUNCTION, 0xfc, 0xc, 0x80000000);

@@ -13,6 +13,7 @@
 
 #include "parent.c" /* not linked: reaches on_keeper() */
 
+#include "bridge.h"
 #include "crossing.h"
 
 /* What these tests do not come to. */
@@ -51,7 +52,7 @@ int keeper_hear(int socket, int *fds, unsigned *count)
     return said[heard++].kind;
 }
 
-static const guest_settings guest_set = { .socket = "vm" };
+static const guest_settings guest_set = { .socket = "vm", .form = &bridge_form };
 static const keeper_settings keeper_set = { &guest_set, 1000, 0 };
 static const parent_settings set = { &keeper_set, 1, NULL };
 static parent the;
@@ -80,7 +81,8 @@ static int setup(void **state)
     (void)state;
     memset(&the, 0, sizeof the);
     the.set = &set;
-    the.signals = the.worker.socket = the.keeper[0].c.socket = the.keeper[0].held = -1;
+    the.signals = the.worker.socket = the.keeper[0].c.socket = -1;
+    memset(the.keeper[0].held, 0xff, sizeof the.keeper[0].held);
     heard = to_say = sent = 0;
     (void)alarm(30);
     return 0;
@@ -118,12 +120,12 @@ static void test_s180_connections_are_held(void **state)
     (void)state;
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
     the.keeper[0].c.pid = sleeper();
-    say(KEEPER_HOLD, pair[0], 1);
+    say(KEEPER_CLIENT, pair[0], 1);
     on_keeper(&the, 0);
-    assert_int_equal(the.keeper[0].held, pair[0]);
-    say(KEEPER_RELEASE, -1, 0);
+    assert_int_equal(the.keeper[0].held[0], pair[0]);
+    say(KEEPER_CLIENT, -1, 0);
     on_keeper(&the, 0);
-    assert_int_equal(the.keeper[0].held, -1);
+    assert_int_equal(the.keeper[0].held[0], -1);
     assert_int_equal(kill(the.keeper[0].c.pid, 0), 0);
     (void)kill(the.keeper[0].c.pid, SIGKILL);
     assert_true(was_killed(the.keeper[0].c.pid));
@@ -137,17 +139,17 @@ static void test_s180_what_is_no_connection(void **state)
     (void)state;
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
     assert_int_equal(pipe(files), 0);
-    const int wrong[][3] = { { KEEPER_HOLD, files[0], 1 },
-                             { KEEPER_HOLD, pair[0], 1 },
-                             { KEEPER_HOLD, -1, 0 },
+    const int wrong[][3] = { { KEEPER_CLIENT, files[0], 1 },
+                             { KEEPER_CLIENT, pair[0], 1 },
+                             { KEEPER_CLIENT_LAST, files[0], 1 },
                              { KEEPER_KILL, files[0], 1 },
-                             { KEEPER_RELEASE, files[0], 1 } };
+                             { KEEPER_OPEN, files[0], 1 } };
     for (unsigned i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         setup(state);
         the.keeper[0].c.pid = sleeper();
         say(wrong[i][0], wrong[i][1], (unsigned)wrong[i][2]);
         on_keeper(&the, 0);
-        assert_int_equal(the.keeper[0].held, -1);
+        assert_int_equal(the.keeper[0].held[0], -1);
         assert_true(was_killed(the.keeper[0].c.pid));
         assert_true(wrong[i][1] < 0 || fcntl(wrong[i][1], F_GETFD) >= 0);
     }
@@ -161,7 +163,7 @@ static void test_s180_one_keeper_is_not_all(void **state)
 {
     (void)state;
     for (unsigned i = 0; i < 64; i++)
-        say(KEEPER_RELEASE, -1, 0);
+        say(KEEPER_CLIENT, -1, 0);
     on_keeper(&the, 0);
     assert_int_equal(heard, MESSAGES); /* the rest has its turn when the others had theirs */
 }

@@ -43,15 +43,12 @@ static dxpu_tlp answer(space *s, const dxpu_tlp *t, uint8_t data[4])
     }
     assert_true(i < PROBE_BARS);
     if (t->type == DXPU_TLP_CFGWR0) {
-        uint32_t v = 0;
-        for (unsigned b = 0; b < 4; b++)
-            v |= (uint32_t)t->payload.ptr[b] << 8 * b;
+        uint32_t v = dxpu_get_le32(t->payload.ptr);
         s->reg[i] = (s->reg[i] & ~s->mask[i]) | (v & s->mask[i]);
         s->writes++;
         return cpl;
     }
-    for (unsigned b = 0; b < 4; b++)
-        data[b] = (uint8_t)(s->reg[i] >> 8 * b);
+    dxpu_put_le32(data, s->reg[i]);
     cpl.payload.ptr = data;
     cpl.payload.len = 4;
     return cpl;

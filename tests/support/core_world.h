@@ -26,6 +26,7 @@ typedef enum mutation {
     MIXES_OWNERS,   /* what is retained for one lease is given to another */
     TRUSTS_COPIES,  /* a store is not taken for an old copy, where a box lost its state */
     SAME_SALT,      /* all runs begin at the same epoch */
+    RESUMES_WIPES,  /* a box that starts goes on with the wipes of its state by itself */
     MUTATIONS
 } mutation;
 
@@ -35,6 +36,7 @@ typedef struct unit {
     uint16_t peer_slot;
     uint8_t state;
     bool broken, bad_wipe;
+    bool waits;              /* its wipe, for the manager to order it again (M-105) */
     uint64_t tag;            /* what is on the medium; 0: nothing */
     uint64_t wrote;          /* the lease that wrote it and was not wiped since, as it should be */
     bool strange, elsewhere; /* a used disk is in it; and what it keeps is on its own */
@@ -70,7 +72,8 @@ typedef struct proxy {
 } proxy;
 
 static proxy world[PROXIES];
-static unit own_disk[BOXES][BOX_SLOTS]; /* of those with a strange one, as it was then */
+static unit own_disk[BOXES][BOX_SLOTS];  /* of those with a strange one, as it was then */
+static unit old_state[BOXES][BOX_SLOTS]; /* a copy of what a box knew */
 /* A second program with a host's identity, without a connection: it goes on with what it had. */
 static proxy copy_of_host[HOSTS];
 static mutation mutant;
@@ -190,12 +193,13 @@ static unsigned obey_bind(const proxy *p, unit *u, const dxpu_control_bind *b)
         return DXPU_CONTROL_CODE_EPOCH;
     if (u->epoch == b->epoch)
         return DXPU_CONTROL_CODE_NONE;
-    if (u->state == DXPU_CONTROL_SLOT_WIPING || u->state == DXPU_CONTROL_SLOT_UNWIPED ||
-        u->elsewhere)
+    if ((u->state == DXPU_CONTROL_SLOT_WIPING && !u->waits) ||
+        u->state == DXPU_CONTROL_SLOT_UNWIPED || u->elsewhere)
         return DXPU_CONTROL_CODE_BUSY;
     bool goes_on = u->epoch && u->peer_node == b->host_node && u->peer_slot == b->host_slot;
     if (p->draining && u->state != DXPU_CONTROL_SLOT_KEPT && !goes_on)
         return DXPU_CONTROL_CODE_DRAINED;
+    u->waits = false;
     u->epoch = u->seen = b->epoch;
     u->peer_node = b->host_node;
     u->peer_slot = b->host_slot;
@@ -211,6 +215,7 @@ static unsigned obey_unbind(unit *u, const dxpu_control_unbind *b)
         return DXPU_CONTROL_CODE_BUSY;
     bool clean = u->state == DXPU_CONTROL_SLOT_WIPING ||
                  (u->state == DXPU_CONTROL_SLOT_WIPED && b->epoch == u->seen);
+    u->waits = u->waits && b->keep;
     u->seen = b->epoch;
     if (b->keep && mutant == WIPES_KEPT)
         u->tag = 0;
@@ -226,8 +231,9 @@ static unsigned obey_unbind(unit *u, const dxpu_control_unbind *b)
 static void wipe_step(proxy *p, unsigned i)
 {
     unit *u = &p->unit[i];
-    if (u->state != DXPU_CONTROL_SLOT_WIPING)
+    if (u->state != DXPU_CONTROL_SLOT_WIPING || (u->waits && mutant != RESUMES_WIPES))
         return;
+    u->waits = false;
     u->state = u->bad_wipe ? DXPU_CONTROL_SLOT_UNWIPED : DXPU_CONTROL_SLOT_WIPED;
     if (!u->bad_wipe) {
         if (u->tag)

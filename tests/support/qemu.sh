@@ -71,6 +71,8 @@ flock 9
 
 . "$top/tests/guest/apt.sh"
 apt=$dir/apt
+trap 'rm -rf "$root.new" "$apt"' EXIT # what is interrupted leaves no half of it
+trap 'exit 1' HUP INT TERM
 rm -rf "$root.new" "$dir/ready"
 apt_open "$apt" trixie trixie-updates trixie-backports
 apt_private install -y --download-only -t trixie-backports qemu-system-x86 seabios ipxe-qemu

@@ -25,17 +25,6 @@ enum { MEM_BYTES = RC_MEM_BYTES, RC_VECTORS = 128 };
 
 /* ==== 1  Memory and queues ==================================================================== */
 
-static inline uint32_t rc_le32(const uint8_t *p)
-{
-    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
-}
-
-static inline void rc_put32(uint8_t *p, uint32_t v)
-{
-    for (unsigned i = 0; i < 4; i++)
-        p[i] = (uint8_t)(v >> 8 * i);
-}
-
 typedef struct tlp_copy {
     struct tlp_copy *next;
     size_t len;
@@ -355,14 +344,14 @@ static inline uint32_t cfg_read(rc *r, unsigned reg)
     dxpu_tlp t = cfg_tlp(r, DXPU_TLP_CFGRD0, reg);
     assert_int_equal(rc_ask(r, &t), DXPU_CPL_SC);
     assert_int_equal(r->data_len, 4);
-    return rc_le32(r->data);
+    return dxpu_get_le32(r->data);
 }
 
 static inline void cfg_write_be(rc *r, unsigned reg, uint32_t value, uint8_t be)
 {
     dxpu_tlp t = cfg_tlp(r, DXPU_TLP_CFGWR0, reg);
     uint8_t bytes[4];
-    rc_put32(bytes, value);
+    dxpu_put_le32(bytes, value);
     t.first_be = be;
     t.payload.ptr = bytes;
     t.payload.len = 4;
@@ -544,7 +533,7 @@ static inline void ep_config_put(endpoint *e, unsigned offset, uint8_t be, uint3
 {
     dxpu_tlp t = ep_config(DXPU_TLP_CFGWR0, offset, be);
     uint8_t data[4];
-    rc_put32(data, value);
+    dxpu_put_le32(data, value);
     t.payload.ptr = data;
     t.payload.len = 4;
     ep_give(e, &t);
@@ -559,7 +548,7 @@ static inline uint32_t ep_config_get(endpoint *e, unsigned offset)
     ep_give(e, &t);
     assert_int_equal(e->answers, 1);
     assert_int_equal(e->answer[0].type, DXPU_TLP_CPLD);
-    return rc_le32(e->answer[0].payload.ptr);
+    return dxpu_get_le32(e->answer[0].payload.ptr);
 }
 
 #endif /* ROOT_COMPLEX_H_INCLUDED */

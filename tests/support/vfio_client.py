@@ -6,9 +6,12 @@ import struct
 import time
 
 HANG = 60  # seconds after which something hangs that takes one
-VERSION, DMA_MAP, DMA_UNMAP, SET_IRQS, READ, WRITE, DMA_WRITE = 1, 2, 3, 8, 9, 10, 12
+VERSION, DMA_MAP, DMA_UNMAP, REGION_INFO, IRQ_INFO, SET_IRQS = 1, 2, 3, 5, 7, 8
+READ, WRITE, DMA_WRITE, RESET = 9, 10, 12, 13
 NO_REPLY = 0x10
-MSIX, EVENTFDS = 2, 1 << 2 | 1 << 5  # SET_IRQS: index, flags
+INTX, MSI, MSIX = 0, 1, 2  # kinds of interrupts
+EVENTFDS = 1 << 2 | 1 << 5  # flags of SET_IRQS
+FDS = 8  # descriptors of a message
 ECAM, LOW, WINDOW, CONFIG = 0, 2, 4, 7  # regions
 PORT, DEVICE = 1 << 15, 1 << 20  # of the first slot, in the ECAM
 BAR2, BAR4 = 0xe0000000, 1 << 40
@@ -63,11 +66,29 @@ class Client:
         self.send(DMA_UNMAP, struct.pack("<IIQQ", 24, 0, at, size))
         self.receive()
 
-    def interrupts(self, first, descriptors):
-        """MSI-X vectors of the function, an eventfd each."""
-        self.send(SET_IRQS, struct.pack("<IIIII", 20, EVENTFDS, MSIX, first, len(descriptors)),
-                  descriptors=descriptors)
+    def interrupts(self, first, descriptors, kind=MSIX):
+        """Vectors of the function, an eventfd each."""
+        for i in range(0, len(descriptors), FDS):
+            some = descriptors[i:i + FDS]
+            self.send(SET_IRQS, struct.pack("<IIIII", 20, EVENTFDS, kind, first + i, len(some)),
+                      descriptors=some)
+            self.receive()
+
+    def region_bytes(self, region):
+        self.send(REGION_INFO, struct.pack("<IIIIQQ", 32, 0, region, 0, 0, 0))
+        return struct.unpack("<Q", self.receive()[16:24])[0]
+
+    def vectors(self, kind):
+        self.send(IRQ_INFO, struct.pack("<IIII", 16, 0, kind, 0))
+        return struct.unpack("<I", self.receive()[12:16])[0]
+
+    def reset(self):
+        self.send(RESET, b"")
         self.receive()
+
+    def read(self, region, at, count):
+        self.send(READ, struct.pack("<QII", at, region, count))
+        return self.receive()[16:]
 
     def write(self, region, at, data, posted=False):
         self.send(WRITE, struct.pack("<QII", at, region, len(data)) + data,
@@ -79,8 +100,7 @@ class Client:
         self.write(region, at, struct.pack("<I", value))
 
     def read32(self, region, at):
-        self.send(READ, struct.pack("<QII", at, region, 4))
-        return struct.unpack("<I", self.receive()[16:])[0]
+        return struct.unpack("<I", self.read(region, at, 4))[0]
 
     def map_slot(self):
         """Give the first slot's port its bus and windows, as a kernel does."""

@@ -1,10 +1,9 @@
-/* guest.h - what a virtual machine sees: vfio-user function, virtual switch, slots
+/* guest.h - what a virtual machine sees: its vfio-user functions and their slots
    SPDX-License-Identifier: MIT
 
-   QEMU shows its guest one PCI function (vmd.h).  Accesses to its BARs become TLPs: BAR0 is the
-   configuration space of the virtual switch and what stands behind it, BAR2 and BAR4 are memory.
-   What devices request of memory is done in the guest's, their interrupts go to the guest.
-   Here is no network: each slot has a line (slot.h), which the owner brings. */
+   What devices request of memory is done in the guest's, their interrupts go to the guest.  The
+   form (form.h) is that in which it sees them: behind one VMD-like function, or each as a function
+   of its own.  Here is no network: each slot has a line (slot.h), which the owner brings. */
 #ifndef GUEST_H_INCLUDED
 #define GUEST_H_INCLUDED
 
@@ -15,12 +14,16 @@
 /* The words of --socket-mode. */
 enum { GUEST_SOCKET_OWNER, GUEST_SOCKET_GROUP };
 
+typedef struct guest_form guest_form;
+
 typedef struct guest_settings {
     const char *socket; /* where QEMU's vfio-user-pci connects */
     unsigned topology;  /* DXPU_VSWITCH_* */
     uint64_t slots;
     uint64_t bar2_bytes, bar4_bytes; /* at most GUEST_BAR4_MAX */
     unsigned socket_mode;            /* GUEST_SOCKET_*: who may connect */
+    unsigned interrupts;             /* SHADOW_AUTO..: with --direct, which ones it sees */
+    const guest_form *form;          /* bridge_form, direct_form */
 } guest_settings;
 
 /* How the guest takes the device of a slot that is up. */
@@ -41,8 +44,13 @@ void guest_close(guest *g);
 /* Readable when guest_process() has something to do: the messages taken, or -1 after a message. */
 int guest_fd(const guest *g);
 int guest_process(guest *g);
-/* The connection of the virtual machine, -1: none; and how many there have been. */
-int guest_client(const guest *g, uint64_t *number);
+/* How many sockets there are, and the path of the nth (0..): `out`, or what is in the settings. */
+enum { GUEST_SOCKET_BYTES = 112 };
+unsigned guest_sockets(const guest_settings *set);
+const char *guest_socket(const guest_settings *set, unsigned n, char out[GUEST_SOCKET_BYTES]);
+/* The connection of the virtual machine to the nth socket, -1: none; and how many there have
+   been. */
+int guest_client(const guest *g, unsigned n, uint64_t *number);
 void guest_tick(guest *g, uint64_t now_ns);
 uint64_t guest_next_ns(const guest *g);
 

@@ -57,8 +57,9 @@ typedef struct keeper {
     bool stirred; /* it said something since the last turn */
     bool asked;   /* ... and that it wants the numbers */
     bool over, failed;
-    uint64_t client;      /* number of the connection that the parent holds; 0: none */
-    uint64_t unread_tail; /* of the worker, since unread_ns */
+    uint64_t client[DXPU_VSWITCH_SLOTS_MAX]; /* number of the connection to each socket that the
+                                                parent holds; 0: none */
+    uint64_t unread_tail;                    /* of the worker, since unread_ns */
     uint64_t unread_ns;
     uint64_t workers; /* that there have been */
 } keeper;
@@ -290,13 +291,14 @@ static void distrust(keeper *k, const char *why)
 static int open_guest(keeper *k)
 {
     const slot_line *lines[DXPU_VSWITCH_SLOTS_MAX];
+    char first[GUEST_SOCKET_BYTES];
     for (unsigned i = 0; i < k->set->guest->slots; i++)
         lines[i] = &k->slots[i].line;
     k->guest = guest_open(k->set->guest, lines, k->set->hold_ms * 1000000ull);
     if (!k->guest || sandbox_enter_as(SANDBOX_KEEPER))
         return -1;
     log_note("%llu slots, waiting for a guest at %s", (unsigned long long)k->set->guest->slots,
-             k->set->guest->socket);
+             guest_socket(k->set->guest, 0, first));
     (void)keeper_tell(k->parent, KEEPER_OPEN, NULL, 0);
     return 0;
 }
@@ -593,18 +595,20 @@ static void write_numbers(keeper *k)
 
 /* ==== 6  The loop ============================================================================= */
 
-/* The parent holds the connection, too, so that it can end it in order whatever becomes of this
+/* The parent holds the connections, too, so that it can end them in order whatever becomes of this
    process (V-33). */
-static void share_client(keeper *k)
+static void share_clients(keeper *k)
 {
-    uint64_t number;
-    int fd = guest_client(k->guest, &number);
-    if (fd < 0)
-        number = 0;
-    if (number == k->client)
-        return;
-    k->client = number;
-    (void)keeper_tell(k->parent, number ? KEEPER_HOLD : KEEPER_RELEASE, &fd, number ? 1 : 0);
+    for (unsigned i = 0; i < guest_sockets(k->set->guest); i++) {
+        uint64_t number;
+        int fd = guest_client(k->guest, i, &number);
+        if (fd < 0)
+            number = 0;
+        if (number == k->client[i])
+            continue;
+        k->client[i] = number;
+        (void)keeper_tell(k->parent, (char)(KEEPER_CLIENT + i), &fd, number ? 1 : 0);
+    }
 }
 
 /* One turn; true: something happened. */
@@ -617,7 +621,7 @@ static bool turn(keeper *k, uint64_t now)
         k->over = k->failed = true;
     if (!k->guest || k->over)
         return any;
-    share_client(k);
+    share_clients(k);
     if (any || now >= guest_next_ns(k->guest))
         guest_tick(k->guest, now);
     for (unsigned i = 0; any && i < k->set->guest->slots; i++) {

@@ -18,10 +18,11 @@ enum {
     KEEPER_LOST = 'G', /* it is gone */
     KEEPER_STOP = 'S', /* end gracefully */
     /* from it */
-    KEEPER_HOLD = 'H',    /* the guest's connection: hold it, too */
-    KEEPER_RELEASE = 'R', /* ... no more */
-    KEEPER_OPEN = 'O',    /* its socket is there: a guest can connect */
-    KEEPER_KILL = 'K'     /* the worker does not read, or not as agreed */
+    KEEPER_OPEN = 'O', /* its sockets are there: a guest can connect */
+    KEEPER_KILL = 'K', /* the worker does not read, or not as agreed */
+    /* + n: the connection to the guest's nth socket: hold it, too; without a descriptor: no more */
+    KEEPER_CLIENT = 1,
+    KEEPER_CLIENT_LAST = KEEPER_CLIENT + DXPU_VSWITCH_SLOTS_MAX - 1
 };
 
 enum { KEEPER_MEMORY_BYTES = 512 }; /* of what it remembers of an attachment */

@@ -34,17 +34,12 @@ enum {
 
 static uint32_t get16(const uint8_t *config, unsigned at)
 {
-    return at + 1 < MSI_CONFIG_BYTES ? (uint32_t)config[at] | (uint32_t)config[at + 1] << 8 : 0;
+    return at + 1 < MSI_CONFIG_BYTES ? dxpu_get_le16(config + at) : 0;
 }
 
 static uint32_t get32(const uint8_t *config, unsigned at)
 {
     return get16(config, at) | get16(config, at + 2) << 16;
-}
-
-static uint32_t load32(const uint8_t *p)
-{
-    return get32(p, 0);
 }
 
 static bool is_known(const msi_function *f, unsigned at)
@@ -334,7 +329,7 @@ bool msi_allowed(const msi_filter *m, const dxpu_tlp *t)
     msi_message now;
     if (!f || t->length_dw != 1 || t->first_be != 0xf || t->ep || t->payload.len != 4)
         return false;
-    uint32_t data = load32(t->payload.ptr);
+    uint32_t data = dxpu_get_le32(t->payload.ptr);
     if (msi_now(f, &now) && is_this(&now, t, data))
         return true;
     bool vectors = msix_now(f) || f->until > m->seen;

@@ -39,8 +39,8 @@ typedef struct child {
 
 typedef struct keeper_child {
     child c;
-    int held;  /* the guest's connection, -1: none */
-    bool open; /* a guest can connect */
+    int held[DXPU_VSWITCH_SLOTS_MAX]; /* the guest's connections, -1: none */
+    bool open;                        /* a guest can connect */
 } keeper_child;
 
 typedef struct parent {
@@ -69,6 +69,12 @@ static void close_if(int *fd)
     *fd = -1;
 }
 
+static void close_held(keeper_child *k)
+{
+    for (unsigned i = 0; i < DXPU_VSWITCH_SLOTS_MAX; i++)
+        close_if(&k->held[i]);
+}
+
 /* In a child: nothing of the parent's is left but its own end of `mine`. */
 static void leave_parent(parent *p, const child *mine)
 {
@@ -83,7 +89,7 @@ static void leave_parent(parent *p, const child *mine)
     for (unsigned i = 0; i < p->set->guests; i++) {
         if (&p->keeper[i].c != mine)
             close_if(&p->keeper[i].c.socket);
-        close_if(&p->keeper[i].held);
+        close_held(&p->keeper[i]);
     }
     if (&p->worker != mine)
         close_if(&p->worker.socket);
@@ -277,13 +283,13 @@ static void on_worker_end(parent *p, int status)
 }
 
 /* In a process of its own: what a guest's process had sent may wait for that when it is closed. */
-static void end_connection(parent *p, keeper_child *k)
+static void end_connection(parent *p, int *held)
 {
-    int fd = k->held;
+    int fd = *held;
     pid_t pid;
     if (fd < 0)
         return;
-    k->held = -1;
+    *held = -1;
     pid = fork();
     if (pid == 0) {
         leave_parent(p, NULL);
@@ -298,12 +304,14 @@ static void end_connection(parent *p, keeper_child *k)
 static void on_keeper_end(parent *p, unsigned n, int status)
 {
     keeper_child *k = &p->keeper[n];
-    char text[40];
+    char text[40], path[GUEST_SOCKET_BYTES];
     bool any = false;
     k->c.pid = 0;
     close_if(&k->c.socket);
-    end_connection(p, k);
-    dxpu_vfu_remove(p->set->keeper[n].guest->socket); /* a keeper reaches no file (S-201) */
+    for (unsigned i = 0; i < DXPU_VSWITCH_SLOTS_MAX; i++)
+        end_connection(p, &k->held[i]);
+    for (unsigned i = 0; i < guest_sockets(p->set->keeper[n].guest); i++) /* a keeper reaches no */
+        dxpu_vfu_remove(guest_socket(p->set->keeper[n].guest, i, path));  /* file (S-201) */
     if (status && !p->status)
         p->status = PROGRAM_SYSTEM;
     for (unsigned i = 0; i < p->set->guests; i++)
@@ -362,12 +370,13 @@ static bool is_connection(int fd)
 /* S-180.  False: no keeper says that, so it is none any more. */
 static bool on_message(parent *p, keeper_child *k, int kind, const int *fds, unsigned count)
 {
-    bool holds = kind == KEEPER_HOLD;
-    if (count != (holds ? 1 : 0) || (holds && !is_connection(fds[0])))
+    bool client = kind >= KEEPER_CLIENT && kind <= KEEPER_CLIENT_LAST;
+    if (count > (client ? 1u : 0u) || (count && !is_connection(fds[0])))
         return false;
-    if (holds || kind == KEEPER_RELEASE) {
-        close_if(&k->held);
-        k->held = holds ? fds[0] : -1;
+    if (client) {
+        int *held = &k->held[kind - KEEPER_CLIENT];
+        close_if(held);
+        *held = count ? fds[0] : -1;
     } else if (kind == KEEPER_OPEN) {
         k->open = true;
     } else if (kind == KEEPER_KILL && p->worker.pid) {
@@ -468,8 +477,10 @@ int parent_run(const parent_settings *set)
         (void)sigaddset(&mask, caught[i]);
     (void)sigprocmask(SIG_BLOCK, &mask, NULL);
     p.signals = signalfd(-1, &mask, SFD_NONBLOCK | SFD_CLOEXEC);
-    for (unsigned i = 0; i < set->guests; i++)
-        p.keeper[i].c.socket = p.keeper[i].held = -1;
+    for (unsigned i = 0; i < set->guests; i++) {
+        p.keeper[i].c.socket = -1;
+        memset(p.keeper[i].held, 0xff, sizeof p.keeper[i].held); /* -1 */
+    }
     if (p.signals < 0 || sandbox_enter_as(SANDBOX_PARENT) || start_keepers(&p) || make_key(&p) ||
         start_worker(&p)) {
         p.status = PROGRAM_SYSTEM;

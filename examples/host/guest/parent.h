@@ -3,7 +3,7 @@
 
    One keeper for each guest (keeper.h), and one worker for all (guests.h), which is started again
    when it ends without having been asked to.  The parent has the signals.  It reads nothing that
-   comes from a guest or the network, and it holds a duplicate of each guest's connection, so that
+   comes from a guest or the network, and it holds a duplicate of each guest's connections, so that
    this is shut down and read empty also when its keeper is killed (V-33). */
 #ifndef PARENT_H_INCLUDED
 #define PARENT_H_INCLUDED

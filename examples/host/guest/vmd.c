@@ -1,6 +1,7 @@
 /* vmd.c - see vmd.h
    SPDX-License-Identifier: MIT */
 #include "vmd.h"
+#include "dxpu.h"
 
 #include <string.h>
 
@@ -22,14 +23,12 @@ enum {
 
 static uint32_t get(const vmd *v, unsigned at)
 {
-    const uint8_t *b = v->cfg + at;
-    return (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
+    return dxpu_get_le32(v->cfg + at);
 }
 
 static void put(vmd *v, unsigned at, uint32_t value)
 {
-    for (unsigned i = 0; i < 4; i++)
-        v->cfg[at + i] = (uint8_t)(value >> 8 * i);
+    dxpu_put_le32(v->cfg + at, value);
 }
 
 void vmd_reset(vmd *v)

@@ -454,9 +454,9 @@ static bool wrong(const void *self, char why[SOURCE_WHY_BYTES])
     *why = '\0';
     if (l->device.why)
         snprintf(why, SOURCE_WHY_BYTES, "the device cannot be used: %s", l->device.why);
-    tell(why, l->unanswered, "stayed without answer");
+    tell(why, l->unanswered, "got no answer");
     tell(why, l->unsuccessful, "ended with an error of the device");
-    tell(why, l->mismatched, "brought other data than was written");
+    tell(why, l->mismatched, "returned other data than was written");
     tell(why, l->unsubmitted, "could not be submitted");
     return *why != '\0';
 }

@@ -264,7 +264,7 @@ static bool wrong(const void *self, char why[SOURCE_WHY_BYTES])
         snprintf(why, SOURCE_WHY_BYTES, "%llu TLPs of the capture could not be sent: %s",
                  (unsigned long long)r->unsubmitted, dxpu_error_text(r->last_error));
     else
-        snprintf(why, SOURCE_WHY_BYTES, "%llu request%s stayed without answer",
+        snprintf(why, SOURCE_WHY_BYTES, "%llu request%s got no answer",
                  (unsigned long long)r->unanswered, r->unanswered == 1 ? "" : "s");
     return r->unanswered || r->unsubmitted;
 }

@@ -1,0 +1,644 @@
+/* bridge.c - see bridge.h
+   SPDX-License-Identifier: MIT
+
+   CONTENTS   1 What devices may reach   2 Configuration   3 Memory windows
+              4 What the client does   5 What slots do   6 Opening */
+#include "bridge.h"
+#include "access.h"
+#include "log.h"
+#include "dxpu_libevent.h"
+#include "vmd.h"
+
+#include "dxpu_vswitch.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+enum {
+    PORTS_MAX = DXPU_VSWITCH_SLOTS_MAX + 2,
+    LINK_SPEED = 4, /* 16 GT/s */
+    LINK_WIDTH = 16
+};
+
+typedef struct bridge {
+    guest guest;
+    dxpu_vfu *vfu;
+    dxpu_vswitch vs;
+    vmd vmd;
+    slot_host host;
+    windows memory; /* of the guest, as the client gave it last */
+    uint32_t memory_changes;
+    bool reach_changed; /* what devices may reach, and their boxes were not notified */
+    access_table accesses;
+    bool owed; /* there was no room for an interrupt of the switch */
+    write_line line;
+    uint64_t config_reads, config_writes, memory_reads, memory_writes, unclaimed, resets;
+} bridge;
+
+/* ==== 1  What devices may reach =============================================================== */
+
+static void look_at_memory(bridge *g)
+{
+    if (access_memory(g->vfu, &g->memory_changes, &g->memory))
+        g->reach_changed = true;
+}
+
+/* A window of another slot, where the switch would let this one's device through. */
+static void reach_peer(const bridge *g, unsigned slot, unsigned other, const dxpu_range *r,
+                       windows *out)
+{
+    dxpu_tlp t;
+    memset(&t, 0, sizeof t);
+    t.type = DXPU_TLP_MRD;
+    t.requester = DXPU_BDF(g->vs.rows[slot - 1].bus, 0, 0);
+    t.address = r->base;
+    if (r->base <= r->limit && dxpu_vswitch_upstream(&g->vs, (uint8_t)slot, &t) == (int)other)
+        (void)windows_grant(out, r->base, r->limit, WINDOW_READ | WINDOW_WRITE);
+}
+
+/* slot_host.reach */
+static void on_reach(void *user, unsigned slot, windows *out)
+{
+    bridge *g = user;
+    look_at_memory(g);
+    (void)windows_copy(out, &g->memory); /* without memory the device reaches nothing */
+    for (unsigned i = 1; i <= g->guest.set->slots; i++) {
+        if (i == slot)
+            continue;
+        reach_peer(g, slot, i, &g->vs.rows[i - 1].memory, out);
+        reach_peer(g, slot, i, &g->vs.rows[i - 1].prefetchable, out);
+    }
+}
+
+/* Ahead of whatever the guest does next. */
+static void tell_reach(bridge *g)
+{
+    look_at_memory(g);
+    if (!g->reach_changed)
+        return;
+    g->reach_changed = false;
+    for (unsigned i = 0; i < g->guest.set->slots; i++)
+        slot_reach(&g->guest.slots[i]);
+}
+
+/* ==== 2  Configuration ======================================================================== */
+
+/* Interrupts for which there is no room to the client (no client: none to interrupt) wait in the
+   switch, which knows what may still be sent: a device can leave none to the switch. */
+static void run_actions(bridge *g)
+{
+    dxpu_vswitch_action act, late[PORTS_MAX];
+    unsigned count = 0;
+    while (dxpu_vswitch_action_next(&g->vs, &act)) {
+        guest_slot *s = act.slot ? &g->guest.slots[act.slot - 1] : NULL;
+        switch (act.kind) {
+        case DXPU_VSWITCH_MSI:
+            if (dxpu_vfu_msi(g->vfu, act.address, act.data) == DXPU_E_AGAIN)
+                late[count++] = act; /* one of a port */
+            break;
+        case DXPU_VSWITCH_RESET_ON:
+        case DXPU_VSWITCH_RESET_OFF:
+            slot_event(s, DXPU_EVENT_HOT_RESET,
+                       act.kind == DXPU_VSWITCH_RESET_ON ? DXPU_EVENT_ON : 0);
+            break;
+        default:
+            slot_event(s, DXPU_EVENT_SLOT_POWER,
+                       act.kind == DXPU_VSWITCH_POWER_ON ? DXPU_EVENT_ON : 0);
+            break;
+        }
+    }
+    g->owed = count != 0;
+    while (count)
+        dxpu_vswitch_msi_later(&g->vs, &late[--count]);
+}
+
+/* An access within one dword.  a is NULL for a write. */
+static void config_access(bridge *g, uint64_t offset, unsigned bytes, const uint8_t *data,
+                          guest_access *a)
+{
+    uint8_t dword[4] = { 0 }, answer[4];
+    uint8_t slot = 0;
+    dxpu_tlp t, cpl;
+    uint64_t part = access_part(&g->accesses, a, 0, bytes, offset & 3);
+    access_config_tlp(a ? DXPU_TLP_CFGRD1 : DXPU_TLP_CFGWR1, (uint16_t)(offset >> 12), /* ECAM */
+                      (uint32_t)(offset & 0xfff), bytes, &t);
+    if (!a) {
+        memcpy(dword + (offset & 3), data, bytes);
+        t.payload.ptr = dword;
+        t.payload.len = 4;
+    }
+    if (dxpu_vswitch_config_request(&g->vs, &t, &cpl, answer, &slot) == DXPU_VSWITCH_ANSWERED) {
+        if (a)
+            access_fill(a, part, &cpl);
+        else
+            g->reach_changed = true;
+        run_actions(g);
+    } else if (slot_send(&g->guest.slots[slot - 1], &t, part, dxpu_udp_now_ns()) && a) {
+        a->tlps++;
+    }
+}
+
+static void config_region(bridge *g, const dxpu_vfu_access *v, const uint8_t *data, guest_access *a)
+{
+    unsigned room = 4 - (unsigned)(v->offset & 3);
+    if (v->bytes > room) { /* no processor configures across dwords */
+        g->unclaimed++;
+        return;
+    }
+    if (a)
+        g->config_reads++;
+    else
+        g->config_writes++;
+    config_access(g, v->offset, v->bytes, data, a);
+}
+
+/* ==== 3  Memory windows ======================================================================= */
+
+static bool memory_request(bridge *g, uint64_t address, uint32_t bytes, const uint8_t *data,
+                           uint64_t part)
+{
+    uint8_t payload[REQUEST_BYTES + 4] = { 0 };
+    uint8_t slot = dxpu_vswitch_by_address(&g->vs, address);
+    dxpu_tlp t;
+    if (!slot) {
+        g->unclaimed++;
+        return false;
+    }
+    access_memory_tlp(address, bytes, data != NULL, &t);
+    if (data) {
+        memcpy(payload + (address & 3), data, bytes);
+        t.payload.ptr = payload;
+        t.payload.len = t.length_dw * 4u;
+    }
+    return slot_send(&g->guest.slots[slot - 1], &t, part, dxpu_udp_now_ns());
+}
+
+static void line_flush(bridge *g)
+{
+    uint32_t bytes = g->line.bytes;
+    g->line.bytes = 0;
+    if (bytes)
+        (void)memory_request(g, g->line.address, bytes, g->line.data, 0);
+}
+
+static bool is_prefetchable(const bridge *g, uint64_t address)
+{
+    for (unsigned i = 0; i < g->guest.set->slots; i++) {
+        const dxpu_range *r = &g->vs.rows[i].prefetchable;
+        if (address >= r->base && address <= r->limit)
+            return true;
+    }
+    return false;
+}
+
+/* True when the write was taken. */
+static bool line_take(bridge *g, uint64_t address, const uint8_t *data, uint32_t bytes)
+{
+    int taken = line_append(&g->line, address, data, bytes);
+    if (taken == LINE_OTHER) {
+        line_flush(g);
+        if (is_prefetchable(g, address))
+            taken = line_begin(&g->line, address, data, bytes);
+    }
+    if (taken == LINE_FULL)
+        line_flush(g);
+    return taken != LINE_OTHER;
+}
+
+static void memory_region(bridge *g, const dxpu_vfu_access *v, const uint8_t *data, guest_access *a)
+{
+    uint64_t address = vmd_bar(&g->vmd, v->region) + v->offset;
+    if (v->region == 4 && v->offset < VMD_BAR4_RESERVED)
+        return; /* QEMU keeps the MSI-X table itself */
+    if (a)
+        g->memory_reads++;
+    else
+        g->memory_writes++;
+    if (!a && line_take(g, address, data, v->bytes))
+        return;
+    for (uint32_t at = 0, n; at < v->bytes; at += n) {
+        n = dxpu_request_next(address + at, v->bytes - at, REQUEST_BYTES);
+        uint64_t part = access_part(&g->accesses, a, at, n, 0);
+        if (memory_request(g, address + at, n, a ? NULL : data + at, part) && a)
+            a->tlps++;
+    }
+}
+
+/* ==== 4  What the client does ================================================================= */
+
+static void dispatch(bridge *g, const dxpu_vfu_access *v, const uint8_t *data, guest_access *a)
+{
+    if (a || v->region == 0)
+        line_flush(g);
+    tell_reach(g);
+    if (v->region == 0)
+        config_region(g, v, data, a);
+    else
+        memory_region(g, v, data, a);
+}
+
+static void update_pause(bridge *g)
+{
+    bool pause = false;
+    for (unsigned i = 0; i < g->guest.set->slots; i++)
+        pause |= slot_congested(&g->guest.slots[i]);
+    dxpu_vfu_pause(g->vfu, pause);
+}
+
+static void on_read(void *user, const dxpu_vfu_access *v)
+{
+    bridge *g = user;
+    uint8_t config[VMD_CONFIG_BYTES];
+    guest_access *a;
+    if (v->region == DXPU_VFU_CONFIG) {
+        vmd_read(&g->vmd, (unsigned)v->offset, config, v->bytes);
+        (void)dxpu_vfu_reply_read(g->vfu, v->token, config, v->bytes);
+        return;
+    }
+    a = access_new(&g->accesses, v);
+    if (!a) {
+        (void)dxpu_vfu_reply_error(g->vfu, v->token, EINVAL);
+        return;
+    }
+    dispatch(g, v, NULL, a);
+    access_sent(&g->accesses, a);
+}
+
+static void on_write(void *user, const dxpu_vfu_access *v, const uint8_t *data)
+{
+    bridge *g = user;
+    if (v->region == DXPU_VFU_CONFIG) {
+        line_flush(g); /* before a BAR moves */
+        vmd_write(&g->vmd, (unsigned)v->offset, data, v->bytes);
+    } else {
+        dispatch(g, v, data, NULL);
+    }
+    if (v->token)
+        (void)dxpu_vfu_reply_write(g->vfu, v->token);
+    update_pause(g);
+}
+
+/* What the guest's root bus has for slots that are root ports. */
+static void root_windows(const bridge *g, dxpu_range root[2])
+{
+    root[0].base = vmd_bar(&g->vmd, 2);
+    root[0].limit = root[0].base + (g->guest.set->bar2_bytes - 1);
+    root[1].base = vmd_bar(&g->vmd, 4) + VMD_BAR4_RESERVED;
+    root[1].limit = vmd_bar(&g->vmd, 4) + (g->guest.set->bar4_bytes - 1);
+}
+
+static const char *size_text(uint64_t bytes, char out[24])
+{
+    unsigned unit = 0;
+    while (unit < 5 && bytes && bytes % 1024 == 0) {
+        bytes /= 1024;
+        unit++;
+    }
+    snprintf(out, 24, "%llu %cB", (unsigned long long)bytes, " KMGTP"[unit]);
+    return out;
+}
+
+/* What a person can do so that the device can be hot-added; "" when nothing is needed.  As a
+   rule it fits into the note of a status, 63 characters. */
+static void remedy(const bridge *g, uint64_t largest, char *out, size_t cap)
+{
+    char parameter[32], bar4[40] = "";
+    uint64_t window = dxpu_vswitch_slot_window(&g->vs, largest), all = g->guest.set->bar4_bytes;
+    (void)dxpu_vswitch_parameter(&g->vs, largest, parameter, sizeof parameter);
+    *out = 0;
+    if (!window || window > GUEST_BAR4_MAX) /* a BAR of any size: a box says so */
+        return;
+    while (all <=
+           window * g->guest.set->slots) /* the first window does not begin at the start of BAR4 */
+        all *= 2;
+    if (all > GUEST_BAR4_MAX)
+        return;
+    if (all > g->guest.set->bar4_bytes)
+        snprintf(bar4, sizeof bar4, " and --bar4 %lluG", (unsigned long long)(all >> 30));
+    snprintf(out, cap, "guest parameter %s%s", parameter, bar4);
+}
+
+static void say_refused(const bridge *g, const guest_slot *s, uint64_t largest)
+{
+    uint8_t n = (uint8_t)s->number;
+    char text[3][24];
+    log_warning("slot %u: refused: the device has a BAR of %s, and the guest gave the slot "
+                "%s and, 64-bit prefetchable, %s; remedy: %s",
+                s->number, size_text(largest, text[0]),
+                size_text(dxpu_vswitch_window_bytes(&g->vs, n, false), text[1]),
+                size_text(dxpu_vswitch_window_bytes(&g->vs, n, true), text[2]), s->note);
+}
+
+/* Show the guest the device, unless it has no room for it: a hot-add that fails would cost this
+   slot and its neighbours their windows. */
+static void insert(bridge *g, guest_slot *s)
+{
+    dxpu_vswitch_bar bars[PROBE_BARS_MAX];
+    unsigned count = probe_bars(&s->probe, bars);
+    dxpu_range root[2];
+    uint64_t largest[2] = { 0, 0 };
+    char what[sizeof s->note];
+    for (unsigned i = 0; i < count; i++) {
+        if (bars[i].bytes > largest[bars[i].prefetchable])
+            largest[bars[i].prefetchable] = bars[i].bytes;
+    }
+    remedy(g, largest[true], what, sizeof what);
+    root_windows(g, root);
+    s->misfit = !dxpu_vswitch_fits(&g->vs, (uint8_t)s->number, bars, count, root);
+    if (s->misfit) {
+        snprintf(s->note, sizeof s->note, "%s",
+                 what[0]                                         ? what
+                 : g->guest.set->topology == DXPU_VSWITCH_SWITCH ? "--topology root-ports"
+                                                                 : "larger --bar2 or --bar4");
+        say_refused(g, s, largest[largest[true] > largest[false]]);
+        return;
+    }
+    if (what[0] && dxpu_vswitch_window_bytes(&g->vs, (uint8_t)s->number, true) < largest[true])
+        log_warning("slot %u: to hot-add its device needs: %s", s->number, what);
+    (void)dxpu_vswitch_insert(&g->vs, (uint8_t)s->number, LINK_SPEED, LINK_WIDTH);
+}
+
+/* The machine is reset: the switch starts over with the devices in its slots, reset as well.  What
+   did not fit will be sized for now. */
+static void machine_reset(bridge *g)
+{
+    line_flush(g);
+    vmd_reset(&g->vmd);
+    dxpu_vswitch_reset(&g->vs);
+    for (unsigned i = 0; i < g->guest.set->slots; i++) {
+        if (g->guest.slots[i].misfit)
+            insert(g, &g->guest.slots[i]);
+    }
+    dxpu_vswitch_reset(&g->vs); /* what fits now was there all the time (V-5) */
+    run_actions(g);
+    g->resets++;
+}
+
+static void on_reset(void *user, uint64_t token)
+{
+    bridge *g = user;
+    machine_reset(g);
+    (void)dxpu_vfu_reply_write(g->vfu, token);
+}
+
+static void on_connected(void *user)
+{
+    (void)user;
+    log_note("a guest is connected");
+}
+
+static void on_disconnected(void *user, const char *why)
+{
+    bridge *g = user;
+    log_note("the guest is gone: %s", why);
+    access_forget(&g->accesses);
+    machine_reset(g);
+}
+
+/* ==== 5  What slots do ======================================================================== */
+
+static void on_completion(void *user, const dxpu_tlp *cpl, uint64_t part, bool last)
+{
+    bridge *g = user;
+    access_completed(&g->accesses, cpl, part, last);
+}
+
+static bool on_dma_read(void *user, uint64_t address, void *data, size_t bytes)
+{
+    bridge *g = user;
+    return dxpu_vfu_dma_read(g->vfu, address, data, bytes) == DXPU_OK;
+}
+
+static bool on_dma_write(void *user, uint64_t address, const void *data, size_t bytes)
+{
+    bridge *g = user;
+    return dxpu_vfu_dma_write(g->vfu, address, data, bytes) == DXPU_OK;
+}
+
+static bool on_msi(void *user, uint64_t address, uint32_t data)
+{
+    bridge *g = user;
+    return dxpu_vfu_msi(g->vfu, address, data) != DXPU_E_AGAIN; /* no guest: not received */
+}
+
+/* As a switch routes it; besides, every request must have a requester that stands behind the slot
+   now (V-11, S-109), and one to another slot a payload that the other port may send (Base Spec
+   2.2.2). */
+static int on_route(void *user, unsigned slot, const dxpu_tlp *t)
+{
+    bridge *g = user;
+    int to = dxpu_vswitch_upstream(&g->vs, (uint8_t)slot, t);
+    if (to < 0)
+        return to;
+    if (dxpu_vswitch_by_bdf(&g->vs, t->requester) != slot ||
+        (to > 0 && t->payload.len > dxpu_vswitch_mps_bytes(&g->vs, (uint8_t)to)))
+        return -DXPU_CPL_UR;
+    return to;
+}
+
+static bool on_crs(void *user, unsigned slot, const dxpu_tlp *req, dxpu_tlp *cpl, uint8_t data[4])
+{
+    bridge *g = user;
+    return dxpu_vswitch_crs(&g->vs, (uint8_t)slot, req, cpl, data);
+}
+
+static guest_slot *on_peer(void *user, unsigned slot)
+{
+    bridge *g = user;
+    return &g->guest.slots[slot - 1];
+}
+
+/* An error or a PME is reported for the device in the slot, not for a neighbor. */
+static bool on_message(void *user, unsigned slot, const dxpu_tlp *t)
+{
+    bridge *g = user;
+    bool taken = dxpu_vswitch_by_bdf(&g->vs, t->requester) == slot &&
+                 dxpu_vswitch_message(&g->vs, (uint8_t)slot, t);
+    run_actions(g);
+    return taken;
+}
+
+static uint32_t on_mps(void *user, unsigned slot)
+{
+    bridge *g = user;
+    return dxpu_vswitch_mps_bytes(&g->vs, (uint8_t)slot);
+}
+
+static void on_filled(void *user, unsigned slot, bool filled)
+{
+    bridge *g = user;
+    if (filled)
+        insert(g, &g->guest.slots[slot - 1]);
+    else
+        (void)dxpu_vswitch_remove(&g->vs, (uint8_t)slot);
+    run_actions(g);
+    g->reach_changed = true;
+    tell_reach(g);
+}
+
+/* ==== 6  Opening ============================================================================== */
+
+static int open_function(bridge *g)
+{
+    static const dxpu_vfu_callbacks callbacks = { NULL,         on_read,         on_write, on_reset,
+                                                  on_connected, on_disconnected, NULL };
+    dxpu_vfu_callbacks cb = callbacks;
+    dxpu_vfu_config cfg;
+    const char *why;
+    cb.user = g;
+    dxpu_vfu_config_default(&cfg);
+    cfg.path = g->guest.set->socket;
+    cfg.mode = g->guest.set->socket_mode == GUEST_SOCKET_GROUP ? 0660 : 0600;
+    for (unsigned bar = 0; bar < 6; bar += 2) {
+        cfg.region[bar].bytes = g->vmd.bar_bytes[bar];
+        cfg.region[bar].access = DXPU_VFU_READ | DXPU_VFU_WRITE;
+    }
+    cfg.irqs[DXPU_VFU_MSIX] = VMD_VECTORS;
+    g->vfu = dxpu_vfu_open(&cfg, &cb, &why);
+    if (!g->vfu) {
+        log_error("--vfio-user %s: %s (%s)", g->guest.set->socket, why, strerror(errno));
+        return -1;
+    }
+    return 0;
+}
+
+static int open_switch(bridge *g)
+{
+    const guest_settings *set = g->guest.set;
+    dxpu_vswitch_config cfg;
+    dxpu_vswitch_config_default(&cfg);
+    cfg.topology = (uint8_t)set->topology;
+    cfg.slots = (uint8_t)set->slots;
+    if (dxpu_vswitch_init(&g->vs, &cfg) != DXPU_OK) {
+        log_error("--slots %llu: too many for this topology", (unsigned long long)set->slots);
+        return -1;
+    }
+    vmd_init(&g->vmd, cfg.buses, set->bar2_bytes, set->bar4_bytes);
+    return 0;
+}
+
+static int open_slots(bridge *g, const slot_line *const *lines)
+{
+    guest *of = &g->guest;
+    of->slots = calloc(of->set->slots, sizeof *of->slots);
+    if (!of->slots)
+        return -1;
+    for (unsigned i = 0; i < of->set->slots; i++) {
+        if (slot_init(&of->slots[i], i + 1, &g->host, lines[i], of->hold_ns))
+            return -1;
+    }
+    return 0;
+}
+
+static bridge *bridge_of(guest *g)
+{
+    return (bridge *)(void *)g;
+}
+
+static const bridge *bridge_seen(const guest *g)
+{
+    return (const bridge *)(const void *)g;
+}
+
+static void bridge_close(guest *front)
+{
+    bridge *g = bridge_of(front);
+    dxpu_vfu_close(g->vfu);
+    windows_free(&g->memory);
+    free(g);
+}
+
+static guest *bridge_open(const guest_settings *set, const slot_line *const *lines,
+                          uint64_t hold_ns)
+{
+    bridge *g = calloc(1, sizeof *g);
+    slot_host host = { g,        on_dma_read, on_dma_write, on_msi, on_route,      on_peer,
+                       on_reach, on_message,  on_crs,       on_mps, on_completion, on_filled };
+    if (!g)
+        return NULL;
+    g->guest.set = set;
+    g->guest.hold_ns = hold_ns;
+    g->host = host;
+    access_init(&g->accesses, hold_ns);
+    if (open_switch(g) || open_slots(g, lines) || open_function(g)) {
+        guest_close(&g->guest);
+        return NULL;
+    }
+    g->accesses.vfu = g->vfu;
+    return &g->guest;
+}
+
+static int bridge_fd(const guest *g)
+{
+    return dxpu_vfu_fd(bridge_seen(g)->vfu);
+}
+
+static int bridge_process(guest *front)
+{
+    bridge *g = bridge_of(front);
+    uint64_t before = dxpu_vfu_count(g->vfu)->messages;
+    int rc = dxpu_vfu_process(g->vfu);
+    line_flush(g); /* nothing is kept between calls */
+    tell_reach(g);
+    if (g->owed)
+        run_actions(g);
+    if (rc == DXPU_OK)
+        return (int)(dxpu_vfu_count(g->vfu)->messages - before);
+    log_error("%s: %s", g->guest.set->socket, strerror(errno));
+    return -1;
+}
+
+static int bridge_client(const guest *g, unsigned n, uint64_t *number)
+{
+    (void)n;
+    *number = dxpu_vfu_count(bridge_seen(g)->vfu)->clients;
+    return dxpu_vfu_client(bridge_seen(g)->vfu);
+}
+
+static void bridge_settle(guest *g, unsigned slot)
+{
+    (void)slot;
+    update_pause(bridge_of(g));
+}
+
+static void bridge_tick(guest *g, uint64_t now)
+{
+    access_expire(&bridge_of(g)->accesses, now);
+    update_pause(bridge_of(g));
+}
+
+static uint64_t bridge_next_ns(const guest *g)
+{
+    return bridge_seen(g)->accesses.deadline_ns;
+}
+
+static void bridge_report(const guest *front, report *r)
+{
+    const bridge *g = bridge_seen(front);
+    report_number(r, "config_reads", g->config_reads);
+    report_number(r, "config_writes", g->config_writes);
+    report_number(r, "memory_reads", g->memory_reads);
+    report_number(r, "memory_writes", g->memory_writes);
+    report_number(r, "memory_writes_combined", g->line.combined);
+    report_number(r, "unclaimed", g->unclaimed);
+    report_number(r, "resets", g->resets);
+    report_number(r, "timeouts", g->accesses.timeouts);
+}
+
+static void bridge_report_server(const guest *front, report *r)
+{
+    const bridge *g = bridge_seen(front);
+    for (unsigned i = 0; dxpu_vfu_counter_name(i); i++)
+        report_number(r, dxpu_vfu_counter_name(i), dxpu_vfu_counter_value(g->vfu, i));
+}
+
+const guest_form bridge_form = { .open = bridge_open,
+                                 .close = bridge_close,
+                                 .fd = bridge_fd,
+                                 .process = bridge_process,
+                                 .client = bridge_client,
+                                 .settle = bridge_settle,
+                                 .tick = bridge_tick,
+                                 .next_ns = bridge_next_ns,
+                                 .report = bridge_report,
+                                 .report_server = bridge_report_server };

@@ -1,0 +1,792 @@
+/* direct.c - see direct.h
+   SPDX-License-Identifier: MIT
+
+   CONTENTS   1 Setting a device up   2 Accesses   3 What the client does   4 What the slot does
+              5 The form */
+#include "direct.h"
+#include "access.h"
+#include "log.h"
+#include "shadow.h"
+#include "dxpu_libevent.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+enum {
+    TARGET = DXPU_BDF(1, 0, 0), /* of the device, behind a root port of its own */
+    CONFIG_DWORDS = SHADOW_BYTES / 4,
+    READS = 32,            /* of the configuration space at a time */
+    SETUP_MARK = 0xff,     /* in a request's lowest byte, of those made here */
+    TABLE_WRITE_BYTES = 8, /* software writes the MSI-X table in these units */
+    ENTRY_WRITES = 2,      /* of an entry */
+    TURN_EVENTS = 32,      /* sockets, a turn */
+    INTX_ASSERT = 0x20,    /* message codes: of pin A */
+    INTX_DEASSERT = 0x24,
+    INTX_LAST = 0x27
+};
+
+/* What is done with a device until it can be presented. */
+enum {
+    SETUP_DONE,
+    SETUP_READ,  /* its configuration space */
+    SETUP_PLACE, /* its BARs */
+    SETUP_TABLE  /* its interrupts */
+};
+
+typedef struct function {
+    guest_slot *slot;
+    dxpu_vfu *vfu;
+    const guest_settings *set;
+    slot_host host;
+    windows memory; /* of the guest, as the client gave it last */
+    uint32_t memory_changes;
+    access_table accesses;
+    write_line line;
+    shadow shadow;
+    uint8_t image[SHADOW_BYTES];
+    uint8_t setup;        /* SETUP_* */
+    uint16_t setups;      /* an answer to an earlier one is dropped */
+    unsigned next, asked; /* of a step: the next request; those not answered */
+    bool there;           /* a device is in the slot */
+    bool known;           /* and `shadow` is of it */
+    bool live;            /* the client that is connected was shown this device */
+    uint64_t reset_token; /* 0: no reset is to be answered */
+    uint64_t config_reads, config_writes, memory_reads, memory_writes, dropped, resets,
+        setups_failed;
+} function;
+
+typedef struct direct {
+    guest guest;
+    int epoll; /* of all sockets */
+    function *functions;
+} direct;
+
+/* ==== 1  Setting a device up ================================================================== */
+
+static uint64_t setup_request(const function *f, unsigned index)
+{
+    return (uint64_t)f->setups << 32 | (uint64_t)index << 16 | SETUP_MARK;
+}
+
+static bool is_setup(uint64_t request)
+{
+    return (request & 0xffff) == SETUP_MARK; /* of an access, at most 3 */
+}
+
+static bool send_config(function *f, const shadow_write *w, bool write, uint64_t request)
+{
+    uint8_t dword[4] = { 0 };
+    dxpu_tlp t;
+    access_config_tlp(write ? DXPU_TLP_CFGWR0 : DXPU_TLP_CFGRD0, TARGET, w->at, w->bytes, &t);
+    for (unsigned i = 0; i < w->bytes; i++)
+        dword[(w->at & 3) + i] = (uint8_t)(w->value >> 8 * i);
+    if (write) {
+        t.payload.ptr = dword;
+        t.payload.len = 4;
+    }
+    return slot_send(f->slot, &t, request, dxpu_udp_now_ns());
+}
+
+static bool send_memory(function *f, uint64_t address, uint32_t bytes, const uint8_t *data,
+                        uint64_t part)
+{
+    uint8_t payload[REQUEST_BYTES + 4] = { 0 };
+    dxpu_tlp t;
+    access_memory_tlp(address, bytes, data != NULL, &t);
+    if (data) {
+        memcpy(payload + (address & 3), data, bytes);
+        t.payload.ptr = payload;
+        t.payload.len = t.length_dw * 4u;
+    }
+    return slot_send(f->slot, &t, part, dxpu_udp_now_ns());
+}
+
+static void begin_setup(function *f, unsigned step)
+{
+    f->setup = (uint8_t)step;
+    f->setups++;
+    f->next = f->asked = 0;
+}
+
+/* A reset of the client's, of a device that is there or not any more. */
+static void answer_reset(function *f)
+{
+    uint64_t token = f->reset_token;
+    f->reset_token = 0;
+    if (token)
+        (void)dxpu_vfu_reply_write(f->vfu, token);
+}
+
+static void fail_setup(function *f, const char *why)
+{
+    f->setup = SETUP_DONE;
+    f->known = f->live = false;
+    answer_reset(f);
+    f->setups_failed++;
+    f->slot->probe.failed = true; /* it is shown as that */
+    if (f->there)
+        log_warning("slot %u: the device cannot be shown: %s", f->slot->number, why);
+}
+
+static bool send_read(function *f)
+{
+    const shadow_write w = { f->next * 4, 4, 0 };
+    return send_config(f, &w, false, setup_request(f, f->next));
+}
+
+static bool send_place(function *f)
+{
+    shadow_write w[SHADOW_WRITES_MAX];
+    (void)shadow_setup(&f->shadow, w);
+    return send_config(f, &w[f->next], true, setup_request(f, f->next));
+}
+
+/* An address and zeros in the upper half of it; then the vector as data, unmasked. */
+static bool send_table(function *f)
+{
+    const shadow *s = &f->shadow;
+    uint32_t vector = f->next / ENTRY_WRITES;
+    uint64_t at =
+        s->bar[s->table_bar].address + s->table_at + f->next * (uint64_t)TABLE_WRITE_BYTES;
+    uint32_t value = f->next % ENTRY_WRITES ? vector : SHADOW_MSIX_ADDRESS;
+    uint8_t data[TABLE_WRITE_BYTES] = { (uint8_t)value, (uint8_t)(value >> 8),
+                                        (uint8_t)(value >> 16), (uint8_t)(value >> 24) };
+    return send_memory(f, at, sizeof data, data, 0);
+}
+
+/* How many requests a step has, and how many may be made at a time. */
+static unsigned step_requests(const function *f, unsigned *at_a_time)
+{
+    shadow_write w[SHADOW_WRITES_MAX];
+    *at_a_time = READS;
+    return f->setup == SETUP_READ    ? (unsigned)CONFIG_DWORDS
+           : f->setup == SETUP_PLACE ? shadow_setup(&f->shadow, w)
+                                     : f->shadow.vectors * ENTRY_WRITES;
+}
+
+static void present(function *f)
+{
+    dxpu_vfu_region region[DXPU_VFU_REGIONS];
+    uint32_t irqs[DXPU_VFU_IRQS] = { f->shadow.pin, f->shadow.messages, 0, 0, 0 };
+    memset(region, 0, sizeof region);
+    for (unsigned i = 0; i < SHADOW_BARS; i++)
+        region[i].bytes = f->shadow.bar[i].bytes;
+    region[DXPU_VFU_CONFIG].bytes = SHADOW_BYTES;
+    for (unsigned i = 0; i < DXPU_VFU_REGIONS; i++)
+        region[i].access = DXPU_VFU_READ | DXPU_VFU_WRITE;
+    irqs[DXPU_VFU_MSIX] = f->shadow.msix_shown ? f->shadow.vectors : 0;
+    if (dxpu_vfu_present(f->vfu, region, irqs) != DXPU_OK)
+        fail_setup(f, "out of memory");
+}
+
+/* The last step was made. */
+static void end_setup(function *f)
+{
+    f->setup = SETUP_DONE;
+    answer_reset(f);
+    if (!dxpu_vfu_is_connected(f->vfu))
+        present(f);
+}
+
+static void end_step(function *f)
+{
+    const char *wrong = NULL;
+    if (f->setup == SETUP_TABLE) {
+        end_setup(f);
+        return;
+    }
+    if (f->setup == SETUP_READ)
+        wrong = shadow_init(&f->shadow, f->image, f->slot->probe.sized[0], f->set->interrupts);
+    if (wrong) {
+        fail_setup(f, wrong);
+        return;
+    }
+    f->known = true;
+    begin_setup(f, f->setup + 1u);
+}
+
+/* As far as it goes now. */
+static void go_on(function *f)
+{
+    while (f->there && f->setup != SETUP_DONE) {
+        unsigned at_a_time, count = step_requests(f, &at_a_time);
+        bool table = f->setup == SETUP_TABLE; /* posted: nothing comes back */
+        while (f->next < count && f->asked < at_a_time && !slot_congested(f->slot)) {
+            bool sent = f->setup == SETUP_READ ? send_read(f)
+                        : table                ? send_table(f)
+                                               : send_place(f);
+            if (!sent) {
+                fail_setup(f, "it takes no requests");
+                return;
+            }
+            f->next++;
+            f->asked += !table;
+        }
+        if (f->next < count || f->asked)
+            return;
+        end_step(f);
+    }
+}
+
+/* Without extended configuration space a device refuses to be asked for it. */
+static void setup_answered(function *f, const dxpu_tlp *cpl, uint64_t request)
+{
+    unsigned index = request >> 16 & 0xffff;
+    bool good = cpl && cpl->status == DXPU_CPL_SC;
+    if (f->setup == SETUP_DONE || (uint16_t)(request >> 32) != f->setups || !f->asked)
+        return;
+    f->asked--;
+    if (f->setup == SETUP_READ && index < CONFIG_DWORDS && good && cpl->payload.len == 4)
+        memcpy(f->image + index * 4u, cpl->payload.ptr, 4);
+    else if (f->setup == SETUP_READ && index >= 64 && cpl)
+        memset(f->image + index * 4u, 0, 4);
+    else if (f->setup == SETUP_READ || !good)
+        fail_setup(f, "it does not answer as one does");
+}
+
+static void reset_device(function *f)
+{
+    f->resets++;
+    slot_event(f->slot, DXPU_EVENT_HOT_RESET, DXPU_EVENT_ON);
+    slot_event(f->slot, DXPU_EVENT_HOT_RESET, 0);
+    (void)dxpu_vfu_irq_level(f->vfu, DXPU_VFU_INTX, 0, false);
+    if (!f->known)
+        return; /* it is being read */
+    shadow_reset(&f->shadow);
+    begin_setup(f, SETUP_PLACE);
+}
+
+/* ==== 2  Accesses ============================================================================= */
+
+static void line_flush(function *f)
+{
+    uint32_t bytes = f->line.bytes;
+    f->line.bytes = 0;
+    if (bytes)
+        (void)send_memory(f, f->line.address, bytes, f->line.data, 0);
+}
+
+static bool line_take(function *f, uint64_t address, const uint8_t *data, uint32_t bytes,
+                      bool prefetchable)
+{
+    int taken = line_append(&f->line, address, data, bytes);
+    if (taken == LINE_OTHER) {
+        line_flush(f);
+        if (prefetchable)
+            taken = line_begin(&f->line, address, data, bytes);
+    }
+    if (taken == LINE_FULL)
+        line_flush(f);
+    return taken != LINE_OTHER;
+}
+
+/* What the device may reach has changed: notify its box, ahead of what the guest does next. */
+static void tell_reach(function *f)
+{
+    if (access_memory(f->vfu, &f->memory_changes, &f->memory))
+        slot_reach(f->slot);
+}
+
+static void read_config(function *f, const dxpu_vfu_access *v, guest_access *a)
+{
+    for (uint32_t i = 0, n; i < v->bytes; i += n) {
+        const shadow_write w = { (uint32_t)v->offset + i, 0, 0 };
+        shadow_write part = w;
+        n = 4 - (w.at & 3);
+        n = n < v->bytes - i ? n : v->bytes - i;
+        part.bytes = n;
+        if (!shadow_is_own(&f->shadow, w.at, n) &&
+            send_config(f, &part, false, access_part(&f->accesses, a, i, n, w.at & 3)))
+            a->tlps++;
+    }
+}
+
+/* One dword's part of a write; `a` is NULL when there is nothing to answer. */
+static void write_dword(function *f, uint32_t at, const uint8_t *data, uint32_t bytes,
+                        guest_access *a)
+{
+    uint8_t given[4] = { 0 };
+    shadow_write w[SHADOW_WRITES_MAX];
+    shadow_effect e;
+    unsigned count = 0;
+    memcpy(given, data, bytes);
+    e = shadow_take(&f->shadow, at, given, bytes);
+    if (e.interrupts)
+        count = shadow_interrupts(&f->shadow, w);
+    if (e.forward) {
+        const shadow_write forward = { at, bytes, dxpu_get_le32(given) };
+        w[count++] = forward;
+    }
+    for (unsigned i = 0; i < count; i++) {
+        /* the bytes of the part only say that something is to come back */
+        if (send_config(f, &w[i], true, access_part(&f->accesses, a, 0, 4, 0)) && a)
+            a->tlps++;
+    }
+    if (!e.flr)
+        return;
+    (void)dxpu_vfu_irq_level(f->vfu, DXPU_VFU_INTX, 0, false);
+    shadow_reset(&f->shadow);
+    begin_setup(f, SETUP_PLACE);
+}
+
+static void write_config(function *f, const dxpu_vfu_access *v, const uint8_t *data,
+                         guest_access *a)
+{
+    for (uint32_t i = 0, n; i < v->bytes; i += n) {
+        uint32_t at = (uint32_t)v->offset + i;
+        n = 4 - (at & 3);
+        n = n < v->bytes - i ? n : v->bytes - i;
+        write_dword(f, at, data + i, n, a);
+    }
+}
+
+/* a: of a read, else data. */
+static void access_bar(function *f, const dxpu_vfu_access *v, const uint8_t *data, guest_access *a)
+{
+    const shadow_bar *bar = &f->shadow.bar[v->region];
+    uint64_t address = bar->address + v->offset;
+    if (a)
+        f->memory_reads++;
+    else
+        f->memory_writes++;
+    if (shadow_is_table(&f->shadow, v->region, v->offset, v->bytes)) {
+        f->dropped += !a; /* it is the host's; the virtual machine monitor has one of its own */
+        return;
+    }
+    if (!a && line_take(f, address, data, v->bytes, bar->prefetchable))
+        return;
+    for (uint32_t i = 0, n; i < v->bytes; i += n) {
+        uint64_t part;
+        n = dxpu_request_next(address + i, v->bytes - i, REQUEST_BYTES);
+        part = access_part(&f->accesses, a, i, n, 0);
+        if (send_memory(f, address + i, n, a ? NULL : data + i, part) && a)
+            a->tlps++;
+    }
+}
+
+/* access_table.answers */
+static void on_answer(void *user, guest_access *a)
+{
+    const function *f = user;
+    if (a->region == DXPU_VFU_CONFIG && f->live)
+        shadow_answer(&f->shadow, (uint32_t)a->offset, a->data, a->bytes);
+}
+
+/* ==== 3  What the client does ================================================================= */
+
+/* More than a processor reads at once: the virtual machine monitor looks at all there is. */
+static void read_all(function *f, const dxpu_vfu_access *v)
+{
+    uint8_t ones[SHADOW_BYTES];
+    const uint8_t *from = f->shadow.shown + v->offset;
+    if (v->region != DXPU_VFU_CONFIG || !f->live) {
+        if (v->bytes > sizeof ones) {
+            (void)dxpu_vfu_reply_error(f->vfu, v->token, EINVAL);
+            return;
+        }
+        memset(ones, 0xff, sizeof ones);
+        from = ones;
+    }
+    (void)dxpu_vfu_reply_read(f->vfu, v->token, from, v->bytes);
+}
+
+static void on_read(void *user, const dxpu_vfu_access *v)
+{
+    function *f = user;
+    guest_access *a;
+    if (v->bytes > ACCESS_BYTES) {
+        read_all(f, v);
+        return;
+    }
+    a = access_new(&f->accesses, v);
+    if (!a) {
+        (void)dxpu_vfu_reply_error(f->vfu, v->token, EBUSY);
+        return;
+    }
+    tell_reach(f);
+    line_flush(f);
+    if (f->live && v->region == DXPU_VFU_CONFIG) {
+        f->config_reads++;
+        read_config(f, v, a);
+    } else if (f->live && v->region < SHADOW_BARS) {
+        access_bar(f, v, NULL, a);
+    }
+    access_sent(&f->accesses, a);
+}
+
+/* A configuration write is answered when the device has completed it: what a processor writes to
+   memory behind it must not pass it. */
+static void on_write(void *user, const dxpu_vfu_access *v, const uint8_t *data)
+{
+    function *f = user;
+    bool config = v->region == DXPU_VFU_CONFIG;
+    guest_access *a = config && v->token ? access_new_write(&f->accesses, v) : NULL;
+    tell_reach(f);
+    if (config)
+        line_flush(f);
+    f->dropped += !f->live;
+    if (f->live && config) {
+        f->config_writes++;
+        write_config(f, v, data, a);
+    } else if (f->live && v->region < SHADOW_BARS) {
+        access_bar(f, v, data, NULL);
+    }
+    if (a)
+        access_sent(&f->accesses, a);
+    else if (v->token)
+        (void)dxpu_vfu_reply_write(f->vfu, v->token);
+}
+
+static void on_reset(void *user, uint64_t token)
+{
+    function *f = user;
+    line_flush(f);
+    if (!f->live) {
+        (void)dxpu_vfu_reply_write(f->vfu, token);
+        return;
+    }
+    f->reset_token = token;
+    reset_device(f);
+    go_on(f);
+}
+
+static void on_connected(void *user)
+{
+    function *f = user;
+    f->live = f->known;
+    log_note("slot %u: a guest is connected", f->slot->number);
+}
+
+static void on_disconnected(void *user, const char *why)
+{
+    function *f = user;
+    log_note("slot %u: the guest is gone: %s", f->slot->number, why);
+    access_forget(&f->accesses);
+    f->line.bytes = 0;
+    f->reset_token = 0;
+    (void)dxpu_vfu_present(f->vfu, NULL, NULL); /* until the device is as after power-up */
+    if (f->live || (f->there && f->setup == SETUP_DONE))
+        reset_device(f);
+    f->live = false;
+    tell_reach(f);
+    go_on(f);
+}
+
+/* ==== 4  What the slot does =================================================================== */
+
+static bool on_dma_read(void *user, uint64_t address, void *data, size_t bytes)
+{
+    function *f = user;
+    return f->live && dxpu_vfu_dma_read(f->vfu, address, data, bytes) == DXPU_OK;
+}
+
+static bool on_dma_write(void *user, uint64_t address, const void *data, size_t bytes)
+{
+    function *f = user;
+    return f->live && dxpu_vfu_dma_write(f->vfu, address, data, bytes) == DXPU_OK;
+}
+
+/* One of the messages that were programmed here (S-103): it becomes an eventfd's. */
+static bool on_msi(void *user, uint64_t address, uint32_t data)
+{
+    function *f = user;
+    uint32_t vector;
+    bool msix;
+    if (f->live && shadow_vector(&f->shadow, address, data, &msix, &vector))
+        (void)dxpu_vfu_irq_raise(f->vfu, msix ? DXPU_VFU_MSIX : DXPU_VFU_MSI, vector);
+    return true; /* what the client has not asked for is not received */
+}
+
+static int on_route(void *user, unsigned slot, const dxpu_tlp *t)
+{
+    (void)user;
+    (void)slot;
+    (void)t;
+    return 0; /* to memory: a function of its own has no neighbor */
+}
+
+static guest_slot *on_peer(void *user, unsigned slot)
+{
+    function *f = user;
+    (void)slot;
+    return f->slot;
+}
+
+static void on_reach(void *user, unsigned slot, windows *out)
+{
+    function *f = user;
+    (void)slot;
+    (void)access_memory(f->vfu, &f->memory_changes, &f->memory);
+    (void)windows_copy(out, &f->memory);
+}
+
+/* INTx; errors and PMEs have no root port here that reports them. */
+static bool on_message(void *user, unsigned slot, const dxpu_tlp *t)
+{
+    function *f = user;
+    (void)slot;
+    if (t->requester != TARGET || dxpu_message_action(t, DXPU_UPSTREAM) == DXPU_MSG_REFUSE)
+        return false;
+    if (t->message_code >= INTX_ASSERT && t->message_code <= INTX_LAST) {
+        if (t->message_code != INTX_ASSERT && t->message_code != INTX_DEASSERT)
+            return false;
+        if (f->live)
+            (void)dxpu_vfu_irq_level(f->vfu, DXPU_VFU_INTX, 0, t->message_code == INTX_ASSERT);
+    }
+    return true;
+}
+
+static bool on_crs(void *user, unsigned slot, const dxpu_tlp *req, dxpu_tlp *cpl, uint8_t data[4])
+{
+    (void)user;
+    (void)slot;
+    (void)req;
+    (void)cpl;
+    (void)data;
+    return false;
+}
+
+static uint32_t on_mps(void *user, unsigned slot)
+{
+    const function *f = user;
+    (void)slot;
+    return 128u << f->shadow.mps;
+}
+
+static void on_completion(void *user, const dxpu_tlp *cpl, uint64_t part, bool last)
+{
+    function *f = user;
+    if (!is_setup(part))
+        access_completed(&f->accesses, cpl, part, last);
+    else if (last)
+        setup_answered(f, cpl, part);
+}
+
+static void on_filled(void *user, unsigned slot, bool filled)
+{
+    function *f = user;
+    (void)slot;
+    f->there = filled;
+    f->known = f->live = false;
+    answer_reset(f);
+    begin_setup(f, filled ? SETUP_READ : SETUP_DONE);
+    (void)dxpu_vfu_irq_level(f->vfu, DXPU_VFU_INTX, 0, false);
+    if (!dxpu_vfu_is_connected(f->vfu))
+        (void)dxpu_vfu_present(f->vfu, NULL, NULL);
+}
+
+/* ==== 5  The form ============================================================================= */
+
+static direct *direct_of(guest *g)
+{
+    return (direct *)(void *)g;
+}
+
+static const direct *direct_seen(const guest *g)
+{
+    return (const direct *)(const void *)g;
+}
+
+static int open_socket(direct *d, unsigned n)
+{
+    static const dxpu_vfu_callbacks callbacks = { NULL,         on_read,         on_write, on_reset,
+                                                  on_connected, on_disconnected, NULL };
+    function *f = &d->functions[n];
+    struct epoll_event e = { .events = EPOLLIN, .data.u32 = n };
+    dxpu_vfu_callbacks cb = callbacks;
+    char path[GUEST_SOCKET_BYTES];
+    dxpu_vfu_config cfg;
+    const char *why;
+    cb.user = f;
+    dxpu_vfu_config_default(&cfg);
+    cfg.path = guest_socket(f->set, n, path);
+    cfg.mode = f->set->socket_mode == GUEST_SOCKET_GROUP ? 0660 : 0600;
+    cfg.hidden = true;
+    f->vfu = dxpu_vfu_open(&cfg, &cb, &why);
+    if (!f->vfu || epoll_ctl(d->epoll, EPOLL_CTL_ADD, dxpu_vfu_fd(f->vfu), &e)) {
+        log_error("--vfio-user %s: %s (%s)", path, f->vfu ? "epoll" : why, strerror(errno));
+        return -1;
+    }
+    f->accesses.vfu = f->vfu;
+    return 0;
+}
+
+static int open_function(direct *d, unsigned n, const slot_line *line)
+{
+    function *f = &d->functions[n];
+    slot_host host = { f,        on_dma_read, on_dma_write, on_msi, on_route,      on_peer,
+                       on_reach, on_message,  on_crs,       on_mps, on_completion, on_filled };
+    f->slot = &d->guest.slots[n];
+    f->set = d->guest.set;
+    f->host = host;
+    access_init(&f->accesses, d->guest.hold_ns);
+    f->accesses.answers = on_answer;
+    f->accesses.user = f;
+    return slot_init(f->slot, n + 1, &f->host, line, d->guest.hold_ns) ? -1 : open_socket(d, n);
+}
+
+static void direct_close(guest *g)
+{
+    direct *d = direct_of(g);
+    for (unsigned i = 0; d->functions && i < g->set->slots; i++) {
+        dxpu_vfu_close(d->functions[i].vfu);
+        windows_free(&d->functions[i].memory);
+    }
+    if (d->epoll >= 0)
+        close(d->epoll);
+    free(d->functions);
+    free(d);
+}
+
+static guest *direct_open(const guest_settings *set, const slot_line *const *lines,
+                          uint64_t hold_ns)
+{
+    direct *d = calloc(1, sizeof *d);
+    int rc;
+    if (!d)
+        return NULL;
+    d->guest.set = set;
+    d->guest.hold_ns = hold_ns;
+    d->guest.slots = calloc(set->slots, sizeof *d->guest.slots);
+    d->functions = calloc(set->slots, sizeof *d->functions);
+    d->epoll = epoll_create1(EPOLL_CLOEXEC);
+    rc = d->guest.slots && d->functions && d->epoll >= 0 ? 0 : -1;
+    if (rc)
+        log_error("--direct: %s", strerror(errno));
+    for (unsigned i = 0; !rc && i < set->slots; i++)
+        rc = open_function(d, i, lines[i]);
+    if (!rc)
+        return &d->guest;
+    guest_close(&d->guest);
+    return NULL;
+}
+
+static int direct_fd(const guest *g)
+{
+    return direct_seen(g)->epoll;
+}
+
+/* Is the client not to be read: the device is being set up for it, or takes too little. */
+static void update_pause(function *f)
+{
+    dxpu_vfu_pause(f->vfu, f->live && (f->setup != SETUP_DONE || slot_congested(f->slot)));
+}
+
+static int process(function *f)
+{
+    uint64_t before = dxpu_vfu_count(f->vfu)->messages;
+    int rc = dxpu_vfu_process(f->vfu);
+    line_flush(f); /* nothing is kept between calls */
+    tell_reach(f);
+    go_on(f);
+    update_pause(f);
+    if (rc == DXPU_OK)
+        return (int)(dxpu_vfu_count(f->vfu)->messages - before);
+    log_error("slot %u: %s: %s", f->slot->number, f->set->socket, strerror(errno));
+    return -1;
+}
+
+static int direct_process(guest *g)
+{
+    direct *d = direct_of(g);
+    struct epoll_event e[TURN_EVENTS];
+    int n = epoll_wait(d->epoll, e, TURN_EVENTS, 0), all = 0;
+    for (int i = 0; i < n; i++) {
+        int rc = process(&d->functions[e[i].data.u32]);
+        if (rc < 0)
+            return rc;
+        all += rc;
+    }
+    return all;
+}
+
+static int direct_client(const guest *g, unsigned n, uint64_t *number)
+{
+    const dxpu_vfu *vfu = direct_seen(g)->functions[n].vfu;
+    *number = dxpu_vfu_count(vfu)->clients;
+    return dxpu_vfu_client(vfu);
+}
+
+static void direct_settle(guest *g, unsigned slot)
+{
+    function *f = &direct_of(g)->functions[slot - 1];
+    go_on(f);
+    update_pause(f);
+}
+
+static void direct_tick(guest *g, uint64_t now)
+{
+    for (unsigned i = 0; i < g->set->slots; i++) {
+        function *f = &direct_of(g)->functions[i];
+        access_expire(&f->accesses, now);
+        go_on(f);
+        update_pause(f);
+    }
+}
+
+static uint64_t direct_next_ns(const guest *g)
+{
+    uint64_t next = DXPU_NEVER;
+    for (unsigned i = 0; i < g->set->slots; i++) {
+        uint64_t at = direct_seen(g)->functions[i].accesses.deadline_ns;
+        next = at < next ? at : next;
+    }
+    return next;
+}
+
+static bool direct_looks(const guest *g, unsigned slot)
+{
+    const function *f = &direct_seen(g)->functions[slot - 1];
+    return f->there && f->setup == SETUP_READ;
+}
+
+static void report_function(const function *f, report *r)
+{
+    report_number(r, "live", f->live);
+    report_number(r, "config_reads", f->config_reads);
+    report_number(r, "config_writes", f->config_writes);
+    report_number(r, "memory_reads", f->memory_reads);
+    report_number(r, "memory_writes", f->memory_writes);
+    report_number(r, "memory_writes_combined", f->line.combined);
+    report_number(r, "dropped", f->dropped);
+    report_number(r, "resets", f->resets);
+    report_number(r, "setups_failed", f->setups_failed);
+    report_number(r, "timeouts", f->accesses.timeouts);
+}
+
+static void direct_report(const guest *g, report *r)
+{
+    for (unsigned i = 0; i < g->set->slots; i++) {
+        char name[20];
+        snprintf(name, sizeof name, "function_%u", i + 1);
+        report_open(r, name);
+        report_function(&direct_seen(g)->functions[i], r);
+        report_close(r);
+    }
+}
+
+/* Of all sockets together. */
+static void direct_report_server(const guest *g, report *r)
+{
+    for (unsigned i = 0; dxpu_vfu_counter_name(i); i++) {
+        uint64_t sum = 0;
+        for (unsigned n = 0; n < g->set->slots; n++)
+            sum += dxpu_vfu_counter_value(direct_seen(g)->functions[n].vfu, i);
+        report_number(r, dxpu_vfu_counter_name(i), sum);
+    }
+}
+
+const guest_form direct_form = { .numbered = true,
+                                 .open = direct_open,
+                                 .close = direct_close,
+                                 .fd = direct_fd,
+                                 .process = direct_process,
+                                 .client = direct_client,
+                                 .settle = direct_settle,
+                                 .tick = direct_tick,
+                                 .next_ns = direct_next_ns,
+                                 .looks = direct_looks,
+                                 .report = direct_report,
+                                 .report_server = direct_report_server };
