@@ -22,11 +22,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define TEXT_OF(number) TEXT(number)
+#define TEXT(text)      #text
+
 enum {
     CHECK_MS = 500,
     RETENTION_S_MAX = 1000000000,
-    FILES_BESIDE = 64,    /* descriptors beside the connections: store, listeners, libevent */
-    HTTP_CONNECTIONS = 64 /* of api_settings, streams included */
+    FILES_BESIDE = 64 /* descriptors beside the connections: store, listeners, libevent */
 };
 
 #define FOLDER "/var/lib/dxpu"
@@ -34,7 +36,7 @@ enum {
 static struct {
     const char *listen, *http, *tokens, *store, *audit;
     uint64_t grace_ms, retention_s, heartbeat_ms, status_ms, default_quota, events, connections,
-        nodes, slots;
+        http_connections, http_waiting, http_streams, nodes, slots;
     sandbox_settings sandbox;
     bool shared_hosts, json, stats;
     keys_settings keys;
@@ -44,12 +46,15 @@ static struct {
           NULL,
           NULL,
           CORE_GRACE_MS,
-          CORE_RETENTION_MS / 1000,
+          CORE_RETENTION_S,
           1000,
           5000,
           POOL_NONE,
           10000,
           4096,
+          512,
+          256,
+          64,
           65536,
           1048576,
           { NULL, false, false },
@@ -71,8 +76,9 @@ static const option_row rows[] = {
       OPTION_TEXT, &set.store, 0, 0 },
     { "grace-ms", "MS", "grace period before an unreachable box is marked broken (30000)",
       OPTION_NUMBER, &set.grace_ms, 100, 86400000 },
-    { "retention", "SECONDS", "how long retained data are kept; 0: no limit (604800)",
-      OPTION_NUMBER, &set.retention_s, 0, RETENTION_S_MAX },
+    { "retention", "SECONDS",
+      "how long retained data are kept; 0: no limit (" TEXT_OF(CORE_RETENTION_S) ")", OPTION_NUMBER,
+      &set.retention_s, 0, RETENTION_S_MAX },
     { "heartbeat-ms", "MS", "heartbeat interval of proxies (1000)", OPTION_NUMBER,
       &set.heartbeat_ms, 50, 60000 },
     { "status-ms", "MS", "interval of counter requests to proxies (5000)", OPTION_NUMBER,
@@ -84,6 +90,12 @@ static const option_row rows[] = {
     { "events", "N", "number of events kept (10000)", OPTION_NUMBER, &set.events, 100, 10000000 },
     { "connections", "N", "maximum connections of proxies (4096)", OPTION_NUMBER, &set.connections,
       1, 1000000 },
+    { "http-connections", "N", "maximum HTTP connections of users with a token (512)",
+      OPTION_NUMBER, &set.http_connections, 4, 100000 },
+    { "http-waiting", "N", "maximum HTTP requests that wait for a lease (256)", OPTION_NUMBER,
+      &set.http_waiting, 1, 100000 },
+    { "http-streams", "N", "maximum HTTP streams of events (64)", OPTION_NUMBER, &set.http_streams,
+      1, 100000 },
     { "nodes", "N", "maximum boxes and hosts (65536)", OPTION_NUMBER, &set.nodes, 1, 1000000 },
     { "slots", "N", "maximum slots of all boxes and hosts together (1048576)", OPTION_NUMBER,
       &set.slots, 1, 8000000 },
@@ -183,9 +195,9 @@ static void on_hangup(evutil_socket_t number, short what, void *user)
     (void)user;
     (void)audit_reopen(the.audit);
     if (set.tokens && api_reload(the.api))
-        log_note("the tokens are read again");
+        log_note("the tokens are reloaded");
     else if (set.tokens)
-        log_warning("the tokens are as they were: the new ones were not taken");
+        log_warning("the tokens are unchanged: the new ones were refused");
     if (set.keys.peers && !keys_reload(the.keys))
         wire_recheck(the.wire);
 }
@@ -367,7 +379,8 @@ static int run_manager(void)
 static int raise_files(void)
 {
     struct rlimit files;
-    rlim_t want = (rlim_t)set.connections + HTTP_CONNECTIONS + FILES_BESIDE;
+    unsigned users = (unsigned)set.http_connections;
+    rlim_t want = (rlim_t)set.connections + users + api_lobby(users) + FILES_BESIDE;
     if (getrlimit(RLIMIT_NOFILE, &files) || files.rlim_cur >= want)
         return 0;
     if (files.rlim_max == RLIM_INFINITY || files.rlim_max >= want) {
@@ -375,9 +388,9 @@ static int raise_files(void)
         if (!setrlimit(RLIMIT_NOFILE, &files))
             return 0;
     }
-    log_error("--connections %llu needs %llu open files, and %llu are allowed: ask for "
-              "fewer, or allow more (ulimit -n; LimitNOFILE= of a systemd unit)",
-              (unsigned long long)set.connections, (unsigned long long)want,
+    log_error("--connections %llu and --http-connections %u need %llu open files, and %llu are "
+              "allowed: ask for fewer, or allow more (ulimit -n; LimitNOFILE= of a systemd unit)",
+              (unsigned long long)set.connections, users, (unsigned long long)want,
               (unsigned long long)files.rlim_max);
     return -1;
 }
@@ -469,7 +482,9 @@ static int open_ports(void)
     api_settings_default(&users);
     users.at = set.http;
     users.tokens = set.tokens;
-    users.connections = HTTP_CONNECTIONS;
+    users.connections = (unsigned)set.http_connections;
+    users.waiting = (unsigned)set.http_waiting;
+    users.streams = (unsigned)set.http_streams;
     users.shared_hosts = set.shared_hosts;
     users.clock = on_clock;
     users.changed = on_changed;

@@ -42,10 +42,10 @@ const char *pool_reason_text(unsigned reason)
 {
     static const char *const texts[] = { "for no reason given",
                                          "the device is broken",
-                                         "its box is gone",
+                                         "its box is unreachable",
                                          "its box is being drained",
                                          "it could not be wiped",
-                                         "an operator says so",
+                                         "declared by an operator",
                                          "it has a lease that the store does not know",
                                          "its lease was released",
                                          "its tenant has discarded it",

@@ -343,7 +343,7 @@ def leases_in_lists():
             fake.routes["GET /v1/leases"] = dict(leases=[one], next=None)
             out = dxpu(fake, "list", "leases").out
             check(re.search(r"(?m)^c3 +active +12 web \(away\) +nvme +%s( .*)? t +- +"
-                            r"spread \(not kept\) +-$" % re.escape(told), out), told, out)
+                            r"spread \(not met\) +-$" % re.escape(told), out), told, out)
             check(" %s " % told in dxpu(fake, "top").out.replace("~", " "), told)
 
 
@@ -477,7 +477,7 @@ EVERY = [
     ("repair", "10.3"), ("reset", "10.3"),
     ("forget", 10), ("rekey", "host12"),
     ("tenant", "t", "--quota", 1), ("tenant", "t", "--quota", "none"),
-    ("owner", "host12", "t"), ("owner", 12, "--nobody"), ("events", "--last", 0),
+    ("owner", "host12", "t"), ("owner", 12, "--no-owner"), ("events", "--last", 0),
     ("events", "--last", 5, "--node", 10), ("spares", "nvme", 0),
     ("events", "--lease", "c3", "--type", "lease.", "--after", 3),
 ]
@@ -620,7 +620,7 @@ def lease_create_wait():
         err = dxpu(fake, *words, "--wait", 1, status=REFUSED).err
         check("its host is away" in err, err)
         out = dxpu(fake, "show", "lease", "c3").out
-        check("host away" in out and "not kept" in out, out)
+        check("host away" in out and "not met" in out, out)
         fake.routes["GET /v1/leases/c3"] = lease(state="pending", phase="binding")
         check("not up in time" in done.err and "dxpu show lease c3" in done.err, done)
         done = dxpu(fake, *words, "--wait=0", "--json", status=REFUSED)
@@ -871,9 +871,9 @@ def settings():
         fake.routes["PUT /v1/hosts/12/owner"] = lambda r: node(12, "host", **r["body"])
         check(dxpu(fake, "owner", "host12", "physics").out == "host 12: tenant physics\n")
         check(fake.asked("PUT")[-1]["body"] == dict(owner="physics"))
-        check(dxpu(fake, "owner", 12, "--nobody").out == "host 12: no owner\n")
+        check(dxpu(fake, "owner", 12, "--no-owner").out == "host 12: no owner\n")
         check(fake.asked("PUT")[-1]["body"] == dict(owner=None))
-        for words in ((12,), (12, "physics", "--nobody"), (), ("--nobody",)):
+        for words in ((12,), (12, "physics", "--no-owner"), (), ("--no-owner",)):
             dxpu(fake, "owner", *words, status=USAGE)
         check(dxpu(fake, "forget", "box10").out == "node 10: forgotten\n")
         fake.one("DELETE /v1/nodes/10")
@@ -903,7 +903,7 @@ def refusals():
         check("Only a title" in dxpu(fake, *words, status=REFUSED).err)
         for answer in (Raw(b"<html>", Content_Type="text/html"), Raw(b""), dict(detail=7), []):
             fake.routes["POST /v1/leases"] = (502, answer)
-            check("no dxpu-manager" in dxpu(fake, *words, status=CONNECTION).err, answer)
+            check("not a dxpu-manager" in dxpu(fake, *words, status=CONNECTION).err, answer)
 
 
 @case
@@ -911,12 +911,13 @@ def no_connection():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))  # no listener
         url = "http://127.0.0.1:%d" % s.getsockname()[1]
-        done = dxpu(None, "pool", "--manager", url, status=CONNECTION)
+        at = ("--manager", url, "--retry", 0)
+        done = dxpu(None, "pool", *at, status=CONNECTION)
         check("is dxpu-manager there?" in done.err and not done.out, done)
-        dxpu(None, "top", "--manager", url, status=CONNECTION)
-        dxpu(None, "events", "--follow", "--manager", url, status=CONNECTION)
-        check("not known" not in dxpu(None, "lease", "release", "c3", "--manager", url,
-                                      status=CONNECTION).err, "nothing can have been done")
+        dxpu(None, "top", *at, status=CONNECTION)
+        dxpu(None, "events", "--follow", *at, status=CONNECTION)
+        check("is unknown" not in dxpu(None, "lease", "release", "c3", *at, "--yes",
+                                       status=CONNECTION).err, "nothing can have been done")
     with socket.socket() as s:  # one that accepts and says nothing
         s.bind(("127.0.0.1", 0))
         s.listen()
@@ -943,6 +944,73 @@ def changes_are_asked_for_once():
             err = dxpu(fake, *words, status=CONNECTION).err
             check("it is unknown whether it was done" in err, err)
             fake.one(start)
+
+
+def passing(status, found, times=2, problem_=None):
+    """A route that refuses so often, and then answers."""
+    left = [times]
+
+    def answer(_):
+        if not left[0]:
+            return status, found
+        left[0] -= 1
+        if problem_ is None:
+            raise ConnectionError
+        return problem_["status"], Raw(json.dumps(problem_).encode(), Retry_After="1",
+                                       Content_Type="application/problem+json")
+    return answer
+
+
+@case
+def what_passes_is_tried_again():
+    """Reads and leases with a key after anything that passes; other changes after a refusal that
+    says that nothing was done.  The controls: --retry 0, and what does not pass."""
+    busy, starting, store = (problem(503, "later", "/problems/" + kind)
+                             for kind in ("busy", "starting", "store"))
+    plain = ("lease", "create", "--host", 12, "--model", "nvme")
+    keyed = plain + ("--key", "job-7")
+    with Fake(everything()) as fake:
+        def tried(words, method, path, refusal, status=DONE, *more):
+            good = fake.routes.get(method + " " + path) or lease()
+            fake.routes[method + " " + path] = passing(201 if method == "POST" else 200, good, 2,
+                                                       refusal)
+            fake.requests.clear()
+            done = dxpu(fake, *words, *more, status=status)
+            fake.routes[method + " " + path] = good
+            check("trying again" in done.err or status != DONE or more, done)
+            return len(fake.asked(method + " " + path))
+
+        check(tried(("pool",), "GET", "/v1/pool", None) == 3)
+        check(tried(("pool",), "GET", "/v1/pool", store) == 3)
+        check(tried(keyed, "POST", "/v1/leases", None) == 3)
+        check(tried(keyed, "POST", "/v1/leases", store) == 3)
+        check(tried(plain, "POST", "/v1/leases", busy) == 3)
+        check(tried(plain, "POST", "/v1/leases", starting) == 3)
+        check(tried(plain, "POST", "/v1/leases", problem(429, "rate", "/problems/rate")) == 3)
+        check(tried(plain, "POST", "/v1/leases", store, REFUSED) == 1, "it may have been done")
+        check(tried(plain, "POST", "/v1/leases", None, CONNECTION) == 1, "it may have been done")
+        check(tried(keyed, "POST", "/v1/leases", busy, REFUSED, "--retry", 0) == 1)
+        check(tried(("pool",), "GET", "/v1/pool", None, CONNECTION, "--retry", 0) == 1)
+        quota = problem(409, "the quota is used up", "/problems/quota")
+        check(tried(keyed, "POST", "/v1/leases", quota, REFUSED) == 1, "it does not pass")
+        for refusal, status in ((busy, REFUSED), (None, CONNECTION)):
+            fake.routes["GET /v1/pool"] = passing(200, {}, 1000, refusal)
+            begin = time.monotonic()
+            dxpu(fake, "pool", "--retry", 2, status=status)
+            check(time.monotonic() - begin < 8, "it tries for ever")
+
+
+@case
+def a_manager_that_is_started_again_is_found():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    p = subprocess.Popen([BIN, "pool", "--manager", "127.0.0.1:%d" % port], env=environment(None),
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    check(b"trying again" in p.stderr.readline())
+    with Fake(everything(), port) as fake:
+        out, _ = p.communicate(timeout=30)
+        check(p.returncode == DONE and out and len(fake.asked("GET /v1/pool")) == 1, p.returncode)
 
 
 @case
@@ -1108,7 +1176,7 @@ def hostile_server():
                         pass  # it had enough
             thread = threading.Thread(target=serve, daemon=True)
             thread.start()
-            done = dxpu(None, "pool", "--manager", url, "--timeout", 10, status=CONNECTION)
+            done = dxpu(None, "pool", "--manager", url, "--retry", 0, status=CONNECTION)
             check("\033" not in done.err and len(done.err) < 2000, done)
             thread.join(10)
 
@@ -1131,13 +1199,13 @@ def hostile_types():
         good = everything()
         good["PUT /v1/boxes/10/drain"] = dict(left=0)
         good["GET /v1/events"] = lambda r: dict(
-            events=[event(30)] if r["query"]["after"] == "29" else [], next=30)
+            events=[event(30)] if r["query"].get("after") == "29" else [], next=30)
         with Fake(good) as fake:
             document = good[path] if not callable(good[path]) else dict(events=[event(30)], next=30)
             for n, broken in enumerate(mutations(document)):
                 if path == "GET /v1/events":
                     fake.routes[path] = lambda r, b=broken: (
-                        b if r["query"]["after"] == "29" else dict(events=[], next=30))
+                        b if r["query"].get("after") == "29" else dict(events=[], next=30))
                 else:
                     fake.routes[path] = broken
                 words = commands[n % len(commands)]

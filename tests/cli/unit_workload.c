@@ -11,10 +11,11 @@
 
 #include <cmocka.h>
 
-/* Not linked: reaches split(). */
-#define DXPU_MODEL_IMPLEMENTATION
-#include "trace.c"
+#include "trace.h"
 
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #define HEAD "Start (ns),Duration (ns),CorrId,Bytes (MB),Device,Ctx,Strm,Name\n"
@@ -63,9 +64,9 @@ static void near(double got, double want)
 
 static void test_fields_in_quotes(void **state)
 {
-    char line[] = "a,\"b,c\",\"say \"\"d\"\"\",,\"e", *field[FIELDS_MAX];
+    char line[] = "a,\"b,c\",\"say \"\"d\"\"\",,\"e", *field[PERF_FIELDS_MAX];
     (void)state;
-    assert_int_equal(split(line, field), 5);
+    assert_int_equal(perf_split(line, field), 5);
     assert_string_equal(field[0], "a");
     assert_string_equal(field[1], "b,c");
     assert_string_equal(field[2], "say \"d\"");
@@ -75,11 +76,11 @@ static void test_fields_in_quotes(void **state)
 
 static void test_more_fields_than_there_is_room_for(void **state)
 {
-    char line[1000], *field[FIELDS_MAX];
+    char line[1000], *field[PERF_FIELDS_MAX];
     (void)state;
     memset(line, ',', sizeof line);
     line[sizeof line - 1] = 0;
-    assert_int_equal(split(line, field), FIELDS_MAX);
+    assert_int_equal(perf_split(line, field), PERF_FIELDS_MAX);
 }
 
 /* Even kernels in a trace keep what the same kernels keep as numbers. */

@@ -6,7 +6,7 @@
    reads another's data, a parked one keeps its own, quotas hold; and when the trouble is over,
    boxes and hosts have what the store says.  Each has a mutation that breaks it, and is seen.
    No data of a tenant are wiped without a decision of somebody allowed to make it, through
-   absences, kills, steps of the clock and old copies of the store.
+   absences, kills, steps of the clock and old copies of the store, or of what boxes know.
    And a manager that is started with another store, empty or old, ends nothing and wipes nothing
    that this store did not give.
    DXPU_SEED repeats a run, DXPU_SEEDS sets how many there are. */
@@ -37,6 +37,7 @@ enum {
     RETENTION_MS = 10000,
     HEARD_MS = 2000,
     ABSENCES = 30,
+    OLD_STATES = 10,
     ABSENCE_STEPS = 1000
 };
 
@@ -62,12 +63,14 @@ static struct {
 } kept_since[4096];
 static uint64_t events_seen;
 static int64_t clock_step_ms;
-static bool restores; /* the store is put back at times, so what users know is not true then */
+static bool restores;   /* the store is put back at times, so what users know is not true then */
+static bool old_states; /* so is what boxes know, instead */
 static unsigned retained_seen, wipes_seen, recovered_seen, kept_seen, swaps_seen, said_kept_seen;
+static unsigned waits_seen;
 static rig_store disk;
 static core *c;
 static uint64_t now_ms;
-static uint64_t first_seed = 1, seeds = 60, absences = ABSENCES;
+static uint64_t first_seed = 1, seeds = 60, absences = ABSENCES, states = OLD_STATES;
 static unsigned restarts, creates, refusals;
 
 /* -- The manager -- */
@@ -528,7 +531,7 @@ static void operator_acts(void)
 static void forget_state(const proxy *p, unit *u)
 {
     unit *own = &own_disk[p->id - 1][u - p->unit];
-    u->elsewhere = false;
+    u->elsewhere = u->waits = false;
     u->seen = 0;
     unit_end(u, DXPU_CONTROL_SLOT_EMPTY);
     own->seen = 0;
@@ -546,9 +549,36 @@ static void restart(proxy *p, bool forgets)
             unit_end(u, DXPU_CONTROL_SLOT_EMPTY);
         else if (u->state == DXPU_CONTROL_SLOT_UP)
             u->state = DXPU_CONTROL_SLOT_HELD;
+        u->waits = u->state == DXPU_CONTROL_SLOT_WIPING;
         if (forgets && p->role == DXPU_CONTROL_ROLE_BOX)
             forget_state(p, u);
     }
+}
+
+/* An older copy of a box's state is put back, of slots that were not lent then: one that was admits
+   its host again, which spec/control.md leaves to who puts it back. */
+static void put_state_back(proxy *p)
+{
+    restart(p, false);
+    for (unsigned i = 0; i < p->units; i++) {
+        const unit *was = &old_state[p->id - 1][i];
+        unit *u = &p->unit[i];
+        if (was->epoch || !was->seen || was->strange || u->strange || was->seen >= u->seen)
+            continue;
+        unit_end(u, was->state);
+        u->seen = was->seen;
+        u->waits = u->state == DXPU_CONTROL_SLOT_WIPING;
+        waits_seen += u->waits;
+    }
+}
+
+/* Of a moment that is rare, a wipe, more often than of others. */
+static void copy_states(void)
+{
+    for (unsigned b = 0; b < BOXES; b++)
+        for (unsigned i = 0; i < BOX_SLOTS; i++)
+            if (world[b].unit[i].state == DXPU_CONTROL_SLOT_WIPING ? draw(2) : !draw(50))
+                old_state[b][i] = world[b].unit[i];
 }
 
 /* A host is paused, as a virtual machine may be, and started elsewhere under its identity; or the
@@ -572,7 +602,11 @@ static void trouble(void)
 {
     proxy *p = &world[draw(PROXIES)];
     unit *u = &p->unit[draw(p->units)];
-    if (restores && draw(8) == 0) {
+    if (old_states && draw(8) == 0) {
+        put_state_back(&world[draw(BOXES)]);
+        return;
+    }
+    if (restores && !old_states && draw(8) == 0) {
         p = &world[draw(2) * 2]; /* the second box keeps no data */
         u = &p->unit[draw(p->units)];
         restart(p, false);
@@ -873,7 +907,7 @@ static void begin_run(void)
     overs = 0;
     events_seen = 0;
     clock_step_ms = 0;
-    restores = false;
+    restores = old_states = false;
 }
 
 /* False: something did not hold, and `violation` says what. */
@@ -980,15 +1014,17 @@ static void put_back(rig_store *copy)
 /* Boxes and hosts are unreachable, cut off and killed, so is the manager, its clock steps, its
    store is full or put back, and boxes come back with used disks: no data of a tenant go without a
    decision, and no lease reads another's. */
-static bool run_absences(uint64_t seed, mutation m, unsigned steps)
+static bool run_absences(uint64_t seed, mutation m, unsigned steps, bool of_boxes)
 {
     random_word = seed * 0x9e3779b97f4a7c15u + 1;
     mutant = m;
     now_ms = 1;
     begin_run();
     restores = true;
+    old_states = of_boxes;
     rig_store_init(&disk);
     world_init();
+    memset(old_state, 0, sizeof old_state);
     manager_start();
     rig_store copy = copy_of(&disk);
     for (unsigned i = 0; i < steps && !violation[0]; i++) {
@@ -1004,8 +1040,10 @@ static bool run_absences(uint64_t seed, mutation m, unsigned steps)
             rig_store_free(&copy);
             copy = copy_of(&disk);
         }
-        if (c && draw(200) == 0)
+        if (c && draw(200) == 0 && !old_states)
             put_back(&copy);
+        if (old_states)
+            copy_states();
         if (c)
             check_owners();
     }
@@ -1021,7 +1059,7 @@ static void test_m91_absences(void **state)
     (void)state;
     retained_seen = wipes_seen = recovered_seen = kept_seen = swaps_seen = said_kept_seen = 0;
     for (uint64_t seed = first_seed; seed < first_seed + absences; seed++)
-        if (!run_absences(seed, HONEST, ABSENCE_STEPS))
+        if (!run_absences(seed, HONEST, ABSENCE_STEPS, false))
             fail_msg("%s; repeat with: DXPU_SEED=%llu build/san/tests/manager/sim_core", violation,
                      (unsigned long long)seed);
     printf("%u retained, %u recovered, %u leases kept, %u wipes, %u disks changed, %u said to be a "
@@ -1033,19 +1071,38 @@ static void test_m91_absences(void **state)
                     wipes_seen > 200 && swaps_seen > 100 && said_kept_seen > 5);
 }
 
+/* The same where it is boxes whose state is put back, and the manager knows all. */
+static void test_m105_old_states_of_boxes(void **state)
+{
+    (void)state;
+    waits_seen = 0;
+    for (uint64_t seed = first_seed; seed < first_seed + states; seed++)
+        if (!run_absences(seed, HONEST, ABSENCE_STEPS, true))
+            fail_msg("%s; repeat with: DXPU_SEED=%llu build/san/tests/manager/sim_core", violation,
+                     (unsigned long long)seed);
+    printf("%u wipes of old copies\n", waits_seen);
+    if (states > 1)
+        assert_true(waits_seen > states);
+}
+
 static void test_control_absences(void **state)
 {
-    static const mutation each[] = { DROPS_RETAINED, MIXES_OWNERS, WIPES_NOT, TRUSTS_COPIES,
-                                     SAME_SALT };
-    static const char *const found[] = { "nobody decided so", "reads another's data",
-                                         "reads another's data", "reads another's data", "" };
+    static const mutation each[] = { DROPS_RETAINED, MIXES_OWNERS, WIPES_NOT,
+                                     TRUSTS_COPIES,  SAME_SALT,    RESUMES_WIPES };
+    static const char *const found[] = { "nobody decided so",
+                                         "reads another's data",
+                                         "reads another's data",
+                                         "reads another's data",
+                                         "",
+                                         "nobody decided so" };
     (void)state;
     for (unsigned i = 0; i < sizeof each / sizeof each[0]; i++) {
         uint64_t seed = 1;
-        while (seed < 50 &&
-               (run_absences(seed, each[i], ABSENCE_STEPS) || !strstr(violation, found[i])))
+        while (seed < 100 &&
+               (run_absences(seed, each[i], ABSENCE_STEPS, each[i] == RESUMES_WIPES) ||
+                !strstr(violation, found[i])))
             seed++;
-        if (seed == 50)
+        if (seed == 100)
             fail_msg("mutation %u was not found: %s; last: %s", each[i], found[i], violation);
     }
 }
@@ -1256,6 +1313,7 @@ int main(void)
         cmocka_unit_test(test_another_store_ends_nothing),
         cmocka_unit_test(test_control_another_store),
         cmocka_unit_test(test_m91_absences),
+        cmocka_unit_test(test_m105_old_states_of_boxes),
         cmocka_unit_test(test_control_absences),
         cmocka_unit_test(test_honest),
         cmocka_unit_test(test_control_mutations),
@@ -1264,6 +1322,7 @@ int main(void)
     first_seed = seed ? strtoull(seed, NULL, 0) : 1;
     seeds = count ? strtoull(count, NULL, 0) : seed ? 1 : seeds;
     absences = count || seed ? seeds : absences;
+    states = count || seed ? seeds : states;
     cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,7 +15,13 @@
 #include "api_head.h"
 #include <event2/http_struct.h>
 #include "api_requests.h"
-#include "api_tokens.c" /* not linked: reaches struct api_tokens */
+#include "api_tokens.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static uint64_t chance(uint64_t *state)
 {

@@ -688,6 +688,62 @@ static void test_stale_wiped(void **state)
     assert_int_equal(core_pool(c)->slot[slot - 1].state, POOL_FREE);
 }
 
+/* The box starts again while it wipes. */
+static void box_starts_again(uint64_t instance)
+{
+    core_disconnected(c, box_node);
+    assert_int_equal(
+        rig_register(c, DXPU_CONTROL_ROLE_BOX, BOX, instance, box, SLOTS, 1, SLOTS, &why),
+        box_node);
+}
+
+static void test_m105_each_instance_is_ordered_to_wipe(void **state)
+{
+    (void)state;
+    unsigned slot, port;
+    both_connect();
+    uint64_t lease = lease_up(&slot, &port), epoch = core_pool(c)->epoch;
+    assert_int_equal(core_release(c, lease, false).code, CORE_OK);
+    core_order o = expect(DXPU_CONTROL_DETACH, host_node);
+    done(&o, DXPU_CONTROL_SLOT_EMPTY, 0);
+    o = expect(DXPU_CONTROL_UNBIND, box_node);
+    done(&o, DXPU_CONTROL_SLOT_WIPING, 0);
+    box[slot - 1].state = DXPU_CONTROL_SLOT_WIPING;
+    box[slot - 1].epoch = 0;
+    box[slot - 1].epoch_seen = epoch;
+    box_says(slot, 1);
+    expect_none(); /* it is at it */
+    for (uint64_t instance = 8; instance < 10; instance++) {
+        box_starts_again(instance);
+        o = expect(DXPU_CONTROL_UNBIND, box_node);
+        assert_int_equal(o.m.u.unbind.epoch, epoch);
+        assert_false(o.m.u.unbind.keep);
+        done(&o, DXPU_CONTROL_SLOT_WIPING, 0);
+        (void)expect(DXPU_CONTROL_DRAIN, box_node);
+        expect_none();
+    }
+    box[slot - 1].state = DXPU_CONTROL_SLOT_WIPED;
+    box_starts_again(9);
+    assert_int_equal(core_pool(c)->slot[slot - 1].state, POOL_FREE);
+}
+
+/* An old copy of the box's state was put back: what it was to wipe then is another lease's now. */
+static void test_m105_a_lease_is_bound_where_an_older_one_was_wiped(void **state)
+{
+    (void)state;
+    unsigned slot, port;
+    both_connect();
+    (void)lease_up(&slot, &port);
+    uint64_t epoch = core_pool(c)->epoch;
+    box[slot - 1].state = DXPU_CONTROL_SLOT_WIPING;
+    box[slot - 1].epoch = 0;
+    box[slot - 1].epoch_seen = epoch - 1;
+    box_starts_again(8);
+    assert_int_equal(core_pool(c)->slot[slot - 1].state, POOL_LEASED);
+    core_order o = expect(DXPU_CONTROL_BIND, box_node);
+    assert_int_equal(o.m.u.bind.epoch, epoch);
+}
+
 /* The store gave an epoch, and another one, whose backup it is, gave it to another host's slot. */
 static void test_other_peer(void **state)
 {
@@ -718,7 +774,7 @@ static void test_a_box_away_is_named(void **state)
     core_request r = { .model = "nvme", .host = host_node, .count = SLOTS + 1 };
     why = core_create(c, &r, &lease, &existed); /* the control: it is here */
     assert_int_equal(why.code, CORE_E_CAPACITY);
-    assert_null(strstr(why.text, "not heard of"));
+    assert_null(strstr(why.text, "not reported"));
     assert_null(strstr(why.text, "broken"));
     core_disconnected(c, box_node);
     at(now_ms + 2000);
@@ -726,11 +782,11 @@ static void test_a_box_away_is_named(void **state)
     why = core_create(c, &r, &lease, &existed);
     assert_int_equal(why.code, CORE_E_CAPACITY);
     assert_non_null(strstr(why.text, core_nodes(c, &nodes)[core_find_node(c, box_node)].name));
-    assert_non_null(strstr(why.text, "is not heard of for 2 s; try again: in 4 s it no longer"));
+    assert_non_null(strstr(why.text, "has not reported for 2 s; try again: in 4 s it no longer"));
     at(now_ms + 4000); /* it is given up */
     why = core_create(c, &r, &lease, &existed);
     assert_int_equal(why.code, CORE_E_CAPACITY);
-    assert_null(strstr(why.text, "not heard of"));
+    assert_null(strstr(why.text, "not reported"));
     assert_non_null(strstr(why.text, "broken: box away)"));
     box_says(1, SLOTS);
     assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_OK);
@@ -749,7 +805,7 @@ static void test_silent_since_start(void **state)
     start();
     host_says(1, PORTS);
     r.host = host_node;
-    assert_non_null(strstr(core_create(c, &r, &lease, &existed).text, "not heard of"));
+    assert_non_null(strstr(core_create(c, &r, &lease, &existed).text, "not reported"));
     assert_int_equal(second_box(), second);
     assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_OK);
     assert_int_equal(core_find_slot(c, second, 1), pool_find_lease(core_pool(c), lease)->first);
@@ -1767,7 +1823,7 @@ static void test_operator(void **state)
     assert_int_not_equal(now[0], second);
     assert_int_equal(core_leases(c)[pool_lease_index(lease)].port[0], port);
     core_disconnected(c, box_node);
-    assert_int_equal(core_reset(c, 0).code, CORE_E_STATE);
+    assert_int_equal(core_reset(c, 0).code, CORE_E_AWAY);
     assert_int_equal(count_events(CORE_EVENT_SLOT_REPLACED), 2);
     assert_int_equal(core_set_spares(c, "nvme", 1).code, CORE_OK);
     core_ends();
@@ -2602,6 +2658,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_foreign_box, begin, end),
         cmocka_unit_test_setup_teardown(test_fresh_store, begin, end),
         cmocka_unit_test_setup_teardown(test_stale_wiped, begin, end),
+        cmocka_unit_test_setup_teardown(test_m105_each_instance_is_ordered_to_wipe, begin, end),
+        cmocka_unit_test_setup_teardown(test_m105_a_lease_is_bound_where_an_older_one_was_wiped,
+                                        begin, end),
         cmocka_unit_test_setup_teardown(test_other_peer, begin, end),
         cmocka_unit_test_setup_teardown(test_silent_since_start, begin, end),
         cmocka_unit_test_setup_teardown(test_a_box_away_is_named, begin, end),

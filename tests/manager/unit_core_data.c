@@ -38,7 +38,7 @@ static void start(void)
 {
     core_settings set;
     core_settings_default(&set);
-    assert_int_equal(set.retention_ms, CORE_RETENTION_MS);
+    assert_int_equal(set.retention_ms, CORE_RETENTION_S * 1000u);
     set.grace_ms = GRACE_MS;
     set.retention_ms = retention_ms;
     c = core_open(&disk.base, &set, unix_ms, now_ms, &why);
@@ -307,7 +307,7 @@ static void test_m92_absence_retains(void **state)
     assert_int_equal(bytes_of(slot), lease);
     assert_int_equal(box[box_of(slot)][c->t.slot[slot].device.number - 1].state,
                      DXPU_CONTROL_SLOT_KEPT);
-    assert_true(says(CORE_EVENT_SLOT_RETAINED, "its box is gone"));
+    assert_true(says(CORE_EVENT_SLOT_RETAINED, "its box is unreachable"));
     assert_null(last_text(CORE_EVENT_SLOT_WIPED));
     assert_int_equal(core_lease_now(c, lease), CORE_LEASE_ACTIVE);
     restart();
@@ -441,7 +441,7 @@ static void test_m93_box_says_kept(void **state)
         box[b][number - 1].state = not [i];
         tell(b, number, 1);
         assert_int_equal(pump(), 0);
-        assert_non_null(strstr(core_recover(c, slot).text, "its box says that the slot is"));
+        assert_non_null(strstr(core_recover(c, slot).text, "its box reports the slot as"));
         assert_int_equal(state_of(slot), POOL_RETAINED);
     }
     box[b][number - 1].state = DXPU_CONTROL_SLOT_KEPT;
@@ -574,7 +574,7 @@ static void test_m91_would_erase(void **state)
     assert_int_equal(core_drain(c, box_node[b], false, false, &left).code, CORE_OK);
     assert_int_equal(core_replace(c, slot, POOL_WHY_OPERATOR, true).code, CORE_OK);
     assert_int_equal(pump(), 1);
-    assert_true(says(CORE_EVENT_SLOT_WIPED, "an operator says so"));
+    assert_true(says(CORE_EVENT_SLOT_WIPED, "declared by an operator"));
 }
 
 /* -- Retention times -- */
@@ -741,7 +741,7 @@ static void test_m97_without_limit(void **state)
     assert_int_equal(core_release(c, lease, true).code, CORE_OK);
     assert_int_equal(core_recover(c, slot).code, CORE_E_STATE); /* the lease comes first */
     assert_int_equal(core_lease_left_ms(c, lease), UINT64_MAX);
-    (void)after((uint64_t)CORE_RETENTION_MS * 100);
+    (void)after((uint64_t)CORE_RETENTION_S * 100000);
     restart();
     assert_int_equal(state_of(slot), POOL_RETAINED);
     assert_non_null(pool_find_lease(core_pool(c), lease));
@@ -917,7 +917,7 @@ static void test_m96_before_the_last(void **state)
     restart();
     (void)after(1);
     assert_true(core_clock_held(c, &step));
-    assert_true(says(CORE_EVENT_ALARM, "before the last time"));
+    assert_true(says(CORE_EVENT_ALARM, "before the last stored time"));
     unix_ms += 100000; /* whether that is right is unknown */
     (void)after(1);
     assert_true(core_clock_held(c, &step));
@@ -1194,6 +1194,32 @@ static void test_m98_unknown_is_not_wiped(void **state)
     }
 }
 
+/* The same in a slot that is broken: what a repair wipes it says before. */
+static void test_m103_repair_of_a_broken_slot(void **state)
+{
+    (void)state;
+    core_erased e[SLOTS];
+    uint64_t lease = lease_up(1, POOL_ANY, CORE_REPLACE_NO, 0);
+    uint32_t slot = slot_of(lease, 0);
+    unsigned b = box_of(slot), number = c->t.slot[slot].device.number;
+    assert_int_equal(core_release(c, lease, false).code, CORE_OK);
+    assert_int_equal(pump(), 1);
+    assert_int_equal(core_break(c, slot, POOL_WHY_OPERATOR).code, CORE_OK);
+    assert_int_equal(core_would_erase(c, CORE_DEED_REPAIR, slot, e, SLOTS), 0); /* the control */
+    core_disconnected(c, box_node[b]);
+    dxpu_control_device now = box[b][number - 1];
+    now.state = DXPU_CONTROL_SLOT_EMPTY;
+    bytes[b][number - 1] = 77;
+    comes_back_with(b, number, &now);
+    (void)after(1000);
+    assert_int_equal(state_of(slot), POOL_BROKEN);
+    assert_int_equal(core_would_erase(c, CORE_DEED_REPAIR, slot, e, SLOTS), 1);
+    assert_true(e[0].slot == slot && !e[0].lease);
+    assert_int_equal(core_repair(c, slot).code, CORE_OK);
+    assert_int_equal(pump(), 1);
+    assert_int_equal(bytes[b][number - 1], 0);
+}
+
 /* A disk that its box knows nothing of is in the slot of a parked lease.  A decision that
    the lease's data are wiped is not about that disk. */
 static void test_m98_unknown_before_the_decision(void **state)
@@ -1295,13 +1321,13 @@ static void test_m98_repair_needs_the_box(void **state)
     comes_back_with(0, 1, &now);
     assert_int_equal(state_of(slot), POOL_QUARANTINED);
     core_disconnected(c, box_node[0]);
-    assert_int_equal(core_repair(c, slot).code, CORE_E_STATE);
+    assert_int_equal(core_repair(c, slot).code, CORE_E_AWAY);
     box[0][0].state = DXPU_CONTROL_SLOT_EMPTY; /* a used disk, after a start */
     box[0][0].epoch = 0;
     bytes[0][0] = 77;
     box_instance++;
     tell(0, 1, 2);
-    assert_int_equal(core_repair(c, slot).code, CORE_E_STATE);
+    assert_int_equal(core_repair(c, slot).code, CORE_E_AWAY);
     tell(0, 3, SLOTS - 2);
     (void)after(0);
     assert_int_equal(state_of(slot), POOL_QUARANTINED);
@@ -1807,6 +1833,7 @@ int main(void)
         CASE(test_another_device_is_broken),
         CASE(test_m98_another_medium),
         CASE(test_m98_unknown_is_not_wiped),
+        CASE(test_m103_repair_of_a_broken_slot),
         CASE(test_m98_unknown_before_the_decision),
         CASE(test_m98_repair_of_the_disk_before),
         CASE(test_m98_repair_of_another_disk),

@@ -18,7 +18,15 @@
 
 #include <cmocka.h>
 
-#include "store.c" /* not linked: reaches ask() */
+#include <sqlite3.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "store.h"
 
 enum { LARGE_BYTES = 64 * 1024 };
 
@@ -148,6 +156,17 @@ static void test_loading_can_stop(void **state)
     store_close(s);
 }
 
+/* The first column of the answer's first row. */
+static const char *ask(store *s, const char *sql, char *out, size_t room)
+{
+    sqlite3_stmt *query;
+    assert_int_equal(sqlite3_prepare_v2(store_database(s), sql, -1, &query, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_step(query), SQLITE_ROW);
+    snprintf(out, room, "%s", (const char *)sqlite3_column_text(query, 0));
+    sqlite3_finalize(query);
+    return out;
+}
+
 static void test_durable_and_private(void **state)
 {
     (void)state;
@@ -155,12 +174,9 @@ static void test_durable_and_private(void **state)
     struct stat st;
     store *s = open_good();
     assert_int_equal(put(s, "a", "1"), STORE_OK);
-    assert_int_equal(ask((sqlite_store *)s, "PRAGMA synchronous", text, sizeof text, &why),
-                     STORE_OK);
-    assert_string_equal(text, "2"); /* FULL: fsync before a commit returns */
-    assert_int_equal(ask((sqlite_store *)s, "PRAGMA journal_mode", text, sizeof text, &why),
-                     STORE_OK);
-    assert_string_equal(text, "wal");
+    assert_string_equal(ask(s, "PRAGMA synchronous", text, sizeof text),
+                        "2"); /* FULL: fsync before a commit returns */
+    assert_string_equal(ask(s, "PRAGMA journal_mode", text, sizeof text), "wal");
     assert_int_equal(stat(path, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0600);
     store_close(s);
@@ -201,7 +217,7 @@ static void test_failed_change_is_undone(void **state)
 {
     (void)state;
     store *s = open_good();
-    sqlite3_limit(((sqlite_store *)s)->db, SQLITE_LIMIT_LENGTH, 1000);
+    sqlite3_limit(store_database(s), SQLITE_LIMIT_LENGTH, 1000);
     char large[2000] = { 0 };
     store_change batch[] = { { "good", "v", 1 }, { "large", large, sizeof large } };
     assert_int_equal(store_commit(s, batch, 2, &why), STORE_E_IO);
@@ -470,12 +486,12 @@ static void test_corrupt_while_open(void **state)
     (void)state;
     store *s = open_good();
     assert_int_equal(put(s, "a", "1"), STORE_OK);
-    sqlite3_exec(((sqlite_store *)s)->db, "PRAGMA wal_checkpoint(TRUNCATE)", NULL, NULL, NULL);
+    sqlite3_exec(store_database(s), "PRAGMA wal_checkpoint(TRUNCATE)", NULL, NULL, NULL);
     store_close(s);
     s = open_good();
     static char noise[4096];
     memset(noise, 0x5a, sizeof noise);
-    sqlite3_db_release_memory(((sqlite_store *)s)->db);
+    sqlite3_db_release_memory(store_database(s));
     write_over(4096, noise, sizeof noise);
     assert_int_equal(put(s, "b", "1"), STORE_E_CORRUPT);
     assert_non_null(strstr(why.text, "backup"));

@@ -1,7 +1,14 @@
-# Completion of dxpu, dxpu-host, dxpu-box and dxpu-manager for bash.
+# Completion of dxpu, dxpu-host, dxpu-box, dxpu-manager and dxpu-device for bash.
 #
 # All that can be typed comes from the program that is called, by --help-options: lines of "verb
 # NAME WORDS BRIEF" and "option VERB --NAME VALUE KIND HELP" with tabs between the fields.
+
+# The words of a verb when they begin with a choice: one|two|three.
+_dxpu_words()
+{
+    awk -F'\t' -v name="$2" '$1 == "verb" && $2 == name { split($3, words, " ")
+        if (index(words[1], "|")) print words[1]; exit }' <<<"$1"
+}
 
 # The VALUE of an option; nothing for a flag, or one that may be left out.
 _dxpu_value()
@@ -37,6 +44,9 @@ _dxpu()
         [[ $verb ]] || verb=$(awk -F'\t' -v name="$i" '$1 == "verb" && $2 == name { print $2 }' \
             <<<"$list")
     done
+    if [[ ! $value && $verb && $word != -* && "${given[*]}" == "${verb// /$'\n'}" ]]; then
+        value=$(_dxpu_words "$list" "$verb")
+    fi
     if [[ $value == *'|'* ]]; then
         mapfile -t COMPREPLY < <(compgen -W "${value//|/$'\n'}" -- "$word")
     elif [[ $value ]]; then
@@ -55,4 +65,4 @@ _dxpu()
     fi
 }
 
-complete -o filenames -F _dxpu dxpu dxpu-host dxpu-box dxpu-manager
+complete -o filenames -F _dxpu dxpu dxpu-host dxpu-box dxpu-manager dxpu-device

@@ -1,4 +1,4 @@
-# Completion of dxpu, dxpu-host, dxpu-box and dxpu-manager for fish.
+# Completion of dxpu, dxpu-host, dxpu-box, dxpu-manager and dxpu-device for fish.
 #
 # All that can be typed comes from the program that is called, by --help-options: lines of "verb
 # NAME WORDS BRIEF" and "option VERB --NAME VALUE KIND HELP" with tabs between the fields.
@@ -24,7 +24,13 @@ function __dxpu_complete
     set -l verb ''
     for row in (string match -- 'verb*' $rows)
         set -l fields (string split \t -- $row)
-        contains -- $fields[2] "$given[1]" "$given[1..2]"; and set verb $fields[2]
+        contains -- $fields[2] "$given[1]" "$given[1..2]"; or continue
+        set verb $fields[2]
+        # words that begin with a choice: one|two|three
+        if test -z "$value" -a "$verb" = "$given"; and not string match -q -- '-*' $word
+            string match -q -- '*|*' (string split ' ' -- "$fields[3]")[1]
+            and set value (string split ' ' -- $fields[3])[1]
+        end
     end
     set -l before ''
     if string match -q -- '--*=*' $word
@@ -66,6 +72,6 @@ function __dxpu_value
     end
 end
 
-for one in dxpu dxpu-host dxpu-box dxpu-manager
+for one in dxpu dxpu-host dxpu-box dxpu-manager dxpu-device
     complete -c $one -f -a '(__dxpu_complete)'
 end

@@ -36,7 +36,7 @@ static void print_good(const char *file, const audit_found *f, bool follows)
         return;
     }
     if (f->begins != 1 && !follows)
-        printf("%s: begins with line %llu, which follows %s: in order only behind the file whose "
+        printf("%s: begins with line %llu, which follows %s: correct only after the file whose "
                "last line that is; else lines are missing\n",
                file, (unsigned long long)f->begins, f->first);
     printf("%s: %lld lines, as they were written; the last is %s\n", file, (long long)f->lines,
@@ -84,7 +84,7 @@ static int run(const option_call *c)
 }
 
 static const option_row rows[] = {
-    { "json", NULL, "an object for each file", OPTION_FLAG, &json, 0, 0 },
+    { "json", NULL, "one JSON object for each file", OPTION_FLAG, &json, 0, 0 },
 };
 
 static const option_verb verb = {

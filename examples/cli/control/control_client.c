@@ -38,8 +38,8 @@ static void look(control_client *c)
         if (rc == DXPU_E_KIND && (f.type & DXPU_CONTROL_IGNORABLE))
             continue;
         if (rc != DXPU_OK) {
-            give_up(c, rc == DXPU_E_VERSION ? "it speaks another version of control messages"
-                                            : "what answers there is no proxy's control port");
+            give_up(c, rc == DXPU_E_VERSION ? "it uses another version of control messages"
+                                            : "it is not a proxy's control port");
             return;
         }
         /* request 0: said unasked, before the connection ends */
@@ -54,7 +54,7 @@ static void on_bytes(void *context, secure_conn *conn, dxpu_bytes in)
     control_client *c = context;
     (void)conn;
     if (evbuffer_get_length(c->pending) > PENDING_MAX || evbuffer_add(c->pending, in.ptr, in.len))
-        give_up(c, "it says more than it was asked");
+        give_up(c, "it sent an unexpected message");
     (void)event_base_loopbreak(c->base);
 }
 
@@ -65,7 +65,7 @@ static void on_closed(void *context, secure_conn *conn, const char *why)
     c->conn = NULL;
     if (!c->over) /* who has keys says nothing to who has none */
         c->why = c->plain && c->open && c->request == 1
-                     ? "it ends the connection; has it keys? then give its --peer"
+                     ? "it ends the connection; if it has keys, give its --peer"
                      : why;
     c->over = true; /* what came before is still looked at */
     (void)event_base_loopbreak(c->base);
@@ -104,7 +104,7 @@ const char *control_client_ask(control_client *c, dxpu_control *m)
     m->request = ++c->request;
     c->answered = false;
     if (dxpu_control_encode(m, out, sizeof out, &len) != DXPU_OK)
-        return "the question cannot be put into a message";
+        return "the request does not fit into a message";
     if (c->over || !secure_send(c->conn, out, len))
         return c->why ? c->why : "connection lost";
     run_until(c, in_ms(c->timeout_ms), &c->answered);
@@ -151,7 +151,7 @@ const char *control_client_open(control_client *c, const dxpu_udp_address *to, c
     if (c->answer.type == DXPU_CONTROL_ERROR)
         return dxpu_control_code_text(c->answer.u.error.code);
     if (c->answer.type != DXPU_CONTROL_HELLO)
-        return "what answers there is no proxy's control port";
+        return "it is not a proxy's control port";
     c->hello = c->answer.u.hello;
     memcpy(c->name, c->hello.name.ptr, c->hello.name.len); /* 255 at most */
     return NULL;

@@ -305,11 +305,6 @@ typedef struct picture {
     uint32_t bytes, total;
 } picture;
 
-static uint32_t get32(const uint8_t *p)
-{
-    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
-}
-
 static bool is_png(const picture *p)
 {
     static const uint8_t start[16] = { 0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n',
@@ -598,7 +593,7 @@ static int do_status(request *r)
 
 static int print_picture(const request *r, uint16_t slot, const picture *p)
 {
-    uint32_t width = get32(p->png + 16), height = get32(p->png + 20);
+    uint32_t width = dxpu_get_be32(p->png + 16), height = dxpu_get_be32(p->png + 20);
     if (r->json) {
         json_t *o = json_object();
         set_number(o, "slot", slot);
@@ -683,7 +678,7 @@ static const option_row attach_options[] = {
       "lease epoch (1); a higher one than any before takes the device over; a box refuses a lower "
       "one than it has seen, and the same one from another host",
       OPTION_NUMBER, &the_request.epoch, 1, UINT64_MAX },
-    { "box-key", "K", "the box's public key (as the host's --peer and --peers say)", OPTION_TEXT,
+    { "box-key", "K", "the box's public key (from the host's --peer or --peers)", OPTION_TEXT,
       &the_request.box_key, 0, 0 },
 };
 static const option_row detach_options[] = {

@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { FIELDS_MAX = 64, KEY_BYTES = 96 };
+enum { KEY_BYTES = 96 };
 
 #if defined(__GNUC__)
 #define FORMAT __attribute__((format(printf, 2, 3)))
@@ -72,12 +72,11 @@ typedef struct reader {
     char (*key)[KEY_BYTES]; /* of each stream */
 } reader;
 
-/* Cut a row into fields in place; quotes may hold commas. */
-static unsigned split(char *line, char *field[FIELDS_MAX])
+unsigned perf_split(char *line, char *field[PERF_FIELDS_MAX])
 {
     unsigned n = 0;
     char *to = line;
-    while (n < FIELDS_MAX) {
+    while (n < PERF_FIELDS_MAX) {
         bool quoted = *line == '"';
         field[n++] = to;
         line += quoted;
@@ -216,8 +215,8 @@ static bool keep(reader *r, const perf_op *op)
 /* NULL, or why the trace cannot be used: without the size of a copy there is no estimate. */
 static const char *read_row(reader *r, char *line)
 {
-    char *field[FIELDS_MAX];
-    unsigned count = split(line, field);
+    char *field[PERF_FIELDS_MAX];
+    unsigned count = perf_split(line, field);
     const char *name, *bytes;
     bool strange;
     perf_op op;
@@ -243,10 +242,11 @@ static const char *read_row(reader *r, char *line)
                       "report as nsys prints it",
                       r->line, r->head_line);
     if (op.kind != DXPU_MODEL_KERNEL && !number(bytes, r->c.bytes, &op.bytes))
-        return refuse(r->w,
-                      "line %" PRIu64 ": '%.40s' is no number of bytes for the copy '%.60s'; mend "
-                      "the line or take it out",
-                      r->line, bytes, name);
+        return refuse(
+            r->w,
+            "line %" PRIu64
+            ": '%.40s' is not a number of bytes for the copy '%.60s'; correct or remove the line",
+            r->line, bytes, name);
     op.stream = stream_of(r, field, count);
     return keep(r, &op) ? NULL : refuse(r->w, "out of memory");
 }
@@ -507,11 +507,20 @@ const char *perf_work_read(const char *path, perf_work *out)
 {
     FILE *file = fopen(path, "r");
     const char *why;
+    memset(out, 0, sizeof *out);
+    if (!file)
+        return refuse(out, "cannot be opened: %s", strerror(errno));
+    why = perf_work_read_file(file, out);
+    fclose(file);
+    return why;
+}
+
+const char *perf_work_read_file(FILE *file, perf_work *out)
+{
+    const char *why;
     int first;
     memset(out, 0, sizeof *out);
     dxpu_model_work_default(&out->sum);
-    if (!file)
-        return refuse(out, "cannot be opened: %s", strerror(errno));
     do
         first = getc(file);
     while (first == ' ' || first == '\t' || first == '\r' || first == '\n');
@@ -530,7 +539,6 @@ const char *perf_work_read(const char *path, perf_work *out)
     }
     if (ferror(file))
         why = refuse(out, "cannot be read: is it a file?");
-    fclose(file);
     if (why)
         perf_work_free(out);
     return why;

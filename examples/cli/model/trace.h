@@ -5,6 +5,8 @@
 
 #include "dxpu_model.h"
 
+#include <stdio.h>
+
 typedef struct perf_op {
     double start_us, duration_us, bytes;
     uint16_t stream;
@@ -29,6 +31,11 @@ typedef struct perf_work {
 /* Reads a file of either kind.  NULL, or what is wrong with it, in `out`.  Then
    perf_work_free(). */
 const char *perf_work_read(const char *path, perf_work *out);
+/* The same from an open file that can be rewound, which stays the caller's. */
+const char *perf_work_read_file(FILE *file, perf_work *out);
+/* Cut a row into fields in place, at commas outside of quotes; how many there are. */
+enum { PERF_FIELDS_MAX = 64 };
+unsigned perf_split(char *line, char *field[PERF_FIELDS_MAX]);
 void perf_work_free(perf_work *w);
 
 /* Native time and what is added to it when pooled, in us.  `kinds` is a mask of 1 << DXPU_MODEL_*:

@@ -35,10 +35,12 @@ enum {
     POOL_FAILURES = 1 << 14,
     POOL_REPAIR = 1 << 15,
     POOL_RISK = 1 << 16,
-    POOL_NOBODY = 1 << 17,
+    POOL_NO_OWNER = 1 << 17,
     POOL_YES = 1 << 18,
     POOL_REPLACE = 1 << 19,
-    POOL_FORCE = 1 << 20
+    POOL_FORCE = 1 << 20,
+    POOL_HOST = 1 << 21,
+    POOL_QUOTA = 1 << 22
 };
 
 typedef struct pool_call pool_call;
@@ -48,11 +50,11 @@ struct pool_call {
     const char *word[POOL_WORDS_MAX];
     unsigned words, given; /* given: bits of options */
     bool json, confirmed;  /* confirmed: it may erase data */
-    bool replace, no_replace, keep, no_end, move, off, follow, nobody, yes, force;
+    bool replace, no_replace, keep, no_end, move, off, follow, no_owner, yes, force;
     pool_settings settings;
     const char *state, *model, *node, *tenant, *host, *need, *key, *quota, *lease, *type, *failures,
         *repair, *risk;
-    uint64_t timeout_s, count, for_s, after, last;
+    uint64_t timeout_s, retry_s, count, for_s, after, last;
     uint64_t wait_s;   /* UINT64_MAX: no number was given */
     bool quiet;        /* standard error is not to be written to: it shows the screen */
     char trouble[512]; /* the last complaint */
@@ -67,8 +69,8 @@ struct pool_call {
 __attribute__((format(printf, 3, 4)))
 #endif
 int pool_fail(pool_call *r, int status, const char *format, ...);
-/* 0, or EXIT_USAGE after a message: the option was not given. */
-int pool_need(const char *value, const char *name);
+/* 0, or EXIT_USAGE after a message that names those of these options (bits) that were not given. */
+int pool_need(const pool_call *r, unsigned options);
 /* The name of an option among these bits. */
 const char *pool_option_name(unsigned bits);
 /* How far it is: a message that -q leaves out. */

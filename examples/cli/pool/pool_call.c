@@ -16,6 +16,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -24,6 +25,8 @@ enum {
     PAGES_MAX = 2100, /* of a list: a manager that fills them has 1,048,576 slots at most */
     EVENT_PAGES_MAX = 1000,
     LAST_MAX = 1000,
+    RETRY_MIN_MS = 100, /* doubling to RETRY_MAX_MS */
+    RETRY_MAX_MS = 2000,
     LIST_BYTES_MAX = 1 << 28 /* of its pages together: they are kept until the last one came */
 };
 
@@ -83,6 +86,45 @@ void pool_print_table(pool_table *t)
 
 /* ==== 2  Asking =============================================================================== */
 
+/* Between 0 and ms, so that clients that were refused together do not come back together. */
+static unsigned jitter(unsigned ms)
+{
+    uint32_t random = 0;
+    return getentropy(&random, sizeof random) ? 0 : random % (ms + 1);
+}
+
+/* What may be asked twice: a read, a lease with a key, and what certainly was not done. */
+static bool may_ask_again(const pool_call *r, const char *method, const json_t *request)
+{
+    bool harmless = strcmp(method, "GET") == 0 || json_object_get(request, "key");
+    return r->client.again == POOL_AGAIN_SAFE ||
+           (r->client.again == POOL_AGAIN_UNKNOWN && harmless);
+}
+
+/* The answer; --retry: that of a later attempt. */
+static pool_result ask_again(pool_call *r, const char *method, const char *path,
+                             const json_t *request)
+{
+    uint64_t end_ms = pool_now_ms() + r->retry_s * 1000;
+    unsigned pause_ms = RETRY_MIN_MS;
+    for (;;) {
+        pool_result result = pool_client_ask(&r->client, method, path, request);
+        unsigned wait_ms = r->client.retry_after_s * 1000;
+        if (result == POOL_DONE || result == POOL_WOKEN || r->quiet ||
+            !may_ask_again(r, method, request))
+            return result;
+        wait_ms = wait_ms > pause_ms ? wait_ms : pause_ms;
+        wait_ms += jitter(wait_ms);
+        if (pool_now_ms() + wait_ms > end_ms)
+            return result;
+        if (pause_ms == RETRY_MIN_MS)
+            pool_progress("%s; trying again", r->client.why);
+        if (pool_sleep(r, wait_ms))
+            return POOL_WOKEN;
+        pause_ms = 2 * pause_ms < RETRY_MAX_MS ? 2 * pause_ms : RETRY_MAX_MS;
+    }
+}
+
 /* n: what snprintf() said about the path. */
 static int ask(pool_call *r, const char *method, json_t *request, const char *path, int n)
 {
@@ -91,7 +133,7 @@ static int ask(pool_call *r, const char *method, json_t *request, const char *pa
         json_decref(request);
         return options_wrong("a name is too long");
     }
-    result = pool_client_ask(&r->client, method, path, request);
+    result = ask_again(r, method, path, request);
     json_decref(request);
     if (result == POOL_DONE && !r->client.body && strcmp(method, "GET") == 0)
         return pool_misfit(r, "it is empty");

@@ -49,10 +49,12 @@ static int wait_get(waiting *w, const char *path)
         pool_result result = pool_client_ask(&w->r->client, "GET", path, NULL);
         if (result == POOL_DONE && w->r->client.body)
             return 0;
-        if (result != POOL_NO_ANSWER || pool_now_ms() >= w->end_ms)
+        bool passes = result == POOL_NO_ANSWER ||
+                      (result == POOL_REFUSED && w->r->client.again != POOL_AGAIN_NO);
+        if (!passes || pool_now_ms() >= w->end_ms)
             return pool_failed(w->r, result);
         wait_say(w, w->r->client.why);
-        (void)pool_sleep(w->r, POLL_MS);
+        (void)pool_sleep(w->r, POLL_MS + w->r->client.retry_after_s * 1000);
     }
 }
 
@@ -180,9 +182,7 @@ int pool_lease_create(pool_call *r)
         return options_wrong("--need is any, same-box, same-group or spread, not '%s'", r->need);
     if (r->given & POOL_REPLACE && r->given & POOL_NO_REPLACE)
         return options_wrong("either --replace or --no-replace");
-    rc = pool_need(r->host, "--host");
-    if (!rc)
-        rc = pool_need(r->model, "--model");
+    rc = pool_need(r, POOL_HOST | POOL_MODEL);
     if (!rc)
         rc = pool_find_node(r, "hosts", r->host, &host);
     if (rc)
@@ -375,7 +375,7 @@ int pool_lease_attach(pool_call *r)
 {
     uint64_t host;
     json_t *o;
-    int rc = pool_need(r->host, "--host");
+    int rc = pool_need(r, POOL_HOST);
     if (!rc)
         rc = check_lease(r->word[0]);
     if (!rc)
@@ -614,18 +614,18 @@ int pool_slot(pool_call *r)
 
 int pool_set_owner(pool_call *r)
 {
-    bool nobody = (r->given & POOL_NOBODY) != 0;
+    bool no_owner = (r->given & POOL_NO_OWNER) != 0;
     const char *now;
     uint64_t host;
     json_t *o;
     int rc;
-    if (nobody != (r->words == 1))
-        return options_wrong("either a tenant or --nobody is required");
+    if (no_owner != (r->words == 1))
+        return options_wrong("either a tenant or --no-owner is required");
     rc = pool_find_node(r, "hosts", r->word[0], &host);
     if (rc)
         return rc;
     o = json_object();
-    set(o, "owner", nobody ? json_null() : text_of(r->word[1]));
+    set(o, "owner", no_owner ? json_null() : text_of(r->word[1]));
     rc = pool_ask(r, "PUT", o, "/v1/hosts/%" PRIu64 "/owner", host);
     if (rc)
         return rc;
@@ -672,7 +672,7 @@ int pool_set_tenant(pool_call *r)
     bool none = r->quota && strcmp(r->quota, "none") == 0;
     uint64_t quota = 0;
     json_t *o;
-    int rc = pool_need(r->quota, "--quota");
+    int rc = pool_need(r, POOL_QUOTA);
     if (rc)
         return rc;
     if (!none && !options_number(r->quota, UINT32_MAX - 1, &quota))
@@ -697,7 +697,7 @@ static int spares_of_count(const pool_call *r, json_t *o)
         return options_wrong("either a number of slots, or --failures-per-year and "
                              "--repair-days");
     if (!options_number(r->word[1], UINT32_MAX - 1, &count))
-        return options_wrong("'%s' is no number of slots", r->word[1]);
+        return options_wrong("'%s' is not a number of slots", r->word[1]);
     set(o, "count", number_of(count));
     return 0;
 }
@@ -715,7 +715,7 @@ static int spares_of_risk(const pool_call *r, json_t *o)
                                  "and --repair-days");
         v = strtod(texts[i], &end);
         if (strspn(texts[i], "0123456789.") != strlen(texts[i]) || *end || !(v > 0) || v > 1e9)
-            return options_wrong("'%s' is no number above 0, such as 0.05", texts[i]);
+            return options_wrong("'%s' is not a number above 0, such as 0.05", texts[i]);
         set(o, keys[i], json_real(v));
     }
     return 0;

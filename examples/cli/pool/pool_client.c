@@ -62,7 +62,7 @@ static const char *look_at_url(const char *url, bool *safe)
     if (!u)
         out_of_memory();
     if (curl_url_set(u, CURLUPART_URL, url, 0))
-        why = "is no URL; one reads " POOL_MANAGER;
+        why = "is not a URL, such as " POOL_MANAGER;
     for (size_t i = 0; !why && i < sizeof unwanted / sizeof *unwanted; i++) {
         if (!curl_url_get(u, unwanted[i], &part, 0)) {
             why = "holds more than scheme, address, port and path; a token goes into DXPU_TOKEN";
@@ -268,6 +268,8 @@ static void prepare(pool_client *c, const char *path, const char *accept, long t
     c->body = NULL;
     c->bytes = 0;
     c->status = 0;
+    c->again = POOL_AGAIN_NO;
+    c->retry_after_s = 0;
     c->why[0] = c->error[0] = '\0';
     curl_slist_free_all(c->headers);
     c->headers = NULL;
@@ -301,17 +303,27 @@ static pool_result no_answer(pool_client *c, CURLcode rc)
     if (rc == CURLE_COULDNT_CONNECT || rc == CURLE_COULDNT_RESOLVE_HOST)
         snprintf(c->why, sizeof c->why, "%.200s: %.200s; is dxpu-manager there?", c->base, what);
     else if (rc == CURLE_WRITE_ERROR)
-        snprintf(c->why, sizeof c->why, "%.200s: it says more than a manager does", c->base);
+        snprintf(c->why, sizeof c->why, "%.200s: its answer is longer than a manager's", c->base);
     else
         snprintf(c->why, sizeof c->why, "%.200s: %.200s", c->base, what);
     return POOL_NO_ANSWER;
 }
 
+/* A manager that restarts accepts no connection, or breaks one off before it answers. */
+static pool_again again_after(const pool_client *c, CURLcode rc)
+{
+    if (rc == CURLE_COULDNT_CONNECT)
+        return POOL_AGAIN_SAFE;
+    return !c->status && (rc == CURLE_GOT_NOTHING || rc == CURLE_SEND_ERROR ||
+                          rc == CURLE_RECV_ERROR || rc == CURLE_OPERATION_TIMEDOUT)
+               ? POOL_AGAIN_UNKNOWN
+               : POOL_AGAIN_NO;
+}
+
 static pool_result no_manager(pool_client *c, const char *what)
 {
-    snprintf(c->why, sizeof c->why,
-             "%.200s: what answers there (HTTP %ld) is no dxpu-manager: %.150s", c->base, c->status,
-             what);
+    snprintf(c->why, sizeof c->why, "%.200s: not a dxpu-manager (HTTP %ld): %.150s", c->base,
+             c->status, what);
     return POOL_NO_ANSWER;
 }
 
@@ -332,6 +344,17 @@ static const char *remedy(long status)
     }
 }
 
+/* Is this refusal one that passes?  The first two, and 429, are made before anything is done. */
+static pool_again passes(const pool_client *c)
+{
+    const char *type = json_string_value(json_object_get(c->body, "type"));
+    if (c->status == 429 ||
+        (c->status == 503 && type &&
+         (!strcmp(type, "/problems/busy") || !strcmp(type, "/problems/starting"))))
+        return POOL_AGAIN_SAFE;
+    return c->status == 503 ? POOL_AGAIN_UNKNOWN : POOL_AGAIN_NO;
+}
+
 static pool_result refused(pool_client *c)
 {
     const char *text = json_string_value(json_object_get(c->body, "detail"));
@@ -339,6 +362,10 @@ static pool_result refused(pool_client *c)
         text = json_string_value(json_object_get(c->body, "title"));
     if (!text || !*text)
         return no_manager(c, "it refuses without a reason");
+    curl_off_t after = 0;
+    (void)curl_easy_getinfo(c->curl, CURLINFO_RETRY_AFTER, &after);
+    c->again = passes(c);
+    c->retry_after_s = after > 0 && after < 3600 ? (unsigned)after : 0;
     snprintf(c->why, sizeof c->why, "refused: %.*s%s", (int)pool_text_cut(text, 400), text,
              strchr(text, ';') ? "" : remedy(c->status)); /* with a ; it has a remedy */
     return POOL_REFUSED;
@@ -369,7 +396,7 @@ static pool_result judge(pool_client *c)
         return redirected(c);
     c->body = pool_client_document(c);
     if (c->bytes && !json_is_object(c->body))
-        return no_manager(c, "its answer is no JSON object");
+        return no_manager(c, "its answer is not a JSON object");
     if (c->body)
         pool_text_clean_json(c->body);
     if (c->status >= 200 && c->status < 300)
@@ -408,6 +435,7 @@ pool_result pool_client_ask(pool_client *c, const char *method, const char *path
     if (rc == CURLE_OK)
         return judge(c);
     (void)no_answer(c, rc);
+    c->again = again_after(c, rc);
     if (changes && rc != CURLE_COULDNT_CONNECT && rc != CURLE_COULDNT_RESOLVE_HOST) {
         size_t at = strlen(c->why);
         snprintf(c->why + at, sizeof c->why - at,

@@ -27,6 +27,13 @@ typedef enum pool_result {
     POOL_WOKEN      /* wake_fd became readable meanwhile */
 } pool_result;
 
+/* May the same be asked again? */
+typedef enum pool_again {
+    POOL_AGAIN_NO,     /* the answer would be the same */
+    POOL_AGAIN_SAFE,   /* yes: nothing was done */
+    POOL_AGAIN_UNKNOWN /* yes, if asking twice does no harm: it is unknown whether it was done */
+} pool_again;
+
 typedef struct pool_client {
     CURL *curl;
     CURLM *multi;
@@ -41,6 +48,8 @@ typedef struct pool_client {
     size_t bytes, room;
     json_t *body; /* an object, its strings cleaned; NULL: none came */
     char why[600];
+    pool_again again;
+    unsigned retry_after_s; /* as the manager asks for; 0: it does not */
     char error[CURL_ERROR_SIZE];
     struct pool_stream *stream;
 } pool_client;

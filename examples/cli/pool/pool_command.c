@@ -12,10 +12,10 @@
 
 /* ==== 1  Options ============================================================================== */
 
-static pool_call call = { .timeout_s = 10, .count = 1, .wait_s = UINT64_MAX };
+static pool_call call = { .timeout_s = 10, .retry_s = 10, .count = 1, .wait_s = UINT64_MAX };
 
 static const option_row common[] = {
-    { "json", NULL, "what the manager says, as one JSON document", OPTION_FLAG, &call.json, 0, 0 },
+    { "json", NULL, "the manager's answer, as one JSON document", OPTION_FLAG, &call.json, 0, 0 },
     { "manager", "URL", "address of dxpu-manager (DXPU_MANAGER, else " POOL_MANAGER ")",
       OPTION_TEXT, &call.settings.manager, 1, 0 },
     { "token-file", "FILE", "file with the token, readable only by its owner (else DXPU_TOKEN)",
@@ -24,6 +24,9 @@ static const option_row common[] = {
       &call.settings.insecure, 0, 0 },
     { "timeout", "S", "timeout for an answer, seconds (10)", OPTION_NUMBER, &call.timeout_s, 1,
       3600 },
+    { "retry", "S",
+      "how long a read, or what certainly was not done, is tried again, seconds; 0: not (10)",
+      OPTION_NUMBER, &call.retry_s, 0, 3600 },
 };
 
 #define HOST_ROW                                                                                   \
@@ -128,8 +131,8 @@ static const option_row repair_rows[] = {
     YES_ROW,
 };
 static const option_row owner_rows[] = {
-    NAMED_ROW(nobody,
-              "no owner: only operators can use it (but see dxpu-manager's --shared-hosts)"),
+    FLAG_ROW("no-owner", no_owner,
+             "only operators can use the host (but see dxpu-manager's --shared-hosts)"),
 };
 static const option_row tenant_rows[] = {
     { "quota", "N", "slots, or none: no limit", OPTION_TEXT, &call.quota, 1, 0 },
@@ -159,9 +162,11 @@ static const struct {
     const bool *flag;
 } bits[] = {
     { POOL_STATE, "--state", &call.state, NULL },
+    { POOL_HOST, "--host", &call.host, NULL },
     { POOL_MODEL, "--model", &call.model, NULL },
     { POOL_NODE, "--node", &call.node, NULL },
     { POOL_TENANT, "--tenant", &call.tenant, NULL },
+    { POOL_QUOTA, "--quota", &call.quota, NULL },
     { POOL_FOR, "--for", &call.for_s, NULL },
     { POOL_WAIT, "--wait", &call.wait_s, NULL },
     { POOL_AFTER, "--after", &call.after, NULL },
@@ -176,7 +181,7 @@ static const struct {
     { POOL_MOVE, "--move", NULL, &call.move },
     { POOL_OFF, "--off", NULL, &call.off },
     { POOL_FOLLOW, "--follow", NULL, &call.follow },
-    { POOL_NOBODY, "--nobody", NULL, &call.nobody },
+    { POOL_NO_OWNER, "--no-owner", NULL, &call.no_owner },
     { POOL_YES, "--yes", NULL, &call.yes },
     { POOL_FORCE, "--force", NULL, &call.force },
 };
@@ -257,8 +262,9 @@ static const option_verb verbs[] = {
       TAIL, 0, 0, WITHOUT_ROWS, run_top },
     { "list", "boxes|hosts|slots|leases|tenants", "one line for each", "Prints one line for each.",
       TAIL, 1, 1, WITH(list_rows), run_list },
-    { "show", "node N | slot N.S | lease ID", "details and last events",
-      "Shows everything about one node (by number or name), slot or lease, and its last events. "
+    { "show", "node|slot|lease ID", "details and last events",
+      "Shows everything about one node (number or name), slot (10.3, shelf1.3) or lease, and its "
+      "last events. "
       "With --json only the node, slot or lease.",
       TAIL, 2, 2, WITHOUT_ROWS, run_show },
     { "lease create", "--host N --model M", "lend slots to a host",
@@ -310,7 +316,7 @@ static const option_verb verbs[] = {
       "Lets a disconnected node (by number or name) change its key to the one with which it "
       "registers next. Otherwise a node is accepted only with its first key.",
       TAIL, 1, 1, WITHOUT_ROWS, run_rekey },
-    { "owner", "HOST TENANT | HOST --nobody", "set the owner of a host",
+    { "owner", "HOST TENANT | HOST --no-owner", "set the owner of a host",
       "Sets the owner of a host (by number or name): a tenant can use and see only its own hosts. "
       "Existing leases stay.",
       TAIL, 1, 2, WITH(owner_rows), run_set_owner },
@@ -336,9 +342,16 @@ const option_verbs pool_verbs = {
 
 /* ==== 3  Running one ========================================================================== */
 
-int pool_need(const char *value, const char *name)
+int pool_need(const pool_call *r, unsigned options)
 {
-    return value ? 0 : options_wrong("%s is required", name);
+    char names[100] = "";
+    unsigned missing = 0;
+    for (size_t i = 0; i < sizeof bits / sizeof *bits; i++) {
+        size_t at = strlen(names);
+        if (bits[i].bit & options & ~r->given)
+            snprintf(names + at, sizeof names - at, "%s%s", missing++ ? " and " : "", bits[i].name);
+    }
+    return missing ? options_wrong("%s %s required", names, missing == 1 ? "is" : "are") : 0;
 }
 
 static int run(const option_call *c, int (*command)(pool_call *))

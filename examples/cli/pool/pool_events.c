@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FIRST_EVENTS = 10, RETRY_MIN_MS = 100, RETRY_MAX_MS = 5000 };
+enum { FIRST_EVENTS = 10, RECONNECT_MIN_MS = 100, RECONNECT_MAX_MS = 5000 };
 
 /* One line; columns stay where they are while events come one by one. */
 static void print_event(pool_call *r, json_t *event)
@@ -39,7 +39,7 @@ static bool on_event(void *user, const char *id, const char *data)
     json_t *event = json_loads(data, JSON_REJECT_DUPLICATES, NULL);
     if (!json_is_object(event)) {
         json_decref(event);
-        pool_progress("an event that is no JSON object is left out");
+        pool_progress("an event that is not a JSON object is omitted");
         return true;
     }
     number = pool_integer(event, "event");
@@ -57,7 +57,7 @@ static bool on_event(void *user, const char *id, const char *data)
 static int follow(pool_call *r, const char *filter)
 {
     char path[POOL_PATH_MAX + 64];
-    unsigned retry_ms = RETRY_MIN_MS;
+    unsigned retry_ms = RECONNECT_MIN_MS;
     bool said = false;
     while (!pool_signal(r)) {
         bool answered;
@@ -71,14 +71,14 @@ static int follow(pool_call *r, const char *filter)
         if (result == POOL_REFUSED && r->client.status < 500)
             return pool_failed(r, result);
         if (answered) {
-            retry_ms = RETRY_MIN_MS;
+            retry_ms = RECONNECT_MIN_MS;
             said = false;
         }
         if (!said)
             pool_progress("%s; trying again", r->client.why);
         said = true;
         (void)pool_sleep(r, retry_ms);
-        retry_ms = retry_ms * 2 < RETRY_MAX_MS ? retry_ms * 2 : RETRY_MAX_MS;
+        retry_ms = retry_ms * 2 < RECONNECT_MAX_MS ? retry_ms * 2 : RECONNECT_MAX_MS;
     }
     return EXIT_ALL;
 }

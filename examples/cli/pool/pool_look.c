@@ -25,7 +25,7 @@ int pool_overview(pool_call *r)
     if (r->json)
         return pool_print_answer(r);
     if (!pool_is_overview(r->client.body))
-        return pool_misfit(r, "it is no overview of a pool");
+        return pool_misfit(r, "it is not an overview of a pool");
     pool_print_overview(r->client.body, stdout, pool_terminal(stdout, NULL), pool_colors(stdout));
     return EXIT_ALL;
 }
@@ -157,7 +157,7 @@ static void print_members(json_t *o)
             continue;
         printf("%-14s  ", name);
         if (json_is_false(value) && strcmp(key, "need_kept") == 0)
-            puts("not kept: its slots do not stand as was asked for");
+            puts("not met by its slots");
         else if (json_is_false(value) && strcmp(key, "host_connected") == 0)
             puts("host away");
         else if (json_is_string(value))
@@ -245,7 +245,7 @@ static int show_node(pool_call *r)
         return pool_print_answer(r);
     box = strcmp(pool_string(r->client.body, "role"), "box") == 0;
     if (!box && strcmp(pool_string(r->client.body, "role"), "host") != 0)
-        return pool_misfit(r, "it is no node");
+        return pool_misfit(r, "it is not a node");
     print_members(r->client.body);
     print_addresses(r->client.body);
     rc = print_list_of(r, box ? "slots" : "leases", node);

@@ -65,13 +65,13 @@ static int fetch(view *v)
     struct tm tm;
     int rc = pool_get(r, "/v1/pool");
     if (!rc && !pool_is_overview(r->client.body))
-        rc = pool_misfit(r, "it is no overview of a pool");
+        rc = pool_misfit(r, "it is not an overview of a pool");
     if (!rc) {
         keep(&v->pool, r->json ? pool_client_document(&r->client) : json_incref(r->client.body));
         rc = pool_get(r, "/v1/leases?limit=%d", LEASES_MAX);
     }
     if (!rc && !json_is_array(json_object_get(r->client.body, "leases")))
-        rc = pool_misfit(r, "it is no list of leases");
+        rc = pool_misfit(r, "it is not a list of leases");
     if (rc)
         return rc;
     keep(&v->leases, r->json ? pool_client_document(&r->client) : json_incref(r->client.body));

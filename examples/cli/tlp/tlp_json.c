@@ -212,7 +212,7 @@ static bool read_bdf(const key_row *k, const json_t *value, tlp_json *out)
     if (!text)
         return false;
     if (bdf < 0)
-        return fail(out, "%s: \"%.40s\" is no bus:device.function; write it like \"05:00.1\"",
+        return fail(out, "%s: \"%.40s\" is not a bus:device.function; write it like \"05:00.1\"",
                     k->name, text);
     memcpy((uint8_t *)&out->tlp + k->offset, &(uint16_t){ (uint16_t)bdf }, 2);
     return true;
@@ -227,7 +227,8 @@ static bool read_address(const key_row *k, const json_t *value, tlp_json *out)
     errno = 0;
     out->tlp.address = strtoull(text, &end, 16);
     if (errno || *end || end == text || !strspn(text, "0123456789abcdefABCDEF"))
-        return fail(out, "address: \"%.40s\" is no 64-bit hex number; write it like \"0xfee00000\"",
+        return fail(out,
+                    "address: \"%.40s\" is not a 64-bit hex number; write it like \"0xfee00000\"",
                     text);
     return true;
 }
@@ -327,8 +328,7 @@ static bool read_prefixes(const key_row *k, const json_t *value, tlp_json *out)
         if (!hex || tlp_text_bytes(hex, b, sizeof b) != 4)
             return fail(out, "prefixes: a member needs \"hex\" with 8 digits, like "
                              "{\"hex\": \"91000001\"}");
-        out->tlp.prefix[out->tlp.prefix_count++] =
-            (uint32_t)b[0] << 24 | (uint32_t)b[1] << 16 | (uint32_t)b[2] << 8 | b[3];
+        out->tlp.prefix[out->tlp.prefix_count++] = dxpu_get_be32(b);
     }
     return true;
 }

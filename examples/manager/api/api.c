@@ -182,7 +182,13 @@ static bool may(api_conn *c)
         refuse_unknown(c);
         return false;
     }
-    api_conn_known(c); /* others are closed first when places are short */
+    if (!api_conn_known(c)) {
+        api_add_field(c, "Connection", "close");
+        api_problem(c, 503, "busy",
+                    "as many connections as may are in use, of %u in all; try again in a second",
+                    c->a->set.connections);
+        return false;
+    }
     if (r && !(r->roles & c->caller.role)) {
         api_problem(c, 403, NULL, "the role of this token does not allow this");
         return false;
@@ -286,7 +292,7 @@ bool api_may_wait(api_conn *c, uint64_t wait_s)
 {
     if (!wait_s || api_has_room(c, API_WAITING, c->a->set.waiting))
         return true;
-    api_problem(c, 503, "busy", "as many requests wait already as may, of %u; ask without wait",
+    api_problem(c, 503, "busy", "too many requests wait, %u at most; ask without wait",
                 c->a->set.waiting);
     return false;
 }
@@ -296,9 +302,9 @@ bool api_may_wait(api_conn *c, uint64_t wait_s)
 void api_settings_default(api_settings *set)
 {
     memset(set, 0, sizeof *set);
-    set->connections = 64;
-    set->waiting = 32;
-    set->streams = 16;
+    set->connections = 512;
+    set->waiting = 256;
+    set->streams = 64;
     set->request_ms = 20000;
 }
 

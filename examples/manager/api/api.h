@@ -25,13 +25,15 @@ typedef struct api_asked {
 
 typedef struct api_settings {
     /* "127.0.0.1:4456", "[::1]:4456", "4456", "10.0.0.5", a name */
-    const char *at;       /* [NULL: 127.0.0.1:4456] */
-    const char *tokens;   /* file; NULL: none, and then only a loopback address will do */
-    unsigned connections; /* at a time, streams included [64] */
-    unsigned waiting;     /* requests that wait for a lease [32] */
-    unsigned streams;     /* of events [16] */
-    unsigned request_ms;  /* from the first byte of a request to its last [20,000] */
-    bool shared_hosts;    /* tenants may name a host that has no owner, too [false] */
+    const char *at;     /* [NULL: 127.0.0.1:4456] */
+    const char *tokens; /* file; NULL: none, and then only a loopback address will do */
+    /* Of clients with a token, at a time, streams included [512]; a quarter as many more, whose
+       token is not known yet. */
+    unsigned connections;
+    unsigned waiting;    /* requests that wait for a lease [256] */
+    unsigned streams;    /* of events [64] */
+    unsigned request_ms; /* from the first byte of a request to its last [20,000] */
+    bool shared_hosts;   /* tenants may name a host that has no owner, too [false] */
     void *user;
     /* A request is about to be read: call core_clock(). */
     void (*clock)(void *user);
@@ -43,6 +45,8 @@ typedef struct api_settings {
 } api_settings;
 
 void api_settings_default(api_settings *set);
+/* Connections without a known token that there may be besides `connections`. */
+unsigned api_lobby(unsigned connections);
 /* What is wrong with an address to listen at, and stays so; NULL: nothing. */
 const char *api_check(const char *at);
 

@@ -66,8 +66,7 @@ void api_stream_pump(api_conn *c)
 static void stream(api_conn *c, const api_selection *s)
 {
     if (!api_has_room(c, API_STREAMING, c->a->set.streams)) {
-        api_problem(c, 503, "busy", "as many streams are open already as may, of %u",
-                    c->a->set.streams);
+        api_problem(c, 503, "busy", "too many streams are open, %u at most", c->a->set.streams);
         return;
     }
     c->u.stream = *s;

@@ -97,8 +97,9 @@ struct api_conn {
     struct evhttp_request *request; /* NULL: none, or not yet whole */
     api_head head;                  /* its head */
     api_state state;
-    uint64_t since_ms;              /* of the state, or of the request's first byte; 0: none came */
-    uint64_t heard_ms;              /* the last byte that came, or went to its stream */
+    uint64_t since_ms; /* of the state, or of the request's first byte; 0: none came */
+    uint64_t heard_ms; /* the last byte that came, or went to its stream */
+    uint64_t accepted_ms;
     char from[DXPU_UDP_TEXT_BYTES]; /* address and port of its client */
     api_caller known;               /* whose it is: the last good token; role 0: none was */
     const api_route *route;         /* NULL: none */
@@ -151,6 +152,8 @@ struct api {
     api_tokens *tokens;
     api_conn *conns, *fresh; /* fresh: evhttp is about to make its half of it */
     unsigned count;
+    struct evconnlistener *listener; /* evhttp's; disabled while `paused` */
+    bool paused;                     /* the system queues further connections */
     uint64_t accepted, displaced;
     uint64_t opened_ms, newest;                          /* newest: event */
     uint64_t requests[API_ROUTES_MAX + 1][API_STATUSES]; /* [API_ROUTES_MAX]: no route */
@@ -168,8 +171,9 @@ bool api_listen(api *a, bool *wrong); /* *wrong: as of api_open() */
 void api_unlisten(api *a);
 unsigned api_count_in(const api *a, api_state state);
 /* The caller's token is good: the connection is its, and counts for its share of all.  When that is
-   used up, another one of the same caller is closed. */
-void api_conn_known(api_conn *c);
+   used up, one that is idle is closed for it, of the same caller or of those who have no more
+   rights.  False: there is none. */
+bool api_conn_known(api_conn *c);
 /* Is there room for one more of the caller's connections in this state, of which there may be
    `most`?  Operators may have all of them, others a quarter each and three together. */
 bool api_has_room(const api_conn *c, api_state state, unsigned most);
@@ -197,6 +201,8 @@ void api_tell_asked(const api_conn *c, unsigned status);
 void api_problem(api_conn *c, unsigned status, const char *kind, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 void api_problem_core(api_conn *c, const core_result *r);
+/* 409: what the tenant uses, its limit, and what it asked for. */
+void api_problem_quota(api_conn *c, const core_result *r, const char *tenant, unsigned asked);
 /* 409 with the list, which is taken, of slots whose data an unconfirmed request would erase. */
 void api_problem_erases(api_conn *c, json_t *erases, unsigned total);
 /* What api_head.h refused: the connection closes behind it. */

@@ -148,9 +148,8 @@ static void answer_end(api_conn *c, const api_wait *w)
     if (w->asked && any_is(c->a, w, FATE_FAILED)) {
         name_slots(c->a, w, FATE_FAILED, slots, sizeof slots);
         api_problem(c, 409, "wipe",
-                    "the lease has ended, but is not wiped: %s; these slots are not lent before an "
-                    "operator "
-                    "says repair",
+                    "the lease has ended, but is not wiped: %s; these slots are not lent until an "
+                    "operator repairs them",
                     slots);
         return;
     }
@@ -328,10 +327,20 @@ static bool may_use(api_conn *c, uint64_t host)
     if (api_may_use(c->a, &c->caller, host))
         return true;
     api_problem(c, 403, "host",
-                "host: %llu is no host of tenant %s; /v1/hosts has those, and an operator says "
-                "whose a host is (dxpu owner)",
+                "host: %llu is not a host of tenant %s; /v1/hosts lists those, and an operator "
+                "sets the owner of a host (dxpu owner)",
                 (unsigned long long)host, c->caller.tenant);
     return false;
+}
+
+static void answer_created(api_conn *c, uint64_t lease, bool existed, uint64_t wait_s)
+{
+    char at[40];
+    api_wait w = { .lease = lease, .status = existed ? 200 : 201, .what = API_WAIT_UP };
+    snprintf(at, sizeof at, "/v1/leases/%llx", (unsigned long long)lease);
+    if (!existed)
+        api_add_field(c, "Location", at);
+    wait_for(c, &w, wait_s);
 }
 
 void api_post_lease(api_conn *c)
@@ -339,17 +348,16 @@ void api_post_lease(api_conn *c)
     core_request r;
     uint64_t lease = 0, wait_s = 0;
     bool existed = false;
-    char at[40];
     const api_param params[] = { WAIT_PARAM(&wait_s) };
     memset(&r, 0, sizeof r);
     if (!api_params(c, params, 1) || !api_may_wait(c, wait_s) || !read_request(c, &r) ||
-        !may_use(c, r.host) || !api_done(c, core_create(c->a->core, &r, &lease, &existed)))
+        !may_use(c, r.host))
         return;
-    snprintf(at, sizeof at, "/v1/leases/%llx", (unsigned long long)lease);
-    if (!existed)
-        api_add_field(c, "Location", at);
-    api_wait w = { .lease = lease, .status = existed ? 200 : 201, .what = API_WAIT_UP };
-    wait_for(c, &w, wait_s);
+    core_result result = core_create(c->a->core, &r, &lease, &existed);
+    if (result.code == CORE_E_QUOTA)
+        api_problem_quota(c, &result, r.tenant, r.count);
+    else if (api_done(c, result))
+        answer_created(c, lease, existed, wait_s);
 }
 
 void api_patch_lease(api_conn *c)

@@ -60,6 +60,7 @@ static const char *title_of(unsigned status, const char *kind)
         { "wipe", "A slot could not be wiped" },
         { "rate", "Too many changes" },
         { "expired", "The token has expired" },
+        { "starting", "The manager has just started" },
         { "erases", "It erases data, and is not confirmed" },
     };
     for (unsigned i = 0; kind && i < sizeof titles / sizeof titles[0]; i++) {
@@ -98,6 +99,17 @@ void api_problem(api_conn *c, unsigned status, const char *kind, const char *for
     answer_problem(c, status, problem_of(c, status, kind, detail));
 }
 
+void api_problem_quota(api_conn *c, const core_result *r, const char *tenant, unsigned asked)
+{
+    json_t *j = problem_of(c, 409, "quota", r->text);
+    uint32_t used, limit;
+    core_quota(c->a->core, tenant, &used, &limit);
+    (void)json_object_set_new(j, "used", json_integer((json_int_t)used));
+    (void)json_object_set_new(j, "limit", json_integer((json_int_t)limit));
+    (void)json_object_set_new(j, "asked", json_integer((json_int_t)asked));
+    answer_problem(c, 409, j);
+}
+
 void api_problem_erases(api_conn *c, json_t *erases, unsigned total)
 {
     json_t *j = problem_of(c, 409, "erases",
@@ -120,10 +132,20 @@ void api_problem_core(api_conn *c, const core_result *r)
         [CORE_E_QUOTA] = { 409, "quota" },
         [CORE_E_CAPACITY] = { 409, "capacity" },
         [CORE_E_STATE] = { 409, "state" },
+        [CORE_E_AWAY] = { 409, "state" },
         [CORE_E_STORE] = { 503, "store" },
         [CORE_E_MEMORY] = { 503, "store" },
     };
     unsigned i = (unsigned)r->code < sizeof of / sizeof of[0] ? (unsigned)r->code : 0;
+    bool early =
+        (r->code == CORE_E_CAPACITY || r->code == CORE_E_AWAY) && core_starting_ms(c->a->core) > 0;
+    if (early) { /* M-150: a proxy that is yet to register may be what it is about */
+        api_problem(c, 503, "starting",
+                    "the manager has just started, and some boxes or hosts have not registered "
+                    "yet; try again in a second (%s)",
+                    r->text);
+        return;
+    }
     api_problem(c, of[i].status, of[i].kind, "%s", r->text);
 }
 
@@ -133,7 +155,7 @@ void api_problem_head(api_conn *c, unsigned status)
         unsigned status;
         const char *text;
     } texts[] = {
-        { 400, "this is no HTTP/1.1 request as RFC 9112 has it" },
+        { 400, "not an HTTP/1.1 request by RFC 9112" },
         { 404, "no such path; /v1/openapi.yaml has all of them" },
         { 414, "a target has at most 2,048 characters" },
         { 431, "a head has at most 64 fields" },

@@ -29,6 +29,8 @@ enum {
     KEEP_MS = 15000,      /* a stream is given a comment */
     AHEAD_BYTES = 131072, /* of requests not yet read; a whole body has to fit */
     HEAD_MAX_BYTES = 16 * 1024,
+    LOBBY_MIN = 16,
+    STRANGER_MS = 1000, /* for a first request, when others wait for the place */
     METHODS = EVHTTP_REQ_GET | EVHTTP_REQ_HEAD | EVHTTP_REQ_POST | EVHTTP_REQ_PUT |
               EVHTTP_REQ_PATCH | EVHTTP_REQ_DELETE | EVHTTP_REQ_OPTIONS
 };
@@ -211,6 +213,8 @@ static void on_request(struct evhttp_request *q, void *user)
         api_problem_head(c, refused);
     else
         api_dispatch(c);
+    if (a->paused) /* it may be known now */
+        event_active(a->news, EV_TIMEOUT, 0);
     if (c->state == API_WAITING)
         watch_for_end(c);
 }
@@ -225,6 +229,8 @@ static void conn_free(api_conn *c)
         c->next->link = c->link;
     if (!--a->count)
         (void)event_del(a->tick);
+    if (a->paused)
+        event_active(a->news, EV_TIMEOUT, 0);
     free(c);
 }
 
@@ -282,11 +288,10 @@ static void adopt(api *a)
     evhttp_connection_set_closecb(c->http, on_closed, c);
 }
 
-/* Who is closed first: no token, an idle one's, an operator's; then who waits or reads a stream. */
-static unsigned rank(const api_conn *c)
+/* Between two requests: its client loses nothing when it is closed. */
+static bool is_idle(const api_conn *c)
 {
-    bool busy = c->state == API_WAITING || c->state == API_STREAMING;
-    return !c->known.role ? 0 : (busy ? 2u : 0u) + (c->known.role == API_OPERATOR ? 2u : 1u);
+    return c->state == API_READING && !c->since_ms;
 }
 
 static bool is_of(const api_conn *c, const api_caller *who)
@@ -294,21 +299,10 @@ static bool is_of(const api_conn *c, const api_caller *who)
     return c->known.role == who->role && !strcmp(c->known.tenant, who->tenant);
 }
 
-/* Close the least one, the longest silent of those: of who (NULL: of all), and not this one. */
-static void displace(api *a, const api_caller *who, const api_conn *but)
+static void displace(api *a, const api_conn *c)
 {
-    api_conn *worst = NULL;
-    for (api_conn *c = a->conns; c; c = c->next) {
-        if (c == but || (who && !is_of(c, who)))
-            continue;
-        if (!worst || rank(c) < rank(worst) ||
-            (rank(c) == rank(worst) && c->heard_ms <= worst->heard_ms))
-            worst = c;
-    }
-    if (!worst)
-        return;
     a->displaced++;
-    evhttp_connection_free(worst->http);
+    evhttp_connection_free(c->http);
 }
 
 static unsigned share(unsigned most)
@@ -316,14 +310,102 @@ static unsigned share(unsigned most)
     return (most + 3) / 4;
 }
 
-void api_conn_known(api_conn *c)
+/* Connections of clients that are known, but for one. */
+typedef struct use {
+    unsigned all, others, own; /* others: not operators'; own: of one caller */
+} use;
+
+static use use_of(const api *a, const api_caller *who, const api_conn *but)
 {
-    unsigned count = 0;
+    use u = { 0, 0, 0 };
+    for (const api_conn *o = a->conns; o; o = o->next) {
+        if (o == but || !o->known.role)
+            continue;
+        u.all++;
+        u.others += o->known.role != API_OPERATOR;
+        u.own += is_of(o, who);
+    }
+    return u;
+}
+
+/* Of those that are idle, and whose closing makes room for the caller, the longest silent one. */
+static api_conn *find_idle(const api *a, const api_caller *who, const api_conn *but, bool own)
+{
+    api_conn *found = NULL;
+    for (api_conn *o = a->conns; o; o = o->next) {
+        bool fits =
+            own ? is_of(o, who) : who->role == API_OPERATOR || o->known.role != API_OPERATOR;
+        if (o != but && o->known.role && is_idle(o) && fits &&
+            (!found || o->heard_ms <= found->heard_ms))
+            found = o;
+    }
+    return found;
+}
+
+bool api_conn_known(api_conn *c)
+{
+    api *a = c->a;
+    unsigned most = a->set.connections;
+    use u = use_of(a, &c->caller, c);
+    bool bounded = c->caller.role != API_OPERATOR, own = bounded && u.own >= share(most);
+    if (own || u.all >= most || (bounded && u.others >= most - most / 4)) {
+        const api_conn *idle = find_idle(a, &c->caller, c, own);
+        if (!idle)
+            return false;
+        displace(a, idle);
+    }
     c->known = c->caller;
-    for (const api_conn *o = c->a->conns; o; o = o->next)
-        count += is_of(o, &c->caller);
-    if (c->caller.role != API_OPERATOR && count > share(c->a->set.connections))
-        displace(c->a, &c->caller, c);
+    /* Whoever has many places keeps none while it says nothing. */
+    if (u.own >= (bounded ? share(most) : most) / 2 || u.all >= most - most / 4)
+        api_add_field(c, "Connection", "close");
+    return true;
+}
+
+unsigned api_lobby(unsigned connections)
+{
+    return share(connections) < LOBBY_MIN ? LOBBY_MIN : share(connections);
+}
+
+static unsigned count_unknown(const api *a)
+{
+    unsigned n = 0;
+    for (const api_conn *c = a->conns; c; c = c->next)
+        n += !c->known.role;
+    return n;
+}
+
+/* A client without a good token that was answered, or has had time to send its request. */
+static api_conn *find_stranger(const api *a, uint64_t now)
+{
+    api_conn *found = NULL;
+    for (api_conn *c = a->conns; c; c = c->next) {
+        if (!c->known.role && c->http && (is_idle(c) || now - c->accepted_ms >= STRANGER_MS) &&
+            (!found || c->accepted_ms <= found->accepted_ms))
+            found = c;
+    }
+    return found;
+}
+
+/* While there is no place for one more whose token is not known, the system queues them: none is
+   closed before its request could be read. */
+static void admit(api *a)
+{
+    uint64_t now = api_now_ms();
+    unsigned unknown = count_unknown(a), most = api_lobby(a->set.connections);
+    while (unknown >= most) {
+        const api_conn *c = find_stranger(a, now);
+        if (!c)
+            break;
+        displace(a, c);
+        unknown--;
+    }
+    if (a->paused == (unknown >= most))
+        return;
+    a->paused = unknown >= most;
+    if (a->paused)
+        (void)evconnlistener_disable(a->listener);
+    else
+        (void)evconnlistener_enable(a->listener);
 }
 
 bool api_has_room(const api_conn *c, api_state state, unsigned most)
@@ -348,8 +430,6 @@ static struct bufferevent *on_accept(struct event_base *base, void *user)
     struct bufferevent *bev = bufferevent_socket_new(base, -1, 0);
     adopt(a);
     a->accepted++;
-    if (a->count >= a->set.connections)
-        displace(a, NULL, NULL);
     if (!c || !bev || !evbuffer_add_cb(bufferevent_get_input(bev), on_bytes, c) ||
         (!a->count && event_add(a->tick, &tick))) {
         if (bev)
@@ -361,7 +441,7 @@ static struct bufferevent *on_accept(struct event_base *base, void *user)
     bufferevent_incref(bev); /* until it is known whether evhttp keeps it */
     c->a = a;
     c->bev = bev;
-    c->heard_ms = api_now_ms();
+    c->heard_ms = c->accepted_ms = api_now_ms();
     enter(c, API_READING);
     c->next = a->conns;
     c->link = &a->conns;
@@ -369,6 +449,10 @@ static struct bufferevent *on_accept(struct event_base *base, void *user)
         c->next->link = &c->next;
     a->conns = a->fresh = c;
     a->count++;
+    if (count_unknown(a) >= api_lobby(a->set.connections)) {
+        a->paused = true;
+        (void)evconnlistener_disable(a->listener);
+    }
     event_active(a->news, EV_TIMEOUT, 0);
     return bev;
 }
@@ -415,6 +499,8 @@ static void on_time(evutil_socket_t fd, short what, void *user)
         next = c->next;
         look_at(c, now);
     }
+    if (a->paused)
+        admit(a);
 }
 
 unsigned api_count_in(const api *a, api_state state)
@@ -450,6 +536,7 @@ static const char *listen_at(api *a, dxpu_udp_address *local)
         evconnlistener_free(l);
         return "out of memory";
     }
+    a->listener = l;
     local->len = sizeof local->u;
     if (getsockname(evconnlistener_get_fd(l), &local->u.any, &local->len))
         return "libevent's socket has no address";
@@ -499,8 +586,7 @@ bool api_listen(api *a, bool *wrong)
     const char *why = dxpu_tcp_parse_port(at, API_PORT, &local);
     *wrong = !why && !a->set.tokens && !is_loopback(&local);
     if (*wrong)
-        why = "others than this machine reach this address; give --tokens FILE, or listen at "
-              "127.0.0.1";
+        why = "other machines can reach this address; give --tokens FILE, or listen at 127.0.0.1";
     a->loopback = !why && is_loopback(&local);
     errno = 0;
     ignore_sigpipe();

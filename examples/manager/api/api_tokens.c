@@ -6,7 +6,7 @@
 #ifndef _POSIX_C_SOURCE
 #define _POSIX_C_SOURCE 200809L
 #endif
-#include "api_internal.h"
+#include "api_tokens.h"
 #include "log.h"
 
 #include <errno.h>
@@ -19,19 +19,6 @@
 #include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-enum { TOKENS_MAX = 1024, TOKEN_MIN = 16, TOKEN_MAX = 256, HASH_BYTES = 32, LINE_BYTES = 512 };
-
-typedef struct token {
-    uint8_t hash[HASH_BYTES];
-    api_caller caller;
-} token;
-
-struct api_tokens {
-    uint8_t key[crypto_generichash_KEYBYTES];
-    unsigned count;
-    token token[TOKENS_MAX];
-};
 
 static void complain(const char *file, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
@@ -46,17 +33,17 @@ static void complain(const char *file, const char *format, ...)
     log_error("--tokens %s: %s", file, text);
 }
 
-static void hash_of(const api_tokens *t, const char *text, uint8_t out[HASH_BYTES])
+static void hash_of(const api_tokens *t, const char *text, uint8_t out[API_TOKEN_HASH_BYTES])
 {
-    (void)crypto_generichash(out, HASH_BYTES, (const uint8_t *)text, strlen(text), t->key,
+    (void)crypto_generichash(out, API_TOKEN_HASH_BYTES, (const uint8_t *)text, strlen(text), t->key,
                              sizeof t->key);
 }
 
-static unsigned find(const api_tokens *t, const uint8_t hash[HASH_BYTES])
+static unsigned find(const api_tokens *t, const uint8_t hash[API_TOKEN_HASH_BYTES])
 {
     unsigned found = t->count;
     for (unsigned i = 0; i < t->count; i++) {
-        if (!sodium_memcmp(t->token[i].hash, hash, HASH_BYTES))
+        if (!sodium_memcmp(t->token[i].hash, hash, API_TOKEN_HASH_BYTES))
             found = i; /* and on: the time reveals nothing */
     }
     return found;
@@ -148,10 +135,10 @@ static const char *read_line(api_tokens *t, char *line, unsigned number)
     if (r == 3)
         return "the role is read, tenant or operator";
     if (1u << r == API_TENANT ? !api_is_name(tenant, CORE_NAME_BYTES - 1) : strcmp(tenant, "-"))
-        return "the tenant is a name for the role tenant, and - for the others";
-    if (strlen(text) < TOKEN_MIN || strlen(text) > TOKEN_MAX)
+        return "the tenant must be a name for the role tenant, and - for other roles";
+    if (strlen(text) < API_TOKEN_MIN || strlen(text) > API_TOKEN_MAX)
         return "a token has 16 to 256 characters; openssl rand -hex 32 makes one";
-    if (t->count == TOKENS_MAX)
+    if (t->count == API_TOKENS_MAX)
         return "there are more than 1,024 tokens";
     memset(k, 0, sizeof *k);
     snprintf(k->caller.token, sizeof k->caller.token, "line-%u", number);
@@ -159,7 +146,7 @@ static const char *read_line(api_tokens *t, char *line, unsigned number)
         wrong = read_option(&k->caller, option);
     hash_of(t, text, k->hash);
     if (!wrong && find(t, k->hash) != t->count)
-        wrong = "the token stands there twice";
+        wrong = "the token is there twice";
     if (!wrong && name_is_taken(t, k->caller.token))
         wrong = "another token has this name; give each its own";
     k->caller.role = 1u << r;
@@ -171,7 +158,7 @@ static const char *read_line(api_tokens *t, char *line, unsigned number)
 
 static bool read_lines(api_tokens *t, FILE *in, const char *file)
 {
-    char line[LINE_BYTES];
+    char line[API_TOKEN_LINE_BYTES];
     unsigned number = 0;
     const char *wrong = NULL;
     while (!wrong && fgets(line, sizeof line, in)) {
@@ -207,7 +194,7 @@ static FILE *open_secret(const char *file, bool *system)
     } else if (fd < 0) {
         complain(file, "%s; make the file of --tokens, mode 600", strerror(errno));
     } else if (!S_ISREG(st.st_mode)) {
-        complain(file, "is no file");
+        complain(file, "is not a file");
     } else if (st.st_uid != geteuid() && st.st_uid != 0) {
         complain(file, "is another user's; chown it to the manager's");
     } else if (!is_secret(&st)) {
@@ -256,7 +243,7 @@ api_caller api_tokens_find(const api_tokens *t, const char *authorization, uint6
 {
     static const api_caller nobody;
     api_caller found = nobody;
-    uint8_t hash[HASH_BYTES];
+    uint8_t hash[API_TOKEN_HASH_BYTES];
     unsigned i;
     if (!authorization || strncasecmp(authorization, "Bearer ", 7))
         return nobody;

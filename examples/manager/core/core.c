@@ -44,7 +44,7 @@ void core_settings_default(core_settings *set)
 {
     memset(set, 0, sizeof *set);
     set->grace_ms = CORE_GRACE_MS;
-    set->retention_ms = CORE_RETENTION_MS;
+    set->retention_ms = CORE_RETENTION_S * 1000u;
     set->default_quota = POOL_NONE;
     set->events = 10000;
     set->nodes = 65536;
@@ -67,7 +67,7 @@ core *core_open(store *s, const core_settings *set, uint64_t unix_ms, uint64_t m
     c->set = *set;
     c->save_ms = UINT64_MAX;
     c->unix_ms = unix_ms;
-    c->mono_ms = mono_ms;
+    c->mono_ms = c->open_ms = mono_ms;
     *why = corei_load_events(c);
     if (why->code == CORE_OK)
         *why = corei_load(c);
@@ -173,6 +173,27 @@ uint32_t core_find_tenant(const core *c, const char *name)
     while (i != CORE_NONE && strcmp(c->t.tenant[i].name, name) != 0)
         i = h->next[i];
     return i;
+}
+
+void core_quota(const core *c, const char *tenant, uint32_t *used, uint32_t *limit)
+{
+    uint32_t i = core_find_tenant(c, tenant);
+    *used = i == CORE_NONE ? 0 : c->t.pool->tenant[i].used;
+    *limit = i != CORE_NONE                     ? c->t.pool->tenant[i].quota
+             : c->set.default_quota < POOL_NONE ? (uint32_t)c->set.default_quota
+                                                : POOL_NONE;
+}
+
+uint64_t core_starting_ms(const core *c)
+{
+    uint64_t end = c->open_ms + COREI_START_MS;
+    if (c->mono_ms >= end)
+        return 0;
+    for (uint32_t i = 0; i < c->t.nodes; i++)
+        if ((c->t.node[i].used || c->t.node[i].role == DXPU_CONTROL_ROLE_BOX) &&
+            !c->t.node[i].instance)
+            return end - c->mono_ms;
+    return 0;
 }
 
 uint32_t core_find_model(const core *c, const char *name)

@@ -28,6 +28,7 @@ typedef enum core_code {
     CORE_E_QUOTA,    /* the tenant's quota is used up */
     CORE_E_CAPACITY, /* no such slots are free, or the host has too few */
     CORE_E_STATE,    /* it is in a state that does not allow this */
+    CORE_E_AWAY,     /* the box that it is about is not connected */
     CORE_E_STORE,    /* nothing was changed: the store cannot write; try again in a second */
     CORE_E_DAMAGED,  /* of core_open(): the records are not what this program can load, ever */
     CORE_E_MEMORY    /* nothing was changed: out of memory; try again in a second */
@@ -148,6 +149,11 @@ uint64_t core_slot_owner(const core *c, uint32_t slot);
 unsigned core_slot_state(const core *c, uint32_t slot);
 /* Slots of each model in these states; count has a row for each of core_models(). */
 void core_count_slots(const core *c, uint32_t (*count)[POOL_STATES]);
+/* Slots of the tenant's leases, and how many they may be (POOL_NONE: no limit). */
+void core_quota(const core *c, const char *tenant, uint32_t *used, uint32_t *limit);
+/* For how many milliseconds more a refusal may be due to proxies that are yet to register since
+   this program started; 0: it is not. */
+uint64_t core_starting_ms(const core *c);
 /* Index, or CORE_NONE. */
 uint32_t core_find_node(const core *c, uint32_t number);
 uint32_t core_find_slot(const core *c, uint32_t node_number, uint32_t slot_number);
@@ -181,14 +187,14 @@ core_lease_state core_lease_now(const core *c, uint64_t lease);
 
 /* A box that is away longer is broken: a restart of its service, and a link or switch that comes up
    again, must fit in. */
-#define CORE_GRACE_MS     30000
-#define CORE_RETENTION_MS 604800000u /* 7 days */
-#define CORE_STEP_MS      60000      /* a larger step of the clock holds expiries */
+#define CORE_GRACE_MS    30000
+#define CORE_RETENTION_S 604800 /* 7 days */
+#define CORE_STEP_MS     60000  /* a larger step of the clock holds expiries */
 
 typedef struct core_settings {
     uint64_t grace_ms;      /* a box silent for that long is broken [CORE_GRACE_MS] */
     uint64_t retention_ms;  /* how long data are kept for a lease that left them, or has ended
-                              [CORE_RETENTION_MS]; 0: until somebody says what is to be done */
+                              [CORE_RETENTION_S]; 0: until somebody says what is to be done */
     uint64_t default_quota; /* slots, of a tenant without one of its own; POOL_NONE: no limit */
     uint32_t events;        /* kept [10,000] */
     uint32_t nodes;         /* that there may be [65,536] */

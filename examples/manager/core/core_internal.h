@@ -27,6 +27,7 @@ enum {
     COREI_HOST_SLOTS_MAX = 4096,
     COREI_REFUSE_MS = 1000,        /* after a failed commit */
     COREI_DIAL_MS = 5000,          /* a proxy's longest back-off: so late it may be back */
+    COREI_START_MS = 8000,         /* from the start: so late all proxies are back that run */
     COREI_YIELD_MS = 2000,         /* for a host to give up a slot before the box ends the lease */
     COREI_RETRY_MS = 100,          /* doubling to COREI_RETRY_MAX_MS */
     COREI_RETRY_MAX_MS = 5000,     /* of an order that was refused */
@@ -100,7 +101,7 @@ typedef struct corei_slot {
     uint32_t port;            /* that has it or had it last; CORE_NONE: not known */
     uint64_t up_epoch;        /* the lease epoch in which it was up */
     uint64_t yield_ms;        /* until then its host may give it up; 0: not asked yet */
-    bool wipe_told;           /* so that what the box says is about this wipe, not the one before */
+    uint64_t wipe_told;       /* the instance of its box that was ordered this wipe; 0: none was */
     bool reset;               /* an order to be given, */
     uint64_t reset_epoch;     /* of the lease that there was; 0: none */
     uint64_t repair_epoch;    /* an operator has the device wiped that stands there; 0: no */
@@ -212,7 +213,7 @@ typedef struct corei_mark {
 struct core {
     store *store;
     core_settings set;
-    uint64_t unix_ms, mono_ms;
+    uint64_t unix_ms, mono_ms, open_ms; /* now, and when it was opened */
     /* Epochs up to the first were in the store; those of this run are above the second; what is
        between them may have been given from another store, of which this one is a backup. */
     uint64_t stored_epoch, first_epoch;
@@ -410,6 +411,9 @@ void corei_discard(core *c, uint32_t slot, pool_reason why);
 core_result corei_may_move_out(const core_lease *l);
 /* The slot was lent, and never came to its host: the lease has no data there. */
 bool corei_never_served(const core *c, uint32_t slot);
+/* It is broken and was not lent, and its box does not know what data it has: a repair wipes it
+   first (M-77). */
+bool corei_repair_finds_data(const core *c, uint32_t slot);
 /* In a transaction: out of a box that is drained; the whole lease, when it asks for one box or
    group.  What it asks for holds then as before, or it stays, and an event says why. */
 core_result corei_move_out(core *c, uint32_t slot);

@@ -290,16 +290,16 @@ static core_result check_room(core *c, bool new_node, uint32_t slots)
         c->full = false;
         return (core_result){ CORE_OK, "" };
     }
-    core_result r =
-        many ? corei_result(CORE_E_CAPACITY,
-                            "the pool has %u nodes, as many as it may; forget those that are gone "
-                            "(dxpu forget), or start the manager with more --nodes",
-                            c->t.nodes)
-             : corei_result(CORE_E_CAPACITY,
-                            "the pool would have %llu slots of boxes and hosts, and may have %u; "
-                            "forget nodes that are gone (dxpu forget), or start the manager with "
-                            "more --slots",
-                            (unsigned long long)all, c->set.slots);
+    core_result r = many
+                        ? corei_result(CORE_E_CAPACITY,
+                                       "the pool has %u nodes, its maximum; forget those that are "
+                                       "gone (dxpu forget), or start the manager with more --nodes",
+                                       c->t.nodes)
+                        : corei_result(CORE_E_CAPACITY,
+                                       "the pool would have %llu slots of boxes and hosts, and its "
+                                       "maximum is %u; forget nodes that are gone (dxpu forget), "
+                                       "or start the manager with more --slots",
+                                       (unsigned long long)all, c->set.slots);
     if (c->full || corei_begin(c).code != CORE_OK)
         return r;
     (void)corei_event(c, CORE_EVENT_ALARM, "a proxy is refused: %.130s", r.text);
@@ -326,8 +326,8 @@ static core_result check_key(const core *c, const uint8_t *key)
     if (count < COREI_KEY_NODES)
         return (core_result){ CORE_OK, "" };
     return corei_result(CORE_E_CAPACITY,
-                        "%u nodes have this key, as many as may; give further proxies keys of "
-                        "their own, or forget those that are gone (dxpu forget)",
+                        "%u nodes have this key, the maximum; give further proxies keys of their "
+                        "own, or forget those that are gone (dxpu forget)",
                         count);
 }
 
@@ -359,7 +359,7 @@ static uint32_t add_node(core *c, const dxpu_control_register *r, const char *pr
     n->first = box ? t->pool->slots : t->ports;
     n->since_unix_ms = c->unix_ms;
     if (!box && pool_add_host(t->pool, 0, &n->pool_index) != POOL_OK) {
-        *why = corei_result(CORE_E_CAPACITY, "the pool has as many nodes as it can");
+        *why = corei_result(CORE_E_CAPACITY, "the pool has its maximum number of nodes");
         return CORE_NONE;
     }
     if (!box)
@@ -566,8 +566,8 @@ static core_result may_enlarge(core *c, uint32_t node)
     if (!c->t.node[node].total)
         return (core_result){ CORE_OK, "" };
     if (c->mono_ms < more->enlarge_ms || c->mono_ms < c->enlarge_ms)
-        return corei_result(CORE_E_STATE, "it had other slots a moment ago, or another proxy had; "
-                                          "it is taken in with the new ones in a minute at most");
+        return corei_result(CORE_E_STATE, "its slots, or those of another proxy, changed a moment "
+                                          "ago; it is accepted within a minute");
     more->enlarge_ms = c->mono_ms + COREI_ENLARGE_MS;
     c->enlarge_ms = c->mono_ms + COREI_ENLARGE_MS * units / COREI_ENLARGE_UNITS;
     return (core_result){ CORE_OK, "" };
@@ -703,13 +703,13 @@ core_result core_check_key(core *c, const dxpu_control_register *r,
         both[i] ^= (uint8_t)(number >> 8 * i);
     if (corei_may_tell(c, &c->keys, both) && corei_begin(c).code == CORE_OK) {
         corei_event_node(c, CORE_EVENT_NODE_KEY, node,
-                         "refused: its identity came with another public key, %s",
+                         "refused: another public key used its identity, %s",
                          dxpu_sodium_key_print(key, text));
         (void)corei_commit(c);
     }
     return corei_result(CORE_E_STATE,
-                        "node %u has another public key; if this one is meant to be it, stop the "
-                        "other and say: dxpu rekey %u",
+                        "node %u has another public key; if this one is to replace it, stop the "
+                        "other one and run: dxpu rekey %u",
                         number, number);
 }
 
@@ -770,16 +770,17 @@ static core_result refuse_name(core *c, const char *name, const uint8_t *key, ui
     char text[DXPU_SODIUM_KEY_TEXT_BYTES];
     uint32_t number = node == CORE_NONE ? 0 : c->t.node[node].number;
     if (corei_may_tell(c, &c->names, key) && corei_begin(c).code == CORE_OK) {
-        core_event *e = corei_event(c, CORE_EVENT_NODE_NAME, "refused: key %s may not be '%s'",
-                                    dxpu_sodium_key_print(key, text), name);
+        core_event *e =
+            corei_event(c, CORE_EVENT_NODE_NAME, "refused: key %s must not have the name '%s'",
+                        dxpu_sodium_key_print(key, text), name);
         e->node = number;
         (void)corei_commit(c);
     }
-    return number ? corei_result(CORE_E_STATE,
-                                 "node %u, of another key, is called '%s'; give this one another "
-                                 "--name, or the name to its key: name= in the line of --peers "
-                                 "here",
-                                 number, name)
+    return number ? corei_result(
+                        CORE_E_STATE,
+                        "node %u, with another key, has the name '%s'; give this one another "
+                        "--name, or bind the name to its key: name= in its line of --peers here",
+                        number, name)
                   : corei_result(CORE_E_STATE, "%s", why);
 }
 
@@ -791,7 +792,8 @@ static void take_name(core *c, const char *name, const uint8_t *key, uint32_t mi
         core_node *n = &c->t.node[node];
         if (corei_begin(c).code != CORE_OK)
             return;
-        corei_event_node(c, CORE_EVENT_NODE_NAME, node, "its name '%s' is another key's", name);
+        corei_event_node(c, CORE_EVENT_NODE_NAME, node, "its name '%s' belongs to another key",
+                         name);
         snprintf(n->name, sizeof n->name, "%u", n->number);
         corei_mark_changed(c, COREI_NODE, node);
         if (corei_commit(c).code != CORE_OK)

@@ -37,6 +37,13 @@ static bool host_has(core *c, uint32_t slot, uint64_t epoch)
     return true;
 }
 
+/* A box that was started since its wipe was ordered waits for the order (M-105). */
+static bool is_wiping(const core *c, uint32_t slot)
+{
+    return c->t.slot[slot].device.state == DXPU_CONTROL_SLOT_WIPING &&
+           c->t.slot_more[slot].wipe_told == c->t.node[c->t.slot[slot].node].instance;
+}
+
 /* The lease that the box knows is over; 0: whichever it was.  One that the store does not know is
    left as it is, also while that could not be stored. */
 static bool order_unbind(core *c, uint32_t slot, bool keep, dxpu_control *m)
@@ -47,7 +54,7 @@ static bool order_unbind(core *c, uint32_t slot, bool keep, dxpu_control *m)
         epoch = d->epoch;
     else if (d->epoch_seen > epoch)
         epoch = d->epoch_seen;
-    if (!epoch || epoch > c->t.pool->slot[slot].epoch || d->state == DXPU_CONTROL_SLOT_WIPING ||
+    if (!epoch || epoch > c->t.pool->slot[slot].epoch || is_wiping(c, slot) ||
         (d->epoch && host_has(c, slot, d->epoch)))
         return false;
     m->type = DXPU_CONTROL_UNBIND;
@@ -70,7 +77,7 @@ static bool order_bind(const core *c, uint32_t slot, dxpu_control *m)
     const corei_tables *t = &c->t;
     const dxpu_control_device *d = &t->slot[slot].device;
     uint32_t port = t->slot_more[slot].port;
-    if (corei_is_bound(c, slot) || d->state == DXPU_CONTROL_SLOT_WIPING)
+    if (corei_is_bound(c, slot) || is_wiping(c, slot))
         return false;
     if (port == CORE_NONE || t->port[port].slot != slot)
         return false;
@@ -350,7 +357,8 @@ static void order_done(core *c, unit_kind k, const core_order *o, const dxpu_con
         if (o->m.u.unbind.epoch > d->epoch_seen)
             d->epoch_seen = o->m.u.unbind.epoch;
         t->slot_more[k.index].yield_ms = 0;
-        t->slot_more[k.index].wipe_told = !o->m.u.unbind.keep;
+        t->slot_more[k.index].wipe_told =
+            o->m.u.unbind.keep ? 0 : t->node[t->slot[k.index].node].instance;
     }
 }
 
@@ -423,11 +431,10 @@ void core_unanswered(core *c, const core_order *o, uint64_t ms)
     party->alarms++;
     if (corei_begin(c).code != CORE_OK)
         return;
-    corei_event_slot(
-        c, CORE_EVENT_ALARM, slot,
-        "its box is connected, and has not done %s for %llu s: does the disk hang that "
-        "has its --state?",
-        dxpu_control_type_name(o->m.type), (unsigned long long)(ms / 1000));
+    corei_event_slot(c, CORE_EVENT_ALARM, slot,
+                     "its box is connected, but has not done %s for %llu s: does the disk with its "
+                     "--state hang?",
+                     dxpu_control_type_name(o->m.type), (unsigned long long)(ms / 1000));
     (void)corei_commit(c);
 }
 
@@ -478,7 +485,7 @@ static bool expire_one(core *c)
     if (corei_begin(c).code != CORE_OK)
         return false;
     if (corei_lease_keeps_data(c, lease))
-        corei_retire(c, lease, CORE_EVENT_LEASE_EXPIRED, "its time is over");
+        corei_retire(c, lease, CORE_EVENT_LEASE_EXPIRED, "it has expired");
     else
         corei_end_lease(c, lease, CORE_EVENT_LEASE_EXPIRED, POOL_WHY_RELEASE);
     return corei_commit(c).code == CORE_OK;

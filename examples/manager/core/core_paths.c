@@ -93,15 +93,15 @@ static core_result refuse_path(core *c, const dxpu_control_address *at, const ui
     uint32_t number = c->t.node[node].number;
     if (corei_may_tell(c, &c->paths, key) && corei_begin(c).code == CORE_OK) {
         corei_event_node(c, CORE_EVENT_NODE_PATH, node,
-                         "refused: key %s would be reached at its address, port %u",
+                         "refused: key %s registered its address, port %u",
                          dxpu_sodium_key_print(key, text), at->port);
         (void)corei_commit(c);
     }
-    return corei_result(CORE_E_STATE,
-                        "node %u, a box of another key, is reached where this one would be; give "
-                        "it the right --advertise, or forget that node when it is gone: dxpu "
-                        "forget %u",
-                        number, number);
+    return corei_result(
+        CORE_E_STATE,
+        "node %u, a box with another key, has this address; give this one the right --advertise, "
+        "or forget that node if it is gone for good: dxpu forget %u",
+        number, number);
 }
 
 core_result core_check_paths(core *c, const dxpu_control_register *r,

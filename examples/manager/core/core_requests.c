@@ -102,7 +102,7 @@ static core_result check_request(const core *c, const core_request *r, pool_requ
 {
     uint32_t host = core_find_node(c, r->host), model = core_find_model(c, r->model);
     if (host == CORE_NONE || c->t.node[host].role != DXPU_CONTROL_ROLE_HOST)
-        return corei_result(CORE_E_UNKNOWN, "node %u is no host", r->host);
+        return corei_result(CORE_E_UNKNOWN, "node %u is not a host", r->host);
     if (model == CORE_NONE)
         return corei_result(CORE_E_UNKNOWN, "no box has a %s", r->model);
     out->host = c->t.node[host].pool_index;
@@ -141,12 +141,12 @@ static core_result box_away(const core *c, uint32_t slot)
     uint64_t away_ms = c->unix_ms > n->since_unix_ms ? c->unix_ms - n->since_unix_ms : 0;
     uint64_t left_ms = gone_ms > c->mono_ms ? gone_ms - c->mono_ms : 0;
     if (n->connected)
-        return corei_result(CORE_E_CAPACITY,
-                            "a box with free slots, %s, is not heard of in "
-                            "whole; try again in a second",
-                            n->name);
+        return corei_result(
+            CORE_E_CAPACITY,
+            "a box with free slots, %s, has not reported all of its slots; try again in a second",
+            n->name);
     return corei_result(CORE_E_CAPACITY,
-                        "a box with free slots, %s, is not heard of for %llu s; try again: in "
+                        "a box with free slots, %s, has not reported for %llu s; try again: in "
                         "%llu s it no longer counts (--grace-ms)",
                         n->name, (unsigned long long)(away_ms / 1000),
                         (unsigned long long)(left_ms / 1000 + 1));
@@ -180,6 +180,15 @@ static core_result too_few(const core *c, uint16_t model)
                         broken, (unsigned)drained);
 }
 
+static core_result over_quota(const core *c, const pool_request *q)
+{
+    const pool_tenant *t = &c->t.pool->tenant[q->tenant];
+    return corei_result(CORE_E_QUOTA,
+                        "%s uses %u of %u slots and asks for %u; release a lease or ask for a "
+                        "higher quota",
+                        c->t.tenant[q->tenant].name, t->used, t->quota, q->count);
+}
+
 /* Slots for it, given out. */
 static core_result grant(core *c, const core_request *r, pool_request *q, pool_choice *choice,
                          uint64_t *lease)
@@ -196,6 +205,8 @@ static core_result grant(core *c, const core_request *r, pool_request *q, pool_c
         silent = corei_can_lend(c, choice->slot[i]) ? CORE_NONE : choice->slot[i];
     if (silent != CORE_NONE)
         return box_away(c, silent);
+    if (rc == POOL_E_QUOTA)
+        return over_quota(c, q);
     if (rc == POOL_E_FREE)
         return too_few(c, q->model);
     if (rc == POOL_OK)
@@ -342,7 +353,7 @@ static core_result check_boxes(const core *c, const pool_lease *l)
     for (uint32_t i = l->first; i != POOL_NONE; i = c->t.pool->slot[i].next) {
         const core_node *box = &c->t.node[c->t.slot[i].node];
         if (box->draining || !box->connected)
-            return corei_result(CORE_E_STATE,
+            return corei_result(box->draining ? CORE_E_STATE : CORE_E_AWAY,
                                 "the lease's data are in box %u, which is %s; %s, or release it",
                                 box->number, box->draining ? "draining" : "not connected",
                                 box->draining ? "end the drain" : "wait until it is back");
@@ -357,7 +368,7 @@ core_result core_attach(core *c, uint64_t lease, uint32_t host)
     if (!l)
         return no_lease(lease);
     if (node == CORE_NONE || c->t.node[node].role != DXPU_CONTROL_ROLE_HOST)
-        return corei_result(CORE_E_UNKNOWN, "node %u is no host", host);
+        return corei_result(CORE_E_UNKNOWN, "node %u is not a host", host);
     if (c->t.lease[pool_lease_index(lease)].ended)
         return corei_result(CORE_E_STATE, "the lease has ended; recover it first");
     core_result result = l->host == POOL_NONE ? check_boxes(c, l) : all_good;
@@ -416,7 +427,7 @@ core_result core_drain(core *c, uint32_t number, bool on, bool move, unsigned *l
     uint32_t node = core_find_node(c, number);
     *left = 0;
     if (node == CORE_NONE || c->t.node[node].role != DXPU_CONTROL_ROLE_BOX)
-        return corei_result(CORE_E_UNKNOWN, "node %u is no box", number);
+        return corei_result(CORE_E_UNKNOWN, "node %u is not a box", number);
     core_result result = corei_begin(c);
     if (result.code != CORE_OK)
         return result;
@@ -479,16 +490,17 @@ static core_result check_box_keeps(const core *c, uint32_t slot)
                             "works",
                             pool_state_name(s->state), pool_reason_text(s->reason));
     if (box->draining || !box->connected || !c->t.slot[slot].reported)
-        return corei_result(CORE_E_STATE, "its box, node %u, is %s; %s", box->number,
+        return corei_result(box->draining ? CORE_E_STATE : CORE_E_AWAY,
+                            "its box, node %u, is %s; %s", box->number,
                             box->draining ? "draining" : "not connected",
                             box->draining ? "end the drain" : "wait until it is back");
     bool kept = d->state == DXPU_CONTROL_SLOT_KEPT && d->epoch_seen <= s->epoch;
     if (!kept && (!d->epoch || d->epoch > s->epoch))
-        return corei_result(CORE_E_STATE,
-                            "its box says that the slot is %s, so that it is not known whose data "
-                            "it has; an operator who knows that they are the lease's says: dxpu "
-                            "repair --keep; or put the box's state back, or discard it",
-                            dxpu_control_state_name(d->state));
+        return corei_result(
+            CORE_E_STATE,
+            "its box reports the slot as %s, so the owner of its data is unknown; if they are the "
+            "lease's, run dxpu repair --keep; else put the box's state back, or discard them",
+            dxpu_control_state_name(d->state));
     return all_good;
 }
 
@@ -549,6 +561,14 @@ static void own_ports(core *c, uint32_t slot)
         }
 }
 
+bool corei_repair_finds_data(const core *c, uint32_t slot)
+{
+    const pool_slot *s = &c->t.pool->slot[slot];
+    const core_slot *box = &c->t.slot[slot];
+    return s->state == POOL_BROKEN && s->lease == POOL_NONE && !s->dirty && box->reported &&
+           box->device.state == DXPU_CONTROL_SLOT_EMPTY;
+}
+
 core_result core_repair(core *c, uint32_t slot)
 {
     core_result result = check_slot(c, slot);
@@ -561,9 +581,8 @@ core_result core_repair(core *c, uint32_t slot)
     if (!c->t.node[box->node].connected && /* its medium is not known */
         ((s->state == POOL_BROKEN && s->reason == POOL_WHY_BOX) ||
          (s->lease == POOL_NONE && s->dirty)))
-        return corei_result(CORE_E_STATE, "its box is not connected; repair it when that is back");
-    if (s->state == POOL_BROKEN && s->lease == POOL_NONE && !s->dirty && box->reported &&
-        box->device.state == DXPU_CONTROL_SLOT_EMPTY) /* M-77: it is wiped first */
+        return corei_result(CORE_E_AWAY, "its box is not connected; repair it when that is back");
+    if (corei_repair_finds_data(c, slot))
         (void)pool_taint(c->t.pool, slot, s->epoch ? s->epoch : c->t.pool->epoch + 1, true);
     bool decided = s->state == POOL_BROKEN && s->wipe && !box->repaired_empty; /* before this */
     if (pool_repair(c->t.pool, slot, POOL_WHY_OPERATOR) != POOL_OK)
@@ -573,7 +592,7 @@ core_result core_repair(core *c, uint32_t slot)
                                   "--keep), replace it, or release that lease, then repair"
                                 : "the slot is %s; only broken and quarantined ones are repaired",
                             pool_state_name(s->state));
-    corei_event_slot(c, CORE_EVENT_SLOT_REPAIRED, slot, "an operator says so");
+    corei_event_slot(c, CORE_EVENT_SLOT_REPAIRED, slot, "declared by an operator");
     own_ports(c, slot);
     c->t.slot[slot].repaired_empty =
         s->state == POOL_WIPING && !decided && box->device.state == DXPU_CONTROL_SLOT_EMPTY;
@@ -600,14 +619,13 @@ static core_result check_keep(const core *c, uint32_t slot)
                             "the slot is %s%s; what a quarantined or retained slot "
                             "has of a lease is kept",
                             pool_state_name(s->state),
-                            s->state == POOL_QUARANTINED ? ", and no lease is known that it is of"
-                                                         : "");
+                            s->state == POOL_QUARANTINED ? ", and its lease is unknown" : "");
     if (!c->t.node[box->node].connected || !box->reported)
-        return corei_result(CORE_E_STATE, "its box is not connected; keep it when that is back");
+        return corei_result(CORE_E_AWAY, "its box is not connected; keep it when that is back");
     if (!corei_is_unknown(&box->device) || box->device.epoch_seen || !box->served)
         return corei_result(CORE_E_STATE,
-                            "its box says that the slot is %s: that is not the data of a lease "
-                            "that was up here, in a box that lost its state",
+                            "its box reports the slot as %s; only the data of a lease that was up "
+                            "when the box lost its state can be kept",
                             dxpu_control_state_name(box->device.state));
     if (!box->medium || box->medium != box->device.medium)
         return corei_result(CORE_E_STATE, "its box %s; put the lease's file or disk back",
@@ -628,7 +646,7 @@ core_result core_keep(core *c, uint32_t slot)
         return result;
     (void)pool_keep(c->t.pool, slot);
     corei_event_slot(c, CORE_EVENT_SLOT_REPAIRED, slot,
-                     "an operator says so; its data are the lease's");
+                     "declared by an operator; its data are the lease's");
     corei_mark_changed(c, COREI_SLOT, slot);
     corei_touch_slot(c, slot);
     result = corei_commit(c);
@@ -645,11 +663,11 @@ core_result core_reset(core *c, uint32_t slot)
     if (result.code != CORE_OK)
         return result;
     if (!c->t.node[c->t.slot[slot].node].connected)
-        return corei_result(CORE_E_STATE, "its box is not connected");
+        return corei_result(CORE_E_AWAY, "its box is not connected");
     result = corei_begin(c);
     if (result.code != CORE_OK)
         return result;
-    corei_event_slot(c, CORE_EVENT_SLOT_RESET, slot, "an operator says so");
+    corei_event_slot(c, CORE_EVENT_SLOT_RESET, slot, "declared by an operator");
     result = corei_commit(c);
     if (result.code != CORE_OK)
         return result;
@@ -774,7 +792,7 @@ core_result core_set_owner(core *c, uint32_t number, const char *tenant)
 {
     uint32_t node = core_find_node(c, number);
     if (node == CORE_NONE || c->t.node[node].role != DXPU_CONTROL_ROLE_HOST)
-        return corei_result(CORE_E_UNKNOWN, "node %u is no host", number);
+        return corei_result(CORE_E_UNKNOWN, "node %u is not a host", number);
     if (strlen(tenant) >= CORE_NAME_BYTES || !is_name(tenant))
         return corei_result(CORE_E_ARG, "a tenant's name is 1 to %d printable characters",
                             CORE_NAME_BYTES - 1);

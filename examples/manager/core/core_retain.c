@@ -80,8 +80,8 @@ void corei_clock_tell(core *c)
                           "it has stepped back: leases expire again");
     else if (c->unsure)
         (void)corei_event(c, CORE_EVENT_ALARM,
-                          "the clock stands before the last time that was stored, or was in doubt "
-                          "then: no lease expires until it is confirmed");
+                          "the clock is before the last stored time, or was in doubt then: no "
+                          "lease expires until it is confirmed");
     else
         (void)corei_event(c, CORE_EVENT_ALARM,
                           "the clock made a step of %lld s: no lease expires until it steps back, "
@@ -355,7 +355,7 @@ static void how_long(uint64_t ms, char out[32])
 {
     unsigned long long s = ms / 1000, days = s / 86400;
     if (ms == UINT64_MAX)
-        snprintf(out, 32, "until somebody decides");
+        snprintf(out, 32, "without a limit");
     else if (days)
         snprintf(out, 32, "for %llu day%s", days, days == 1 ? "" : "s");
     else
@@ -401,7 +401,7 @@ static void list_slot(listing *l, uint32_t slot)
     const pool *p = l->c->t.pool;
     const pool_slot *s = &p->slot[slot];
     uint32_t lease = s->lease != POOL_NONE ? s->lease : s->owner;
-    if (!s->dirty || !core_keeps_data(l->c, slot))
+    if ((!s->dirty && !corei_repair_finds_data(l->c, slot)) || !core_keeps_data(l->c, slot))
         return;
     if (l->count < l->max) {
         core_erased *e = &l->out[l->count];

@@ -72,10 +72,9 @@ void corei_end_lease(core *c, uint64_t lease, core_event_type type, pool_reason 
     unsigned n = pool_lease_slots(t->pool, lease, slot);
     corei_event_lease(c, type, lease, "%u slot%s of %s: %s", n, n == 1 ? "" : "s",
                       t->model[t->pool->lease[index].model].name,
-                      why == POOL_WHY_RETENTION ? pool_reason_text(why)
-                      : type == CORE_EVENT_LEASE_EXPIRED
-                          ? "its time is over, and it has no data to keep"
-                          : "as asked");
+                      why == POOL_WHY_RETENTION          ? pool_reason_text(why)
+                      : type == CORE_EVENT_LEASE_EXPIRED ? "it has expired, and has no data to keep"
+                                                         : "as asked");
     corei_mark_gone(c, "lease/%llx", (unsigned long long)lease);
     if (more->key[0])
         corei_hash_remove(&t->lease_by_key, corei_hash_name(tenant, more->key), index);
@@ -200,7 +199,7 @@ static core_result move_to(core *c, uint32_t slot, pool_other other, pool_reason
     const core_slot *to = &t->slot[other.slot];
     corei_event_slot(c, CORE_EVENT_SLOT_REPLACED, slot, "by slot %u.%u: %s%s",
                      t->node[to->node].number, to->device.number, pool_reason_text(why),
-                     other.need_kept ? "" : "; no slot stands where the lease asked for");
+                     other.need_kept ? "" : "; no free slot satisfies the lease's need");
     bool had = port != CORE_NONE && t->port[port].slot == slot;
     use_node(c, to->node);
     leave_port(c, slot);
@@ -247,7 +246,7 @@ void corei_discard(core *c, uint32_t slot, pool_reason why)
 }
 
 static const char not_heard_of[] =
-    "the box of the slot in its place was not heard of yet; try again in a second";
+    "the box of the slot in its place has not reported yet; try again in a second";
 
 core_result corei_replace(core *c, uint32_t slot, pool_reason why, bool force)
 {
@@ -257,11 +256,11 @@ core_result corei_replace(core *c, uint32_t slot, pool_reason why, bool force)
     if (rc != POOL_OK)
         return corei_pool_result(rc);
     if (!force && !other.need_kept && pool_need_kept(c->t.pool, lease))
-        return corei_result(CORE_E_CAPACITY,
-                            "no free slot stands where lease %llx asks for, beside its others; "
-                            "move the whole lease (drain its box with --move), or force it "
-                            "(dxpu replace --force)",
-                            (unsigned long long)lease);
+        return corei_result(
+            CORE_E_CAPACITY,
+            "no free slot satisfies the need of lease %llx beside its others; move the whole lease "
+            "(drain its box with --move), or force it (dxpu replace --force)",
+            (unsigned long long)lease);
     if (!corei_can_lend(c, other.slot))
         return corei_result(CORE_E_CAPACITY, "%s", not_heard_of);
     return move_to(c, slot, other, why, false);
@@ -276,7 +275,7 @@ static core_result move_group(core *c, uint64_t lease)
     core_result r = { CORE_OK, "" };
     int rc = pool_choose_all(c->t.pool, lease, &to);
     if (rc != POOL_OK)
-        return corei_result(CORE_E_CAPACITY, "nowhere else are %u free as close as it asks", n);
+        return corei_result(CORE_E_CAPACITY, "no other %u free slots satisfy its need", n);
     for (unsigned i = 0; i < n; i++)
         if (!corei_can_lend(c, to.slot[i]))
             return corei_result(CORE_E_CAPACITY, "%s", not_heard_of);
@@ -292,7 +291,7 @@ static core_result move_one(core *c, uint32_t slot, bool need_kept)
     if (pool_choose_other(c->t.pool, slot, &other) != POOL_OK)
         return corei_result(CORE_E_CAPACITY, "no other slot of its model is free");
     if (need_kept && !other.need_kept)
-        return corei_result(CORE_E_CAPACITY, "no other slot that is free stands as it asks");
+        return corei_result(CORE_E_CAPACITY, "no other free slot satisfies its need");
     if (!corei_can_lend(c, other.slot))
         return corei_result(CORE_E_CAPACITY, "%s", not_heard_of);
     return move_to(c, slot, other, POOL_WHY_DRAIN, false);
@@ -621,7 +620,7 @@ static bool settle_inventory(core *c, uint32_t slot)
     if (core_find_model(c, other->model) == CORE_NONE &&
         corei_models_used(&c->t) == COREI_MODELS_MAX) {
         if (s->state != POOL_BROKEN && s->state != POOL_QUARANTINED)
-            break_slot(c, slot, POOL_WHY_DEVICE, "the pool has as many models as it can");
+            break_slot(c, slot, POOL_WHY_DEVICE, "the pool has its maximum number of models");
         return true;
     }
     return take_in(c, slot);
@@ -647,12 +646,12 @@ static void settle_wipe(core *c, uint32_t slot)
             corei_event_slot(c, CORE_EVENT_SLOT_WIPED, slot, "and read back: %s",
                              pool_reason_text(s->reason));
         else
-            corei_event_slot(c, CORE_EVENT_SLOT_QUARANTINED, slot,
-                             "its wipe failed or did not verify; see what the box says, then "
-                             "repair it");
+            corei_event_slot(
+                c, CORE_EVENT_SLOT_QUARANTINED, slot,
+                "its wipe failed or did not verify; see the box's messages, then repair it");
         (void)pool_wiped(c->t.pool, slot, wiped);
         c->t.slot[slot].repaired_empty = false;
-        c->t.slot_more[slot].wipe_told = false;
+        c->t.slot_more[slot].wipe_told = 0;
         settle_end(c, slot);
     }
 }
@@ -669,7 +668,8 @@ static void settle_data(core *c, uint32_t slot)
         corei_look_at(c, corei_slot_unit(slot), corei_again_ms(c));
 }
 
-/* Its box has the lease that the store has, or keeps its data: on which medium is stored. */
+/* Its box has the lease that the store has, or keeps its data: that is stored, and on which medium,
+   for a box may forget it. */
 static void note_agreement(core *c, uint32_t slot)
 {
     const pool_slot *s = &c->t.pool->slot[slot];
@@ -680,10 +680,11 @@ static void note_agreement(core *c, uint32_t slot)
         (s->state != POOL_LEASED && s->state != POOL_RETAINED))
         return;
     more->agreed = true;
-    if ((!d->epoch && d->state != DXPU_CONTROL_SLOT_KEPT) || !d->medium ||
-        d->medium == box->medium || !change_begin(c, slot))
+    bool known = box->served && (!d->medium || d->medium == box->medium);
+    if ((!d->epoch && d->state != DXPU_CONTROL_SLOT_KEPT) || known || !change_begin(c, slot))
         return;
-    box->medium = d->medium;
+    box->served = true;
+    box->medium = d->medium ? d->medium : box->medium;
     corei_mark_changed(c, COREI_SLOT, slot);
     if (corei_commit(c).code != CORE_OK)
         corei_look_at(c, corei_slot_unit(slot), corei_again_ms(c));
@@ -705,9 +706,9 @@ static void settle_told(core *c, uint32_t slot)
         if (s->state != POOL_BROKEN && s->state != POOL_QUARANTINED)
             break_slot(c, slot, POOL_WHY_DEVICE,
                        d->health == DXPU_CONTROL_HEALTH_NONE ? "there is no device in it"
-                                                             : "its box says it is broken");
+                                                             : "its box reports it as broken");
     } else if (s->state == POOL_BROKEN && s->reason == POOL_WHY_BOX) {
-        repair_slot(c, slot, "its box is back");
+        repair_slot(c, slot, "its box is connected again");
         if (is_unknown(c, slot)) { /* which is about slots that work */
             settle_unknown(c, slot);
             return;
@@ -783,7 +784,7 @@ static void settle_silent(core *c, uint32_t slot)
     const core_port *p = &t->port[port];
     bool up = p->device.epoch == s->epoch && p->device.state == DXPU_CONTROL_SLOT_UP;
     if (t->node[p->node].connected && !up)
-        break_slot(c, slot, POOL_WHY_BOX, "its box is gone, and its host has no answer either");
+        break_slot(c, slot, POOL_WHY_BOX, "its box is unreachable, from its host too");
 }
 
 void corei_hide_silent(corei_tables *t, uint32_t node)
@@ -820,11 +821,11 @@ void corei_settle_free(core *c, uint32_t node)
         const dxpu_control_device *d = &t->slot[i].device;
         if (gone && (s->state == POOL_FREE || s->state == POOL_SPARE || t->slot_more[i].silent)) {
             t->slot_more[i].silent = false;
-            corei_event_slot(c, CORE_EVENT_SLOT_BROKEN, i, "its box is gone");
+            corei_event_slot(c, CORE_EVENT_SLOT_BROKEN, i, "its box is unreachable");
             (void)pool_break(t->pool, i, POOL_WHY_BOX);
         } else if (!gone && s->state == POOL_BROKEN && s->reason == POOL_WHY_BOX &&
                    s->lease == POOL_NONE && d->health == DXPU_CONTROL_HEALTH_GOOD) {
-            corei_event_slot(c, CORE_EVENT_SLOT_REPAIRED, i, "its box is back");
+            corei_event_slot(c, CORE_EVENT_SLOT_REPAIRED, i, "its box is connected again");
             (void)pool_repair(t->pool, i, POOL_WHY_NONE);
         } else {
             continue;

@@ -108,8 +108,8 @@ static store_error sqlite_fault(sqlite_store *s, store_fault *f)
                      s->path);
     case SQLITE_NOTADB:
         return fault(f, STORE_E_CORRUPT,
-                     "%s is no store of a manager (%s); name another file, or if it was one, put a "
-                     "backup in its place",
+                     "%s is not a store of a manager (%s); name another file, or if it was one, "
+                     "put a backup in its place",
                      s->path, text);
     case SQLITE_READONLY:
     case SQLITE_CANTOPEN:
@@ -310,8 +310,7 @@ static store_error sqlite_check(store *base, store_fault *f)
     s->failed = true;
     if (there) {
         (void)sqlite3_wal_checkpoint_v2(s->db, NULL, SQLITE_CHECKPOINT_FULL, NULL, NULL);
-        return fault(f, STORE_E_IO, "%s-wal was removed, or another file stands there; start again",
-                     s->path);
+        return fault(f, STORE_E_IO, "%s-wal was removed or replaced; start again", s->path);
     }
     bool saved = save(s);
     snprintf(log, sizeof log, "%s-wal", s->path);
@@ -319,12 +318,11 @@ static store_error sqlite_check(store *base, store_fault *f)
         unlink(log);
     if (saved)
         return fault(f, STORE_E_IO,
-                     "%s was removed, or another file stands there; what was in it is in %s%s: "
-                     "move that one there, then start again",
+                     "%s was removed or replaced; its contents are in %s%s: move that file there, "
+                     "then start again",
                      s->path, s->path, SAVED);
     return fault(f, STORE_E_IO,
-                 "%s was removed, or another file stands there; put a backup in its place, then "
-                 "start again",
+                 "%s was removed or replaced; put a backup in its place, then start again",
                  s->path);
 }
 
@@ -486,6 +484,11 @@ store_error store_commit(store *s, const store_change *changes, unsigned count, 
 store_error store_check(store *s, store_fault *f)
 {
     return s->kind->check ? s->kind->check(s, f) : STORE_OK;
+}
+
+struct sqlite3 *store_database(store *s)
+{
+    return ((sqlite_store *)s)->db;
 }
 
 void store_close(store *s)

@@ -69,4 +69,7 @@ store_error store_check(store *s, store_fault *f);
 
 void store_close(store *s); /* NULL: nothing */
 
+/* The database below, which no other program can open meanwhile: for tests. */
+struct sqlite3 *store_database(store *s);
+
 #endif /* STORE_H_INCLUDED */

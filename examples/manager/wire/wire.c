@@ -135,7 +135,7 @@ static proxy *find_identity(const wire *w, const uint8_t identity[16])
     return NULL;
 }
 
-static bool enrol(proxy *p, uint32_t node)
+static bool enroll(proxy *p, uint32_t node)
 {
     wire *w = p->owner;
     unsigned at = place_of(w, node);
@@ -413,7 +413,7 @@ static bool check_key(proxy *p, const dxpu_control *m)
         return true;
     if (!may_register(p))
         snprintf(why.text, sizeof why.text,
-                 "its key may not register as a %s; give its line of --peers may=%s",
+                 "its key is not authorized to register as a %s; give its line of --peers may=%s",
                  host ? "host" : "box", host ? "host" : "box");
     else
         why = core_check_key(p->owner->core, &m->u.reg, key);
@@ -502,7 +502,7 @@ static bool take_register(proxy *p, const dxpu_control *m)
         why = core_check_pace(w->core, secure_key(p->conn));
     if (why.code == CORE_OK)
         node = core_register(w->core, r, p->program, secure_key(p->conn), &why);
-    if (!node || (!p->node && !enrol(p, node))) {
+    if (!node || (!p->node && !enroll(p, node))) {
         w->count.registers_refused++;
         if (node)
             core_disconnected(w->core, node);
@@ -670,7 +670,7 @@ static void keep(proxy *p, dxpu_bytes in)
     if (evbuffer_get_length(p->later) + in.len > LATER_BYTES ||
         kept_bytes(p) + in.len > (size_t)LATER_SHARES * LATER_BYTES ||
         evbuffer_add(p->later, in.ptr, in.len))
-        drop(p, "it says too much before it is registered");
+        drop(p, "it sends too much before it is registered");
 }
 
 static void unhold(proxy *p)
@@ -963,7 +963,7 @@ static void recheck_name(proxy *p)
         return;
     (void)look_up_name(p->owner, key, core_nodes(p->owner->core, &count)[at].name, why);
     if (*why)
-        drop(p, "its name is not its key's any more");
+        drop(p, "its name no longer belongs to its key");
 }
 
 void wire_recheck(wire *w)
@@ -973,7 +973,7 @@ void wire_recheck(wire *w)
     for (proxy *p = w->first, *next; p; p = next) {
         next = p->next;
         if (p->node && !may_register(p))
-            drop(p, "its key may not register as what it is any more");
+            drop(p, "its key is no longer authorized for its role");
         else if (p->node)
             recheck_name(p);
     }

@@ -59,7 +59,7 @@ void wire_pump(wire *w);
     X(replaced, "connections that the same proxy replaced by another")                             \
     X(doubles, "registers refused: another instance with that identity is connected")              \
     X(heartbeats, "heartbeats answered")                                                           \
-    X(alarms, "alarms told to the core")                                                           \
+    X(alarms, "alarms passed to the core")                                                         \
     X(orders, "orders sent")                                                                       \
     X(done, "of them, those that were done")                                                       \
     X(refused, "of them, those that the proxy refused")                                            \
