@@ -7,9 +7,10 @@ A suite is a cmocka program, or a script that prints `ok NAME`, `not ok NAME` an
 reason`, one a line.  A suite fails as a whole when it crashes, runs out of time, exits non-zero
 without a failed test, or runs no test at all.  The last line is `N passed, N failed, N skipped`.
 
-Suites whose name begins with net_ run one at a time, since they wait more than they work, beside
-the others.  Of those N run at a time: first the core suites, of dxpu.h and what is in C beside it;
-then those that run programs, compilers, other machines and valgrind (PROGRAMS).
+Suites whose name begins with net_ wait more than they work: they run beside the others, those with
+a guest (GUESTS) one at a time, and those that use only loopback one at a time beside them.  Of the
+others N run at a time: first the core suites, of dxpu.h and what is in C beside it; then those that
+run programs, compilers, other machines and valgrind (PROGRAMS).
 """
 import argparse
 import concurrent.futures
@@ -24,6 +25,7 @@ import xml.etree.ElementTree as ElementTree
 
 
 PROGRAMS = re.compile(r"cli_|(build|make|install|dist|complete|tree|bench|cross|ct|footprint)\.py$")
+GUESTS = re.compile(r"net_(soak_)?guest|net_demo")
 
 
 class Result:
@@ -159,25 +161,28 @@ def main():
     parser.add_argument("--timeout", type=float, default=300)
     parser.add_argument("suites", nargs="*")
     args = parser.parse_args()
-    alone = [s for s in args.suites if os.path.basename(s).startswith("net_")]
+    guests = [s for s in args.suites if GUESTS.match(os.path.basename(s))]
+    loopback = [s for s in args.suites if os.path.basename(s).startswith("net_")
+                and s not in guests]
     programs = [s for s in args.suites if PROGRAMS.match(os.path.basename(s))]
-    core = [s for s in args.suites if s not in alone and s not in programs]
+    core = [s for s in args.suites if s not in guests + loopback + programs]
     total = Result("total")
     start = time.monotonic()
     ends = {}
     with concurrent.futures.ThreadPoolExecutor(max(1, args.jobs)) as pool, \
-            concurrent.futures.ThreadPoolExecutor(1) as lane:
+            concurrent.futures.ThreadPoolExecutor(1) as lane, \
+            concurrent.futures.ThreadPoolExecutor(1) as guest_lane:
+        kinds = (("core", core, pool), ("program", programs, pool), ("network", loopback, lane),
+                 ("guest", guests, guest_lane))
         kind = {}
-        for name, suites, where in (("core", core, pool), ("program", programs, pool),
-                                    ("network", alone, lane)):
+        for name, suites, where in kinds:
             ends[name] = start
             kind.update({where.submit(run, suite, args.timeout): name for suite in suites})
         for future in concurrent.futures.as_completed(kind):
             add(total, future.result())
             ends[kind[future]] = time.monotonic()
     print(", ".join("%d %s suites after %.1f s" % (len(suites), name, ends[name] - start)
-                    for name, suites in (("core", core), ("program", programs),
-                                         ("network", alone))))
+                    for name, suites, _ in kinds))
     if not args.suites:
         total.fail("no suites")
         print("no suites")

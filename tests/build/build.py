@@ -242,6 +242,7 @@ CXX_HEADERS = {"secure/dxpu_noise.h": "dxpu_noise_write",
                "libevent/dxpu_libevent.h": "dxpu_udp_use", "libevent/dxpu_tcp.h": "dxpu_tcp_drop",
                "pcap/dxpu_pcap.h": "dxpu_pcap_write_tlp", "af_xdp/dxpu_af_xdp.h": "dxpu_xdp_room",
                "vfio_user/dxpu_vfio_user.h": "dxpu_vfu_unanswered",
+               "vfio_user/dxpu_vfio_user_client.h": "dxpu_vfuc_unanswered",
                "zlib/dxpu_zlib.h": None}  # its functions are static
 
 

@@ -12,7 +12,7 @@ from make import ROOT, check, run
 
 PLACE = os.path.join(ROOT, "examples", "cli", "completion")
 BIN = os.environ.get("DXPU_BIN", os.path.join(ROOT, "build"))
-PROGRAMS = ("dxpu", "dxpu-host", "dxpu-box", "dxpu-manager")
+PROGRAMS = ("dxpu", "dxpu-host", "dxpu-box", "dxpu-manager", "dxpu-device")
 
 BASH = """source %s/dxpu.bash
 COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _dxpu
@@ -59,8 +59,11 @@ def wanted(table, given, word):
     """What is to be offered behind the words `given`, computed another way."""
     verbs = [r[1] for r in table if r[0] == "verb" and r[1]]
     verb = next((" ".join(given[:n]) for n in (2, 1) if " ".join(given[:n]) in verbs), "")
+    words = next((r[2].split() for r in table if r[0] == "verb" and r[1] == verb), None)
     if word.startswith("-"):
         found = [r[2] for r in table if r[0] == "option" and r[1] in (verb, "*")]
+    elif verb and verb.split() == list(given) and words and "|" in words[0]:
+        found = words[0].split("|")
     else:
         found = [v.split()[len(given)] for v in verbs
                  if v.split()[:len(given)] == list(given) and len(v.split()) > len(given)]
@@ -73,7 +76,9 @@ def cases(program, table):
     given = [[]] + sorted({tuple(v.split()[:n]) for v in verbs for n in (1, 2)})
     for words in given:
         is_verb = " ".join(words) in verbs or not verbs
-        for word in ("--",) if is_verb else ("",):
+        chosen = any(r[0] == "verb" and r[1] == " ".join(words) and "|" in r[2].split(" ")[0]
+                     for r in table)
+        for word in ("--", "") if chosen else ("--",) if is_verb else ("",):
             yield [*words, word], wanted(table, list(words), word)
     if verbs:
         yield ["--"], wanted(table, [], "--")

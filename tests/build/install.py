@@ -14,14 +14,15 @@ import make
 from make import ROOT, check, run
 
 PREFIX = "opt/x"
-PROGRAMS = ("dxpu", "dxpu-box", "dxpu-host", "dxpu-manager")
+PROGRAMS = ("dxpu", "dxpu-box", "dxpu-host", "dxpu-manager", "dxpu-device")
 # The headers of each binding that are for others, and headers and functions that are not.
 PUBLIC = {"af_xdp": "dxpu_af_xdp", "control": "dxpu_control",
           "firmware": "dxpu_firmware dxpu_firmware_keys dxpu_firmware_wire",
           "guard": "dxpu_guard dxpu_windows", "libevent": "dxpu_libevent dxpu_tcp",
           "model": "dxpu_model", "pcap": "dxpu_pcap", "portable": "dxpu_portable",
           "secure": "dxpu_noise dxpu_primitives dxpu_secure",
-          "sodium": "dxpu_sodium dxpu_sodium_stream", "vfio_user": "dxpu_vfio_user",
+          "sodium": "dxpu_sodium dxpu_sodium_stream",
+          "vfio_user": "dxpu_vfio_user dxpu_vfio_user_client",
           "vswitch": "dxpu_vswitch", "zlib": "dxpu_zlib"}
 PRIVATE = ("dxpu_xdp_hops_open", "dxpu_seal_begin", "vfu_copy")
 

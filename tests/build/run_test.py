@@ -88,6 +88,15 @@ with tempfile.TemporaryDirectory() as folder:
     net = script("net_a.sh", "echo ok net\n")
     expect("runner_runs_net_suites", ["--jobs", "2", net, good], 0,
            "3 passed, 0 failed, 1 skipped", "net_a.sh")
+    wait = "cd %s; touch %%s; until test -e %%s; do sleep 0.05; done; echo ok met\n" % folder
+    meet = [script("net_guest.sh", wait % ("guest", "loop")),
+            script("net_loop.sh", wait % ("loop", "guest"))]
+    expect("runner_runs_guests_beside_loopback", ["--timeout", "30", *meet], 0,
+           "2 passed, 0 failed, 0 skipped")
+    once = "mkdir %s/busy && sleep 0.2 && rmdir %s/busy && echo ok alone\n" % (folder, folder)
+    alone = [script("net_%s.sh" % name, once) for name in "bcd"]
+    expect("runner_runs_net_suites_one_at_a_time", ["--jobs", "2", *alone], 0,
+           "3 passed, 0 failed, 0 skipped")
 
     GROUP = "cmocka_run_group_tests(%s, NULL, NULL)"
     expect("runner_reads_cmocka", [program("c_good", GROUP % "good")],

@@ -29,6 +29,13 @@ SECOND_WAYS = (
     (re.compile(r"\bgetopt|\bargv\[[^;]*\"-[-\w]"), BASE + "options.c",
      "an option that is not options.h's"),
     (re.compile(r'printf\s*\([^;]*\\"[\w%]+\\":'), BASE + "json.c", "JSON that is not json.h's"))
+# Two bytes of an array joined, or a number cut into two, which dxpu_get_be16() and its like do:
+# big-endian and little-endian.  Three bytes are a color.
+BYTES = re.compile(
+    r"\b([\w.>-]+)\[[^\]]*\] << 8 \|\s*(?:\(\w+\))?\1\[|"
+    r"\] << 24 \||([\w.>-]+)\[[^\]]*\] \|\s*(?:\(\w+\))?\2\[[^\]]*\] << 8|"
+    r"= \(uint8_t\)\(([^;]+?) >> 8\);\s*[^;=]*= \(uint8_t\)\3;|"
+    r"= \(uint8_t\)\(?([\w.>-]+)\)?;\s*[^;=]*= \(uint8_t\)\(\4 >> 8\);")
 MACHINE_PATH = re.compile(r"(?<![\w.>)\]}])/(?:home|root|work|Users)/\w")
 FORMATTER = 14  # others break lines elsewhere
 UNFINISHED = re.compile(r"\b(?:TO" r"DO|FIX" r"ME|X" r"XX)\b")
@@ -159,6 +166,15 @@ def second_ways(name, source):
             for found in pattern.finditer(source)]
 
 
+def copied_loads(name, source):
+    """Byte loads and stores that are not those of dxpu.h."""
+    source = COMMENT.sub(lambda m: "\n" * m.group(0).count("\n"), source)
+    return ["%s:%d: bytes joined or cut by hand: dxpu_get_be16() and its like do it"
+            % (name, source.count("\n", 0, found.start()) + 1)
+            for found in BYTES.finditer(source) if name != "dxpu.h"
+            and " 16" not in source[max(found.start() - 40, 0):found.start()]]
+
+
 def clang_format_version():
     try:
         told = subprocess.run(["clang-format", "--version"], stdout=subprocess.PIPE, text=True)
@@ -195,6 +211,27 @@ def unity_problems(name, source):
                 for clause, n in named):
             problems.append("%s: %s is not linked, and beside it is no true reason"
                             % (name, what.group(1)))
+    return problems
+
+
+def readme_problems(names, readmes):
+    """Sources of bindings/ and examples/ that the README of their room does not name: `x.c`,
+    `x.{h,c}`, or as a whole `libc/`."""
+    problems = []
+    for name in names:
+        found = re.match(r"(?:bindings|examples)/.*\.(c|h|cc|py|sh)$", name)
+        room = os.path.dirname(name)
+        while room and room not in readmes:
+            room = os.path.dirname(room)
+        if not found or not room:
+            continue
+        inside = os.path.relpath(name, room)
+        stem = os.path.splitext(os.path.basename(name))[0]
+        forms = [r"\b%s\b" % re.escape(os.path.basename(name)),
+                 r"\b%s\.\{[^}]*\b%s\b" % (re.escape(stem), found.group(1))]
+        forms += [r"`%s/`" % re.escape(os.path.dirname(inside))] if "/" in inside else []
+        if not any(re.search(form, readmes[room]) for form in forms):
+            problems.append("%s/README.md does not name %s" % (room, inside))
     return problems
 
 
@@ -259,6 +296,13 @@ def main():
         check("control_sources_included_" + case,
               [] if bool(unity_problems(name, source)) == bad else [source])
 
+    readmes = {os.path.dirname(n): texts[n] for n in texts if n.endswith("/README.md")}
+    check("readmes_name_files", readme_problems(names, readmes))
+    rooms = {"bindings/a": "`a.{h,c}`, `libc/`", "examples": "`a/a.py`"}
+    check("control_readmes_name_files", [] if len(readme_problems(
+        ["bindings/a/a.h", "bindings/a/a.c", "bindings/a/b.c", "bindings/a/libc/x.h",
+         "bindings/a/a.cc", "bindings/a/libd/x.h", "examples/a/a.py", "spec/x.c"], rooms)) == 3
+          else readme_problems(["bindings/a/b.c"], rooms))
     check("line_length", ["%s:%d: %d columns" % (n, i, len(line)) for n in texts
                           if n.endswith((".c", ".h", ".cc", ".py", ".sh")) or n == "Makefile"
                           for i, line in enumerate(texts[n].split("\n"), 1) if len(line) > 100])
@@ -274,6 +318,15 @@ def main():
         seen = [second_ways(n, line) for n in ("examples/box/x.c", "examples/embed/x.c")]
         check("control_one_way_" + re.sub(r"\W+", "_", line),
               [] if bool(seen[0]) == bad and not seen[1] else [line])
+    check("bytes_one_way", [p for n in code for p in copied_loads(n, texts[n])])
+    for line, bad in (("v = (unsigned)p[0] << 8 | p[1];", True),
+                      ("v = p[i] | p[i + 1] << 8;", True), ("(uint32_t)b->at[0] << 24 | x", True),
+                      ("c = p[0] << 16 | p[1] << 8 | p[2];", False),
+                      ("p[0] = (uint8_t)(v >> 8);\n    p[1] = (uint8_t)v;", True),
+                      ("p[0] = (uint8_t)v;\n    p[1] = (uint8_t)(v >> 8);", True),
+                      ("p[0] = (uint8_t)(v >> 8); /* p[0] << 8 | p[1] */", False)):
+        check("control_bytes_one_way_" + re.sub(r"\W+", "_", line),
+              [] if bool(copied_loads("x", line)) == bad else [line])
     check("file_budgets", ["%s has %d lines, more than %d" % (n, texts[n].count("\n"), most)
                            for n, most in (("dxpu.h", 6000), ("Makefile", 240),
                                            ("README.md", 130), (".github/CONTRIBUTING.md", 60),

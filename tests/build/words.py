@@ -35,7 +35,7 @@ READ = re.compile(r"(?:README\.md|\.github/.*\.md|(?:bindings|examples|tests|fuz
                   r"spec/[\w/]*\.(?:md|yaml)|examples/.*\.(?:1|conf)|bindings/.*\.3|"
                   r".*\.(?:c|cc|h|py))$")
 # Strings of tests are data: of strings those of the product are read.
-SAYS = re.compile(r"(?:bindings|examples)/.*\.c$")
+SAYS = re.compile(r"(?:dxpu\.h|(?:bindings|examples)/.*\.[ch])$")
 # A literal, a comment, anything else of C; /* in a string begins no comment.
 C = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|/\*.*?\*/|//[^\n]*|'
                r'[^"\'/\n]+|[^\n]', re.S)

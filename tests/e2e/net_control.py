@@ -398,13 +398,13 @@ def exit_status_without_a_connection():
             check(answer["error"] == "connection" and "no answer" in answer["reason"], answer)
         greeting = message(HELLO, struct.pack(">BBBxIHxx", 1, 1, 1, 0, 8) + b"\x00", 1)
         for bytes_, why in ((b"", "does not answer"),
-                            (b"HTTP/1.1 400 Bad Request\r\n\r\n", "no proxy"),
+                            (b"HTTP/1.1 400 Bad Request\r\n\r\n", "not a proxy"),
                             (message(HELLO, b"", 1, version=2), "another version"),
-                            (message(STATUS, bytes(16), 1), "no proxy"),
-                            (message(HELLO, b"\1", 1), "no proxy"),
+                            (message(STATUS, bytes(16), 1), "not a proxy"),
+                            (message(HELLO, b"\1", 1), "not a proxy"),
                             (message(ERROR, b"\0\1\0\0\0", 1), "no common version"),
-                            (message(0x20, b"", 1), "no proxy"),
-                            (message(HELLO, b"", 1, length=1 << 31), "no proxy"),
+                            (message(0x20, b"", 1), "not a proxy"),
+                            (message(HELLO, b"", 1, length=1 << 31), "not a proxy"),
                             (greeting, "does not answer"),
                             (greeting + message(DONE, bytes(12), 2), "does not fit"),
                             (message(0x8020, b"", 1) + greeting, "does not answer")):

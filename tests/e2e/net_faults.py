@@ -228,8 +228,8 @@ class KeysRun:
             at, key = box.address(), box.says(r"public key (\S{44}),").group(1)
             with open(self.peers, "w", encoding="ascii") as f:
                 f.write(l.public("host") + "\n")
-            if hang_up(box, r"read again|stay as they were"):
-                again = "read again" in box.errors()
+            if hang_up(box, r"reloaded|are unchanged"):
+                again = "reloaded" in box.errors()
                 host = l.start("dxpu-host", "--box", at, "--key", l.file("host.key"), "--peer",
                                key, *LOAD, "--give-up-ms", 1500 if again else 100, "--json")
                 status = host.wait(LIMIT)
@@ -263,7 +263,7 @@ class IdentityRun(KeysRun):
 
 
 class AuditRun:
-    """A manager with keys, tokens and an audit log, which is moved away; all is read again."""
+    """A manager with keys, tokens and an audit log, which is moved away; all is reloaded."""
     name = "dxpu-manager"
     part = 10  # single faults in make check
 
@@ -299,7 +299,7 @@ class AuditRun:
         try:
             check(self.ask(manager) in (200, 201, 500, 503), "the first change")
             os.rename(self.files["audit"], old)
-            if hang_up(manager, r"(?s)token.*public key.*|token.*stay as they were"):
+            if hang_up(manager, r"(?s)token.*public key.*|token.*are unchanged"):
                 check(self.ask(manager) in (200, 201, 500, 503), "the second change")
         except (RuntimeError, OSError, http.client.HTTPException, AssertionError) as error:
             check(faults.total() > 0, what, repr(error))

@@ -295,12 +295,45 @@ def wipe_survives_a_kill():
             check(re.fullmatch("1 4 77 1 wiping [0-9a-f]{16}\n", f.read()))
         box = start_box(l, m, "--device", "nvme", "--file", path)
         again = m.link(BOX, b)
-        check(again.history[0] == (1, WIPING), again.history)  # M-57
+        check(again.history[0] == (1, WIPING), again.history)
+        refused(BUSY, again.reset, 1, 0)
+        check(again.unbind(1, 4, keep=True) == (WIPING, 0))  # M-64
+        check(again.unbind(1, 4)[0] == WIPING)  # M-105
         again.becomes(1, WIPED)
         with open(path, "rb") as f:
             f.seek(1024 * MIB - 100)
             check(f.read() == bytes(100))
         check(box.process.stop() == 0)
+
+
+@case
+def old_copy_of_the_state_file_wipes_nothing():
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
+        path = disk(l, "disk", 64 * MIB)
+        box = start_box(l, m, "--device", "nvme", "--file", path)
+        b = m.link(BOX)
+        b.bind(1, 77, 1, 4)
+        check(b.unbind(1, 4, keep=True) == (KEPT, 0))
+        with open(l.file("box.state")) as f:
+            copy = f.read().replace("kept", "wiping")
+        for last in ("bind", "keep", "wipe"):
+            box.process.kill()
+            plant(path, 4096)  # of a later lease, of which that copy does not know
+            with open(l.file("box.state"), "w") as f:
+                f.write(copy)
+            box = start_box(l, m, "--device", "nvme", "--file", path)
+            b = m.link(BOX, b)
+            check(b.slots[1].state == WIPING and b.slots[1].seen == 4, b.slots)
+            if last == "bind":  # M-105
+                refused(EPOCH, b.bind, 1, 77, 1, 4)
+                check(b.bind(1, 77, 1, 9) == (HELD, 9))
+                check(b.unbind(1, 9, keep=True) == (KEPT, 0) and has(path))
+            elif last == "keep":
+                check(b.unbind(1, 9, keep=True) == (WIPING, 0) and has(path))  # M-64
+            else:
+                check(b.unbind(1, 9)[0] == WIPING)  # the control: who orders it
+                b.becomes(1, WIPED)
+                check(not has(path))
 
 
 def swapped(l, m, b, box, *args):
@@ -397,6 +430,7 @@ def another_file_is_not_what_was_wiped_or_lent():
             b, box = swapped(l, m, b, box, "--file", one, "--size", "3M")  # the control: it is back
             check(b.slots[1].health == GOOD, b.slots)
             if state == WIPING:
+                check(b.unbind(1, 5)[0] == WIPING)
                 b.becomes(1, WIPED)
             else:
                 check(b.slots[1].state == state, b.slots)
@@ -685,7 +719,7 @@ def two_proxies_with_one_identity():
         b = m.link(BOX)
         second = l.run("dxpu-box", "--listen", V4, "--manager", m.address, "--identity",
                        l.file("box.id"), "--state", l.file("second.state"))
-        check(second.status == 3 and "another proxy has it" in second.errors(), second.errors())
+        check(second.status == 3 and "another proxy uses it" in second.errors(), second.errors())
         shutil.copy(l.file("box.id"), l.file("copy.id"))
         copy = start_box(l, m, "--memory", 4096, name="copy")
         copy.process.says(r"refuses: busy")
@@ -703,7 +737,7 @@ def two_boxes_with_one_state():
         first = l.start(*box())
         first.says("slot at")
         second = l.run(*box())
-        check(second.status == 3 and "another box has it" in second.errors(), second.errors())
+        check(second.status == 3 and "another box uses it" in second.errors(), second.errors())
         first.kill()
         l.start(*box()).says("slot at")  # the control: a lock that ends with its process
 
@@ -809,7 +843,7 @@ def state_files_of_before():
                 f.write("1 9 3 0 %s\n" % word)
             bad = l.run("dxpu-box", "--listen", V4, "--manager", m.address, "--identity",
                         l.file("bad.id"), "--state", l.file("bad.state"))
-            check(bad.status == 5 and "mend the line" in bad.errors(), word, bad.errors())
+            check(bad.status == 5 and "correct the line" in bad.errors(), word, bad.errors())
         alone = l.run("dxpu-box", "--listen", V4, "--slots", 2, "--state", l.file("box.state"))
         check(alone.status == 2 and "give --manager" in alone.errors(), alone.errors())
 

@@ -481,7 +481,7 @@ def second_ctrl_c_counts_what_is_in_flight():
         result = host.result()
         box.popen.send_signal(signal.SIGCONT)
         check(status == 1 and result["unanswered"] == result["contained"] == 4, status, result)
-        check("4 requests stayed without answer" in host.errors(), host.errors())
+        check("4 requests got no answer" in host.errors(), host.errors())
         check("fatal:" not in host.errors())
 
 
@@ -874,7 +874,7 @@ def options_and_files():
                      ("--box", "127.0.0.1", "--load", "read", "--listen", "1:2:3")):
             wrong = l.run("dxpu-host", *args)
             check(wrong.status == 2 and "--help" in wrong.errors(), args, wrong.status)
-        for attach, words in (("1=nowhere", "slot is missing"), ("1=127.0.0.1:1:1/1", "--attach"),
+        for attach, words in (("1=nowhere", "slot is required"), ("1=127.0.0.1:1:1/1", "--attach"),
                               ("9=127.0.0.1:4458/1", "--slots"), ("1=127.0.0.1/0", "BOX-SLOT"),
                               ("1=127.0.0.1/1/0", "EPOCH"), ("1=127.0.0.1/1/2x", "EPOCH"),
                               ("1=127.0.0.1/1,1=127.0.0.1/2", "twice"), ("", "--attach"),

@@ -130,9 +130,9 @@ def control_port_knows_its_command():
         right = "--peer", l.public("box")
         check(status(l, box).status == 0)  # the control
         refused(status(l, box, *right, "--key", l.file("stranger.key")))
-        box.says(r"public key \S{44} may not come in here.*may=control")
+        box.says(r"public key \S{44} is not authorized here.*may=control")
         refused(status(l, box, "--peer", l.public("manager"), "--key", l.file("command.key")))
-        refused(status(l, box, "--plain"), "has it keys?")
+        refused(status(l, box, "--plain"), "if it has keys")
         host, port = box.control.rsplit(":", 1)
         with socket.create_connection((host, int(port)), 10) as by_hand:
             by_hand.sendall(b"DXCT" + bytes(12))
@@ -213,7 +213,7 @@ def the_command_says_what_is_missing():
             return subprocess.run(command + list(args), env=dict(nothing, **environment),
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         done = run()
-        check(done.returncode == 2 and "--peer KEY is missing" in done.stderr, done.stderr)
+        check(done.returncode == 2 and "--peer KEY is required" in done.stderr, done.stderr)
         done = run("--peer", l.public("box"))
         check(done.returncode == 2 and "dxpu keygen" in done.stderr, done.stderr)
         done = run("--peer", "x", "--key", l.file("command.key"))
@@ -327,19 +327,20 @@ def s92_a_host_without_keys_gets_the_reason():
         m = Manager(l)
         plain = Manager(l, "--plain", store=l.file("plain.db"))
         wrong = start_box(l, *of_manager(l, m, "box1"), "--plain")
-        wrong.says("wants keys, start this one with --key and --manager-key")
-        m.process.says(r"speaks without keys and is refused; start it with --key and --manager-key")
+        wrong.says("requires keys, start this one with --key and --manager-key")
+        m.process.says(r"connects without keys and is refused; "
+                       r"start it with --key and --manager-key")
         sealed = start_box(l, *of_manager(l, plain, "box2"))
         sealed.says(NOBODY)
-        plain.process.says("wants to agree on keys, and here is --plain")
+        plain.process.says("requires keys, and this program runs with --plain")
         start_box(l, *of_manager(l, m, "box3"))  # the control
         until(lambda: connected(m, "box3"), "who has keys registers")
         until(lambda: m_count(m, "plain") >= 3, "it dials again")
         said = m.process.errors()
-        check(said.count("speaks without keys") == 1, said)
+        check(said.count("connects without keys") == 1, said)
         check(wrong.errors().count("dialing again") == 1, wrong.errors())
         said = plain.process.errors()
-        check(said.count("wants to agree on keys") == 1, said)
+        check(said.count("requires keys, and") == 1, said)
 
 
 def m_count(m, name):
@@ -358,7 +359,7 @@ def a_proxy_that_is_on_no_list():
         stranger = new_key(l, "stranger.key")
         box = start_box(l, *of_manager(l, m, "box1"), "--key", l.file("stranger.key"))
         box.says(NOBODY)
-        m.process.says("public key %s may not come in here" % re.escape(stranger))
+        m.process.says("public key %s is not authorized here" % re.escape(stranger))
         l.keys("dxpu-box")
         host = start_host(l, *of_manager(l, m, "host1"), "--key", l.file("box.key"))
         host.says(r"refuses: key \(.*may=host")
@@ -447,7 +448,7 @@ def a_name_is_its_keys():
         until(lambda: connected(m, "shelf1") and connected(m, "shelf2"), "names that may be")
         number = node_of(m, "shelf2")["node"]
         thief = called(l, m, "second", "shelf2")
-        thief.says(r"refuses: key \(node %d, of another key.*name= in the line" % number)
+        thief.says(r"refuses: key \(node %d, with another key.*name= in its line" % number)
         called(l, m, "second", "shelf3")
         until(lambda: connected(m, "shelf3"), "another name")
         check(len(m.get("/v1/nodes")["nodes"]) == 3)
@@ -487,7 +488,7 @@ def an_address_is_its_boxs():
                            l.file("thief.id"), "--state", l.file("thief.state"), "--name",
                            "thief", *more)
         liar = claims("--advertise", good.address())
-        liar.says(r"refuses: key \(node %d, a box of another key.*--advertise"
+        liar.says(r"refuses: key \(node %d, a box with another key.*--advertise"
                   % node_of(m, "box1")["node"])
         events = m.get("/v1/events?type=node.path")["events"]
         check(len(events) == 1 and thief in events[0]["text"], events)
@@ -584,7 +585,7 @@ def a_stolen_binding():
         with open(l.file("box.peers"), "a") as f:
             f.write(thief + " may=fabric\n")
         box.popen.send_signal(signal.SIGHUP)
-        box.says("read again")
+        box.says("reloaded")
         done = claim(l, box, number, epoch, "--key", l.file("thief.key"))
         check(done.status == 4, "a stranger has the slot", done.errors())
         check(any(s["state"] == "up" for s in status(l, host).result()["slots"]))

@@ -252,7 +252,7 @@ def s92_wrong_keys_get_nothing():
         p = Pair(l)
         other_key, other_public = new_key(l, "other")
         host = l.run("dxpu-host", "--box", p.at, "--key", other_key, "--peer", p.box_public, *QUICK)
-        p.box.says(other_public[:20].replace("+", ".") + r".* is not known; to let it in")
+        p.box.says(other_public[:20].replace("+", ".") + r".* is not known; to authorize it")
         check(host.status == NO_CHANNEL and "--peers" in host.errors(), host.errors())
         host = l.run("dxpu-host", "--box", p.at, "--key", p.host_key, "--peer", other_public,
                      *QUICK)
@@ -277,7 +277,7 @@ def s92_plain_and_sealed_exchange_nothing():
         at = box.address()
         host = l.run("dxpu-host", "--box", at, "--peer", public, *QUICK)
         check(host.status == NO_CHANNEL, host.errors())
-        box.says("here is --plain")
+        box.says("this program runs with --plain")
         again = l.run("dxpu-host", "--box", at, "--plain", *QUICK)  # the control
         check(again.status == 0 and box.stop() == 0, again.errors())
         check(box.result()["keys"]["plain_here"] >= 1, box.result())
@@ -347,7 +347,7 @@ def s95_slots_of_a_peer():
         for slot, status in ((2, 0), (1, NO_CHANNEL), (3, 0)):
             host = p.host("--slot", slot, *QUICK)
             check(host.status == status, slot, host.status, host.errors())
-        p.box.says("slot 1: not for web7")
+        p.box.says("slot 1: web7 is not authorized")
         check("WARNING" not in p.box.errors(), p.box.errors())
         there = p.ends()
         check(there["refused_key"] >= 1 and there["proxy"]["opens_accepted"] == 2, there)
@@ -363,7 +363,7 @@ def s95_a_lease_is_its_keys():
         check("WARNING" not in p.box.errors(), p.box.errors())
         p.write_peers(p.host_public + "\n" + other_public)
         p.box.popen.send_signal(signal.SIGHUP)
-        p.box.says("read again, 2 public keys")
+        p.box.says("reloaded, 2 public keys")
         p.box.says("WARNING: several public keys may open slot 1,")  # S-176
         first = p.start("--load", "mixed", "--seconds", 60, "--span", "64K", "--node", 5)
         first.says("attached")
@@ -641,6 +641,46 @@ def s44_new_keys_under_load():
             check(side["rekeys"] >= 3 and side["rekeys_seen"] >= 3 and not side["unsealed"], side)
 
 
+def behind_a_silent_name_server(l):
+    """The words before a program whose name server at 127.0.0.153 has no answer, and its socket;
+    None where that cannot be had."""
+    silent = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    settings = l.file("resolv.conf")
+    with open(settings, "w", encoding="ascii") as f:
+        f.write("nameserver 127.0.0.153\noptions timeout:2 attempts:1\n")
+    mount = (shutil.which("unshare") or "unshare", "-m", "sh", "-c",
+             'mount --bind "$0" /etc/resolv.conf && exec "$@"', settings)
+    try:
+        silent.bind(("127.0.0.153", 53))
+        subprocess.run([*mount, "true"], check=True, stderr=subprocess.DEVNULL)
+    except (OSError, subprocess.CalledProcessError):
+        silent.close()
+        return None, None
+    return mount, silent
+
+
+@case
+def s96_a_silent_name_server_ends_no_channel():
+    """A name in --peers that is looked up for 2 s after SIGHUP; the hold time is 1 s."""
+    with lab.Lab() as l:
+        before, silent = behind_a_silent_name_server(l)
+        if not before:
+            return "needs root, unshare and port 53 of 127.0.0.153"
+        p = Pair(l)
+        p.box.stop()
+        p.box = l.start(*before, os.path.join(lab.BIN, "dxpu-box"), "--listen", p.at, *p.options)
+        p.box.address()
+        host = p.start("--load", "read", "--seconds", 60, "--span", "4K")
+        host.says("attached")
+        p.write_peers(p.host_public + " at=box.example")
+        p.box.popen.send_signal(signal.SIGHUP)
+        p.box.says("the public keys are unchanged")
+        check(silent.recv(512), "the name was not looked up")
+        silent.close()
+        check(host.stop() == 0 and "channel lost" not in host.errors(), host.errors())
+        check(p.ends()["proxy"]["opens_accepted"] == 1)
+
+
 @case
 def s96_a_key_is_taken_off_at_the_box():
     with lab.Lab() as l:
@@ -648,7 +688,7 @@ def s96_a_key_is_taken_off_at_the_box():
         host = p.start("--load", "mixed", "--seconds", 60, "--span", "64K", "--give-up-ms", 1500)
         host.says("attached")
         p.box.popen.send_signal(signal.SIGHUP)
-        p.box.says("read again, 1 public key")
+        p.box.says("reloaded, 1 public key")
         time.sleep(0.5)
         check("channel lost" not in host.errors(), host.errors())  # the control: it may stay
         p.write_peers("# nobody")
@@ -663,7 +703,7 @@ def s96_a_key_is_taken_off_at_the_box():
         p.box.says("hosts:1: ")
         p.write_peers(p.host_public)
         p.box.popen.send_signal(signal.SIGHUP)
-        while p.box.errors().count("read again, 1 public key") < 2:
+        while p.box.errors().count("reloaded, 1 public key") < 2:
             time.sleep(0.01)
         check(p.host("--epoch", 2, *QUICK).status == 0)  # back again
         there = p.ends()["keys"]
