@@ -219,7 +219,7 @@ static const char *make_plans(void)
     plans.usual = &set.device;
     plans.slot = calloc(plans.count, sizeof *plans.slot);
     if (!plans.slot)
-        return "out of memory";
+        return plan_no_memory;
     for (unsigned i = 0; i < set.slot.count && !bad; i++)
         bad = plan_add(&plans, set.slot.text[i]);
     return bad;
@@ -361,6 +361,10 @@ int main(int argc, char **argv)
     if (sandbox_start(&set.sandbox, &wrong))
         return wrong ? PROGRAM_USAGE : PROGRAM_SYSTEM;
     why = check(); /* it may ask for addresses of names: S-120 */
+    if (why == plan_no_memory) {
+        log_error("%s", why);
+        return PROGRAM_SYSTEM;
+    }
     if (why)
         return program_usage(why);
     console_start();

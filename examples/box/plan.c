@@ -11,6 +11,8 @@
 
 #include <stdlib.h>
 
+const char plan_no_memory[] = "out of memory";
+
 static char problem[200];
 
 static const char *wrong(const char *what, const char *text)
@@ -57,12 +59,25 @@ static const char *set_number(device_settings *s, const char *key, const char *v
     return NULL;
 }
 
-static char *keep(slot_plan *p, const char *text)
+/* Keeps a copy of `text` in p and *out.  NULL, or what is wrong: the key that it came with. */
+static const char *keep(slot_plan *p, const char *text, const char *key, char **out)
 {
-    char *copy = p->text_count < sizeof p->texts / sizeof p->texts[0] ? strdup(text) : NULL;
-    if (copy)
-        p->texts[p->text_count++] = copy;
-    return copy;
+    if (p->text_count == sizeof p->texts / sizeof p->texts[0])
+        return wrong("given too often:", key);
+    *out = strdup(text);
+    if (!*out)
+        return plan_no_memory;
+    p->texts[p->text_count++] = *out;
+    return NULL;
+}
+
+static const char *keep_const(slot_plan *p, const char *text, const char *key, const char **out)
+{
+    char *copy = NULL;
+    const char *bad = keep(p, text, key, &copy);
+    if (!bad)
+        *out = copy;
+    return bad;
 }
 
 /* Several files are the namespaces of one device. */
@@ -71,9 +86,9 @@ static const char *add_file(slot_plan *p, const char *value)
     char both[8192];
     int put = snprintf(both, sizeof both, "%s%s%s", p->set.file ? p->set.file : "",
                        p->set.file ? "," : "", value);
-    if (put < 0 || put >= (int)sizeof both || !(p->set.file = keep(p, both)))
+    if (put < 0 || put >= (int)sizeof both)
         return wrong("too many files:", value);
-    return NULL;
+    return keep_const(p, both, "file", &p->set.file);
 }
 
 static bool is_word(const char *text, size_t max)
@@ -91,11 +106,11 @@ static const char *set_text(slot_plan *p, const char *key, const char *value)
     if (!strcmp(key, "file"))
         return *value ? add_file(p, value) : wrong("a name is missing:", key);
     if (!strcmp(key, "serial") && is_word(value, 20))
-        return (p->set.serial = keep(p, value)) ? NULL : wrong("given twice:", key);
+        return keep_const(p, value, key, &p->set.serial);
     if (!strcmp(key, "model") && is_word(value, PLAN_MODEL_MAX))
-        return (p->model = keep(p, value)) ? NULL : wrong("given twice:", key);
+        return keep(p, value, key, &p->model);
     if (!strcmp(key, "socket") && is_word(value, 107))
-        return (p->set.socket = keep(p, value)) ? NULL : wrong("given twice:", key);
+        return keep_const(p, value, key, &p->set.socket);
     return wrong("unknown key or invalid value:", key);
 }
 
@@ -178,7 +193,7 @@ const char *plan_add(slot_plans *p, const char *text)
         return wrong("given twice:", number);
     words = strdup(equals + 1);
     if (!words)
-        return "out of memory";
+        return plan_no_memory;
     bad = add_words(p, &p->slot[n - 1], words);
     free(words);
     return bad;

@@ -23,7 +23,9 @@ typedef struct slot_plans {
     const device_settings *usual; /* what keys do not say */
 } slot_plans;
 
-/* Adds what `text` says to p.  NULL, or what is wrong with it (valid until the next call). */
+/* Adds what `text` says to p.  NULL, or what is wrong with it (valid until the next call):
+   plan_no_memory is no fault of the text. */
+extern const char plan_no_memory[];
 const char *plan_add(slot_plans *p, const char *text);
 void plan_free(slot_plans *p);
 
