@@ -270,8 +270,8 @@ def hostile_answers():
         for bad in (answer(n, 0, good, count=n + 1), answer(n - 1, 0, good), answer(n, 0, b""),
                     answer(0, 0, b""), answer((1 << 26) + 1, 0, good), answer(n, n, good),
                     (PICTURE, b"\0\1")):
-            no("no proxy", [bad])
-        no("no proxy", [answer(n, 0, good[:9]), answer(n, 0xffffffff, good)])
+            no("not a proxy", [bad])
+        no("not a proxy", [answer(n, 0, good[:9]), answer(n, 0xffffffff, good)])
         no("not a PNG", [answer(9, 0, b"GIF89a...")])
         no("not a PNG", [answer(n, 0, b"\0" + good[1:])])
         no("not a PNG", [answer(n, 0, good[:-1] + b"\0")])
