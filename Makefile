@@ -156,7 +156,7 @@ plots: all build/tests/manager/sim_pool
 	$(if $(wildcard build/bench.json),tests/bench/bench_plot.py build/bench.json tests/data/bench.svg)
 
 # What takes long is run without sanitizers, and with them a part of it (tests/support/seeds.h).
-LONG_SIMS := $(foreach s,bottleneck channel explore model,$(filter \
+LONG_SIMS := $(foreach s,bottleneck channel core explore failover model,$(filter \
                %/sim_$s,$(C_TESTS:%.c=build/%)))
 ## check      all tests; installs missing Debian packages when run as root
 check: all firmware $(LIBRARIES) $(SAN_ALL) $(COV_ALL) $(LONG_SIMS) $(BENCHES:%.c=build/%)

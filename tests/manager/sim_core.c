@@ -27,6 +27,7 @@
 /* Not linked: reaches own() and disown(). */
 #include "policy.c"
 #include "core_world.h"
+#include "seeds.h"
 
 enum {
     STEPS = 500,
@@ -1065,8 +1066,8 @@ static void test_m91_absences(void **state)
     printf("%u retained, %u recovered, %u leases kept, %u wipes, %u disks changed, %u said to be a "
            "lease's\n",
            retained_seen, recovered_seen, kept_seen, wipes_seen, swaps_seen, said_kept_seen);
-    /* There was something to lose. */
-    if (absences > 1)
+    /* There was something to lose: of a part of the seeds, with sanitizers, too little to judge. */
+    if (absences >= ABSENCES)
         assert_true(retained_seen > 20 && recovered_seen > 5 && kept_seen > 30 &&
                     wipes_seen > 200 && swaps_seen > 100 && said_kept_seen > 5);
 }
@@ -1320,9 +1321,9 @@ int main(void)
     };
     const char *seed = getenv("DXPU_SEED"), *count = getenv("DXPU_SEEDS");
     first_seed = seed ? strtoull(seed, NULL, 0) : 1;
-    seeds = count ? strtoull(count, NULL, 0) : seed ? 1 : seeds;
-    absences = count || seed ? seeds : absences;
-    states = count || seed ? seeds : states;
+    seeds = seed && !count ? 1 : seeds_wanted(seeds);
+    absences = count || seed ? seeds : seeds_wanted(absences);
+    states = count || seed ? seeds : seeds_wanted(states);
     cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

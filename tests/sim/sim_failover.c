@@ -9,6 +9,7 @@
 
 #define DXPU_ASSERT(x) assert(x)
 #define DXPU_IMPLEMENTATION
+#include "seeds.h"
 #include "dxpu.h"
 #include "sim.h"
 
@@ -116,10 +117,9 @@ static void test_p10_failover(void **state)
         { "2 paths, RTT 1 ms", 2, false, SIM_FAULT_PATH, 0, 1000000, 6 * MS },
     };
     static gaps g;
-    const char *wanted = getenv("DXPU_SEEDS");
-    unsigned deaths = wanted ? (unsigned)strtoul(wanted, NULL, 10) : DEATHS;
+    uint64_t wanted = seeds_wanted(DEATHS);
+    unsigned deaths = wanted > DEATHS ? DEATHS : wanted < 2 ? 2 : (unsigned)wanted;
     (void)state;
-    deaths = deaths > DEATHS ? DEATHS : deaths < 2 ? 2 : deaths;
     print_message("  %-28s %8s %8s %8s %12s\n", "gap in ms", "p50", "p90", "max", "back after");
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         memset(&g, 0, sizeof g);
