@@ -9,8 +9,9 @@ without a failed test, or runs no test at all.  The last line is `N passed, N fa
 
 Suites whose name begins with net_ wait more than they work: they run beside the others, those with
 a guest (GUESTS) one at a time, and those that use only loopback one at a time beside them.  Of the
-others N run at a time: first the core suites, of dxpu.h and what is in C beside it; then those that
-run programs, compilers, other machines and valgrind (PROGRAMS).
+others N run at a time: first those that run programs, compilers, other machines and valgrind
+(PROGRAMS), which take long; then the core suites, of dxpu.h and what is in C beside it, so that no
+core is idle at the end.
 """
 import argparse
 import concurrent.futures
@@ -24,7 +25,8 @@ import time
 import xml.etree.ElementTree as ElementTree
 
 
-PROGRAMS = re.compile(r"cli_|(build|make|install|dist|complete|tree|bench|cross|ct|footprint)\.py$")
+PROGRAMS = re.compile(r"cli_|(build|make|install|dist|complete|tree|bench|cross|ct|footprint|prove|"
+                      r"fuzz_replay|mutate|cov)\.py$")
 GUESTS = re.compile(r"net_(soak_)?guest|net_demo")
 
 
@@ -172,7 +174,7 @@ def main():
     with concurrent.futures.ThreadPoolExecutor(max(1, args.jobs)) as pool, \
             concurrent.futures.ThreadPoolExecutor(1) as lane, \
             concurrent.futures.ThreadPoolExecutor(1) as guest_lane:
-        kinds = (("core", core, pool), ("program", programs, pool), ("network", loopback, lane),
+        kinds = (("program", programs, pool), ("core", core, pool), ("network", loopback, lane),
                  ("guest", guests, guest_lane))
         kind = {}
         for name, suites, where in kinds:
