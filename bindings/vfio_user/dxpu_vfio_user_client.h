@@ -1,9 +1,10 @@
 /* dxpu_vfio_user_client.h - the client side of the vfio-user protocol: one PCI function of a server
    SPDX-License-Identifier: MIT
 
-   A server (another process: a device model, SPDK, QEMU's x-vfio-user-server) listens on a unix
-   socket and is one PCI function.  This end reads and writes its regions, resets it, takes its
-   interrupts, and does the accesses to memory that it asks for: no memory is shared with it.
+   A server (another process: a device model, QEMU's x-vfio-user-server) listens on a unix socket
+   and is one PCI function.  This end reads and writes its regions, resets it, takes its interrupts,
+   and does the accesses to memory that it asks for: no memory is shared with it, so a server that
+   needs that (SPDK) cannot be used.
    Nothing here blocks.  A server may vanish at any byte, never answer, or send anything: lengths,
    counts and ids are checked, and it is disconnected or answered with an error, and counted.
 
@@ -56,7 +57,7 @@ typedef struct dxpu_vfuc dxpu_vfuc;
    until it returns. */
 typedef struct dxpu_vfuc_callbacks {
     void *user;
-    /* The server has described its device: info() is set, requests may be made. */
+    /* The server has described its device: dxpu_vfuc_device() returns it, requests may be made. */
     void (*ready)(void *user);
     /* The connection is over, also one that never was ready: requests and DMA tokens are void,
        done() does not come for them.  why: static text. */
