@@ -1,7 +1,7 @@
 /* dxpu_vfio_user_client.c - see dxpu_vfio_user_client.h.  SPDX-License-Identifier: MIT
 
-   Written from the public vfio-user specification.  Order of the file: connection, output,
-   requests, the server's DMA, interrupts, what the device is, receiving, opening. */
+   Written from the public vfio-user specification.  Order of the file: the server's time,
+   connection, output, requests, the server's DMA, interrupts, what the device is, receiving, opening. */
 #define _GNU_SOURCE
 #include "dxpu_vfio_user_client.h"
 #include "dxpu_vfio_user_stream.h"
@@ -76,8 +76,9 @@ struct dxpu_vfuc {
     uint64_t main_gate;         /* bytes of TWIN that were sent before what was read of MAIN */
     bool broken, ready, paused, stalled, woken;
     const char *why;
-    uint64_t alarm_ms;  /* when the timer rings; 0: it does not */
-    uint64_t quiet_ms;  /* the server's time is counted from here on */
+    uint64_t alarm_ms;          /* when the timer rings, or before; 0: it does not */
+    uint64_t quiet_ms;          /* the last reset ended: nothing was late before */
+    uint64_t taken_ms[STREAMS]; /* blocked: when the socket last took something */
     size_t multi_bytes; /* of a WRITE_MULTI at the end of the output that may grow; 0: none */
     unsigned next_region, next_irq, region_count, irq_count;
     uint64_t server_fds; /* descriptors that it accepts in a message */
@@ -93,12 +94,16 @@ struct dxpu_vfuc {
     uint32_t dma_used;
     uint64_t next_token;
 
+    /* its time, in which those above are, does not pass while it waits for the owner */
+    bool stopped;
+    uint64_t stopped_ms, stopped_since_ms;
+
     vector *vectors[DXPU_VFU_IRQS];
     uint32_t vector_count[DXPU_VFU_IRQS]; /* that there is memory for */
     uint32_t pending;
 };
 
-/* ==== connection ============================================================================== */
+/* ==== the server's time ======================================================================= */
 
 static uint64_t now_ms(void)
 {
@@ -106,6 +111,53 @@ static uint64_t now_ms(void)
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
+
+static uint64_t served_ms(const dxpu_vfuc *c)
+{
+    return (c->stopped ? c->stopped_since_ms : now_ms()) - c->stopped_ms;
+}
+
+/* When something begun at since_ms is too late.  All wait behind a reset. */
+static uint64_t due_ms(const dxpu_vfuc *c, uint64_t since_ms)
+{
+    uint64_t since = since_ms > c->quiet_ms ? since_ms : c->quiet_ms;
+    return since + (c->resets ? c->cfg.reset_ms : c->cfg.answer_ms);
+}
+
+/* Wake up then, or before. */
+static void arm(dxpu_vfuc *c, uint64_t at_ms)
+{
+    struct itimerspec t;
+    uint64_t served, real;
+    if (c->alarm_ms && c->alarm_ms <= at_ms)
+        return;
+    served = served_ms(c);
+    real = now_ms() + (at_ms > served ? at_ms - served : 0);
+    c->alarm_ms = at_ms;
+    memset(&t, 0, sizeof t);
+    t.it_value.tv_sec = (time_t)(real / 1000);
+    t.it_value.tv_nsec = (long)(real % 1000) * 1000000;
+    (void)timerfd_settime(c->timer, TFD_TIMER_ABSTIME, &t, NULL);
+}
+
+/* Whose turn is it?  The owner's during a pause, and while the server's commands fill all room; but
+   not when room is missing because the server does not read. */
+static void run_clock(dxpu_vfuc *c)
+{
+    bool unread = c->io[MAIN].blocked || c->io[TWIN].blocked;
+    bool stop = c->paused || (c->stalled && (c->dma_used == c->cfg.dma_commands || !unread));
+    if (stop == c->stopped)
+        return;
+    if (stop)
+        c->stopped_since_ms = now_ms();
+    else
+        c->stopped_ms += now_ms() - c->stopped_since_ms;
+    c->stopped = stop;
+    if (!stop && !c->alarm_ms) /* it rang meanwhile */
+        arm(c, served_ms(c));
+}
+
+/* ==== connection ============================================================================== */
 
 /* Make the epoll descriptor readable, so that process() is called without news from the server. */
 static void wake_loop(dxpu_vfuc *c)
@@ -254,6 +306,8 @@ static void end_server(dxpu_vfuc *c)
         c->dma[i].token = 0;
     c->dma_used = 0;
     c->broken = c->ready = c->stalled = false;
+    run_clock(c);
+    c->alarm_ms = 0;
     c->multi_bytes = 0;
     c->why = NULL;
     if (c->cb.gone)
@@ -287,14 +341,20 @@ static void unstall(dxpu_vfuc *c)
     if (!c->stalled)
         return;
     c->stalled = false;
-    c->quiet_ms = now_ms();
+    run_clock(c);
     wake_loop(c);
+}
+
+static size_t unsent(const vfu_stream *io)
+{
+    return io->out_tail - io->out_head - io->out_sent;
 }
 
 static void flush(dxpu_vfuc *c, unsigned i)
 {
     vfu_stream *io = &c->io[i];
     bool was_blocked = io->blocked;
+    size_t before = unsent(io);
     if (!is_up(c) || io->fd < 0)
         return;
     if (!vfu_stream_flush(io)) {
@@ -302,12 +362,18 @@ static void flush(dxpu_vfuc *c, unsigned i)
         return;
     }
     c->count.output_waited += io->blocked;
+    if (io->blocked) {
+        if (!was_blocked || unsent(io) < before)
+            c->taken_ms[i] = served_ms(c);
+        arm(c, due_ms(c, c->taken_ms[i]));
+    }
     if (i == MAIN && io->out_head == io->out_tail)
         c->multi_bytes = 0;
     if (was_blocked != io->blocked)
         update_interest(c, i);
     if (was_blocked)
         unstall(c);
+    run_clock(c);
 }
 
 static void out_end(dxpu_vfuc *c, unsigned i)
@@ -329,26 +395,6 @@ size_t dxpu_vfuc_waiting_bytes(const dxpu_vfuc *c)
 
 /* ==== requests ================================================================================ */
 
-/* When the answer to r is too late.  All wait behind a reset. */
-static uint64_t due_ms(const dxpu_vfuc *c, const request *r)
-{
-    uint64_t since = r->since_ms > c->quiet_ms ? r->since_ms : c->quiet_ms;
-    return since + (c->resets ? c->cfg.reset_ms : c->cfg.answer_ms);
-}
-
-/* Wake up then, or before. */
-static void arm(dxpu_vfuc *c, uint64_t at_ms)
-{
-    struct itimerspec t;
-    if (c->alarm_ms && c->alarm_ms <= at_ms)
-        return;
-    c->alarm_ms = at_ms;
-    memset(&t, 0, sizeof t);
-    t.it_value.tv_sec = (time_t)(at_ms / 1000);
-    t.it_value.tv_nsec = (long)(at_ms % 1000) * 1000000;
-    (void)timerfd_settime(c->timer, TFD_TIMER_ABSTIME, &t, NULL);
-}
-
 /* A request and its message; NULL when there is no room.  *body is behind the header. */
 static request *ask(dxpu_vfuc *c, uint16_t command, size_t len, uint8_t purpose, uint64_t tag,
                     uint8_t **body)
@@ -364,10 +410,10 @@ static request *ask(dxpu_vfuc *c, uint16_t command, size_t len, uint8_t purpose,
     r->tag = tag;
     r->command = command;
     r->purpose = purpose;
-    r->since_ms = now_ms();
+    r->since_ms = served_ms(c);
     r->id = (uint16_t)((uint32_t)c->round++ << ENTRY_BITS | i);
     c->resets += command == CMD_RESET;
-    arm(c, due_ms(c, r));
+    arm(c, due_ms(c, r->since_ms));
     c->multi_bytes = 0;
     *body = vfu_stream_begin(&c->io[MAIN], r->id, command, HEADER + len, TYPE_COMMAND);
     memset(*body, 0, len);
@@ -376,35 +422,50 @@ static request *ask(dxpu_vfuc *c, uint16_t command, size_t len, uint8_t purpose,
 
 static void release(dxpu_vfuc *c, request *r)
 {
-    if (r->command == CMD_RESET && --c->resets == 0)
-        c->quiet_ms = now_ms();
+    if (r->command == CMD_RESET && --c->resets == 0) {
+        c->quiet_ms = served_ms(c);
+        arm(c, due_ms(c, 0)); /* what waited behind it has less time from here on */
+    }
     r->used = false;
     c->free_requests[c->free_count++] = (uint32_t)(r - c->requests);
 }
 
-/* Is one too late?  If not, look again when the oldest would be. */
+/* Has the server read nothing for too long?  *next: when to look again, if that is earlier. */
+static bool is_deaf(dxpu_vfuc *c, unsigned i, uint64_t *next)
+{
+    const vfu_stream *io = &c->io[i];
+    if (io->blocked && due_ms(c, c->taken_ms[i]) <= served_ms(c))
+        flush(c, i); /* epoll reports room late: when most of the buffer is free */
+    if (!io->blocked || !is_up(c))
+        return false;
+    if (due_ms(c, c->taken_ms[i]) < *next)
+        *next = due_ms(c, c->taken_ms[i]);
+    return *next <= served_ms(c);
+}
+
+/* Is something too late?  If not, look again when the oldest would be. */
 static void look_at_clock(dxpu_vfuc *c)
 {
-    uint64_t now = now_ms(), next = UINT64_MAX;
+    uint64_t next = UINT64_MAX;
     uint32_t i;
     c->alarm_ms = 0;
-    if (c->paused || c->stalled)
-        c->quiet_ms = now;
-    for (i = 0; i < c->cfg.requests; i++) {
-        const request *r = &c->requests[i];
-        uint64_t due = due_ms(c, r);
-        if (!r->used)
-            continue;
-        if (due <= now) {
-            c->count.timeouts++;
-            break_bad(c,
-                      c->resets ? "the server does not end a reset" : "the server does not answer");
-            return;
-        }
-        next = due < next ? due : next;
+    if (c->stopped) /* looked at when it runs again */
+        return;
+    if (is_deaf(c, MAIN, &next) || is_deaf(c, TWIN, &next)) {
+        c->count.timeouts++;
+        break_bad(c, "the server does not read");
+        return;
     }
-    if (next != UINT64_MAX)
+    for (i = 0; i < c->cfg.requests; i++) {
+        if (c->requests[i].used && due_ms(c, c->requests[i].since_ms) < next)
+            next = due_ms(c, c->requests[i].since_ms);
+    }
+    if (next <= served_ms(c)) {
+        c->count.timeouts++;
+        break_bad(c, c->resets ? "the server does not end a reset" : "the server does not answer");
+    } else if (next != UINT64_MAX) {
         arm(c, next);
+    }
 }
 
 /* What is the matter with a request before it is made; DXPU_OK: nothing. */
@@ -923,20 +984,31 @@ static void introduce(dxpu_vfuc *c)
     out_end(c, MAIN);
 }
 
+/* A question whose body begins with its length.  NULL: refusals of the server's commands fill the
+   output. */
+static uint8_t *question(dxpu_vfuc *c, uint16_t command, uint32_t len, uint8_t purpose)
+{
+    uint8_t *p;
+    if (!ask(c, command, len, purpose, 0, &p)) {
+        break_bad(c, "the server does not read");
+        return NULL;
+    }
+    put32(p, len);
+    return p;
+}
+
 /* The next question, or ready(). */
 static void ask_next(dxpu_vfuc *c)
 {
     uint8_t *p;
     if (c->next_region < c->region_count) {
-        if (ask(c, CMD_GET_REGION_INFO, 32, FOR_REGION, 0, &p)) {
-            put32(p, 32);
+        p = question(c, CMD_GET_REGION_INFO, 32, FOR_REGION);
+        if (p)
             put32(p + 8, c->next_region);
-        }
     } else if (c->next_irq < c->irq_count) {
-        if (ask(c, CMD_GET_IRQ_INFO, 16, FOR_IRQ, 0, &p)) {
-            put32(p, 16);
+        p = question(c, CMD_GET_IRQ_INFO, 16, FOR_IRQ);
+        if (p)
             put32(p + 8, c->next_irq);
-        }
     } else {
         c->ready = true;
         c->count.connections++;
@@ -949,9 +1021,7 @@ static void ask_next(dxpu_vfuc *c)
 
 static void ask_device(dxpu_vfuc *c)
 {
-    uint8_t *p;
-    if (ask(c, CMD_GET_INFO, 16, FOR_INFO, 0, &p))
-        put32(p, 16);
+    (void)question(c, CMD_GET_INFO, 16, FOR_INFO);
     out_end(c, MAIN);
 }
 
@@ -1113,6 +1183,7 @@ static bool handle(dxpu_vfuc *c, unsigned i, size_t size)
     unsigned fds_of_later = 0;
     if (command && !has_room(c, i, header, size - HEADER)) {
         c->stalled = true;
+        run_clock(c);
         c->count.stalls++;
         return false;
     }
@@ -1194,14 +1265,15 @@ void dxpu_vfuc_pause(dxpu_vfuc *c, bool pause)
     if (c->paused == pause)
         return;
     c->paused = pause;
-    c->quiet_ms = now_ms();
+    run_clock(c);
     for (i = 0; i < STREAMS; i++)
         update_interest(c, i);
     if (!pause)
         wake_loop(c); /* there may be messages read before */
 }
 
-static void on_event(dxpu_vfuc *c, const struct epoll_event *e, uint32_t streams[STREAMS])
+static void on_event(dxpu_vfuc *c, const struct epoll_event *e, uint32_t streams[STREAMS],
+                     bool *rang)
 {
     uint32_t what = e->data.u32;
     uint64_t many;
@@ -1210,8 +1282,8 @@ static void on_event(dxpu_vfuc *c, const struct epoll_event *e, uint32_t streams
         (void)!read(c->wake, &many, sizeof many);
     } else if (what == ON_TIMER) {
         (void)!read(c->timer, &many, sizeof many);
-        if (is_up(c))
-            look_at_clock(c);
+        c->alarm_ms = 0;
+        *rang = true;
     } else if (what < ON_VECTOR) {
         streams[what - ON_STREAM] = e->events;
     } else if (is_up(c)) {
@@ -1223,12 +1295,13 @@ int dxpu_vfuc_process(dxpu_vfuc *c)
 {
     struct epoll_event e[EVENTS];
     uint32_t streams[STREAMS] = { 0, 0 };
+    bool rang = false;
     unsigned i;
     int k, n = epoll_wait(c->epoll, e, EVENTS, 0);
     if (n < 0)
         return errno == EINTR ? DXPU_OK : DXPU_E_DEAD;
     for (k = 0; k < n; k++)
-        on_event(c, &e[k], streams);
+        on_event(c, &e[k], streams, &rang);
     for (i = 0; i < STREAMS; i++) {
         if (streams[i] & EPOLLOUT)
             flush(c, i);
@@ -1237,6 +1310,8 @@ int dxpu_vfuc_process(dxpu_vfuc *c)
         receive_all(c, streams);
     if (c->pending)
         raise_pending(c);
+    if (rang && is_up(c)) /* behind what has arrived: this call may be late */
+        look_at_clock(c);
     for (i = 0; i < STREAMS; i++) {
         if (is_up(c) && (streams[i] & (EPOLLHUP | EPOLLERR)) && !may_read(c, i))
             break_server(c, "the server closed the connection");

@@ -43,8 +43,9 @@ typedef struct dxpu_vfuc_config {
     uint32_t queue_bytes;    /* output waiting for a socket, 2 x transfer .. 64 MiB [1 MiB] */
     uint32_t requests;       /* unanswered at a time, 16..1,023 [256] */
     uint32_t dma_commands;   /* of the server, unanswered; no more are read then, 1..1,024 [64] */
-    uint32_t answer_ms;      /* a server that leaves a command unanswered is disconnected [5,000] */
-    uint32_t reset_ms;       /* the same of a reset [30,000] */
+    uint32_t answer_ms;      /* a server that leaves a command unanswered, or reads nothing of what
+                                waits for its socket, is disconnected [5,000] */
+    uint32_t reset_ms;       /* the same while it has a reset [30,000] */
     uint32_t burst;          /* messages handled by one process(), 1.. [64] */
     bool twin;               /* let the server use a second socket for its commands [true] */
 } dxpu_vfuc_config;
@@ -95,7 +96,7 @@ int dxpu_vfuc_fd(const dxpu_vfuc *c);
    go on (errno). */
 int dxpu_vfuc_process(dxpu_vfuc *c);
 /* true: no further message or interrupt of the server is handled until false.  The time that passes
-   meanwhile does not count as the server's. */
+   meanwhile does not count as the server's, and what had passed before still does. */
 void dxpu_vfuc_pause(dxpu_vfuc *c, bool pause);
 /* Is there a connection, and has its server described its device? */
 bool dxpu_vfuc_is_connected(const dxpu_vfuc *c);
@@ -170,7 +171,7 @@ int dxpu_vfuc_dma_reply_error(dxpu_vfuc *c, uint64_t token, int error);
     X(dma_writes, "the server's writes to memory")                                                 \
     X(dma_refused, "of these, refused")                                                            \
     X(interrupts, "interrupts")                                                                    \
-    X(timeouts, "commands left unanswered for too long")                                           \
+    X(timeouts, "commands left unanswered or unread for too long")                                 \
     X(fds_closed, "descriptors received and not used")                                             \
     X(fds_lost, "messages with more descriptors than were agreed on")                              \
     X(output_waited, "times a socket took less than it was given")                                 \

@@ -1111,6 +1111,184 @@ static void test_server_that_never_answers(void **state)
     assert_int_equal(seen(w, DONE), 0);
 }
 
+static void lose_peer(world *w)
+{
+    close(w->peer);
+    w->peer = -1;
+}
+
+/* The timer rings while no server is connected, or in the turn in which one is lost: the next
+   server has its time all the same. */
+static void test_s242_next_server_never_answers(void **state)
+{
+    world *w = *state;
+    w->cfg.answer_ms = 50;
+    link_up(w);
+    expect_command(w, VERSION);
+    lose_peer(w);
+    await(w, GONE, 1);
+    usleep(80000);
+    pump(w);
+    link_up(w);
+    dxpu_vfuc_disconnect(w->c, "test");
+    usleep(80000);
+    await(w, GONE, 2);
+    assert_string_equal(w->why, "test");
+    lose_peer(w);
+    link_up(w);
+    await(w, GONE, 3);
+    assert_string_equal(w->why, "the server does not answer");
+}
+
+/* Pauses stop the server's time, and do not begin it again. */
+static void test_s242_pauses_do_not_help(void **state)
+{
+    world *w = *state;
+    w->cfg.answer_ms = 200;
+    script(w, "");
+    assert_int_equal(dxpu_vfuc_read(w->c, 0, 0, 4, 1), DXPU_OK);
+    for (unsigned i = 0; i < 1000 && !seen(w, GONE); i++) {
+        usleep(10000);
+        dxpu_vfuc_pause(w->c, true);
+        dxpu_vfuc_pause(w->c, false);
+        pump(w);
+    }
+    assert_int_equal(seen(w, GONE), 1);
+    assert_string_equal(w->why, "the server does not answer");
+}
+
+static void test_s242_time_in_a_pause_is_the_owners(void **state)
+{
+    world *w = *state;
+    uint8_t body[20] = { 0 };
+    w->cfg.answer_ms = 500;
+    script(w, "");
+    assert_int_equal(dxpu_vfuc_read(w->c, 0, 0, 4, 1), DXPU_OK);
+    expect_command(w, READ);
+    dxpu_vfuc_pause(w->c, true);
+    usleep(1000000);
+    pump(w);
+    memcpy(body, w->in + 16, 16);
+    dxpu_vfuc_pause(w->c, false);
+    answer(w, body, 20);
+    await(w, DONE, 1);
+    assert_int_equal(seen(w, GONE), 0);
+    assert_int_equal(dxpu_vfuc_read(w->c, 0, 0, 4, 1), DXPU_OK);
+    await(w, GONE, 1); /* control */
+}
+
+/* The same of a server whose DMA the owner has not answered: the rest of what it sent is not read
+   meanwhile. */
+static void test_s242_time_of_a_stall_is_the_owners(void **state)
+{
+    world *w = *state;
+    uint8_t body[20] = { 0 };
+    w->cfg.answer_ms = 500;
+    w->cfg.dma_commands = 1;
+    w->keep = true;
+    script(w, "");
+    assert_int_equal(dxpu_vfuc_read(w->c, 0, 0, 4, 1), DXPU_OK);
+    expect_command(w, READ);
+    put64(body + 8, 4);
+    send_message(w->peer, 1, DREAD, 0, body, 16);
+    send_message(w->peer, 2, DREAD, 0, body, 16);
+    memcpy(body, w->in + 16, 16);
+    answer(w, body, 20);
+    pump(w);
+    assert_int_equal(dxpu_vfuc_count(w->c)->stalls, 1);
+    usleep(1000000);
+    pump(w);
+    assert_int_equal(seen(w, GONE) + seen(w, DONE), 0);
+    assert_int_equal(dxpu_vfuc_dma_reply_read(w->c, last(w)->tag, body, 4), DXPU_OK);
+    await(w, DONE, 1);
+    assert_int_equal(seen(w, GONE), 0);
+}
+
+/* Posted writes alone, which nothing answers. */
+static void test_s242_server_that_does_not_read(void **state)
+{
+    world *w = *state;
+    w->cfg.answer_ms = 100;
+    script(w, "");
+    while (dxpu_vfuc_write(w->c, 0, 0, w->memory, 64, true, 0) == DXPU_OK)
+        continue;
+    await(w, GONE, 1);
+    assert_string_equal(w->why, "the server does not read");
+    assert_int_equal(dxpu_vfuc_count(w->c)->timeouts, 1);
+}
+
+/* Answers to its own DMA fill the output, so that nothing of it is read either. */
+static void test_s242_server_that_asks_and_does_not_read(void **state)
+{
+    world *w = *state;
+    uint8_t body[16] = { 0 };
+    w->cfg.answer_ms = 100;
+    script(w, "");
+    put64(body + 8, 4096);
+    for (unsigned i = 0; i < 120; i++) {
+        send_message(w->peer, i, DREAD, 0, body, 16);
+        pump(w);
+    }
+    assert_true(dxpu_vfuc_count(w->c)->stalls > 0);
+    await(w, GONE, 1);
+    assert_string_equal(w->why, "the server does not read");
+}
+
+/* One that reads a little now and then is slow, no more. */
+static void test_slow_server_stays(void **state)
+{
+    world *w = *state;
+    w->cfg.answer_ms = 600;
+    script(w, "");
+    while (dxpu_vfuc_write(w->c, 0, 0, w->memory, 64, true, 0) == DXPU_OK)
+        continue;
+    for (unsigned i = 0; i < 10; i++) {
+        usleep(100000);
+        pump(w);
+        for (unsigned k = 0; k < 4; k++)
+            assert_true(receive(w, w->peer));
+    }
+    assert_int_equal(seen(w, GONE), 0);
+    await(w, GONE, 1); /* control */
+}
+
+/* What waited behind a reset has no more than answer_ms from its end on. */
+static void test_s242_no_answer_behind_a_reset(void **state)
+{
+    world *w = *state;
+    w->cfg.answer_ms = 50;
+    w->cfg.reset_ms = 600000;
+    script(w, "");
+    assert_int_equal(dxpu_vfuc_reset(w->c, 1), DXPU_OK);
+    assert_int_equal(dxpu_vfuc_read(w->c, 0, 0, 4, 2), DXPU_OK);
+    expect_command(w, RESET);
+    usleep(80000); /* the timer rings, and is set for the reset */
+    pump(w);
+    answer(w, NULL, 0);
+    await(w, GONE, 1);
+    assert_string_equal(w->why, "the server does not answer");
+}
+
+/* Refusals fill the output, and the next question finds no room. */
+static void test_no_room_for_a_question(void **state)
+{
+    world *w = *state;
+    uint8_t body[64], version[16];
+    link_up(w);
+    expect_command(w, VERSION);
+    memcpy(version, w->in, sizeof version);
+    while (w->cfg.queue_bytes - dxpu_vfuc_waiting_bytes(w->c) >= 32) {
+        send_message(w->peer, 1, 0xffff, 0, NULL, 0);
+        pump(w);
+    }
+    assert_int_equal(seen(w, GONE), 0);
+    memcpy(w->in, version, sizeof version);
+    answer(w, body, version_body(body, 0, 1, ""));
+    pump(w);
+    assert_int_equal(seen(w, GONE), 1);
+    assert_string_equal(w->why, "the server does not read");
+}
+
 /* While the socket is full posted writes share messages, in their order. */
 static void test_posted_writes_share_messages(void **state)
 {
@@ -1259,6 +1437,15 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_s241_impossible_headers, start, stop),
         cmocka_unit_test_setup_teardown(test_twin_socket, start, stop),
         cmocka_unit_test_setup_teardown(test_server_that_never_answers, start, stop),
+        cmocka_unit_test_setup_teardown(test_s242_next_server_never_answers, start, stop),
+        cmocka_unit_test_setup_teardown(test_s242_pauses_do_not_help, start, stop),
+        cmocka_unit_test_setup_teardown(test_s242_time_in_a_pause_is_the_owners, start, stop),
+        cmocka_unit_test_setup_teardown(test_s242_time_of_a_stall_is_the_owners, start, stop),
+        cmocka_unit_test_setup_teardown(test_s242_server_that_does_not_read, start, stop),
+        cmocka_unit_test_setup_teardown(test_s242_server_that_asks_and_does_not_read, start, stop),
+        cmocka_unit_test_setup_teardown(test_slow_server_stays, start, stop),
+        cmocka_unit_test_setup_teardown(test_s242_no_answer_behind_a_reset, start, stop),
+        cmocka_unit_test_setup_teardown(test_no_room_for_a_question, start, stop),
         cmocka_unit_test_setup_teardown(test_posted_writes_share_messages, start, stop),
         cmocka_unit_test_setup_teardown(test_disconnect_at_every_byte, start, stop),
     };
