@@ -1025,12 +1025,15 @@ static void ask_device(dxpu_vfuc *c)
     out_end(c, MAIN);
 }
 
+/* A connected one: it can never listen, so that what is queued in it are messages. */
 static bool is_unix_stream(int fd)
 {
+    struct sockaddr_un peer;
     int type = 0, domain = 0;
-    socklen_t len = sizeof type;
+    socklen_t len = sizeof type, peer_len = sizeof peer;
     return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) == 0 && type == SOCK_STREAM &&
-           getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &len) == 0 && domain == AF_UNIX;
+           getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &len) == 0 && domain == AF_UNIX &&
+           getpeername(fd, (struct sockaddr *)&peer, &peer_len) == 0;
 }
 
 /* The server's commands come by a socket of their own.  False: what it says makes no sense. */

@@ -198,13 +198,30 @@ void vfu_closer_close(vfu_closer *c, int fd)
 
 /* ==== sockets ================================================================================= */
 
+enum {
+    PIDFD = 4,    /* SCM_PIDFD, Linux 6.5 */
+    OTHERS = 4096 /* bytes of credentials, a label, a pidfd: what options of the socket ask for */
+};
+
+/* A server that made our end of a pair sets options of it whenever it likes, and each read then has
+   what they ask for: a pidfd is made for us, and no one else closes it. */
+static void drop_other(const struct cmsghdr *c)
+{
+    int fd;
+    if (c->cmsg_type != PIDFD || c->cmsg_len < CMSG_LEN(sizeof fd))
+        return;
+    memcpy(&fd, CMSG_DATA(c), sizeof fd);
+    if (fd >= 0)
+        close(fd);
+}
+
 ssize_t vfu_receive(int socket, void *p, size_t bytes, int fds[VFU_FDS_MAX], unsigned *count,
                     bool *lost)
 {
     /* room for all: those that find none the kernel would close in this thread */
     union {
         struct cmsghdr align;
-        char bytes[CMSG_SPACE(sizeof(int) * VFU_FDS_MAX)];
+        char bytes[CMSG_SPACE(sizeof(int) * VFU_FDS_MAX) + OTHERS];
     } control;
     struct msghdr h;
     struct cmsghdr *c;
@@ -227,8 +244,12 @@ ssize_t vfu_receive(int socket, void *p, size_t bytes, int fds[VFU_FDS_MAX], uns
     *lost = (h.msg_flags & MSG_CTRUNC) != 0;
     for (c = CMSG_FIRSTHDR(&h); c; c = CMSG_NXTHDR(&h, c)) {
         size_t many = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+        if (c->cmsg_level != SOL_SOCKET)
             continue;
+        if (c->cmsg_type != SCM_RIGHTS) {
+            drop_other(c);
+            continue;
+        }
         memcpy(fds + *count, CMSG_DATA(c), many * sizeof(int));
         *count += (unsigned)many;
     }
@@ -240,16 +261,21 @@ void vfu_closer_hang_up(vfu_closer *c, int socket)
     static const size_t piece = 4096;
     uint8_t rest[4096];
     int fds[VFU_FDS_MAX];
-    unsigned i, count;
-    bool lost, more = true;
+    unsigned i, count, resets = 0;
+    bool lost;
+    ssize_t n = 1;
     (void)shutdown(socket, SHUT_RDWR); /* from now on nothing more is queued */
-    while (more && vfu_closer_has_room(c)) {
-        more = vfu_receive(socket, rest, piece, fds, &count, &lost) > 0;
-        for (i = 0; more && i < count; i++)
+    while (n > 0 && vfu_closer_has_room(c)) {
+        n = vfu_receive(socket, rest, piece, fds, &count, &lost);
+        for (i = 0; i < count; i++)
             vfu_closer_close(c, fds[i]);
+        if (n < 0 && errno == ECONNRESET && resets++ == 0) /* reported once, then the end */
+            n = 1;
     }
-    if (more) /* what is left may hold descriptors, which are closed with it */
-        vfu_closer_close(c, socket);
-    else
+    /* what is left may hold descriptors, which are closed with it; so may the connections that wait
+       at a socket which is not connected but listens */
+    if (n == 0)
         close(socket);
+    else
+        vfu_closer_close(c, socket);
 }

@@ -2300,6 +2300,32 @@ static void test_s171_client_leaves_descriptors(void **state)
     assert_int_equal(rmdir(folder), 0);
 }
 
+/* A socket that listens: descriptors wait in its connections, which its last close ends. */
+static void test_s171_listener_with_descriptors(void **state)
+{
+    world *w = (world *)*state;
+    struct sockaddr_un a;
+    socklen_t len = sizeof a;
+    int peer, l = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    memset(&a, 0, sizeof a);
+    a.sun_family = AF_UNIX;
+    assert_int_equal(bind(l, (struct sockaddr *)&a, sizeof a.sun_family), 0);
+    assert_int_equal(listen(l, 1), 0);
+    assert_int_equal(getsockname(l, (struct sockaddr *)&a, &len), 0);
+    w->c = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(w->c, (struct sockaddr *)&a, len), 0);
+    peer = send_lingering(w);
+    close(w->c);
+    w->c = -1;
+    open_server(w);
+    assert_int_equal(dxpu_vfu_adopt(w->s, l), DXPU_OK);
+    alarm(60);
+    pump(w);
+    alarm(0);
+    assert_int_equal(dxpu_vfu_adopt(w->s, -1), DXPU_E_ARG); /* not E_FULL: it is gone */
+    close(peer);
+}
+
 /* A server that closes with bytes unread resets the connection, on which QEMU aborts. */
 static void test_s171_unread_bytes_are_no_reset(void **state)
 {
@@ -2633,6 +2659,7 @@ int main(void)
         CLOSED(test_s171_control_close_that_waits),
         CONNECTED(test_s171_close_that_waits),
         CLOSED(test_s171_client_leaves_descriptors),
+        CLOSED(test_s171_listener_with_descriptors),
         CONNECTED(test_s171_unread_bytes_are_no_reset),
         CONNECTED(test_descriptors_run_out),
         CLOSED(test_connections_run_out),

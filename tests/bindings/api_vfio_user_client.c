@@ -12,16 +12,18 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 enum { VERSION = 1, MAP, UNMAP, INFO, REGION, IO_FDS, IRQ, SET_IRQS, READ, WRITE, DREAD, DWRITE };
 enum { RESET = 13, MULTI = 15, NO_REPLY = 0x10, FAILED = 0x21, REPLY = 1 };
-enum { BAR_BYTES = 8192, VECTORS = 20, LOG = 4096, TURNS = 20000 };
+enum { BAR_BYTES = 8192, VECTORS = 20, LOG = 4096, TURNS = 20000, FDS_MAX = 253 };
 
 /* What happened at the client, in order. */
 typedef struct entry {
@@ -632,11 +634,12 @@ static unsigned get16(const uint8_t *p)
     return v;
 }
 
-static void send_fd(int to, const void *p, size_t n, int fd)
+/* Send bytes with the same descriptor `many` times. */
+static void send_fds(int to, const void *p, size_t n, int fd, unsigned many)
 {
     union {
         struct cmsghdr align;
-        char bytes[CMSG_SPACE(sizeof(int))];
+        char bytes[CMSG_SPACE(sizeof(int) * FDS_MAX)];
     } control;
     struct iovec iov = { (void *)(uintptr_t)p, n };
     struct msghdr h;
@@ -644,17 +647,23 @@ static void send_fd(int to, const void *p, size_t n, int fd)
     memset(&control, 0, sizeof control);
     h.msg_iov = &iov;
     h.msg_iovlen = 1;
-    if (fd >= 0) {
+    if (many) {
         struct cmsghdr *c;
         h.msg_control = control.bytes;
-        h.msg_controllen = sizeof control.bytes;
+        h.msg_controllen = CMSG_SPACE(sizeof(int) * many);
         c = CMSG_FIRSTHDR(&h);
         c->cmsg_level = SOL_SOCKET;
         c->cmsg_type = SCM_RIGHTS;
-        c->cmsg_len = CMSG_LEN(sizeof(int));
-        memcpy(CMSG_DATA(c), &fd, sizeof fd);
+        c->cmsg_len = CMSG_LEN(sizeof(int) * many);
+        for (unsigned i = 0; i < many; i++)
+            memcpy(CMSG_DATA(c) + i * sizeof fd, &fd, sizeof fd);
     }
     assert_int_equal(sendmsg(to, &h, MSG_NOSIGNAL), n);
+}
+
+static void send_fd(int to, const void *p, size_t n, int fd)
+{
+    send_fds(to, p, n, fd, fd >= 0);
 }
 
 static void send_message(int to, unsigned id, unsigned command, uint32_t flags, const void *body,
@@ -1020,26 +1029,92 @@ static void test_s241_impossible_headers(void **state)
     }
 }
 
-/* Of a second socket: a reply stays behind the DMA that was sent before it. */
-static void test_twin_socket(void **state)
+#define TWIN "{\"capabilities\":{\"twin_socket\":{\"fd_index\":0,\"supported\":true}}}"
+
+/* Answer the version with this second socket. */
+static void offer_twin(world *w, int fd)
 {
-    world *w = *state;
-    int pair[2];
     uint8_t body[300], m[316];
     size_t len;
     link_up(w);
     expect_command(w, VERSION);
     assert_non_null(strstr((const char *)w->in + 20, "twin_socket"));
-    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
-    len = version_body(body, 0, 1,
-                       "{\"capabilities\":{\"twin_socket\":{\"fd_index\":0,\"supported\":true}}}");
+    len = version_body(body, 0, 1, TWIN);
     memcpy(m, w->in, 16);
     put32(m + 4, (uint32_t)(16 + len));
     put32(m + 8, REPLY);
     memcpy(m + 16, body, len);
-    send_fd(w->peer, m, 16 + len, pair[0]);
-    close(pair[0]);
+    send_fd(w->peer, m, 16 + len, fd);
+}
+
+/* A session with a second socket; pair[1] is the client's end, pair[0] the server's. */
+static void twin_script(world *w, int pair[2])
+{
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    offer_twin(w, pair[1]);
     describe(w);
+}
+
+/* A socket that is not connected, or listens: what waits at it is more than messages. */
+static void test_second_socket_must_be_connected(void **state)
+{
+    world *w = *state;
+    for (unsigned i = 0; i < 2; i++) {
+        struct sockaddr_un any = { .sun_family = AF_UNIX };
+        int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (i) {
+            assert_int_equal(bind(fd, (struct sockaddr *)&any, sizeof any.sun_family), 0);
+            assert_int_equal(listen(fd, 1), 0);
+        }
+        offer_twin(w, fd);
+        close(fd);
+        await(w, GONE, i + 1);
+        assert_string_equal(w->why, "the server's second socket cannot be used");
+        close(w->peer);
+        w->peer = -1;
+    }
+}
+
+/* The server may set options of the client's end, which it made: credentials and pidfds then come
+   with every read, and room for all descriptors is left beside them. */
+static void test_s241_options_of_the_second_socket(void **state)
+{
+    world *w = *state;
+    uint8_t m[36] = { 0 };
+    int pair[2], before, one = 1, null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    twin_script(w, pair);
+    assert_int_equal(setsockopt(pair[1], SOL_SOCKET, SO_PASSCRED, &one, sizeof one), 0);
+    (void)setsockopt(pair[1], SOL_SOCKET, 76 /* SO_PASSPIDFD, Linux 6.5 */, &one, sizeof one);
+    put16(m + 2, DWRITE);
+    put32(m + 4, sizeof m);
+    put32(m + 8, NO_REPLY);
+    put64(m + 24, 4);
+    pump(w);
+    before = open_fds();
+    for (unsigned i = 1; i <= 100; i++) {
+        send_fd(pair[0], m, sizeof m, -1);
+        pump(w);
+        assert_int_equal(seen(w, DMA_WRITE), i);
+    }
+    assert_int_equal(settled_fds(before), before);
+    send_fds(pair[0], m, sizeof m, null, FDS_MAX);
+    pump(w);
+    assert_int_equal(seen(w, DMA_WRITE), 101);
+    assert_int_equal(dxpu_vfuc_count(w->c)->fds_closed, FDS_MAX);
+    assert_int_equal(settled_fds(before), before);
+    close(pair[0]);
+    close(pair[1]);
+    close(null);
+}
+
+/* Of a second socket: a reply stays behind the DMA that was sent before it. */
+static void test_twin_socket(void **state)
+{
+    world *w = *state;
+    int pair[2];
+    uint8_t body[300], m[36];
+    twin_script(w, pair);
+    close(pair[1]);
     assert_true(dxpu_vfuc_device(w->c)->twin);
     for (unsigned n = 1; n <= 20; n++) {
         assert_int_equal(dxpu_vfuc_read(w->c, 0, 0, 4, n), DXPU_OK);
@@ -1048,7 +1123,7 @@ static void test_twin_socket(void **state)
         put64(body, 64);
         put64(body + 8, 4);
         for (unsigned i = 0; i < 100; i++)
-            send_message(pair[1], i, DWRITE, NO_REPLY, body, 20);
+            send_message(pair[0], i, DWRITE, NO_REPLY, body, 20);
         memset(body, 0, sizeof body);
         memcpy(body, w->in + 16, 16);
         answer(w, body, 20);
@@ -1060,10 +1135,10 @@ static void test_twin_socket(void **state)
     memset(body, 0, sizeof body);
     put64(body, 64);
     put64(body + 8, 16);
-    send_message(pair[1], 77, DREAD, 0, body, 16);
+    send_message(pair[0], 77, DREAD, 0, body, 16);
     pump(w);
     assert_false(receive(w, w->peer));
-    assert_true(receive(w, pair[1])); /* answered where it was asked */
+    assert_true(receive(w, pair[0])); /* answered where it was asked */
     assert_int_equal(get16(w->in), 77);
     assert_int_equal(get32(w->in + 4), 48);
     /* a reply behind half a message waits for its rest, and does not spin */
@@ -1074,18 +1149,18 @@ static void test_twin_socket(void **state)
     put32(m + 4, 36);
     put32(m + 8, NO_REPLY);
     put64(m + 16 + 8, 4);
-    send_fd(pair[1], m, 10, -1);
+    send_fd(pair[0], m, 10, -1);
     memset(body, 0, sizeof body);
     memcpy(body, w->in + 16, 16);
     answer(w, body, 20);
     w->count = 0;
     pump(w);
     assert_int_equal(w->count, 0);
-    send_fd(pair[1], m + 10, 26, -1);
+    send_fd(pair[0], m + 10, 26, -1);
     pump(w);
     assert_int_equal(w->count, 2);
     assert_int_equal(last(w)->what, DONE);
-    close(pair[1]);
+    close(pair[0]);
     await(w, GONE, 1);
 }
 
@@ -1435,6 +1510,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_dma_commands_refused, start, stop),
         cmocka_unit_test_setup_teardown(test_dma_write_answered, start, stop),
         cmocka_unit_test_setup_teardown(test_s241_impossible_headers, start, stop),
+        cmocka_unit_test_setup_teardown(test_second_socket_must_be_connected, start, stop),
+        cmocka_unit_test_setup_teardown(test_s241_options_of_the_second_socket, start, stop),
         cmocka_unit_test_setup_teardown(test_twin_socket, start, stop),
         cmocka_unit_test_setup_teardown(test_server_that_never_answers, start, stop),
         cmocka_unit_test_setup_teardown(test_s242_next_server_never_answers, start, stop),
