@@ -743,6 +743,7 @@ int dxpu_vfu_irq_level(dxpu_vfu *s, uint32_t irq, uint32_t index, bool on)
     if (v->level == on)
         return DXPU_OK;
     v->level = on;
+    v->pending = v->pending && on; /* what was masked is over: a level is no edge */
     return on ? vector_raise(s, v, irq == DXPU_VFU_INTX) : DXPU_OK;
 }
 

@@ -1844,7 +1844,25 @@ static void test_irq_levels(void **state)
     expect_reply(w, 30, SET_IRQS, 0);
     assert_int_equal(events(fd), 0);
     assert_int_equal(dxpu_vfu_irq_level(w->s, DXPU_VFU_INTX, 0, true), DXPU_OK);
-    assert_int_equal(events(fd), 1); /* control: an edge */
+    assert_int_equal(events(fd), 1);   /* control: an edge */
+    for (unsigned on = 2; on-- > 0;) { /* up and down while masked: it is low when unmasked */
+        assert_int_equal(dxpu_vfu_irq_level(w->s, DXPU_VFU_INTX, 0, false), DXPU_OK);
+        assert_int_equal(dxpu_vfu_irq_level(w->s, DXPU_VFU_INTX, 0, true), DXPU_OK);
+        (void)dxpu_vfu_irq_level(w->s, DXPU_VFU_INTX, 0, on);
+        put_irqs(w, NONE | UNMASK, DXPU_VFU_INTX, 0, 1, NULL, NULL, 0);
+        expect_reply(w, 30, SET_IRQS, 0);
+        assert_int_equal(events(fd), on); /* control: once, where it is still high */
+    }
+    assert_int_equal(dxpu_vfu_irq_level(w->s, DXPU_VFU_INTX, 0, true), DXPU_OK);
+    assert_int_equal(events(fd), 1);
+    dxpu_vfu_disconnect(w->s);
+    pump(w);
+    close(w->c);
+    adopt(w);
+    greet(w);
+    put_irqs(w, FDS | TRIGGER, DXPU_VFU_INTX, 0, 1, NULL, &fd, 1);
+    expect_reply(w, 30, SET_IRQS, 0);
+    assert_int_equal(events(fd), 1); /* kept for the next client */
     close(fd);
 }
 
