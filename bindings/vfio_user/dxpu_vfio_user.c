@@ -1297,10 +1297,29 @@ static bool hung_up(const dxpu_vfu *s)
     return poll(&p, 1, 0) == 1 && (p.revents & (POLLHUP | POLLERR));
 }
 
-/* Somebody connects.  A client that is gone or never said its version gives way. */
+/* A client that is gone or never said its version gives way to the next one. */
+static void give_way(dxpu_vfu *s)
+{
+    if (s->client < 0)
+        return;
+    if (!s->agreed) {
+        s->count.clients_refused++;
+        break_client(s, "a newer client came before the version");
+        close_client(s);
+    } else if (hung_up(s)) {
+        break_client(s, "client closed the connection");
+        close_client(s);
+    }
+}
+
+/* Somebody connects, and waits when there is no function any more: disconnected() was called. */
 static void accept_client(dxpu_vfu *s)
 {
-    int fd = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    int fd;
+    give_way(s);
+    if (s->cfg.hidden)
+        return;
+    fd = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) {
         if ((errno == EMFILE || errno == ENFILE) && s->spare >= 0) {
             /* give up the reserve to take the connection out of the queue, then take it back */
@@ -1312,14 +1331,6 @@ static void accept_client(dxpu_vfu *s)
             s->count.clients_refused++;
         }
         return;
-    }
-    if (s->client >= 0 && !s->agreed) {
-        s->count.clients_refused++;
-        break_client(s, "a newer client came before the version");
-        close_client(s);
-    } else if (s->client >= 0 && hung_up(s)) {
-        break_client(s, "client closed the connection");
-        close_client(s);
     }
     if (dxpu_vfu_adopt(s, fd) != DXPU_OK) {
         s->count.clients_refused++;
@@ -1469,10 +1480,28 @@ static bool allocate(dxpu_vfu *s)
     return true;
 }
 
+/* Vectors as the configuration says, in place of those of before.  Without memory there is no
+   function. */
+static bool replace_vectors(dxpu_vfu *s)
+{
+    vector *before = s->vector_memory;
+    if (allocate_vectors(s)) {
+        free(before);
+        return true;
+    }
+    s->vector_memory = before;
+    memset(s->cfg.irqs, 0, sizeof s->cfg.irqs);
+    s->cfg.hidden = true;
+    return false;
+}
+
+/* A client that is broken, and whose end process() has not reported, stays until then: this may be
+   a callback for one of its messages. */
 int dxpu_vfu_present(dxpu_vfu *s, const dxpu_vfu_region *regions, const uint32_t *irqs)
 {
     dxpu_vfu_config next = s->cfg;
-    vector *before = s->vector_memory;
+    uint32_t i;
+    bool all = true;
     if (dxpu_vfu_is_connected(s))
         return DXPU_E_FULL;
     next.hidden = !regions || !irqs;
@@ -1482,22 +1511,17 @@ int dxpu_vfu_present(dxpu_vfu *s, const dxpu_vfu_region *regions, const uint32_t
     }
     if (check_config(&next, &s->cb))
         return DXPU_E_ARG;
-    if (s->client >= 0) { /* one that has said nothing yet, or is gone */
+    if (s->client >= 0 && !s->agreed) { /* it has said nothing yet */
         break_client(s, "another function is presented");
         close_client(s);
     }
+    for (i = 0; i < DXPU_VFU_IRQS; i++)
+        vectors_clear(s, i);
     s->cfg = next;
-    if (!next.hidden) {
-        if (!allocate_vectors(s)) {
-            s->vector_memory = before;
-            memset(s->cfg.irqs, 0, sizeof s->cfg.irqs);
-            s->cfg.hidden = true;
-        } else {
-            free(before);
-        }
-    }
+    if (!next.hidden)
+        all = replace_vectors(s);
     set_listening(s);
-    return s->cfg.hidden == next.hidden ? DXPU_OK : DXPU_E_FULL;
+    return all ? DXPU_OK : DXPU_E_FULL;
 }
 
 static bool watch(dxpu_vfu *s, int fd)

@@ -117,7 +117,8 @@ void dxpu_vfu_remove(const char *path);
 int dxpu_vfu_adopt(dxpu_vfu *s, int fd);
 /* Present another function from now on: region[DXPU_VFU_REGIONS] and irqs[DXPU_VFU_IRQS] as in the
    configuration, copied; its interrupts are low.  NULL: none, as `hidden` says.  DXPU_OK; E_FULL
-   when a client is connected, or without memory; E_ARG. */
+   when a client is connected, or without memory; E_ARG.  A client that is lost is not connected,
+   also before disconnected() was called, which may present, too: the last call counts. */
 int dxpu_vfu_present(dxpu_vfu *s, const dxpu_vfu_region *region, const uint32_t *irqs);
 /* The connection to a client that has agreed on a version, -1: none.  Another process that holds a
    duplicate can end it in order when this one cannot any more: by dxpu_vfu_end(). */

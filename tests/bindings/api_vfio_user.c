@@ -49,6 +49,9 @@ typedef struct world {
     bool interrupts; /* each write has one */
     unsigned sent, refused;
     const char *why;
+    const dxpu_vfu_region *next; /* disconnected(), or write(), presents this function */
+    const uint32_t *next_irqs;
+    bool hide, present_in_write; /* disconnected() hides it; write() loses its client first */
     int done_error;
     uint64_t done_tag;
     uint8_t done_data[64];
@@ -108,6 +111,11 @@ static void on_write(void *user, const dxpu_vfu_access *a, const uint8_t *data)
         memcpy(w->bar + a->offset, data, a->bytes);
     if (w->pause_after && --w->pause_after == 0)
         dxpu_vfu_pause(w->s, true);
+    if (w->present_in_write) {
+        dxpu_vfu_disconnect(w->s);
+        assert_int_equal(dxpu_vfu_present(w->s, w->next, w->next_irqs), DXPU_OK);
+        return;
+    }
     if (w->interrupts) {
         int rc = dxpu_vfu_msi(w->s, 0xfee00000, 0);
         assert_true(rc == DXPU_OK || rc == DXPU_E_AGAIN);
@@ -133,8 +141,11 @@ static void on_connected(void *user)
 
 static void on_disconnected(void *user, const char *why)
 {
-    ((world *)user)->disconnects++;
-    ((world *)user)->why = why;
+    world *w = (world *)user;
+    w->disconnects++;
+    w->why = why;
+    if (w->hide || w->next)
+        assert_int_equal(dxpu_vfu_present(w->s, w->hide ? NULL : w->next, w->next_irqs), DXPU_OK);
 }
 
 static void on_done(void *user, uint64_t tag, int error, dxpu_bytes data)
@@ -2152,6 +2163,21 @@ static void test_connections_run_out(void **state)
     assert_int_equal(rmdir(folder), 0);
 }
 
+/* The function has BAR2 of `bytes` and `vectors` of MSI-X. */
+static void expect_function(world *w, uint64_t bytes, uint32_t vectors)
+{
+    uint32_t b[8] = { 32, 0, 2 };
+    ask(w, 5, REGION, b, 32);
+    expect_reply(w, 5, REGION, 32);
+    assert_int_equal(u64(w, 16 + 16), bytes);
+    b[0] = 16;
+    ask(w, 6, IRQ, b, 16);
+    expect_reply(w, 6, IRQ, 16);
+    assert_int_equal(u32(w, 16 + 12), vectors);
+    assert_int_equal(dxpu_vfu_irq_raise(w->s, DXPU_VFU_MSIX, vectors - 1), DXPU_E_NONE);
+    assert_int_equal(dxpu_vfu_irq_raise(w->s, DXPU_VFU_MSIX, vectors), DXPU_E_ARG);
+}
+
 /* A server without a function answers no one; the next client sees the function of then. */
 static void test_another_function(void **state)
 {
@@ -2178,12 +2204,116 @@ static void test_another_function(void **state)
     assert_int_equal(dxpu_vfu_present(w->s, NULL, NULL), DXPU_E_FULL);
     assert_int_equal(dxpu_vfu_irq_raise(w->s, DXPU_VFU_MSIX, 8), DXPU_E_NONE);
     assert_int_equal(dxpu_vfu_irq_raise(w->s, DXPU_VFU_MSIX, 9), DXPU_E_ARG);
-    irqs[2] = 2049;
+    expect_function(w, 8192, 9);
     dxpu_vfu_disconnect(w->s);
     pump(w);
+    close(w->c);
+    irqs[2] = 2049;
     assert_int_equal(dxpu_vfu_present(w->s, region, irqs), DXPU_E_ARG);
     assert_int_equal(dxpu_vfu_irq_raise(w->s, DXPU_VFU_MSIX, 8), DXPU_E_NONE); /* unchanged */
+    irqs[2] = 3;
+    region[2].bytes = 4096;
+    w->c = dial(path); /* it has said nothing when another function is presented */
+    pump(w);
+    assert_int_equal(dxpu_vfu_present(w->s, region, irqs), DXPU_OK);
+    assert_int_equal(recv(w->c, w->in, 1, MSG_DONTWAIT), 0);
+    close(w->c);
+    w->c = dial(path);
+    pump(w);
+    greet(w);
+    expect_function(w, 4096, 3);
+    dxpu_vfu_disconnect(w->s);
     assert_int_equal(dxpu_vfu_present(w->s, NULL, NULL), DXPU_OK);
+    pump(w);
+    close(w->c);
+    w->c = dial(path);
+    say_version(w, CAPS);
+    assert_false(take(w)); /* it waits */
+    assert_int_equal(w->disconnects, 2);
+    dxpu_vfu_close(w->s);
+    w->s = NULL;
+    assert_int_equal(rmdir(folder), 0);
+}
+
+/* Presented between the loss of a client and disconnected(), which presents, too. */
+static void test_another_function_for_a_lost_client(void **state)
+{
+    world *w = (world *)*state;
+    dxpu_vfu_region region[DXPU_VFU_REGIONS], none[DXPU_VFU_REGIONS];
+    uint32_t irqs[DXPU_VFU_IRQS] = { 0, 0, 9, 0, 0 };
+    int fd = event();
+    memset(region, 0, sizeof region);
+    memset(none, 0, sizeof none);
+    region[2].bytes = 4096;
+    region[2].access = DXPU_VFU_READ;
+    put_irqs(w, FDS | TRIGGER, DXPU_VFU_MSIX, 0, 1, NULL, &fd, 1);
+    expect_reply(w, 30, SET_IRQS, 0);
+    w->next = region;
+    w->next_irqs = irqs;
+    dxpu_vfu_disconnect(w->s);
+    assert_int_equal(dxpu_vfu_present(w->s, none, irqs), DXPU_OK);
+    assert_int_equal(dxpu_vfu_irq_raise(w->s, DXPU_VFU_MSIX, 0), DXPU_E_NONE);
+    assert_int_equal(w->disconnects, 0);
+    pump(w);
+    assert_int_equal(w->disconnects, 1);
+    close(w->c);
+    adopt(w);
+    greet(w);
+    expect_function(w, 4096, 9);
+    close(fd);
+}
+
+/* The same inside of write(), with messages of that client left. */
+static void test_another_function_in_a_callback(void **state)
+{
+    world *w = (world *)*state;
+    dxpu_vfu_region region[DXPU_VFU_REGIONS];
+    uint32_t irqs[DXPU_VFU_IRQS] = { 0, 0, 9, 0, 0 };
+    unsigned i;
+    memset(region, 0, sizeof region);
+    region[2].bytes = 4096;
+    region[2].access = DXPU_VFU_READ;
+    w->next = region;
+    w->next_irqs = irqs;
+    w->present_in_write = true;
+    for (i = 0; i < 5; i++)
+        put_write(w, 1, NO_REPLY, 0, i, 1, "q");
+    pump(w);
+    assert_int_equal(w->writes, 1);
+    assert_int_equal(w->disconnects, 1);
+    close(w->c);
+    adopt(w);
+    greet(w);
+    expect_function(w, 4096, 9);
+    assert_int_equal(w->writes, 1);
+}
+
+/* A client that is gone gives way, and then there is no function: the next one waits. */
+static void test_hidden_when_a_client_gives_way(void **state)
+{
+    world *w = (world *)*state;
+    char folder[] = "/tmp/vfuXXXXXX", path[64];
+    unsigned i;
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/s", folder);
+    w->cfg.path = path;
+    w->cfg.burst = 1;
+    w->hide = true;
+    open_server(w);
+    w->c = dial(path);
+    pump(w);
+    greet(w);
+    for (i = 0; i < 10; i++)
+        put_write(w, 1, NO_REPLY, 0, i, 1, "q");
+    close(w->c);
+    w->c = dial(path);
+    say_version(w, CAPS);
+    assert_int_equal(w->disconnects, 1);
+    assert_false(dxpu_vfu_is_connected(w->s));
+    assert_false(take(w));
+    assert_int_equal(dxpu_vfu_present(w->s, w->cfg.region, w->cfg.irqs), DXPU_OK);
+    pump(w);
+    assert_true(take(w)); /* control */
     dxpu_vfu_close(w->s);
     w->s = NULL;
     assert_int_equal(rmdir(folder), 0);
@@ -2668,6 +2798,9 @@ int main(void)
         CONNECTED(test_irq_intx_masks_itself),
         CONNECTED(test_irq_levels),
         CLOSED(test_another_function),
+        CONNECTED(test_another_function_for_a_lost_client),
+        CONNECTED(test_another_function_in_a_callback),
+        CLOSED(test_hidden_when_a_client_gives_way),
         CONNECTED(test_irqs_refused),
         CONNECTED(test_s173_full_eventfd),
         CONNECTED(test_s173_eventfd_filled_meanwhile),
