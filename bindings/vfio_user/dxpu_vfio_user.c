@@ -25,7 +25,8 @@
 
 enum {
     POSTED_ID = 0xffff, /* of DMA messages that want no reply: entry 1,023, which is never used */
-    REPLY_ROOM = 256    /* every reply without region data fits */
+    MULTI_BYTES = 200 * MULTI_ENTRY, /* of QEMU's longest WRITE_MULTI, whatever a transfer may be */
+    REPLY_ROOM = 256                 /* every reply without region data fits */
 };
 
 /* Guest memory.  host is NULL when it can be reached by message only. */
@@ -687,9 +688,10 @@ static void take_reply(dxpu_vfu *s, const uint8_t *header, const uint8_t *body, 
         if (len != ACCESS + (size_t)d->bytes || get64(body) != d->address ||
             get64(body + 8) != d->bytes)
             error = EPROTO;
-    } else if (len < 12 || get64(body) != d->address ||
-               (len < 16 ? get32(body + 8) : get64(body + 8)) != d->bytes) {
-        error = EPROTO; /* the count of a write's reply may have 4 bytes or 8 */
+    } else if (len && (len < 12 || get64(body) != d->address ||
+                       (len < 16 ? get32(body + 8) : get64(body + 8)) != d->bytes)) {
+        error =
+            EPROTO; /* of a write's reply QEMU sends the header alone; a count has 4 bytes or 8 */
     }
     if (error) {
         s->count.dma_errors++;
@@ -1464,14 +1466,14 @@ static bool allocate_vectors(dxpu_vfu *s)
 
 static bool allocate(dxpu_vfu *s)
 {
-    uint32_t i;
+    uint32_t i, largest = s->cfg.transfer_bytes > MULTI_BYTES ? s->cfg.transfer_bytes : MULTI_BYTES;
     s->io.fds_closed = &s->count.fds_closed;
     s->io.fds_lost_count = &s->count.fds_lost;
     s->requests = (request *)calloc(s->cfg.requests, sizeof *s->requests);
     s->free_requests = (uint32_t *)calloc(s->cfg.requests, sizeof *s->free_requests);
     s->dma = (dma_message *)calloc(s->cfg.dma_messages, sizeof *s->dma);
     s->regions = (region *)calloc(s->cfg.dma_maps, sizeof *s->regions);
-    if (!vfu_stream_open(&s->io, s->cfg.transfer_bytes, s->cfg.queue_bytes) || !s->requests ||
+    if (!vfu_stream_open(&s->io, largest, s->cfg.queue_bytes) || !s->requests ||
         !s->free_requests || !s->dma || !s->regions || !allocate_vectors(s))
         return false;
     for (i = 0; i < s->cfg.requests; i++)

@@ -286,7 +286,8 @@ int vfu_stream_read(vfu_stream *io)
     take_fds(io, fds, count, lost);
     if (!had && (io->fds_count || io->fds_lost))
         assign_fds(io);
-    return (size_t)n == room ? VFU_MORE : VFU_ALL;
+    /* behind descriptors the kernel ends a read though there may be more */
+    return count || lost || (size_t)n == room ? VFU_MORE : VFU_ALL;
 }
 
 /* ==== output ================================================================================== */

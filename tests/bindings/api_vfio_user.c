@@ -802,6 +802,35 @@ static void test_late_counts_the_pause(void **state)
     assert_false(take(w));
 }
 
+/* The same behind a message with a descriptor, at which the kernel ends a read. */
+static void test_late_counts_the_pause_behind_descriptors(void **state)
+{
+    world *w = (world *)*state;
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    uint8_t b[16] = { 16 };
+    w->cfg.late_ms = 300;
+    open_server(w);
+    adopt(w);
+    greet(w);
+    w->later = true;
+    dxpu_vfu_pause(w->s, true);
+    put_message(w, 1, INFO, 0, b, sizeof b, &null, 1);
+    put_read(w, 2, 0, 0, 4);
+    usleep(400000);
+    dxpu_vfu_pause(w->s, false);
+    pump(w);
+    expect_reply(w, 1, INFO, 16);
+    assert_int_equal(w->reads, 1);
+    assert_int_equal(dxpu_vfu_reply_read(w->s, w->tokens[0], "abcd", 4), DXPU_E_NONE);
+    put_message(w, 3, INFO, 0, b, sizeof b, &null, 1); /* control: nothing waited */
+    put_read(w, 4, 0, 0, 4);
+    pump(w);
+    expect_reply(w, 3, INFO, 16);
+    assert_int_equal(dxpu_vfu_reply_read(w->s, w->tokens[1], "abcd", 4), DXPU_OK);
+    expect_reply(w, 4, READ, 20);
+    close(null);
+}
+
 static void test_tokens_of_a_gone_client(void **state)
 {
     world *w = (world *)*state;
@@ -969,6 +998,27 @@ static void test_write_multi(void **state)
     memcpy(b, &n, 8);
     ask_error(w, MULTI, b, 8, EINVAL);
     assert_int_equal(w->writes, 10);
+}
+
+/* QEMU's longest, to a server that transfers as little as there is. */
+static void test_write_multi_of_200(void **state)
+{
+    world *w = (world *)*state;
+    static uint8_t b[8 + 24 * 201], block[4097];
+    size_t len = multi_body(b, 200);
+    w->cfg.transfer_bytes = 4096;
+    open_server(w);
+    adopt(w);
+    greet(w);
+    ask(w, 3, MULTI, b, len);
+    expect_reply(w, 3, MULTI, 8);
+    assert_int_equal(w->writes, 200);
+    assert_int_equal(w->bar[199 * 8], 199);
+    put_write(w, 4, 0, 0, 0, sizeof block, block); /* no longer accesses for that */
+    pump(w);
+    expect_error(w, 4, WRITE, EINVAL);
+    put_message(w, 3, MULTI, 0, b, multi_body(b, 201), NULL, 0);
+    expect_broken(w, "a message of an impossible size arrived", 1);
 }
 
 static void test_write_multi_paused(void **state)
@@ -1555,6 +1605,15 @@ static void test_dma_messages(void **state)
     assert_int_equal(w->done_tag, 43);
     assert_int_equal(w->done_error, 0);
     assert_int_equal(w->done_len, 0);
+    for (size_t len = 0; len <= 12; len += 4) { /* QEMU's header alone; a count of 4 bytes */
+        uint8_t b[12] = { 0x99, 0, 0, 0, 0, 0, 0, 0, 5 };
+        assert_int_equal(dxpu_vfu_dma_send_write(w->s, 0x99, "hello", 5, false, 45), DXPU_OK);
+        assert_true(take(w));
+        put_message(w, (uint16_t)u32(w, 0), DWRITE, REPLY, b, len, NULL, 0);
+        pump(w);
+        assert_int_equal(w->done_tag, 45);
+        assert_int_equal(w->done_error, len == 0 || len == 12 ? 0 : EPROTO);
+    }
     assert_int_equal(dxpu_vfu_msi(w->s, 0xfee01004, 0x4321), DXPU_OK);
     assert_true(take(w));
     assert_int_equal(u32(w, 0) >> 16, DWRITE);
@@ -1567,7 +1626,7 @@ static void test_dma_messages(void **state)
     assert_int_equal(dxpu_vfu_dma_send_read(w->s, 0, 0, 1), DXPU_E_ARG);
     assert_int_equal(dxpu_vfu_dma_send_read(w->s, 0, 65537, 1), DXPU_E_ARG);
     assert_int_equal(dxpu_vfu_dma_send_read(w->s, UINT64_MAX, 2, 1), DXPU_E_ARG);
-    assert_int_equal(counter(w, "dma_sent"), 4);
+    assert_int_equal(counter(w, "dma_sent"), 8);
 }
 
 static void test_dma_messages_answered_wrongly(void **state)
@@ -2767,11 +2826,13 @@ int main(void)
         CONNECTED(test_tokens_of_a_gone_client),
         CLOSED(test_late_answers_are_dropped),
         CLOSED(test_late_counts_the_pause),
+        CLOSED(test_late_counts_the_pause_behind_descriptors),
         CLOSED(test_reading_stops_without_room),
         CLOSED(test_stalled_client_leaves),
         CONNECTED(test_pause),
         CLOSED(test_burst_is_limited),
         CONNECTED(test_write_multi),
+        CLOSED(test_write_multi_of_200),
         CONNECTED(test_write_multi_paused),
         CONNECTED(test_reset),
         CLOSED(test_reset_not_offered),
