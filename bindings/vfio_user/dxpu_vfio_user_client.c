@@ -35,11 +35,13 @@ enum { MAIN, TWIN, STREAMS };
 enum { ON_WAKE, ON_TIMER, ON_STREAM, ON_VECTOR = ON_STREAM + STREAMS };
 
 /* What a request is for: the owner's, or a step of the introduction. */
-enum { FOR_OWNER, FOR_PART, FOR_VERSION, FOR_INFO, FOR_REGION, FOR_IRQ };
+enum { FOR_OWNER, FOR_VERSION, FOR_INFO, FOR_REGION, FOR_IRQ };
 
 typedef struct request {
     uint64_t tag, since_ms, offset;
     uint32_t region, bytes;
+    uint32_t group; /* SET_IRQS: the same for all pieces of a call */
+    int error;      /* the first of the pieces that were answered */
     uint16_t id, command;
     uint8_t purpose;
     bool used;
@@ -82,7 +84,7 @@ struct dxpu_vfuc {
     size_t multi_bytes; /* of a WRITE_MULTI at the end of the output that may grow; 0: none */
     unsigned next_region, next_irq, region_count, irq_count;
     uint64_t server_fds; /* descriptors that it accepts in a message */
-    int part_error;
+    uint32_t groups;     /* of pieces */
     dxpu_vfuc_info info;
 
     request *requests;
@@ -636,23 +638,35 @@ uint32_t dxpu_vfuc_unanswered(const dxpu_vfuc *c)
     return c->cfg.requests - c->free_count;
 }
 
-/* The owner's part of a reply: `error` or what a read brought. */
+/* Another piece of the same call that is not answered; NULL: there is none. */
+static request *other_piece(const dxpu_vfuc *c, const request *r)
+{
+    uint32_t i;
+    for (i = 0; i < c->cfg.requests; i++) {
+        request *x = &c->requests[i];
+        if (x != r && x->used && x->command == CMD_SET_IRQS && x->group == r->group)
+            return x;
+    }
+    return NULL;
+}
+
+/* The owner's part of a reply: `error` or what a read brought.  Of a call in pieces it hears once,
+   whichever of them is answered last. */
 static void finish(dxpu_vfuc *c, request *r, int error, const uint8_t *data)
 {
     uint64_t tag = r->tag;
-    bool part = r->purpose == FOR_PART;
+    request *other = r->command == CMD_SET_IRQS ? other_piece(c, r) : NULL;
     dxpu_bytes bytes = { NULL, 0 };
     if (!error && r->command == CMD_REGION_READ) {
         bytes.ptr = data;
         bytes.len = r->bytes;
     }
     c->count.errors += error != 0;
-    if (r->command == CMD_SET_IRQS) {
-        c->part_error = c->part_error ? c->part_error : error;
-        error = c->part_error;
-    }
+    error = r->error ? r->error : error;
+    if (other)
+        other->error = other->error ? other->error : error;
     release(c, r);
-    if (!part)
+    if (!other)
         c->cb.done(c->cb.user, tag, error, bytes);
 }
 
@@ -929,12 +943,13 @@ static bool make_vectors(dxpu_vfuc *c, uint32_t irq, uint32_t count)
     return true;
 }
 
-static void put_irqs(dxpu_vfuc *c, uint32_t irq, uint32_t start, uint32_t count, uint8_t purpose,
-                     uint64_t tag)
+static void put_irqs(dxpu_vfuc *c, uint32_t irq, uint32_t start, uint32_t count, uint64_t tag)
 {
     uint8_t *p;
-    if (!ask(c, CMD_SET_IRQS, IRQ_SET, purpose, tag, &p))
+    request *r = ask(c, CMD_SET_IRQS, IRQ_SET, FOR_OWNER, tag, &p);
+    if (!r)
         return; /* there is room: the caller has looked */
+    r->group = c->groups;
     put32(p, IRQ_SET);
     put32(p + 4, IRQ_TRIGGER | (count ? IRQ_DATA_EVENTFD : IRQ_DATA_NONE));
     put32(p + 8, irq);
@@ -951,18 +966,18 @@ int dxpu_vfuc_enable_irqs(dxpu_vfuc *c, uint32_t irq, uint32_t count, uint64_t t
     if (irq >= DXPU_VFU_IRQS || count > c->info.irqs[irq] || (count && !each))
         return DXPU_E_ARG;
     pieces = 1 + (count ? (count + each - 1) / each : 0);
+    if (pieces > c->cfg.requests || pieces > c->cfg.queue_bytes / (HEADER + IRQ_SET))
+        return DXPU_E_ARG;
     if (c->free_count < pieces || out_free(c, MAIN) < pieces * (size_t)(HEADER + IRQ_SET) ||
         !make_vectors(c, irq, count))
         return DXPU_E_AGAIN;
-    c->part_error = 0;
+    c->groups++;
     for (start = 0; start < c->vector_count[irq]; start++)
         c->vectors[irq][start].on = start < count;
     /* those of before, then the new ones */
-    put_irqs(c, irq, 0, 0, count ? FOR_PART : FOR_OWNER, tag);
-    for (start = 0; start < count; start += each) {
-        uint32_t n = count - start < each ? count - start : each;
-        put_irqs(c, irq, start, n, start + n < count ? FOR_PART : FOR_OWNER, tag);
-    }
+    put_irqs(c, irq, 0, 0, tag);
+    for (start = 0; start < count; start += each)
+        put_irqs(c, irq, start, count - start < each ? count - start : each, tag);
     return DXPU_OK;
 }
 
@@ -1156,7 +1171,7 @@ static void take_reply(dxpu_vfuc *c, unsigned stream, const uint8_t *header, siz
         c->count.replies_wrong++;
         error = EPROTO;
     }
-    if (r->purpose == FOR_OWNER || r->purpose == FOR_PART) {
+    if (r->purpose == FOR_OWNER) {
         finish(c, r, error, header + HEADER + ACCESS);
     } else {
         request asked = *r;

@@ -136,7 +136,8 @@ int dxpu_vfuc_dma_map(dxpu_vfuc *c, uint64_t address, uint64_t bytes, unsigned a
 /* Of exactly what was mapped. */
 int dxpu_vfuc_dma_unmap(dxpu_vfuc *c, uint64_t address, uint64_t bytes, uint64_t tag);
 /* Let the server raise vectors 0 .. count - 1 of a kind, and no others; 0: none.  In pieces of as
-   many descriptors as it accepts; one done() comes, with the first error. */
+   many descriptors as it accepts; one done() comes, when all are answered, with the first error.
+   E_ARG also when these are more than `requests`, or do not fit into queue_bytes. */
 int dxpu_vfuc_enable_irqs(dxpu_vfuc *c, uint32_t irq, uint32_t count, uint64_t tag);
 /* Requests that are not answered yet. */
 uint32_t dxpu_vfuc_unanswered(const dxpu_vfuc *c);

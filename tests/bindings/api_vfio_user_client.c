@@ -45,6 +45,7 @@ typedef struct world {
     const char *why;
     bool keep; /* DMA is not answered */
     unsigned pause_at;
+    uint32_t vectors;      /* of a script, 0: 4 */
     uint8_t memory[65536]; /* what the server's DMA reaches */
     /* the server's device */
     uint8_t bar[BAR_BYTES];
@@ -764,7 +765,7 @@ static void describe(world *w)
         put32(body, 16);
         put32(body + 4, i == 2);
         put32(body + 8, i);
-        put32(body + 12, i == 2 ? 4 : 0);
+        put32(body + 12, i == 2 ? (w->vectors ? w->vectors : 4) : 0);
         answer(w, body, 16);
     }
     await(w, READY, 1);
@@ -904,6 +905,54 @@ static void test_descriptions_bounded(void **state)
     assert_int_equal(w->in_fds, 8);
     expect_command(w, SET_IRQS);
     assert_int_equal(w->in_fds, 1);
+}
+
+/* Two calls at once, in pieces of which any may be refused, and answered in any order: each has its
+   own error, and its done() when all of its pieces are answered. */
+static void test_interrupts_in_pieces_refused(void **state)
+{
+    world *w = *state;
+    unsigned id[5];
+    script(w, "{\"capabilities\":{\"max_msg_fds\":2}}");
+    assert_int_equal(dxpu_vfuc_enable_irqs(w->c, DXPU_VFU_MSIX, 4, 1), DXPU_OK);
+    for (unsigned i = 0; i < 5; i++) {
+        if (i == 3)
+            assert_int_equal(dxpu_vfuc_enable_irqs(w->c, DXPU_VFU_MSIX, 2, 2), DXPU_OK);
+        expect_command(w, SET_IRQS);
+        id[i] = get16(w->in);
+    }
+    send_message(w->peer, id[1], SET_IRQS, FAILED, NULL, 0); /* the first call's second */
+    send_message(w->peer, id[3], SET_IRQS, REPLY, NULL, 0);
+    send_message(w->peer, id[2], SET_IRQS, REPLY, NULL, 0);
+    send_message(w->peer, id[4], SET_IRQS, REPLY, NULL, 0);
+    pump(w);
+    assert_int_equal(seen(w, DONE), 1);
+    assert_int_equal(last(w)->tag, 2);
+    assert_int_equal(last(w)->error, 0);
+    send_message(w->peer, id[0], SET_IRQS, REPLY, NULL, 0);
+    pump(w);
+    assert_int_equal(seen(w, DONE), 2);
+    assert_int_equal(last(w)->tag, 1);
+    assert_int_equal(last(w)->error, EPERM);
+    assert_int_equal(dxpu_vfuc_unanswered(w->c), 0);
+}
+
+/* A server that accepts one descriptor at a time: more pieces than there are requests. */
+static void test_interrupts_in_too_many_pieces(void **state)
+{
+    world *w = *state;
+    w->cfg.requests = 16;
+    own_server(w);
+    assert_int_equal(dxpu_vfuc_enable_irqs(w->c, DXPU_VFU_MSIX, VECTORS, 1), DXPU_OK);
+    await(w, DONE, 1);
+    dxpu_vfu_close(w->s);
+    w->s = NULL;
+    await(w, GONE, 1);
+    w->count = 0;
+    w->vectors = 16;
+    script(w, "{\"capabilities\":{\"max_msg_fds\":1}}");
+    assert_int_equal(dxpu_vfuc_enable_irqs(w->c, DXPU_VFU_MSIX, 16, 1), DXPU_E_ARG);
+    assert_int_equal(dxpu_vfuc_enable_irqs(w->c, DXPU_VFU_MSIX, 15, 1), DXPU_OK);
 }
 
 static void test_s241_replies_that_do_not_fit(void **state)
@@ -1506,6 +1555,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_first_answer_must_be_the_version, start, stop),
         cmocka_unit_test_setup_teardown(test_descriptions_refused, start, stop),
         cmocka_unit_test_setup_teardown(test_descriptions_bounded, start, stop),
+        cmocka_unit_test_setup_teardown(test_interrupts_in_pieces_refused, start, stop),
+        cmocka_unit_test_setup_teardown(test_interrupts_in_too_many_pieces, start, stop),
         cmocka_unit_test_setup_teardown(test_s241_replies_that_do_not_fit, start, stop),
         cmocka_unit_test_setup_teardown(test_dma_commands_refused, start, stop),
         cmocka_unit_test_setup_teardown(test_dma_write_answered, start, stop),
