@@ -1264,16 +1264,17 @@ static void receive(dxpu_vfuc *c, unsigned i, bool readable, uint32_t *left)
     }
 }
 
-/* The second socket first: the first may have to wait for it. */
+/* The second socket first: the first may have to wait for it.  Each has its own number of messages:
+   a server whose DMA never ends must not keep its answers from being seen. */
 static void receive_all(dxpu_vfuc *c, const uint32_t events[STREAMS])
 {
     const uint32_t any = EPOLLIN | EPOLLHUP | EPOLLERR;
-    uint32_t left = c->cfg.burst;
-    receive(c, TWIN, (events[TWIN] & any) != 0, &left);
-    receive(c, MAIN, (events[MAIN] & any) != 0, &left);
+    uint32_t left[STREAMS] = { c->cfg.burst, c->cfg.burst };
+    receive(c, TWIN, (events[TWIN] & any) != 0, &left[TWIN]);
+    receive(c, MAIN, (events[MAIN] & any) != 0, &left[MAIN]);
     if (is_up(c) && !may_go(c, MAIN)) { /* what MAIN waits for has been sent, in part at least */
-        receive(c, TWIN, true, &left);
-        receive(c, MAIN, false, &left);
+        receive(c, TWIN, true, &left[TWIN]);
+        receive(c, MAIN, false, &left[MAIN]);
     }
 }
 

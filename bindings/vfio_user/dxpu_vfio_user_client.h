@@ -46,7 +46,7 @@ typedef struct dxpu_vfuc_config {
     uint32_t answer_ms;      /* a server that leaves a command unanswered, or reads nothing of what
                                 waits for its socket, is disconnected [5,000] */
     uint32_t reset_ms;       /* the same while it has a reset [30,000] */
-    uint32_t burst;          /* messages handled by one process(), 1.. [64] */
+    uint32_t burst;          /* messages of a socket handled by one process(), 1.. [64] */
     bool twin;               /* let the server use a second socket for its commands [true] */
 } dxpu_vfuc_config;
 
