@@ -1314,6 +1314,22 @@ static void give_way(dxpu_vfu *s)
     }
 }
 
+/* No descriptor is left: give up the reserve to take the connection out of the queue, then take it
+   back. */
+static void refuse_by_spare(dxpu_vfu *s)
+{
+    int fd;
+    if (s->spare < 0)
+        return;
+    close(s->spare);
+    fd = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC);
+    if (fd >= 0) {
+        s->count.clients_refused++;
+        vfu_closer_hang_up(s->closer, fd);
+    }
+    s->spare = fcntl(s->wake, F_DUPFD_CLOEXEC, 0);
+}
+
 /* Somebody connects, and waits when there is no function any more: disconnected() was called. */
 static void accept_client(dxpu_vfu *s)
 {
@@ -1321,17 +1337,12 @@ static void accept_client(dxpu_vfu *s)
     give_way(s);
     if (s->cfg.hidden)
         return;
+    if (s->spare < 0) /* another thread was faster when it was to be taken back */
+        s->spare = fcntl(s->wake, F_DUPFD_CLOEXEC, 0);
     fd = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) {
-        if ((errno == EMFILE || errno == ENFILE) && s->spare >= 0) {
-            /* give up the reserve to take the connection out of the queue, then take it back */
-            close(s->spare);
-            fd = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC);
-            if (fd >= 0)
-                vfu_closer_hang_up(s->closer, fd);
-            s->spare = fcntl(s->wake, F_DUPFD_CLOEXEC, 0);
-            s->count.clients_refused++;
-        }
+        if (errno == EMFILE || errno == ENFILE)
+            refuse_by_spare(s);
         return;
     }
     if (dxpu_vfu_adopt(s, fd) != DXPU_OK) {

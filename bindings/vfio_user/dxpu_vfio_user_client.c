@@ -360,7 +360,10 @@ static void flush(dxpu_vfuc *c, unsigned i)
     if (!is_up(c) || io->fd < 0)
         return;
     if (!vfu_stream_flush(io)) {
-        break_server(c, "the server closed the connection");
+        break_server(c, errno == ETOOMANYREFS
+                            ? "too many descriptors are on their way to servers; raise the limit "
+                              "(ulimit -n)"
+                            : "the server closed the connection");
         return;
     }
     c->count.output_waited += io->blocked;

@@ -2222,6 +2222,55 @@ static void test_connections_run_out(void **state)
     assert_int_equal(rmdir(folder), 0);
 }
 
+static bool steal; /* the second accept4() from now on: another thread takes the number before */
+static unsigned accepts;
+static int stolen = -1;
+
+int accept4(int fd, __SOCKADDR_ARG a, socklen_t *len, int flags)
+{
+    if (steal && ++accepts == 2)
+        stolen = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    return (int)syscall(SYS_accept4, fd, a.__sockaddr__, len, flags);
+}
+
+/* The reserve is lost to another thread: it is taken back when there is a descriptor again. */
+static void test_reserve_is_taken_back(void **state)
+{
+    world *w = (world *)*state;
+    char folder[] = "/tmp/vfuXXXXXX", path[64];
+    struct rlimit old, none;
+    int client;
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/s", folder);
+    w->cfg.path = path;
+    open_server(w);
+    client = dial(path);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+    none = old;
+    none.rlim_cur = (rlim_t)client + 1;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    steal = true;
+    assert_int_equal(dxpu_vfu_process(w->s), DXPU_OK);
+    steal = false;
+    assert_true(stolen >= 0); /* control */
+    close(stolen);
+    pump(w); /* the free one is the reserve, so the connection is refused */
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+    assert_int_equal(recv(client, w->in, 1, MSG_DONTWAIT), 0);
+    assert_int_equal(counter(w, "clients_refused"), 1);
+    close(client);
+    client = dial(path);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    pump(w);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
+    assert_int_equal(recv(client, w->in, 1, MSG_DONTWAIT), 0);
+    assert_int_equal(counter(w, "clients_refused"), 2);
+    close(client);
+    dxpu_vfu_close(w->s);
+    w->s = NULL;
+    assert_int_equal(rmdir(folder), 0);
+}
+
 /* The function has BAR2 of `bytes` and `vectors` of MSI-X. */
 static void expect_function(world *w, uint64_t bytes, uint32_t vectors)
 {
@@ -2875,6 +2924,7 @@ int main(void)
         CONNECTED(test_s171_unread_bytes_are_no_reset),
         CONNECTED(test_descriptors_run_out),
         CLOSED(test_connections_run_out),
+        CLOSED(test_reserve_is_taken_back),
         CONNECTED(test_random_messages),
         CONNECTED(test_disconnect),
         CLOSED(test_client_replaced_with_messages_left),

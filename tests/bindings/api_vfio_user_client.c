@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -955,6 +956,29 @@ static void test_interrupts_in_too_many_pieces(void **state)
     assert_int_equal(dxpu_vfuc_enable_irqs(w->c, DXPU_VFU_MSIX, 15, 1), DXPU_OK);
 }
 
+static bool too_many;
+
+ssize_t sendmsg(int fd, const struct msghdr *h, int flags)
+{
+    if (too_many && h->msg_control) {
+        errno = ETOOMANYREFS;
+        return -1;
+    }
+    return syscall(SYS_sendmsg, fd, h, flags);
+}
+
+/* The system limits the descriptors of a user that are on their way: that is no server's end. */
+static void test_descriptors_on_their_way(void **state)
+{
+    world *w = *state;
+    script(w, "{\"capabilities\":{\"max_msg_fds\":8}}");
+    too_many = true;
+    (void)dxpu_vfuc_enable_irqs(w->c, DXPU_VFU_MSIX, 4, 1);
+    too_many = false;
+    await(w, GONE, 1);
+    assert_non_null(strstr(w->why, "raise the limit"));
+}
+
 static void test_s241_replies_that_do_not_fit(void **state)
 {
     world *w = *state;
@@ -1585,6 +1609,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_descriptions_bounded, start, stop),
         cmocka_unit_test_setup_teardown(test_interrupts_in_pieces_refused, start, stop),
         cmocka_unit_test_setup_teardown(test_interrupts_in_too_many_pieces, start, stop),
+        cmocka_unit_test_setup_teardown(test_descriptors_on_their_way, start, stop),
         cmocka_unit_test_setup_teardown(test_s241_replies_that_do_not_fit, start, stop),
         cmocka_unit_test_setup_teardown(test_dma_commands_refused, start, stop),
         cmocka_unit_test_setup_teardown(test_dma_write_answered, start, stop),
