@@ -209,7 +209,7 @@ static void on_due(evutil_socket_t fd, short what, void *user)
     (void)user; /* settle() follows */
 }
 
-/* "dxpu-manager: slot.broken 10.3, lease c00000003: its box is gone" */
+/* "dxpu-manager: slot.broken 10.3, lease c00000003: its box is unreachable" */
 static void say(const core_event *e)
 {
     char about[64] = "";

@@ -45,7 +45,7 @@ const char *pool_reason_text(unsigned reason)
                                          "its box is unreachable",
                                          "its box is being drained",
                                          "it could not be wiped",
-                                         "declared by an operator",
+                                         "requested by an operator",
                                          "it has a lease that the store does not know",
                                          "its lease was released",
                                          "its tenant has discarded it",
@@ -696,7 +696,15 @@ unsigned pool_lease_slots(const pool *p, uint64_t lease, uint32_t out[POOL_COUNT
     return n;
 }
 
-/* Put a slot into a lease after the slot `prev`, or first. */
+unsigned pool_lease_retained(const pool *p, uint64_t lease, uint32_t out[POOL_COUNT_MAX])
+{
+    const pool_lease *l = lease_of(p, lease);
+    unsigned n = 0;
+    for (uint32_t i = l ? l->retained : POOL_NONE; i != POOL_NONE; i = p->slot[i].next)
+        out[n++] = i;
+    return n;
+}
+
 bool pool_need_kept(const pool *p, uint64_t lease)
 {
     const pool_lease *l = lease_of(p, lease);

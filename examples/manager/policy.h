@@ -75,7 +75,7 @@ enum {
 const char *pool_error_text(int rc);
 const char *pool_state_name(unsigned state);
 const char *pool_reason_name(unsigned reason); /* "box": a word */
-const char *pool_reason_text(unsigned reason); /* "its box is gone": a part of a sentence */
+const char *pool_reason_text(unsigned reason); /* "its box is unreachable": a part of a sentence */
 
 typedef struct pool_limits {
     uint32_t slots, boxes, hosts, tenants, leases;
@@ -222,6 +222,8 @@ static inline uint32_t pool_lease_index(uint64_t number)
 }
 /* In the order in which they were chosen; a replacement stands where the broken one stood. */
 unsigned pool_lease_slots(const pool *p, uint64_t lease, uint32_t out[POOL_COUNT_MAX]);
+/* Slots that the lease left and whose data are kept for it, the one that left last first. */
+unsigned pool_lease_retained(const pool *p, uint64_t lease, uint32_t out[POOL_COUNT_MAX]);
 
 /* Do its slots stand as its need asks?  A replacement may have been taken from elsewhere. */
 bool pool_need_kept(const pool *p, uint64_t lease);

@@ -377,6 +377,29 @@ def retained_and_taken_back(m, host):
     good(200, m, "DELETE", at + "?wait=20")
 
 
+def m93_all_or_none(m, host):
+    """Of two slots that are retained one is broken: a recover of both changes nothing."""
+    until(lambda: good(200, m, "GET", "/v1/pool")["slots"]["free"] > 3, "wiped")
+    one = good(201, m, "POST", "/v1/leases?wait=20", lease(host, count=2, replace=True))
+    at, slots = "/v1/leases/" + one["lease"], [s["slot"] for s in one["slots"]]
+    for n, slot in enumerate(slots):
+        good(200, m, "POST", "/v1/slots/%s/break" % slot)
+        until(lambda: len(good(200, m, "GET", at)["retained"]) == n + 1, "it is retained")
+        until(lambda: good(200, m, "GET", at)["state"] == "active", "replaced")
+    good(200, m, "POST", "/v1/slots/%s/repair?erase=no" % slots[1])  # a recover begins with it
+    until(lambda: good(200, m, "GET", "/v1/slots/" + slots[1])["box_state"] == "kept", "kept")
+    before = good(200, m, "GET", at)
+    no = good(409, m, "POST", at + "/recover")
+    check(no["type"] == "/problems/state" and "slot %s: " % slots[0] in no["detail"], no)
+    check(good(200, m, "GET", at) == before, "a part of it was done")
+    good(200, m, "POST", "/v1/slots/%s/repair?erase=no" % slots[0])
+    until(lambda: good(200, m, "GET", "/v1/slots/" + slots[0])["box_state"] == "kept", "kept")
+    back = good(200, m, "POST", at + "/recover")
+    check([s["slot"] for s in back["slots"]] == slots, back)
+    check(set(back["retained"]) == {s["slot"] for s in before["slots"]}, back, before)
+    good(200, m, "DELETE", at + "?wait=20")
+
+
 @case
 def every_operation_answers_as_described():
     with lab.Lab(plain=True) as l:
@@ -405,6 +428,7 @@ def every_operation_answers_as_described():
             check(good(200, m, "PUT", "/v1/hosts/%d/owner" % hosts[0], {"owner": "physics"})
                   ["owner"] == "physics")
             retained_and_taken_back(m, hosts[0])
+            m93_all_or_none(m, hosts[0])
             m95_discarded(m, hosts[0])
             check(good(409, m, "POST", "/v1/clock/confirm")["type"] == "/problems/state")
             slot = "%d.4" % boxes[1]

@@ -428,6 +428,83 @@ static void test_m93_place(void **state)
     assert_int_equal(core_lease_now(c, lease), CORE_LEASE_ACTIVE);
 }
 
+/* Both slots of a lease are retained, first the one at place 0; false: the box of that one reports
+   that it is empty. */
+static uint64_t both_retained(uint32_t slot[2], bool kept)
+{
+    uint64_t lease = lease_up(2, POOL_ANY, CORE_REPLACE_YES, 0);
+    for (unsigned i = 0; i < 2; i++) {
+        slot[i] = slot_of(lease, i);
+        assert_int_equal(core_break(c, slot[i], POOL_WHY_DEVICE).code, CORE_OK);
+        (void)after(1);
+        assert_int_not_equal(slot_of(lease, i), slot[i]);
+        assert_int_equal(core_repair(c, slot[i]).code, CORE_OK);
+        assert_int_equal(pump(), 0);
+    }
+    unsigned b = box_of(slot[0]), number = c->t.slot[slot[0]].device.number;
+    box[b][number - 1].state = kept ? DXPU_CONTROL_SLOT_KEPT : DXPU_CONTROL_SLOT_EMPTY;
+    tell(b, number, 1);
+    return lease;
+}
+
+static void test_m93_all_or_none(void **state)
+{
+    (void)state;
+    uint32_t slot[2], now[2];
+    uint64_t lease = both_retained(slot, false);
+    uint64_t epoch = core_pool(c)->slot[slot[1]].epoch;
+    unsigned b = box_of(slot[0]), number = c->t.slot[slot[0]].device.number, commits = disk.commits;
+    for (unsigned i = 0; i < 2; i++)
+        now[i] = slot_of(lease, i);
+    assert_int_equal(core_recover_all(c, lease + 1).code, CORE_E_STATE);
+    core_result none = core_recover_all(c, lease); /* slot[1] could be had, slot[0] not */
+    assert_int_equal(none.code, CORE_E_STATE);
+    assert_non_null(strstr(none.text, "its box reports the slot as"));
+    assert_int_equal(disk.commits, commits);
+    for (unsigned i = 0; i < 2; i++) {
+        assert_int_equal(slot_of(lease, i), now[i]);
+        assert_int_equal(state_of(slot[i]), POOL_RETAINED);
+    }
+    assert_true(core_pool(c)->slot[slot[1]].epoch == epoch);
+    box[b][number - 1].state = DXPU_CONTROL_SLOT_KEPT;
+    tell(b, number, 1);
+    commits = disk.commits;
+    assert_int_equal(core_recover_all(c, lease).code, CORE_OK);
+    assert_int_equal(disk.commits, commits + 1);
+    restart();
+    (void)after(1);
+    for (unsigned i = 0; i < 2; i++) {
+        assert_int_equal(slot_of(lease, i), slot[i]);
+        assert_int_equal(state_of(now[i]), POOL_RETAINED);
+        assert_int_equal(bytes_of(slot[i]), lease);
+    }
+    assert_int_equal(core_lease_now(c, lease), CORE_LEASE_ACTIVE);
+}
+
+/* Of two slots that left the same place, the one that left it first. */
+static void test_m93_all_of_one_place(void **state)
+{
+    (void)state;
+    uint64_t lease = lease_up(2, POOL_ANY, CORE_REPLACE_YES, 0);
+    uint32_t left[2], other = slot_of(lease, 1);
+    for (unsigned i = 0; i < 2; i++) {
+        left[i] = slot_of(lease, 0);
+        assert_int_equal(core_break(c, left[i], POOL_WHY_DEVICE).code, CORE_OK);
+        (void)after(1);
+        assert_int_equal(core_repair(c, left[i]).code, CORE_OK);
+        assert_int_equal(pump(), 0);
+    }
+    uint32_t now = slot_of(lease, 0);
+    assert_int_equal(core_recover_all(c, lease).code, CORE_OK);
+    assert_int_equal(pump(), 0);
+    assert_int_equal(slot_of(lease, 0), left[0]);
+    assert_int_equal(slot_of(lease, 1), other);
+    assert_int_equal(state_of(left[1]), POOL_RETAINED);
+    assert_int_equal(state_of(now), POOL_RETAINED);
+    assert_int_equal(bytes_of(left[1]), lease);
+    assert_int_equal(core_lease_now(c, lease), CORE_LEASE_ACTIVE);
+}
+
 /* Not while its box cannot say that the data are there. */
 static void test_m93_box_says_kept(void **state)
 {
@@ -574,7 +651,7 @@ static void test_m91_would_erase(void **state)
     assert_int_equal(core_drain(c, box_node[b], false, false, &left).code, CORE_OK);
     assert_int_equal(core_replace(c, slot, POOL_WHY_OPERATOR, true).code, CORE_OK);
     assert_int_equal(pump(), 1);
-    assert_true(says(CORE_EVENT_SLOT_WIPED, "declared by an operator"));
+    assert_true(says(CORE_EVENT_SLOT_WIPED, "requested by an operator"));
 }
 
 /* -- Retention times -- */
@@ -1804,6 +1881,8 @@ int main(void)
         CASE(test_m92_never_served),
         CASE(test_m93_recover),
         CASE(test_m93_place),
+        CASE(test_m93_all_or_none),
+        CASE(test_m93_all_of_one_place),
         CASE(test_m93_box_says_kept),
         CASE(test_m94_default_by_data),
         CASE(test_m91_release_wipes_what_is_retained),

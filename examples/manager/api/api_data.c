@@ -42,23 +42,11 @@ bool api_may_erase(api_conn *c, unsigned confirmed, core_deed deed, uint64_t of)
 
 /* ==== 2  Retained slots ======================================================================= */
 
-/* Slots that the lease left and whose data are kept for it, what left it last first; how many. */
-static unsigned list_retained(const core *c, uint64_t lease, uint32_t slot[POOL_COUNT_MAX])
-{
-    const pool *p = core_pool(c);
-    const pool_lease *l = pool_find_lease(p, lease);
-    unsigned n = 0;
-    for (uint32_t i = l ? l->retained : POOL_NONE; i != POOL_NONE && n < POOL_COUNT_MAX;
-         i = p->slot[i].next)
-        slot[n++] = i;
-    return n;
-}
-
 json_t *api_json_retained(const api *a, uint64_t lease)
 {
     json_t *out = json_array();
     uint32_t slot[POOL_COUNT_MAX];
-    unsigned count = list_retained(a->core, lease, slot);
+    unsigned count = pool_lease_retained(core_pool(a->core), lease, slot);
     char name[24];
     for (unsigned i = 0; i < count; i++) {
         api_slot_name(a, slot[i], name);
@@ -96,7 +84,7 @@ static unsigned find_names(api_conn *c, uint64_t lease, uint64_t named,
                            slot_name name[POOL_COUNT_MAX])
 {
     uint32_t slot[POOL_COUNT_MAX], nodes, slots;
-    unsigned count = named ? 1 : list_retained(c->a->core, lease, slot);
+    unsigned count = named ? 1 : pool_lease_retained(core_pool(c->a->core), lease, slot);
     for (unsigned i = 0; !named && i < count; i++) {
         const core_slot *s = &core_slots(c->a->core, &slots)[slot[i]];
         name[i].node = core_nodes(c->a->core, &nodes)[s->node].number;
@@ -127,24 +115,10 @@ static bool may_discard(api_conn *c, unsigned confirmed, uint64_t lease, const s
     return nothing_erased(c, list, total);
 }
 
-/* Of all, those that are retained when the request comes: what a recover itself retains stays so,
-   and of two slots for one place the lease has the one back that left it first. */
-static void each_retained(api_conn *c, uint64_t lease, const slot_name *name, unsigned count,
-                          core_result (*request)(core *c, uint32_t slot))
-{
-    for (unsigned i = 0; i < count; i++) {
-        uint32_t slot = find_named(c->a->core, name[i], lease);
-        if (slot != CORE_NONE && !api_done(c, request(c->a->core, slot)))
-            return;
-    }
-    api_answer_lease(c, 200, lease);
-}
-
 /* A lease that has ended is taken back as a whole, and waits for attach. */
 void api_post_recover(api_conn *c)
 {
     uint64_t lease, named;
-    unsigned count;
     slot_name name[POOL_COUNT_MAX];
     if (!api_params(c, NULL, 0) || (lease = api_lease_of(c)) == 0 || !read_slot(c, &named))
         return;
@@ -153,9 +127,10 @@ void api_post_recover(api_conn *c)
             api_answer_lease(c, 200, lease);
         return;
     }
-    count = find_names(c, lease, named, name);
-    if (count)
-        each_retained(c, lease, name, count, core_recover);
+    if (find_names(c, lease, named, name) &&
+        api_done(c, named ? core_recover(c->a->core, find_named(c->a->core, name[0], lease))
+                          : core_recover_all(c->a->core, lease)))
+        api_answer_lease(c, 200, lease);
 }
 
 /* What is kept for a lease that has ended is given up as a whole. */
@@ -173,8 +148,14 @@ void api_post_discard(api_conn *c)
         return;
     }
     count = find_names(c, lease, named, name);
-    if (count && may_discard(c, erase, lease, name, count))
-        each_retained(c, lease, name, count, core_discard);
+    if (!count || !may_discard(c, erase, lease, name, count))
+        return;
+    for (unsigned i = 0; i < count; i++) {
+        uint32_t slot = find_named(c->a->core, name[i], lease);
+        if (slot != CORE_NONE && !api_done(c, core_discard(c->a->core, slot)))
+            return;
+    }
+    api_answer_lease(c, 200, lease);
 }
 
 /* ==== 3  What a request would erase =========================================================== */

@@ -318,6 +318,9 @@ core_result core_replace(core *c, uint32_t slot, pool_reason why, bool force);
 /* The lease that the slot is retained for has it back, in place of what it got for it, which is
    retained in turn if it keeps data.  Not while the lease has ended: core_extend() first. */
 core_result core_recover(core *c, uint32_t slot);
+/* All that is retained for the lease, or nothing: of two slots for one place it has the one back
+   that left it first. */
+core_result core_recover_all(core *c, uint64_t lease);
 /* What the slot keeps for the lease that it left is given up: it is wiped. */
 core_result core_discard(core *c, uint32_t slot);
 core_result core_break(core *c, uint32_t slot, pool_reason why);

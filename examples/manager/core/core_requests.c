@@ -504,17 +504,42 @@ static core_result check_box_keeps(const core *c, uint32_t slot)
     return all_good;
 }
 
-core_result core_recover(core *c, uint32_t slot)
+static core_result check_recover(const core *c, uint32_t slot)
 {
     core_result result = check_owned(c, slot);
     if (result.code == CORE_OK && c->t.lease[c->t.pool->slot[slot].owner].ended)
         result = corei_result(CORE_E_STATE, "its lease has ended; recover the lease first");
-    if (result.code == CORE_OK)
-        result = check_box_keeps(c, slot);
+    return result.code == CORE_OK ? check_box_keeps(c, slot) : result;
+}
+
+core_result core_recover(core *c, uint32_t slot)
+{
+    core_result result = check_recover(c, slot);
     if (result.code == CORE_OK)
         result = corei_begin(c);
     if (result.code == CORE_OK)
         result = corei_recover(c, slot);
+    return result.code == CORE_OK ? corei_commit(c) : result;
+}
+
+core_result core_recover_all(core *c, uint64_t lease)
+{
+    uint32_t slot[POOL_COUNT_MAX];
+    unsigned count = pool_lease_retained(c->t.pool, lease, slot);
+    core_result result = count ? all_good
+                               : corei_result(CORE_E_STATE, "nothing is retained for lease %llx",
+                                              (unsigned long long)lease);
+    for (unsigned i = 0; i < count && result.code == CORE_OK; i++) {
+        core_result one = check_recover(c, slot[i]);
+        if (one.code != CORE_OK)
+            result = corei_result(one.code, "slot %u.%u: %.250s",
+                                  c->t.node[c->t.slot[slot[i]].node].number,
+                                  c->t.slot[slot[i]].device.number, one.text);
+    }
+    if (result.code == CORE_OK)
+        result = corei_begin(c);
+    for (unsigned i = 0; i < count && result.code == CORE_OK; i++)
+        result = corei_recover(c, slot[i]);
     return result.code == CORE_OK ? corei_commit(c) : result;
 }
 
@@ -667,7 +692,7 @@ core_result core_reset(core *c, uint32_t slot)
     result = corei_begin(c);
     if (result.code != CORE_OK)
         return result;
-    corei_event_slot(c, CORE_EVENT_SLOT_RESET, slot, "declared by an operator");
+    corei_event_slot(c, CORE_EVENT_SLOT_RESET, slot, "requested by an operator");
     result = corei_commit(c);
     if (result.code != CORE_OK)
         return result;
