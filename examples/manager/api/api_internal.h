@@ -99,7 +99,7 @@ struct api_conn {
     api_state state;
     uint64_t since_ms; /* of the state, or of the request's first byte; 0: none came */
     uint64_t heard_ms; /* the last byte that came, or went to its stream */
-    uint64_t accepted_ms;
+    unsigned accepted_tick;
     char from[DXPU_UDP_TEXT_BYTES]; /* address and port of its client */
     api_caller known;               /* whose it is: the last good token; role 0: none was */
     const api_route *route;         /* NULL: none */
@@ -154,6 +154,7 @@ struct api {
     unsigned count;
     struct evconnlistener *listener; /* evhttp's; disabled while `paused` */
     bool paused;                     /* the system queues further connections */
+    unsigned ticks;
     uint64_t accepted, displaced;
     uint64_t opened_ms, newest;                          /* newest: event */
     uint64_t requests[API_ROUTES_MAX + 1][API_STATUSES]; /* [API_ROUTES_MAX]: no route */

@@ -30,7 +30,7 @@ enum {
     AHEAD_BYTES = 131072, /* of requests not yet read; a whole body has to fit */
     HEAD_MAX_BYTES = 16 * 1024,
     LOBBY_MIN = 16,
-    STRANGER_MS = 1000, /* for a first request, when others wait for the place */
+    STRANGER_TICKS = 10, /* for a first request, when others wait for the place */
     METHODS = EVHTTP_REQ_GET | EVHTTP_REQ_HEAD | EVHTTP_REQ_POST | EVHTTP_REQ_PUT |
               EVHTTP_REQ_PATCH | EVHTTP_REQ_DELETE | EVHTTP_REQ_OPTIONS
 };
@@ -375,25 +375,25 @@ static unsigned count_unknown(const api *a)
 }
 
 /* A client without a good token that was answered, or has had time to send its request. */
-static api_conn *find_stranger(const api *a, uint64_t now)
+static api_conn *find_stranger(const api *a)
 {
     api_conn *found = NULL;
     for (api_conn *c = a->conns; c; c = c->next) {
-        if (!c->known.role && c->http && (is_idle(c) || now - c->accepted_ms >= STRANGER_MS) &&
-            (!found || c->accepted_ms <= found->accepted_ms))
+        unsigned ticks = a->ticks - c->accepted_tick; /* none passes while the loop stands still */
+        if (!c->known.role && c->http && (is_idle(c) || ticks >= STRANGER_TICKS) &&
+            (!found || ticks >= a->ticks - found->accepted_tick))
             found = c;
     }
     return found;
 }
 
-/* While there is no place for one more whose token is not known, the system queues them: none is
-   closed before its request could be read. */
+/* While there is no place for one more whose token is not known, the system queues them: each has
+   STRANGER_TICKS for its request. */
 static void admit(api *a)
 {
-    uint64_t now = api_now_ms();
     unsigned unknown = count_unknown(a), most = api_lobby(a->set.connections);
     while (unknown >= most) {
-        const api_conn *c = find_stranger(a, now);
+        const api_conn *c = find_stranger(a);
         if (!c)
             break;
         displace(a, c);
@@ -401,11 +401,10 @@ static void admit(api *a)
     }
     if (a->paused == (unknown >= most))
         return;
-    a->paused = unknown >= most;
-    if (a->paused)
-        (void)evconnlistener_disable(a->listener);
+    if (a->paused) /* out of memory: with the next change of a connection, or tick */
+        a->paused = evconnlistener_enable(a->listener) != 0;
     else
-        (void)evconnlistener_enable(a->listener);
+        a->paused = evconnlistener_disable(a->listener) == 0;
 }
 
 bool api_has_room(const api_conn *c, api_state state, unsigned most)
@@ -441,7 +440,8 @@ static struct bufferevent *on_accept(struct event_base *base, void *user)
     bufferevent_incref(bev); /* until it is known whether evhttp keeps it */
     c->a = a;
     c->bev = bev;
-    c->heard_ms = c->accepted_ms = api_now_ms();
+    c->heard_ms = api_now_ms();
+    c->accepted_tick = a->ticks;
     enter(c, API_READING);
     c->next = a->conns;
     c->link = &a->conns;
@@ -503,6 +503,12 @@ static void on_time(evutil_socket_t fd, short what, void *user)
         admit(a);
 }
 
+static void on_tick(evutil_socket_t fd, short what, void *user)
+{
+    ((api *)user)->ticks++;
+    on_time(fd, what, user);
+}
+
 unsigned api_count_in(const api *a, api_state state)
 {
     unsigned n = 0;
@@ -546,7 +552,7 @@ static const char *listen_at(api *a, dxpu_udp_address *local)
 
 static const char *serve(api *a, dxpu_udp_address *local)
 {
-    a->tick = event_new(a->base, -1, EV_PERSIST, on_time, a);
+    a->tick = event_new(a->base, -1, EV_PERSIST, on_tick, a);
     a->news = event_new(a->base, -1, 0, on_time, a);
     a->http = evhttp_new(a->base);
     if (!a->tick || !a->news || !a->http)
