@@ -1001,6 +1001,20 @@ def what_passes_is_tried_again():
 
 
 @case
+def a_wait_ends_in_time():
+    """--wait bounds the pause that an answer asks for, too."""
+    with Fake(everything()) as fake:
+        fake.routes["POST /v1/leases"] = created(lease(state="pending", phase="binding"))
+        fake.routes["GET /v1/leases/c3"] = (503, Raw(
+            json.dumps(problem(503, "later", "/problems/busy")).encode(), Retry_After="600",
+            Content_Type="application/problem+json"))
+        begin = time.monotonic()
+        dxpu(fake, "lease", "create", "--host", 12, "--model", "nvme", "--wait", 2, status=REFUSED)
+        check(fake.asked("GET /v1/leases/c3"), "it asked")
+        check(time.monotonic() - begin < 30, "it sleeps as long as the answer says")
+
+
+@case
 def a_manager_that_is_started_again_is_found():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))

@@ -51,10 +51,11 @@ static int wait_get(waiting *w, const char *path)
             return 0;
         bool passes = result == POOL_NO_ANSWER ||
                       (result == POOL_REFUSED && w->r->client.again != POOL_AGAIN_NO);
-        if (!passes || pool_now_ms() >= w->end_ms)
+        uint64_t now = pool_now_ms(), pause = POLL_MS + w->r->client.retry_after_s * 1000ull;
+        if (!passes || now >= w->end_ms)
             return pool_failed(w->r, result);
         wait_say(w, w->r->client.why);
-        (void)pool_sleep(w->r, POLL_MS + w->r->client.retry_after_s * 1000);
+        (void)pool_sleep(w->r, (unsigned)(pause < w->end_ms - now ? pause : w->end_ms - now));
     }
 }
 
