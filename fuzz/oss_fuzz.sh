@@ -13,6 +13,9 @@ cd "$(dirname "$0")/.."
 rooms="bindings examples/common examples/devices examples/host examples/box examples/manager
 examples/cli examples/inject fuzz tests/support"
 include=$(find $rooms -name '*.h' -exec dirname {} \; | sort -u | sed 's/^/-iquote /')
+# CONFIG= leaves the assertions out.
+: "${CONFIG=-DDXPU_CONFIG_HEADER=\"asserts.h\"}"
+flags="$CFLAGS -std=c11 -pthread -iquote . $include $CONFIG"
 mkdir -p "$OUT"
 [ $# -gt 0 ] || set -- $(ls fuzz/fuzz_*.c | sed 's,fuzz/fuzz_\(.*\)\.c,\1,; /^main$/d')
 # All but the targets goes into an archive, except the firmware, what has a main() of its own, and
@@ -21,15 +24,15 @@ objects=$OUT/objects
 mkdir -p "$objects"
 for source in $(find $rooms -name '*.c' ! -name main.c ! -path 'fuzz/*' ! -path 'tests/*' \
     ! -path 'examples/inject/*'); do
-    $CC $CFLAGS -std=c11 -pthread -iquote . $include -c "$source" \
+    $CC $flags -c "$source" \
         -o "$objects/$(echo "$source" | tr / _).o"
 done
-$CC $CFLAGS -std=c11 -pthread -iquote . $include -include bindings/zlib/dxpu_zlib.h \
+$CC $flags -include bindings/zlib/dxpu_zlib.h \
     -DDXPU_IMPLEMENTATION -x c -c dxpu.h -o "$objects/dxpu.o"
 rm -f "$objects/all.a"
 ar rcs "$objects/all.a" "$objects"/*.o
 for target; do
-    $CC $CFLAGS -std=c11 -pthread -iquote . $include -o "$OUT/fuzz_$target" \
+    $CC $flags -o "$OUT/fuzz_$target" \
         "fuzz/fuzz_$target.c" $LIB_FUZZING_ENGINE "$objects/all.a" -Wl,--as-needed -levent -lpcap \
         -ljansson -lcurl -lsodium -lsqlite3 -lpng -lz -lm
     cp "fuzz/dict/$target.dict" "$OUT/fuzz_$target.dict"
