@@ -256,6 +256,39 @@ static void test_near_timers(void **state)
     }
 }
 
+/* The process does not run after it has sent, until a timer is overdue. */
+static uint64_t sleep_over_it(void *user)
+{
+    static const struct timespec pause = { 0, 5 * 1000 * 1000 };
+    echo *e = user;
+    if (e->sent && e->due_ns == DXPU_NEVER) {
+        e->due_ns = dxpu_udp_now_ns() + 1000 * 1000;
+        (void)nanosleep(&pause, NULL);
+    }
+    return next_ns(e);
+}
+
+/* What came meanwhile is read before the timer is due: it may be what the timer waits for. */
+static void test_what_waits_comes_before_a_late_timer(void **state)
+{
+    enum { WAITING = 40 };
+    (void)state;
+    for (unsigned wait = DXPU_UDP_ADAPTIVE; wait <= DXPU_UDP_BUSY; wait++) {
+        dxpu_udp_callbacks cb = { NULL, on_datagram, sleep_over_it, run };
+        dxpu_udp_config cfg;
+        echo e;
+        dxpu_udp_config_default(&cfg);
+        cfg.wait = wait;
+        open_echo(&e, "127.0.0.1:0", &cfg);
+        cb.user = &e;
+        e.to_send = WAITING;
+        assert_int_equal(dxpu_udp_loop(e.udp, &cb), DXPU_OK); /* until the timer is due */
+        assert_true(e.ran_ns >= e.due_ns);
+        assert_int_equal(e.got, WAITING);
+        dxpu_udp_close(e.udp);
+    }
+}
+
 static void on_other(evutil_socket_t fd, short what, void *user)
 {
     (void)fd;
@@ -716,6 +749,7 @@ int main(void)
         cmocka_unit_test(test_v6_block),
         cmocka_unit_test(test_timers_in_all_modes),
         cmocka_unit_test(test_near_timers),
+        cmocka_unit_test(test_what_waits_comes_before_a_late_timer),
         cmocka_unit_test(test_other_events_live),
         cmocka_unit_test(test_ecn_v4),
         cmocka_unit_test(test_ecn_v6),
