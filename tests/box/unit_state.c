@@ -10,7 +10,24 @@
 
 #include <cmocka.h>
 
-#include "state.c" /* not linked: reaches LINE_BYTES */
+#include "durable.h"
+#include <errno.h>
+
+static unsigned unsynced; /* replaced files whose directory cannot be synced */
+
+static int replace_unsynced(const char *path, const void *bytes, size_t len)
+{
+    int rc = durable_replace(path, bytes, len);
+    if (rc || !unsynced)
+        return rc;
+    unsynced--;
+    errno = EIO;
+    return 1;
+}
+
+#define durable_replace(path, bytes, len) replace_unsynced(path, bytes, len)
+/* Not linked: reaches LINE_BYTES, and replaces durable_replace(). */
+#include "state.c"
 
 enum { SLOTS = 4, LOOPS = 2 };
 
@@ -230,6 +247,33 @@ static void test_s165_a_full_disk(void **state)
     assert_int_equal(on_disk(2), 9);
 }
 
+/* The new file is there, and a crash may undo it: the lease is refused, so its line must not be
+   found by a later start. */
+static void test_s165_a_directory_that_cannot_be_synced(void **state)
+{
+    (void)state;
+    want(1, 7);
+    answer(&loops[0]);
+    state_work(s, 0);
+    for (unsigned failing = 1; failing <= 2; failing++) { /* the second: putting it back, too */
+        loops[0].reported = loops[0].kept = 0;
+        unsynced = failing;
+        want(1, 8);
+        answer(&loops[0]);
+        state_work(s, 0);
+        assert_int_equal(unsynced, 0);
+        assert_int_equal(loops[0].reported, 1 << 1);
+        assert_int_equal(loops[0].kept, 0);
+        assert_int_equal(on_disk(1), 7);
+    }
+    loops[0].reported = 0;
+    want(1, 9);
+    answer(&loops[0]);
+    state_work(s, 0);
+    assert_int_equal(loops[0].kept, 1 << 1);
+    assert_int_equal(on_disk(1), 9);
+}
+
 static void again(unsigned number)
 {
     on_told = NULL;
@@ -288,6 +332,7 @@ int main(void)
         CASE(test_s165_several_are_one_write),
         CASE(test_s165_of_all_loops),
         CASE(test_s165_a_full_disk),
+        CASE(test_s165_a_directory_that_cannot_be_synced),
         CASE(test_s165_wanted_when_reported),
         CASE(test_s165_the_end_writes_all),
         CASE(test_one_box_has_a_file),
