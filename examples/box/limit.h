@@ -2,7 +2,8 @@
    SPDX-License-Identifier: MIT
 
    Buckets hold 10 ms' worth.  A TLP leaves while neither is empty and takes what it costs, so that
-   the largest one fits through the smallest bucket.  What may not leave waits. */
+   the largest one fits through the smallest bucket.  What may not leave waits until there is 1 ms'
+   worth: one wake-up and a few frames for that, not a wake-up and a frame for each TLP. */
 #ifndef LIMIT_H_INCLUDED
 #define LIMIT_H_INCLUDED
 
@@ -12,6 +13,7 @@ typedef struct limit {
     uint64_t rate[2]; /* TLPs, bytes a second; 0: no limit */
     int64_t level[2]; /* in billionths of a TLP, of a byte; below 0 there is a debt to wait for */
     uint64_t at_ns;   /* of the levels */
+    bool waits;       /* for 1 ms' worth */
 } limit;
 
 /* The most that is a rate: refilling stays within 63 bits. */

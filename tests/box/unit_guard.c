@@ -554,6 +554,28 @@ static void test_s111_rates(void **state)
     assert_true(limit_next_ns(&l, now) == now);
 }
 
+/* Of a device that always has more: not a wake-up for each TLP. */
+static void test_s111_few_waits(void **state)
+{
+    dxpu_tlp t = request(DXPU_TLP_MRD, BASE, 512);
+    uint64_t now = 1000000000, end = 2000000000, bytes = 0, waits = 0;
+    limit l;
+    (void)state;
+    limit_init(&l, 0, 16 << 20, now);
+    while (now < end) {
+        uint64_t next = limit_next_ns(&l, now);
+        if (next == now) {
+            limit_take(&l, encoded(&t));
+            bytes += 512;
+        } else {
+            waits++;
+            now = next;
+        }
+    }
+    assert_in_range(bytes, 16 << 20, (16 << 20) / 100 * 102);
+    assert_in_range(waits, 900, 1000);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -574,6 +596,7 @@ int main(void)
         CASE(test_s107_completions),
         CASE(test_s107_requests_are_bounded),
         CASE(test_s111_rates),
+        CASE(test_s111_few_waits),
         CASE(test_s112_nothing_is_left_for_the_next),
     };
     cmocka_set_test_filter(getenv("DXPU_TEST"));
