@@ -3,8 +3,9 @@
 the same loop of the box: the neighbour's latency, its channel and the manager's connection.
 
 The box runs under support/faults, which makes the disk slow.  Prints `ok NAME` or `not ok NAME` for
-each case; with --figures a table of the neighbour's latency for each command.  No case asserts a
-time: loaded is compared with quiet in the same run."""
+each case; with --figures a table of the neighbour's latency for each command (further arguments are
+the box's: --disk-threads 0 is a box whose loop waits for its disk).  No case asserts a time: loaded
+is compared with quiet in the same run."""
 # SPDX-License-Identifier: MIT
 import os
 import signal
@@ -105,28 +106,33 @@ class Street:
         elif name == "all at once":
             kinds = list(WORST.values())
             self.fill(lambda i: kinds[i % len(kinds)](i), range(1, QUEUES + 1))
+        elif name == "wipe":  # the manager takes the tenant's lease back
+            self.link.unbind(1, 11)
         else:
             self.fill(WORST[name], range(1, QUEUES + 1))
 
     def load(self, name):
         """The neighbour's p99 while the tenant does this; the controller is reset behind it."""
         p99 = self.neighbour(lambda: self.do(name))
-        self.disk.disable()
-        self.disk.enable()
+        if name != "wipe":
+            self.disk.disable()
+            self.disk.enable()
         return p99
 
-    def is_whole(self):
-        """No channel of the tenant and no connection to the manager has ended."""
+    def is_whole(self, lent=True):
+        """No channel of the tenant, which has its lease, and no connection to the manager has
+        ended."""
         errors = self.box.errors()
         return (self.link.alive and self.manager.accepted == 1 and
-                "lost the channel of node %d" % TENANT not in errors)
+                not (lent and "lost the channel of node %d" % TENANT in errors))
 
 
 def close_to(quiet, loaded):
     return loaded is not None and loaded < 3 * quiet
 
 
-NAMES = list(WORST) + ["controller resets"] + list(ADMIN)
+ONCE = ("delete namespace", "wipe")  # nothing is left to do it with again
+NAMES = list(WORST) + ["controller resets", "format", *ONCE]
 
 
 @case
@@ -147,6 +153,25 @@ def s160_a_slow_disk_delays_no_neighbour():
         check(street.faults.get(schedule.SLOW_INODE), "nothing was slow")
         street.be_slow(0)
         street.disk.close()
+
+
+@case
+def s160_nor_do_a_deletion_and_a_wipe():
+    schedule.build()
+    for name in ONCE:
+        seen = []
+        while len(seen) < TRIES and not (seen and close_to(*seen[-1])):
+            with lab.Lab(plain=True) as l, fm.Manager() as m:
+                street = Street(l, m)
+                quiet = street.neighbour()
+                street.be_slow(SLOW_S)
+                seen.append((quiet, street.load(name)))
+                check(street.is_whole(name != "wipe"), name, street.box.errors())
+                check(street.faults.get(schedule.SLOW_INODE), "nothing was slow")
+                check(name != "wipe" or street.link.slots[1].state == fm.WIPING, "it is over")
+                street.be_slow(0)
+                street.disk.close()
+        check(close_to(*seen[-1]), name, seen)
 
 
 @case
@@ -342,12 +367,12 @@ def s163_a_refused_format_is_not_found_after_a_crash():
             check(f.read().split("\n")[1].split()[3] == "4096", "what the host was left with")
 
 
-def figures():
+def figures(options):
     """The table, of the programs in $DXPU_BIN: a box of its own for each command."""
     schedule.build()
     for name in NAMES:
         with lab.Lab(plain=True) as l, fm.Manager() as m:
-            street = Street(l, m)
+            street = Street(l, m, *options)
             quiet = street.neighbour()
             street.be_slow(SLOW_S)
             try:
@@ -356,12 +381,12 @@ def figures():
                 loaded = None
             print("%-22s quiet %8.1f us   loaded %12s   all connected: %s" %
                   (name, quiet, "channel ended" if loaded is None else "%.1f us" % loaded,
-                   street.is_whole()), flush=True)
+                   street.is_whole(name != "wipe")), flush=True)
             street.be_slow(0)
 
 
 if __name__ == "__main__":
     if "--figures" in sys.argv:
-        figures()
+        figures([a for a in sys.argv[1:] if a != "--figures"])
     else:
         main()
