@@ -22,6 +22,7 @@ import nvme_client  # noqa: E402
 import schedule  # noqa: E402
 
 SLOW_S, QUEUES, SIZE = 0.2, 4, 512 << 20
+LARGE, LIST_AT = 1 << 20, 4 << 20  # bytes of a large command; its list of pages
 TENANT, NEIGHBOUR = 9, 8  # nodes
 DEPTH = 16  # of the neighbour's reads
 LENT = "slot 2: lent to"
@@ -29,7 +30,7 @@ TRIES = 4   # this machine's other work is no fault of the box
 
 
 # What the tenant asks for, of the i-th entry: I/O commands with 4 KB blocks.  Little data moves
-# between it and the box: that would be the neighbour's network, not the disk.
+# between it and the box: that would be the neighbour's network and cores, not the disk.
 WORST = {
     "read": lambda i: dict(opcode=2, dw10=i),
     "write": lambda i: dict(opcode=1, dw10=i),
@@ -94,6 +95,14 @@ class Street:
             for i in range(nvme_client.DEPTH - 1 if q else 8):
                 self.disk.put(q, **entry(i))
             self.disk.ring(q)
+
+    def read_much(self):
+        """1 MB with each command, as many as fit, in every queue."""
+        pages = range(nvme_client.DATA_AT + 4096, nvme_client.DATA_AT + LARGE, 4096)
+        self.disk.memory[LIST_AT:LIST_AT + 8 * len(pages)] = struct.pack("<%dQ" % len(pages),
+                                                                         *pages)
+        self.fill(lambda i: dict(opcode=2, dw10=i * LARGE // 4096, dw12=LARGE // 4096 - 1,
+                                 prp2=LIST_AT), range(1, QUEUES + 1))
 
     def do(self, name):
         if name in ADMIN:
@@ -172,6 +181,21 @@ def s160_nor_do_a_deletion_and_a_wipe():
                 street.be_slow(0)
                 street.disk.close()
         check(close_to(*seen[-1]), name, seen)
+
+
+@case
+def s111_a_limit_bounds_what_large_commands_cost_a_neighbour():
+    schedule.build()
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
+        street, seen = Street(l, m, "--limit-bytes", "4M"), []
+        while len(seen) < TRIES and not (seen and close_to(*seen[-1])):
+            quiet = street.neighbour()
+            seen.append((quiet, street.neighbour(street.read_much)))
+            street.disk.disable()
+            street.disk.enable()
+        check(close_to(*seen[-1]), seen)
+        check(street.is_whole(), street.box.errors())
+        street.disk.close()
 
 
 @case
