@@ -226,7 +226,7 @@ void proof_record_skip(void)
    stubs    none
    open     fields that the type does not have
    unwind   14
-   flags    --unwindset dxpu_record_next.0:2
+   flags    --unwindset dxpui_record_next.0:2
    when     long
    control  - dxpu_put_be64(p + 8, e->length);
             + dxpu_put_be64(p + 8, e->base); */
