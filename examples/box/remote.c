@@ -143,12 +143,18 @@ static void explain(remote *r, const char *why)
     r->explained = why;
 }
 
+/* The server is answered, if it is there: an open command would keep its place in the client. */
 static void forget_work(remote *r)
 {
     for (unsigned i = 0; i < READS; i++)
         r->reads[i].used = false;
-    for (unsigned i = 0; i < FETCHES; i++)
+    for (unsigned i = 0; i < FETCHES; i++) {
+        if (r->fetches[i].token)
+            (void)dxpu_vfuc_dma_reply_error(r->client, r->fetches[i].token, ECANCELED);
         r->fetches[i].token = 0;
+    }
+    if (r->write_token)
+        (void)dxpu_vfuc_dma_reply_error(r->client, r->write_token, ECANCELED);
     r->write_token = 0;
     r->write_left = 0;
     r->round++;

@@ -1,0 +1,479 @@
+/* api_remote.c - a slot's device that a server has: a vfio-user server in this process, whose every
+   message the test decides about, and the TLPs of a host
+   SPDX-License-Identifier: MIT
+
+   CONTENTS   1 The server   2 The slot   3 What happens to DMA */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <setjmp.h>
+#include <stdlib.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "dxpu_vfio_user_stream.h"
+#include "remote.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { BAR_BYTES = 65536, LOG = 4096, CONFIG = 7, TLPS = 8192, IN_BYTES = 4 << 20 };
+#define BAR_AT 0x4000000000u
+#define MEM_AT 0x100000000u
+
+/* ==== 1  The server =========================================================================== */
+
+/* A command that it received. */
+typedef struct command {
+    uint16_t id, what;
+    uint32_t bytes, region;
+    uint64_t at, value, length;
+} command;
+
+static struct {
+    char path[64], folder[40];
+    int listener, fd;
+    uint8_t config[256], bar[BAR_BYTES], *in;
+    size_t have;
+    bool deaf[32]; /* commands that it leaves unanswered */
+    bool sleeps;   /* reads nothing */
+    command log[LOG];
+    unsigned count, replies, refused; /* replies: to its own commands */
+} srv;
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void srv_listen(int backlog)
+{
+    struct sockaddr_un a = { .sun_family = AF_UNIX };
+    memcpy(a.sun_path, srv.path, sizeof srv.path);
+    (void)unlink(srv.path);
+    srv.listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    assert_int_equal(bind(srv.listener, (struct sockaddr *)&a, sizeof a), 0);
+    assert_int_equal(listen(srv.listener, backlog), 0);
+}
+
+static void srv_close(void)
+{
+    if (srv.fd >= 0)
+        (void)close(srv.fd);
+    srv.fd = -1;
+    srv.have = 0;
+}
+
+static void srv_send(const void *bytes, size_t len)
+{
+    assert_int_equal(send(srv.fd, bytes, len, MSG_NOSIGNAL), (ssize_t)len);
+}
+
+static void srv_message(uint16_t id, uint16_t what, uint32_t flags, const void *body, size_t len)
+{
+    static uint8_t m[16 + BAR_BYTES + 64];
+    memset(m, 0, 16);
+    dxpu_put_le16(m, id);
+    dxpu_put_le16(m + 2, what);
+    dxpu_put_le32(m + 4, (uint32_t)(16 + len));
+    dxpu_put_le32(m + 8, flags);
+    memcpy(m + 16, body, len);
+    srv_send(m, 16 + len);
+}
+
+/* Its own access to memory: a read, or a write of zeros. */
+static void srv_dma(uint16_t id, bool write, uint64_t at, uint32_t bytes, uint32_t flags)
+{
+    static uint8_t body[16 + BAR_BYTES];
+    dxpu_put_le64(body, at);
+    dxpu_put_le64(body + 8, bytes);
+    srv_message(id, write ? CMD_DMA_WRITE : CMD_DMA_READ, flags, body, 16 + (write ? bytes : 0));
+}
+
+static size_t srv_access(uint16_t what, const uint8_t *body, uint8_t *out)
+{
+    uint64_t at = dxpu_get_le64(body);
+    uint32_t region = dxpu_get_le32(body + 8), bytes = dxpu_get_le32(body + 12);
+    uint8_t *store = region == CONFIG ? srv.config : srv.bar;
+    assert_true(at + bytes <= (region == CONFIG ? sizeof srv.config : BAR_BYTES));
+    memcpy(out, body, 16);
+    if (what == CMD_REGION_READ)
+        memcpy(out + 16, store + at, bytes);
+    else if (region != CONFIG)
+        memcpy(store + at, body + 16, bytes);
+    return what == CMD_REGION_READ ? 16 + bytes : 16;
+}
+
+static size_t srv_answer(uint16_t what, const uint8_t *body, uint8_t *out)
+{
+    static const char caps[] = "{\"capabilities\":{\"max_data_xfer_size\":65536}}";
+    uint32_t index = what == CMD_VERSION ? 0 : dxpu_get_le32(body + 8);
+    switch (what) {
+    case CMD_VERSION:
+        dxpu_put_le32(out, 1u << 16);
+        memcpy(out + 4, caps, sizeof caps);
+        return 4 + sizeof caps;
+    case CMD_GET_INFO:
+        dxpu_put_le32(out + 4, 3);
+        dxpu_put_le32(out + 8, 9);
+        dxpu_put_le32(out + 12, 5);
+        return 16;
+    case CMD_GET_REGION_INFO:
+        dxpu_put_le32(out + 4, 3);
+        dxpu_put_le32(out + 8, index);
+        dxpu_put_le64(out + 16, index == 0 ? BAR_BYTES : index == CONFIG ? 256 : 0);
+        return 32;
+    case CMD_GET_IRQ_INFO:
+        dxpu_put_le32(out + 8, index);
+        return 16;
+    case CMD_REGION_READ:
+    case CMD_REGION_WRITE:
+        return srv_access(what, body, out);
+    default:
+        return 0;
+    }
+}
+
+static void srv_note(const uint8_t *m, uint32_t size)
+{
+    command *c = &srv.log[srv.count++ % LOG];
+    memset(c, 0, sizeof *c);
+    c->id = dxpu_get_le16(m);
+    c->what = dxpu_get_le16(m + 2);
+    if (c->what == CMD_REGION_READ || c->what == CMD_REGION_WRITE) {
+        c->at = dxpu_get_le64(m + 16);
+        c->region = dxpu_get_le32(m + 24);
+        c->bytes = dxpu_get_le32(m + 28);
+    } else if (c->what == CMD_DMA_MAP || c->what == CMD_DMA_UNMAP) {
+        unsigned skip = c->what == CMD_DMA_MAP ? 16 : 8;
+        c->at = dxpu_get_le64(m + 16 + skip);
+        c->length = dxpu_get_le64(m + 24 + skip);
+    }
+    (void)size;
+}
+
+static void srv_take(const uint8_t *m, uint32_t size)
+{
+    static uint8_t out[BAR_BYTES + 64];
+    uint32_t flags = dxpu_get_le32(m + 8);
+    uint16_t what = dxpu_get_le16(m + 2);
+    size_t len;
+    if (flags & TYPE_MASK) {
+        srv.replies++;
+        srv.refused += (flags & FLAG_ERROR) != 0;
+        return;
+    }
+    srv_note(m, size);
+    if (srv.deaf[what % 32])
+        return;
+    memset(out, 0, 64);
+    len = srv_answer(what, m + 16, out);
+    if (!(flags & FLAG_NO_REPLY))
+        srv_message(dxpu_get_le16(m), what, TYPE_REPLY, out, len);
+}
+
+/* Accept, and handle what has arrived. */
+static void srv_work(void)
+{
+    size_t at = 0;
+    ssize_t n;
+    if (srv.fd < 0 && srv.listener >= 0)
+        srv.fd = accept(srv.listener, NULL, NULL);
+    if (srv.fd < 0 || srv.sleeps)
+        return;
+    n = recv(srv.fd, srv.in + srv.have, IN_BYTES - srv.have, MSG_DONTWAIT);
+    if (n == 0)
+        srv_close();
+    srv.have += n > 0 ? (size_t)n : 0;
+    while (srv.have - at >= 16 && srv.have - at >= dxpu_get_le32(srv.in + at + 4)) {
+        uint32_t size = dxpu_get_le32(srv.in + at + 4);
+        srv_take(srv.in + at, size);
+        at += size;
+    }
+    memmove(srv.in, srv.in + at, srv.have - at);
+    srv.have -= at;
+}
+
+/* ==== 2  The slot ============================================================================= */
+
+static struct {
+    void *device;
+    device_port port;
+    bool present;
+    unsigned waiting, count, changes;
+    dxpu_tlp tlp[TLPS];
+    uint8_t bytes[TLPS][32]; /* the beginning of each */
+} slot;
+
+static void on_emit(void *user, dxpu_bytes tlp)
+{
+    dxpu_tlp *t = &slot.tlp[slot.count % TLPS];
+    (void)user;
+    assert_int_equal(dxpu_tlp_receive(tlp, t), DXPU_OK);
+    if (t->payload.len) {
+        size_t len = t->payload.len < 32 ? t->payload.len : 32;
+        memcpy(slot.bytes[slot.count % TLPS], t->payload.ptr, len);
+        t->payload.ptr = slot.bytes[slot.count % TLPS];
+    }
+    slot.count++;
+}
+
+static unsigned on_waiting(void *user)
+{
+    (void)user;
+    return slot.waiting;
+}
+
+static void on_present(void *user, bool there)
+{
+    (void)user;
+    slot.present = there;
+    slot.changes++;
+}
+
+static void give(const dxpu_tlp *t)
+{
+    uint8_t bytes[DXPU_TLP_MAX_BYTES];
+    dxpu_bytes tlp = { bytes, 0 };
+    dxpu_tlp received;
+    assert_int_equal(dxpu_tlp_encode(t, bytes, sizeof bytes, &tlp.len), DXPU_OK);
+    assert_int_equal(dxpu_tlp_receive(tlp, &received), DXPU_OK);
+    vfio_user_kind.tlp(slot.device, &received, tlp);
+}
+
+static void config_write(unsigned at, uint32_t value)
+{
+    uint8_t data[4];
+    dxpu_tlp t = { .type = DXPU_TLP_CFGWR0,
+                   .header_dw = 3,
+                   .length_dw = 1,
+                   .first_be = 15,
+                   .target = 0x100,
+                   .register_bytes = (uint16_t)at };
+    dxpu_put_le32(data, value);
+    t.payload.ptr = data;
+    t.payload.len = 4;
+    give(&t);
+}
+
+static uint32_t config_read(unsigned at)
+{
+    dxpu_tlp t = { .type = DXPU_TLP_CFGRD0,
+                   .header_dw = 3,
+                   .length_dw = 1,
+                   .first_be = 15,
+                   .target = 0x100,
+                   .register_bytes = (uint16_t)at };
+    const dxpu_tlp *answer = &slot.tlp[slot.count % TLPS];
+    give(&t);
+    return answer->status == DXPU_CPL_SC ? dxpu_get_le32(answer->payload.ptr) : 0xffffffffu;
+}
+
+/* Up to 128 bytes of zeros, dwords. */
+static void mem_write(uint64_t at, uint32_t bytes)
+{
+    static const uint8_t zeros[128];
+    dxpu_tlp t = { .type = DXPU_TLP_MWR, .header_dw = 4, .address = at };
+    assert_int_equal(dxpu_be_from_range(at, bytes, &t.first_be, &t.last_be, &t.length_dw), DXPU_OK);
+    t.payload.ptr = zeros;
+    t.payload.len = t.length_dw * 4u;
+    give(&t);
+}
+
+static void mem_read(uint64_t at, uint32_t bytes, unsigned tag)
+{
+    dxpu_tlp t = { .type = DXPU_TLP_MRD, .header_dw = 4, .address = at, .tag = (uint16_t)tag };
+    assert_int_equal(dxpu_be_from_range(at, bytes, &t.first_be, &t.last_be, &t.length_dw), DXPU_OK);
+    give(&t);
+}
+
+static void turn(void)
+{
+    vfio_user_kind.tick(slot.device, now_ns());
+    srv_work();
+}
+
+/* Turns until `what` is so, for a time that a loaded machine needs as well. */
+#define UNTIL(what)                                                                                \
+    do {                                                                                           \
+        uint64_t end_ns = now_ns() + 30000000000u;                                                 \
+        while (!(what)) {                                                                          \
+            assert_true(now_ns() < end_ns);                                                        \
+            turn();                                                                                \
+            (void)usleep(100);                                                                     \
+        }                                                                                          \
+    } while (0)
+
+static void event(unsigned type, uint64_t base, uint64_t length, unsigned flags)
+{
+    dxpu_event e;
+    memset(&e, 0, sizeof e);
+    e.type = (uint8_t)type;
+    e.base = base;
+    e.length = length;
+    e.flags = (uint8_t)flags;
+    vfio_user_kind.event(slot.device, &e);
+}
+
+/* A host has the device and lets it master the bus. */
+static void enable(void)
+{
+    config_write(0x10, (uint32_t)BAR_AT);
+    config_write(0x14, (uint32_t)(BAR_AT >> 32));
+    config_write(0x04, 6);
+    event(DXPU_EVENT_DMA_GRANT, MEM_AT, 1 << 20, DXPU_EVENT_READ | DXPU_EVENT_WRITE);
+    turn();
+}
+
+static bool number_of(const char *text, const char *name, unsigned long *out)
+{
+    char key[40];
+    const char *at;
+    snprintf(key, sizeof key, "\"%s\":", name);
+    at = strstr(text, key);
+    return at && sscanf(at + strlen(key), "%lu", out) == 1;
+}
+
+/* A counter of the device's report. */
+static unsigned long counter(const char *name)
+{
+    char *text = NULL;
+    size_t size = 0;
+    unsigned long value = 0;
+    FILE *out = open_memstream(&text, &size);
+    report r;
+    assert_non_null(out);
+    report_begin(&r, out, true);
+    vfio_user_kind.report(slot.device, &r);
+    report_end(&r);
+    (void)fclose(out);
+    assert_true(number_of(text, name, &value));
+    free(text);
+    return value;
+}
+
+static void create(const device_settings *more)
+{
+    device_settings s = *more;
+    s.socket = srv.path;
+    s.mps_bytes = 128;
+    s.identity = 7;
+    s.timeout_ns = DXPU_NEVER;
+    slot.port.emit = on_emit;
+    slot.port.waiting = on_waiting;
+    slot.port.present = on_present;
+    slot.device = vfio_user_kind.create(&s, &slot.port);
+    assert_non_null(slot.device);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    memset(&srv, 0, sizeof srv);
+    memset(&slot, 0, sizeof slot);
+    srv.fd = srv.listener = -1;
+    srv.in = malloc(IN_BYTES);
+    snprintf(srv.folder, sizeof srv.folder, "/tmp/api_remote.XXXXXX");
+    if (!srv.in || !mkdtemp(srv.folder))
+        return -1;
+    snprintf(srv.path, sizeof srv.path, "%s/s", srv.folder);
+    dxpu_put_le32(srv.config, 0x10f01af4u);
+    srv.config[0x10] = 0x0c;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    if (slot.device)
+        vfio_user_kind.destroy(slot.device);
+    srv_close();
+    if (srv.listener >= 0)
+        (void)close(srv.listener);
+    (void)unlink(srv.path);
+    (void)rmdir(srv.folder);
+    free(srv.in);
+    return 0;
+}
+
+static void begin(void)
+{
+    const device_settings none = { 0 };
+    srv_listen(4);
+    create(&none);
+    UNTIL(slot.present);
+}
+
+/* ==== 3  What happens to DMA ================================================================== */
+
+/* The control of all others: a read and a write of the BAR, a DMA read that has an answer. */
+static void test_a_device_is_served(void **state)
+{
+    dxpu_tlp cpl;
+    uint8_t data[64] = { 5 };
+    unsigned at;
+    (void)state;
+    begin();
+    enable();
+    assert_int_equal(config_read(0), 0x10f01af4u);
+    mem_write(BAR_AT + 8, 8);
+    at = slot.count;
+    mem_read(BAR_AT + 8, 8, 3);
+    UNTIL(slot.count > at);
+    assert_int_equal(slot.tlp[at].tag, 3);
+    assert_int_equal(slot.tlp[at].status, DXPU_CPL_SC);
+    srv_dma(9, false, MEM_AT, 64, 0);
+    at = slot.count;
+    UNTIL(slot.count > at);
+    assert_int_equal(slot.tlp[at].type, DXPU_TLP_MRD);
+    dxpu_tlp_completion(&slot.tlp[at], 0, DXPU_CPL_SC, &cpl);
+    cpl.length_dw = 16;
+    cpl.byte_count = 64;
+    cpl.payload.ptr = data;
+    cpl.payload.len = sizeof data;
+    give(&cpl);
+    UNTIL(srv.replies == 1);
+    assert_int_equal(srv.refused, 0);
+}
+
+/* S-240: what is under way at a reset is answered, so none of it is left over for the next host. */
+static void test_s240_dma_at_a_reset_is_answered(void **state)
+{
+    (void)state;
+    begin();
+    for (unsigned round = 0; round < 3; round++) {
+        unsigned replies = srv.replies, at;
+        enable();
+        at = slot.count;
+        for (uint16_t i = 0; i < 64; i++)
+            srv_dma(i, false, MEM_AT + i * 64, 64, 0);
+        UNTIL(slot.count > at && counter("dma_reads") == (round + 1) * 64ul);
+        vfio_user_kind.reset(slot.device);
+        UNTIL(srv.replies == replies + 64);
+        UNTIL(counter("present"));
+    }
+    assert_int_equal(srv.refused, 3 * 64);
+    enable();
+    srv_dma(1, true, MEM_AT, 64, 0); /* there is a place for the next host's */
+    UNTIL(srv.replies == 3 * 64 + 1);
+    assert_int_equal(srv.refused, 3 * 64);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_a_device_is_served, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_s240_dma_at_a_reset_is_answered, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
