@@ -43,12 +43,13 @@ static void send_answer(int to, int fd, int error)
     (void)!sendmsg(to, &h, MSG_NOSIGNAL);
 }
 
-/* A listener whose queue is full is asked again later: nothing waits. */
+/* A listener whose queue is full is asked again later: nothing waits.  Its error has a name of its
+   own, since connector_take() has EAGAIN while there is no answer. */
 static void connect_once(int to, const struct sockaddr_un *a)
 {
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), error = 0;
     if (fd < 0 || connect(fd, (const struct sockaddr *)a, sizeof *a))
-        error = errno;
+        error = errno == EAGAIN ? EBUSY : errno;
     send_answer(to, error ? -1 : fd, error);
     if (fd >= 0)
         (void)close(fd);

@@ -190,7 +190,9 @@ static void take_connection(remote *r)
         (void)epoll_ctl(r->epoll, EPOLL_CTL_DEL, r->connector, NULL);
         try_later(r, "the process that connects is gone: restart the box");
     } else if (errno != EAGAIN) {
-        try_later(r, errno == EACCES ? "no permission to connect" : "no server listens there");
+        try_later(r, errno == EACCES  ? "no permission to connect"
+                     : errno == EBUSY ? "the server accepts no connection now"
+                                      : "no server listens there");
     }
 }
 

@@ -2,7 +2,7 @@
    message the test decides about, and the TLPs of a host
    SPDX-License-Identifier: MIT
 
-   CONTENTS   1 The server   2 The slot   3 What happens to DMA */
+   CONTENTS   1 The server   2 The slot   3 What happens to DMA   4 Connections */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -469,11 +469,45 @@ static void test_s240_dma_at_a_reset_is_answered(void **state)
     assert_int_equal(srv.refused, 3 * 64);
 }
 
+/* ==== 4  Connections ========================================================================== */
+
+static void fill_backlog(int fd[8])
+{
+    struct sockaddr_un a = { .sun_family = AF_UNIX };
+    memcpy(a.sun_path, srv.path, sizeof srv.path);
+    for (unsigned i = 0; i < 8; i++) {
+        fd[i] = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        if (connect(fd[i], (struct sockaddr *)&a, sizeof a))
+            assert_int_equal(errno, EAGAIN);
+    }
+}
+
+static void test_a_full_backlog_is_tried_again(void **state)
+{
+    const device_settings none = { 0 };
+    int fd[8], taken;
+    (void)state;
+    srv_listen(0);
+    fill_backlog(fd);
+    create(&none);
+    for (unsigned i = 0; i < 200 || counter("connects") < 2; i++) {
+        assert_true(i < 30000); /* it has been tried more than once */
+        vfio_user_kind.tick(slot.device, now_ns());
+        (void)usleep(1000);
+    }
+    while ((taken = accept(srv.listener, NULL, NULL)) >= 0)
+        (void)close(taken);
+    for (unsigned i = 0; i < 8; i++)
+        (void)close(fd[i]);
+    UNTIL(slot.present);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_device_is_served, setup, teardown),
         cmocka_unit_test_setup_teardown(test_s240_dma_at_a_reset_is_answered, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_full_backlog_is_tried_again, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
