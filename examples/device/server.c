@@ -218,26 +218,30 @@ static unsigned find_capability(server *v, uint8_t id)
     return 0;
 }
 
-/* Sizes, by ones in every bit, as software does it. */
+/* The size of a BAR, by ones in every bit, as software finds it; 0: there is none.  The lower half
+   of one of 4 GB or more has flags alone. */
+static uint64_t measure_bar(server *v, unsigned bar, bool *wide)
+{
+    unsigned at = (PCI_BAR0 + bar) * 4;
+    uint64_t mask;
+    config_write(v, at, 0xffffffffu, 0xf);
+    mask = config_read(v, at);
+    *wide = (mask & PCI_BAR_64) != 0;
+    mask &= ~(uint64_t)0xf;
+    if (*wide) {
+        config_write(v, at + 4, 0xffffffffu, 0xf);
+        mask |= (uint64_t)config_read(v, at + 4) << 32;
+    } else if (mask) {
+        mask |= 0xffffffff00000000u;
+    }
+    return mask ? ~mask + 1 : 0;
+}
+
 static void measure_bars(server *v)
 {
     for (unsigned i = 0; i < PCI_BARS; i++) {
-        unsigned at = (PCI_BAR0 + i) * 4;
-        uint64_t mask;
         bool wide;
-        config_write(v, at, 0xffffffffu, 0xf);
-        mask = config_read(v, at);
-        if (!(mask & ~(uint64_t)0xf))
-            continue;
-        wide = (mask & PCI_BAR_64) != 0;
-        mask &= ~(uint64_t)0xf;
-        if (wide) {
-            config_write(v, at + 4, 0xffffffffu, 0xf);
-            mask |= (uint64_t)config_read(v, at + 4) << 32;
-        } else {
-            mask |= 0xffffffff00000000u;
-        }
-        v->bar_bytes[i] = ~mask + 1;
+        v->bar_bytes[i] = measure_bar(v, i, &wide);
         i += wide;
     }
 }

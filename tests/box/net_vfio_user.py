@@ -52,6 +52,21 @@ def verified_load_beside_another_kind():
 
 
 @case
+def bars_of_4_gb_and_more():
+    """Their lower dword has no bit that software can set."""
+    with lab.Lab() as l:
+        memory, eptest = l.file("m.sock"), l.file("e.sock")
+        start_device(l, memory, "--memory", "4G")
+        l.start("dxpu-device", "eptest", "--socket", eptest, "--bar", "16G").says("eptest at")
+        box, to = start_box(l, memory, "--slot", "3=vfio-user,socket=" + eptest)
+        box.says("m.sock: 1af4:10f0 is there")
+        box.says("e.sock: .* is there")
+        host = l.run("dxpu-host", "--box", to, "--slot", 2, *LOAD, "--count", 1000)
+        check(host.status == 0 and host.result()["mismatched"] == 0, host.errors())
+        check(box.stop() == 0, box.errors())
+
+
+@case
 def s242_killed_under_load_and_back():
     with lab.Lab() as l:
         path = l.file("m.sock")
