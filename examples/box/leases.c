@@ -378,22 +378,32 @@ uint8_t leases_admit(box *b, unsigned number, uint32_t node, uint64_t epoch)
 
 /* ==== 5  Reports to the manager =============================================================== */
 
+/* A server that is started again in time was never gone for the manager: only the lease's channel
+   has ended.  One that has not said yet what it is, is no device. */
+static uint8_t health_of(const slot *s, const device_ids *ids)
+{
+    if (s->broken)
+        return DXPU_CONTROL_HEALTH_BROKEN;
+    return s->missing || (s->absent && !ids->vendor) ? DXPU_CONTROL_HEALTH_NONE
+                                                     : DXPU_CONTROL_HEALTH_GOOD;
+}
+
 void leases_device(const box *b, unsigned number, dxpu_control_device *out)
 {
     const slot *s = &b->slots[number - 1];
     const dxpu_box_entry *e = &b->entries[number - 1];
+    device_ids ids = s->ids;
     out->state = slots_state(s);
-    device_ids ids = { s->kind->vendor, s->kind->device, s->kind->class_code };
     if (s->kind->ids)
         (void)s->kind->ids(s->device, &ids);
-    out->health = s->broken || s->absent ? DXPU_CONTROL_HEALTH_BROKEN : DXPU_CONTROL_HEALTH_GOOD;
+    out->health = health_of(s, &ids);
     out->vendor = ids.vendor;
     out->device = ids.device;
     out->class_code = ids.class_code;
     out->group = b->group_slots ? (number - 1) / b->group_slots + 1 : 0;
     out->epoch_seen = e->epoch_seen;
     out->port_offset = (uint16_t)s->shard->index;
-    out->data = s->kind->wipe ? DXPU_CONTROL_DATA_PERSISTENT : DXPU_CONTROL_DATA_NONE;
+    out->data = s->keeps ? DXPU_CONTROL_DATA_PERSISTENT : DXPU_CONTROL_DATA_NONE;
     out->medium = b->medium[number - 1];
     if (e->used) {
         out->epoch = e->epoch;

@@ -80,6 +80,7 @@ typedef struct remote {
     bool built; /* fn describes a device */
     const device_port *port;
     device_settings set;
+    device_medium medium;
     char path[108];
     dxpu_vfuc *client;
     int epoll, timer, connector;
@@ -972,12 +973,26 @@ static bool open_client(remote *r)
     return r->client != NULL;
 }
 
+/* One that is not known goes by the socket's path: something may be kept there. */
+static device_medium find_medium(const device_settings *s)
+{
+    device_medium m = { 0xcbf29ce484222325u, false };
+    if (s->medium)
+        return *s->medium;
+    for (const char *c = s->socket; *c; c++)
+        m.number = (m.number ^ (uint8_t)*c) * 0x100000001b3u;
+    m.number = s->stateless ? 0 : m.number | 1;
+    m.pristine = s->stateless;
+    return m;
+}
+
 static void *remote_create(const device_settings *s, const device_port *port)
 {
     remote *r = calloc(1, sizeof *r);
     if (!r)
         return NULL;
     r->set = *s;
+    r->medium = find_medium(s);
     r->port = port;
     r->retry_ms = RETRY_FIRST_MS;
     r->epoll = r->timer = r->connector = -1;
@@ -1044,8 +1059,10 @@ static int remote_wipe(void *device, bool begin)
     (void)begin;
     if (r->set.stateless)
         return DEVICE_WIPED;
-    log_warning("%s: the box cannot erase what this server keeps; give the slot `stateless` if a "
-                "reset leaves nothing",
+    log_warning(r->set.medium ? "%s: the box cannot erase the disk of a model in a process of its "
+                                "own; start the box without --isolate to have it erased"
+                              : "%s: the box cannot erase what this server keeps; give the slot "
+                                "`stateless` if a reset leaves nothing",
                 r->path);
     return DEVICE_UNWIPED;
 }
@@ -1053,11 +1070,8 @@ static int remote_wipe(void *device, bool begin)
 static uint64_t remote_medium(void *device, bool *pristine)
 {
     const remote *r = device;
-    uint64_t number = 0xcbf29ce484222325u; /* of the path */
-    for (const char *c = r->path; *c; c++)
-        number = (number ^ (uint8_t)*c) * 0x100000001b3u;
-    *pristine = r->set.stateless;
-    return r->set.stateless ? 0 : number | 1;
+    *pristine = r->medium.pristine;
+    return r->medium.number;
 }
 
 const device_kind vfio_user_kind = { .name = "vfio-user",

@@ -25,6 +25,7 @@ enum {
     TURN_NS_MAX = 1000000, /* the same */
     TURN_NS_MIN = 20000,
     TURNS_OF_HOLD = 8,   /* all slots' turns together: this part of the hold time */
+    ABSENCE_S = 30,      /* of a device that its manager does not hear of */
     WAITING_MAX = 512,   /* TLPs of a device; with more it is given no further request */
     WAITING_MOST = 4096, /* far beyond what a device owes for all that it was asked */
     RESERVE_BYTES_EACH = (sizeof(waiting_tlp) + DXPU_TLP_MAX_BYTES + 15) & ~15u, /* aligned */
@@ -234,14 +235,31 @@ static unsigned device_waits(void *user)
     return s->waiting + s->turned_away; /* what goes nowhere is not for nothing either */
 }
 
+/* It has been absent for long. */
+static void on_missing(evutil_socket_t fd, short what, void *user)
+{
+    slot *s = user;
+    const box *b = s->shard->box;
+    (void)fd;
+    (void)what;
+    s->missing = true;
+    manager_changed(b->manager, (unsigned)(s - b->slots) + 1);
+}
+
 /* device_port.present.  As one that was pulled out: its host's channel ends, and opens are refused
    until it is back, reset. */
 static void device_present(void *user, bool there)
 {
+    const struct timeval wait = { ABSENCE_S, 0 };
     slot *s = user;
     const box *b = s->shard->box;
     unsigned number = (unsigned)(s - b->slots) + 1;
     s->absent = !there;
+    s->missing = s->missing && !there;
+    if (there)
+        (void)event_del(s->waits);
+    else if (!s->missing && event_add(s->waits, &wait))
+        s->missing = true; /* without memory: at once */
     if (!there && s->active)
         dxpu_channel_reset(&s->active->ch, DXPU_REASON_NO_SLOT);
     manager_changed(b->manager, number);
@@ -760,14 +778,45 @@ static int watch_device(slot *s)
     return -1;
 }
 
+/* The model's, or, in a process of its own, that of the kind that lends it.  0, or -1 after a
+   message. */
+static int open_device(box *b, unsigned index, device_settings *own)
+{
+    slot *s = &b->slots[index];
+    isolated apart;
+    const device_kind *model = s->kind;
+    bool isolates = b->starter && model != &vfio_user_kind;
+    s->ids = (device_ids){ model->vendor, model->device, model->class_code };
+    if (isolates) {
+        if (isolate(b->starter, index + 1, model, b->disk_threads, own, &apart))
+            return -1;
+        s->kind = &vfio_user_kind;
+    }
+    s->keeps = model->wipe && !own->stateless;
+    s->waits = evtimer_new(dxpu_udp_base(s->shard->fabric.udp), on_missing, s);
+    if (!s->waits)
+        return -1;
+    if (b->pool) {
+        s->lane = jobs_lane_new(b->pool, s->shard->wake, &s->jobs);
+        own->jobs = &s->jobs;
+        if (!s->lane)
+            return -1;
+    }
+    s->device = s->kind->create(own, &s->port);
+    if (!s->device || watch_device(s))
+        return -1;
+    s->unfit = isolates ? !apart.fits : s->kind->fits && !s->kind->fits(s->device);
+    return 0;
+}
+
 static int open_slot(box *b, unsigned index, const device_kind *kind, const device_settings *set)
 {
     slot *s = &b->slots[index];
     const slot_plan *plan = b->plans && b->plans[index].kind ? &b->plans[index] : NULL;
     device_settings own = plan ? plan->set : *set;
     unsigned shared = plan ? 0 : index; /* of a name that several slots have */
-    char files[16384], layout[4096], socket[STARTER_PATH_BYTES];
-    kind = plan ? plan->kind : kind;
+    char files[16384], layout[4096];
+    s->kind = plan ? plan->kind : kind;
     if (own.file) { /* two devices never share their blocks */
         if (files_of_slot(own.file, shared, files, sizeof files)) {
             log_error("--file: the names are too long");
@@ -777,14 +826,8 @@ static int open_slot(box *b, unsigned index, const device_kind *kind, const devi
         place_layout(b, index, &own, layout, sizeof layout);
     }
     identify_slot(b, index, shared, &own, s->serial, sizeof s->serial);
-    s->model = plan && plan->model ? plan->model : b->model ? b->model : kind->name;
-    if (b->starter && kind != &vfio_user_kind) {
-        if (isolate(b->starter, index + 1, kind, b->disk_threads, &own, socket))
-            return -1;
-        kind = &vfio_user_kind;
-    }
+    s->model = plan && plan->model ? plan->model : b->model ? b->model : s->kind->name;
     s->shard = slots_shard(b, index + 1);
-    s->kind = kind;
     for (unsigned cls = 0; cls < DXPU_CLASSES; cls++)
         s->queues[cls].tail = &s->queues[cls].head;
     s->port.user = s;
@@ -796,18 +839,8 @@ static int open_slot(box *b, unsigned index, const device_kind *kind, const devi
     s->limited_ns = DXPU_NEVER;
     limit_init(&s->limit, b->limit_tlps, b->limit_bytes, dxpu_udp_now_ns());
     guard_init(&s->guard, &b->allowed);
-    if (b->pool) {
-        s->lane = jobs_lane_new(b->pool, s->shard->wake, &s->jobs);
-        own.jobs = &s->jobs;
-        if (!s->lane)
-            return -1;
-    }
-    s->device = kind->create(&own, &s->port);
-    if (!s->device)
+    if (open_device(b, index, &own))
         return -1;
-    if (watch_device(s))
-        return -1;
-    s->unfit = kind->fits && !kind->fits(s->device);
     /* a manager's box keeps the slot, so that it can be wiped */
     dxpu_box_slot(&b->table, (uint16_t)(index + 1))->valid = b->managed || !s->unfit;
     return 0;
@@ -897,6 +930,8 @@ void slots_close(box *b)
     for (unsigned i = 0; b->slots && i < b->count; i++) {
         if (b->slots[i].ready)
             event_free(b->slots[i].ready);
+        if (b->slots[i].waits)
+            event_free(b->slots[i].waits);
         if (b->slots[i].device) {
             clear_queues(&b->slots[i]);
             b->slots[i].kind->destroy(b->slots[i].device);

@@ -64,7 +64,11 @@ typedef struct slot {
     device_port port;
     struct event *ready; /* its descriptor's; NULL: it has none */
     const char *model;   /* its name for users; NULL: the kind's */
+    device_ids ids;      /* of its model; 0: not known before its server is there */
+    bool keeps;          /* its device has data that a reset leaves */
     bool absent;         /* as device_port.present said */
+    bool missing;        /* so for longer than a restart of its server takes */
+    struct event *waits; /* until then */
     jobs jobs;           /* the device's, by this lane of the box's pool */
     jobs_lane *lane;
     fabric_channel *active; /* the incarnation that reaches the device; NULL: none */

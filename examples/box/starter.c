@@ -46,6 +46,11 @@ void starter_socket(unsigned slot, char out[STARTER_PATH_BYTES])
     snprintf(out, STARTER_PATH_BYTES, "%s/%u", directory, slot);
 }
 
+void starter_layout(unsigned slot, char out[STARTER_PATH_BYTES])
+{
+    snprintf(out, STARTER_PATH_BYTES, "%s/%u.layout", directory, slot);
+}
+
 int starter_add(int starter, unsigned slot, const char *arguments, size_t bytes)
 {
     static char message[5 + STARTER_ARGUMENTS_BYTES];
@@ -208,6 +213,8 @@ static void end_all(void)
     signal_all(SIGKILL);
     for (unsigned i = 0; i < device_count; i++) {
         starter_socket(devices[i].slot, path);
+        (void)unlink(path);
+        starter_layout(devices[i].slot, path);
         (void)unlink(path);
     }
     (void)rmdir(directory);

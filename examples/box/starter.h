@@ -16,6 +16,8 @@ enum { STARTER_PATH_BYTES = 64, STARTER_ARGUMENTS_BYTES = 32768 };
 int starter_start(void);
 /* Where the device of a slot is to listen. */
 void starter_socket(unsigned slot, char out[STARTER_PATH_BYTES]);
+/* A file beside it that lasts as long as the box: the layout of a disk that has no other place. */
+void starter_layout(unsigned slot, char out[STARTER_PATH_BYTES]);
 /* Start the device of a slot.  arguments: of dxpu-device, each with its NUL, `bytes` in all.  0, or
    -1: too many, or the starter is gone. */
 int starter_add(int starter, unsigned slot, const char *arguments, size_t bytes);

@@ -89,6 +89,8 @@ static const option_row nvme_rows[] = {
     DISK_ROWS,
     { "namespaces", "N", "namespaces in memory, without --file (1)", OPTION_NUMBER,
       &set.server.device.namespaces, 1, 32 },
+    { "layout", "FILE", "where its list of namespaces is kept (beside the first --file)",
+      OPTION_TEXT, &set.server.device.layout, 1, 4095 },
 };
 static const option_row blk_rows[] = {
     DISK_ROWS,
@@ -159,6 +161,8 @@ static const char *check(void)
         return "--mps: 128, 256, 512, 1024, 2048 or 4096";
     if (d->file && d->namespaces)
         return "--namespaces: --file makes as many as it names files";
+    if (d->layout && !d->file)
+        return "--layout: goes with --file";
     if (d->read_only && !d->file)
         return "--read-only: goes with --file";
     if (set.server.kind == &virtio_blk_kind && d->file && strchr(d->file, ','))

@@ -33,6 +33,12 @@ typedef struct device_ids {
     uint32_t class_code;
 } device_ids;
 
+/* What a device keeps its data on: see device_kind.medium. */
+typedef struct device_medium {
+    uint64_t number;
+    bool pristine;
+} device_medium;
+
 typedef struct device_settings {
     uint64_t memory_bytes; /* size of the model's memory, a power of two */
     uint64_t mps_bytes;    /* largest Max_Payload_Size it supports */
@@ -51,6 +57,8 @@ typedef struct device_settings {
     uint64_t bar_bytes;   /* eptest: size of its 64-bit prefetchable BAR; 0: 64 KB */
     const char *socket;   /* vfio-user: where its server listens */
     bool stateless;       /* vfio-user: a reset leaves nothing of a tenant's data */
+    const device_medium *medium; /* vfio-user: its server's, as its owner has seen it; NULL: it is
+                                    not known */
 } device_settings;
 
 /* How far a wipe is. */

@@ -1477,6 +1477,36 @@ static void test_s163_the_layout_of_disks(void **state)
     assert_int_equal(unlink(path) + rmdir(folder), 0);
 }
 
+/* What a manager hears of a device whose server is started again: only a long absence. */
+static void test_s242_a_short_absence_is_none(void **state)
+{
+    dxpu_control_device d = { .number = 1 };
+    slot *s = &b.slots[0];
+    (void)state;
+    s->ids.vendor = 0x1af4;
+    leases_device(&b, 1, &d);
+    assert_int_equal(d.health, DXPU_CONTROL_HEALTH_GOOD);
+    device_present(s, false);
+    leases_device(&b, 1, &d);
+    assert_int_equal(d.health, DXPU_CONTROL_HEALTH_GOOD);
+    assert_int_equal(d.vendor, 0x1af4);
+    assert_true(evtimer_pending(s->waits, NULL));
+    on_missing(-1, 0, s);
+    leases_device(&b, 1, &d);
+    assert_int_equal(d.health, DXPU_CONTROL_HEALTH_NONE);
+    device_present(s, true);
+    leases_device(&b, 1, &d);
+    assert_int_equal(d.health, DXPU_CONTROL_HEALTH_GOOD);
+    assert_false(evtimer_pending(s->waits, NULL));
+    s->ids.vendor = 0; /* nothing is known of it before it was there */
+    device_present(s, false);
+    leases_device(&b, 1, &d);
+    assert_int_equal(d.health, DXPU_CONTROL_HEALTH_NONE);
+    s->broken = true;
+    leases_device(&b, 1, &d);
+    assert_int_equal(d.health, DXPU_CONTROL_HEALTH_BROKEN);
+}
+
 int main(void)
 {
 #define WITH_STATE(name) cmocka_unit_test_setup_teardown(name, setup_state, teardown_state)
@@ -1484,6 +1514,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_s163_the_layout_of_disks),
         CASE(test_waiting_is_bounded),
+        CASE(test_s242_a_short_absence_is_none),
         CASE(test_s111_what_writes_cause_is_bounded),
         CASE(test_s108_what_is_refused_takes_its_turns),
         cmocka_unit_test_setup_teardown(test_d44_all_is_taken_before_the_end, setup_wide, teardown),

@@ -6,15 +6,31 @@ Prints `ok NAME` or `not ok NAME` for each case."""
 import glob
 import os
 import signal
+import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
 import rooms  # noqa: E402,F401
 from cases import case, check, main, until  # noqa: E402
+import fake_manager as fm  # noqa: E402
 import lab  # noqa: E402
 
 LOAD = ("--load", "mixed", "--size", 256, "--depth", 8, "--span", "64K", "--json")
+
+
+def devices(folder, slot=""):
+    """The processes that serve a slot's device, or any."""
+    found = []
+    for file in glob.glob("/proc/[0-9]*/cmdline"):
+        try:
+            with open(file, "rb") as f:
+                words = f.read().decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        if any(w.startswith("%s/%s" % (folder, slot)) for w in words):
+            found.append(int(file.split("/")[2]))
+    return found
 
 
 class Box:
@@ -27,17 +43,7 @@ class Box:
         self.box.says(self.folder + "/2: .* is there")
 
     def devices(self, slot=""):
-        """The processes that serve a slot's device, or any."""
-        found = []
-        for file in glob.glob("/proc/[0-9]*/cmdline"):
-            try:
-                with open(file, "rb") as f:
-                    words = f.read().decode(errors="replace").split("\0")
-            except OSError:
-                continue
-            if any(w.startswith("%s/%s" % (self.folder, slot)) for w in words):
-                found.append(int(file.split("/")[2]))
-        return found
+        return devices(self.folder, slot)
 
     def host(self, slot, epoch, *load):
         return self.lab.start("dxpu-host", "--box", self.to, "--slot", slot, "--epoch", epoch,
@@ -113,6 +119,139 @@ def settings_reach_the_model():
         check(box.stop() == 0, box.errors())
         user = l.start("dxpu-box", "--isolate", "--user", "root")
         check(user.wait(10) == 2 and "--user" in user.errors(), user.errors())
+
+
+class Managed:
+    """A box whose first slot is a disk, at a fake manager; after start() it is the same one."""
+
+    def __init__(self, l, *more):
+        self.lab, self.more = l, more
+        self.manager = fm.Manager()
+        self.start()
+
+    def start(self, *more):
+        file = self.lab.file
+        self.box = self.lab.start("dxpu-box", "--listen", "127.0.0.1:0", "--manager",
+                                  self.manager.address, "--identity", file("box.id"), "--state",
+                                  file("box.state"), "-v", *self.more, *more)
+        self.link = self.manager.link(fm.BOX)
+
+    def disks(self):
+        """Lines of a slot's device that is there."""
+        return self.box.errors().count("/1: 1af4:10f1 is there")
+
+
+@case
+def s243_a_managed_disk_is_the_same_over_crashes_and_restarts():
+    """What a manager hears of a slot, and of the medium, is that of a box without --isolate, when a
+    model ends and when the box does."""
+    def told():
+        d = m.link.slots[1]
+        return d.vendor, d.device, d.cls, d.health, d.data, d.medium, d.model, d.serial
+    with lab.Lab(plain=True) as l:
+        disk = ("--slot", "1=nvme,file=%s,size=1M" % l.file("disk"))
+        m = Managed(l, *disk)
+        first = m.link.slots[1]
+        check((first.state, first.health) == (fm.WIPED, 1), first)  # made now: lent at once
+        was = told()
+        m.box.kill()
+        m.start("--isolate")
+        check(told() == was and m.link.slots[1].state == fm.WIPED, told(), was)
+        until(lambda: m.disks() == 1, "the device")
+        check(told() == was, told(), was)
+        m.link.bind(1, 77, 1, 5)
+        folder = m.box.says(r"(/tmp/dxpu-box\.\w+)/1: ").group(1)
+        os.kill(devices(folder, 1)[0], signal.SIGKILL)
+        until(lambda: m.disks() == 2, "the device again")
+        check(told() == was and m.link.slots[1].state == fm.HELD, told(), was)
+        check(not [d for d in m.link.alarms if d[0] == 1], m.link.alarms)
+        m.box.kill()
+        m.start("--isolate")
+        check(told() == was, told(), was)
+        d = m.link.becomes(1, fm.HELD)
+        check((d.epoch, d.peer_node) == (5, 77), d)
+        until(lambda: m.disks() == 1, "the device")
+        check(m.link.unbind(1, 5) is not None)
+        m.link.becomes(1, fm.UNWIPED)  # which the box says, and what to do
+        check("without --isolate" in m.box.errors(), m.box.errors())
+        check(m.box.stop() == 0, m.box.errors())
+        m.manager.close()
+
+
+@case
+def what_keeps_no_data_says_so():
+    with lab.Lab(plain=True) as l:
+        device = l.start("dxpu-device", "memory", "--socket", l.file("m.sock"))
+        device.says("memory at")
+        m = Managed(l, "--slots", 5, "--isolate", "--slot", "1=nvme,file=%s,size=1M" %
+                    l.file("disk"), "--slot", "3=eptest", "--slot",
+                    "4=vfio-user,socket=%s,stateless" % l.file("m.sock"), "--slot",
+                    "5=vfio-user,socket=" + l.file("none.sock"))
+        slots = m.link.slots
+        check([slots[n].data for n in range(1, 6)] == [2, 1, 1, 1, 2], slots)
+        check([slots[n].state for n in range(1, 6)] == 4 * [fm.WIPED] + [fm.EMPTY], slots)
+        check(slots[5].health == 0 and slots[5].vendor == 0, slots[5])  # not known yet
+        check(all(slots[n].health == 1 for n in (1, 2, 3)), slots)
+        m.manager.until(lambda: slots[4].health == 1 and slots[4].vendor == 0x1af4, "slot 4")
+        m.link.bind(2, 77, 1, 5)
+        m.link.unbind(2, 5)
+        m.link.becomes(2, fm.WIPED)
+        check(m.box.stop() == 0, m.box.errors())
+        m.manager.close()
+
+
+@case
+def a_disk_that_does_not_fit_is_not_served():
+    """As without --isolate; no process is started for it."""
+    with lab.Lab(plain=True) as l:
+        disk = "1=nvme,file=%s,size=1M" % l.file("disk")
+        m = Managed(l, "--isolate", "--slot", disk)
+        until(lambda: m.disks() == 1, "the device")
+        m.box.kill()
+        with open(l.file("disk.layout"), "a", encoding="ascii") as f:
+            f.write("x")
+        m.start()
+        d = m.link.slots[1]
+        check((d.state, d.health) == (fm.EMPTY, 2), d)
+        m.manager.until(lambda: [a for a in m.link.alarms if "layout" in a[3]], "an alarm")
+        folder = m.box.says(r"(/tmp/dxpu-box\.\w+)/1: no server").group(1)
+        check(not devices(folder, 1), m.box.errors())
+        check(m.box.stop() == 0, m.box.errors())
+        m.manager.close()
+
+
+@case
+def s163_the_layout_of_a_block_device_outlives_a_process():
+    with lab.Lab() as l:
+        with open(l.file("disk"), "wb") as f:
+            f.truncate(4 << 20)
+        try:
+            made = subprocess.run(["losetup", "-f", "--show", l.file("disk")], capture_output=True,
+                                  text=True, check=True, timeout=10)
+        except (OSError, subprocess.SubprocessError):
+            return "no loop device can be made"
+        loop = made.stdout.strip()
+        try:
+            for state in ((), ("--state", l.file("state"))):
+                box = l.start("dxpu-box", "--listen", "127.0.0.1:0", "--isolate", "--device",
+                              "nvme", "--file", loop, "-v", *state)
+                folder = box.says(r"(/tmp/dxpu-box\.\w+)/1: 1af4:10f1 is there").group(1)
+                layout = l.file("state.slot1.layout") if state else folder + "/1.layout"
+                with open(layout, "rb") as f:
+                    was = f.read()
+                check(was.startswith(b"dxpu nvme layout"), was)
+                os.kill(devices(folder, 1)[0], signal.SIGKILL)
+                until(lambda: box.errors().count("is there") == 2, "the device again")
+                with open("/proc/%d/cmdline" % devices(folder, 1)[0], "rb") as f:
+                    words = f.read().decode().split("\0")
+                check(words[words.index("--layout") + 1] == layout, words)
+                with open(layout, "rb") as f:
+                    check(f.read() == was)
+                check(box.stop() == 0, box.errors())
+                check(not os.path.exists(folder), os.listdir(os.path.dirname(folder)))
+        finally:
+            subprocess.run(["losetup", "-d", loop], check=False, timeout=10)
+    return None
 
 
 if __name__ == "__main__":
