@@ -34,7 +34,7 @@ const char *pool_reason_name(unsigned reason)
 {
     static const char *const names[] = { "none",    "device",    "box",     "drain",
                                          "wipe",    "operator",  "foreign", "release",
-                                         "discard", "retention", "recover" };
+                                         "discard", "retention", "recover", "absent" };
     return reason < POOL_REASONS ? names[reason] : "?";
 }
 
@@ -50,7 +50,8 @@ const char *pool_reason_text(unsigned reason)
                                          "its lease was released",
                                          "its tenant has discarded it",
                                          "its retention time is over",
-                                         "its lease took an older slot back" };
+                                         "its lease took an older slot back",
+                                         "there is no device in it" };
     return reason < POOL_REASONS ? texts[reason] : "?";
 }
 

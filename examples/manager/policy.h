@@ -45,6 +45,7 @@ typedef enum pool_reason {
     POOL_WHY_DISCARD,   /* its tenant gave up what was retained */
     POOL_WHY_RETENTION, /* what was retained was not taken back in time */
     POOL_WHY_RECOVER,   /* an older slot was taken back in its place */
+    POOL_WHY_ABSENT,    /* there is no device in it */
     POOL_REASONS
 } pool_reason;
 

@@ -1659,7 +1659,9 @@ static void test_m92_data_of_its_own_device(void **state)
         assert_int_equal(core_would_erase(c, CORE_DEED_RELEASE, lease, e, 4), 1);
         was.state = DXPU_CONTROL_SLOT_HELD;
         comes_back_with(b, number, &was);
-        assert_int_equal(core_repair(c, slot).code, CORE_OK);
+        if (!gone) /* it works again by itself where there was no other one */
+            assert_int_equal(core_repair(c, slot).code, CORE_OK);
+        assert_int_equal(state_of(slot), POOL_LEASED);
         assert_int_equal(pump(), 0);
         assert_int_equal(core_lease_now(c, lease), CORE_LEASE_ACTIVE);
         assert_int_equal(bytes_of(slot), lease);
@@ -1670,6 +1672,39 @@ static void test_m92_data_of_its_own_device(void **state)
         assert_false(core_keeps_data(c, slot));
         box[b][number - 1].data = DXPU_CONTROL_DATA_PERSISTENT;
         tell(b, number, 1);
+    }
+}
+
+/* A device that is gone for a while is the same one when it is back: lent, wiped, or free. */
+static void test_s242_a_device_is_gone_and_back(void **state)
+{
+    (void)state;
+    for (unsigned what = 0; what < 4; what++) { /* 3: another one is back */
+        uint64_t lease = what ? lease_up(1, POOL_ANY, CORE_REPLACE_NO, 0) : 0;
+        uint32_t slot = lease ? slot_of(lease, 0) : 0;
+        unsigned b = box_of(slot), number = c->t.slot[slot].device.number;
+        dxpu_control_device *d = &box[b][number - 1], none = *d;
+        none.health = DXPU_CONTROL_HEALTH_NONE;
+        none.vendor++;                     /* what it says of none is nothing */
+        comes_back_with(b, number, &none); /* a box that was started, and knows no server yet */
+        assert_int_equal(state_of(slot), POOL_BROKEN);
+        assert_int_equal(c->t.pool->slot[slot].reason, POOL_WHY_ABSENT);
+        restart();
+        assert_int_equal(state_of(slot), POOL_BROKEN);
+        if (what == 2)
+            assert_int_equal(core_release(c, lease, false).code, CORE_OK);
+        d->health = DXPU_CONTROL_HEALTH_GOOD;
+        d->vendor--;
+        d->device = (uint16_t)(d->device + (what == 3));
+        tell(b, number, 1);
+        (void)after(1000);
+        assert_int_equal(state_of(slot) == POOL_BROKEN, what == 3);
+        if (what == 1)
+            assert_int_equal(bytes_of(slot), lease);
+        if (what == 1)
+            assert_int_equal(core_release(c, lease, false).code, CORE_OK);
+        (void)after(1000);
+        assert_true(what == 3 || state_of(slot) == POOL_FREE);
     }
 }
 
@@ -1925,6 +1960,7 @@ int main(void)
         CASE(test_m104_keep_needs_the_medium),
         CASE(test_m104_not_after_a_foreign_lease),
         CASE(test_m92_data_of_its_own_device),
+        CASE(test_s242_a_device_is_gone_and_back),
         CASE(test_m77_parked_before_it_was_up),
         CASE(test_m92_one_was_up),
         CASE(test_m100_nothing_is_ordered_unseen),

@@ -226,6 +226,7 @@ typedef enum fate { WAITS, IS_OVER, HAS_FAILED, IS_HIDDEN } fate;
 static fate fate_of(const pool_call *r, const json_t *slot, bool keeps)
 {
     const char *state = pool_string(slot, "state"), *box = pool_string(slot, "box_state");
+    const char *reason = pool_string(slot, "reason");
     bool away = json_is_false(json_object_get(slot, "connected"));
     if (!*box) /* another tenant's now, or the manager was restarted meanwhile */
         return IS_HIDDEN;
@@ -237,7 +238,7 @@ static fate fate_of(const pool_call *r, const json_t *slot, bool keeps)
     if (strcmp(state, "quarantined") == 0)
         return HAS_FAILED;
     if (strcmp(state, "broken") == 0 && json_is_true(json_object_get(slot, "dirty")))
-        return strcmp(pool_string(slot, "reason"), "box") == 0 ? WAITS : HAS_FAILED;
+        return strcmp(reason, "box") == 0 || strcmp(reason, "absent") == 0 ? WAITS : HAS_FAILED;
     return strcmp(state, "wiping") != 0 && strcmp(pool_string(slot, "lease"), r->word[0]) != 0
                ? IS_OVER
                : WAITS;

@@ -44,7 +44,7 @@ static fate wipe_of(const api *a, const api_ending *e)
     if (s->epoch != e->epoch) /* it was lent again, so it was wiped */
         return FATE_DONE;
     if (s->state == POOL_BROKEN && s->dirty)
-        return s->reason == POOL_WHY_BOX ? FATE_WAITS : FATE_FAILED;
+        return s->reason == POOL_WHY_BOX || s->reason == POOL_WHY_ABSENT ? FATE_WAITS : FATE_FAILED;
     return s->state == POOL_WIPING ? FATE_WAITS : FATE_DONE;
 }
 

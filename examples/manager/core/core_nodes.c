@@ -225,7 +225,7 @@ static pool_slot slot_at_first(const core *c, const dxpu_control_device *d, uint
         s.reason = POOL_WHY_FOREIGN;
     } else if (!good) {
         s.state = POOL_BROKEN;
-        s.reason = POOL_WHY_DEVICE;
+        s.reason = d->health == DXPU_CONTROL_HEALTH_NONE ? POOL_WHY_ABSENT : POOL_WHY_DEVICE;
     }
     if (unknown && !s.epoch) /* its wipe needs one, and no two slots the same */
         s.epoch = c->t.pool->epoch + 1 + index;

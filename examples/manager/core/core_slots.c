@@ -586,7 +586,8 @@ static bool take_in(core *c, uint32_t slot)
     d->data = data;
     if (s->dirty && !same && d->state != DXPU_CONTROL_SLOT_WIPED) /* its data are not these */
         (void)pool_taint(c->t.pool, slot, s->epoch, true);
-    else if (s->state == POOL_BROKEN && s->reason == POOL_WHY_DEVICE &&
+    else if (s->state == POOL_BROKEN &&
+             (s->reason == POOL_WHY_DEVICE || s->reason == POOL_WHY_ABSENT) &&
              d->health == DXPU_CONTROL_HEALTH_GOOD)
         (void)pool_repair(c->t.pool, slot, POOL_WHY_NONE);
     corei_mark_changed(c, COREI_SLOT, slot);
@@ -703,12 +704,15 @@ static void settle_told(core *c, uint32_t slot)
     }
     bool wipes = d->health == DXPU_CONTROL_HEALTH_BROKEN && is_repaired(c, slot);
     if (d->health != DXPU_CONTROL_HEALTH_GOOD && !wipes) {
+        bool none = d->health == DXPU_CONTROL_HEALTH_NONE;
         if (s->state != POOL_BROKEN && s->state != POOL_QUARANTINED)
-            break_slot(c, slot, POOL_WHY_DEVICE,
-                       d->health == DXPU_CONTROL_HEALTH_NONE ? "there is no device in it"
-                                                             : "its box reports it as broken");
-    } else if (s->state == POOL_BROKEN && s->reason == POOL_WHY_BOX) {
-        repair_slot(c, slot, "its box is connected again");
+            break_slot(c, slot, none ? POOL_WHY_ABSENT : POOL_WHY_DEVICE,
+                       none ? "there is no device in it" : "its box reports it as broken");
+    } else if (s->state == POOL_BROKEN &&
+               (s->reason == POOL_WHY_BOX || s->reason == POOL_WHY_ABSENT)) {
+        repair_slot(c, slot,
+                    s->reason == POOL_WHY_BOX ? "its box is connected again"
+                                              : "its device is there again");
         if (is_unknown(c, slot)) { /* which is about slots that work */
             settle_unknown(c, slot);
             return;
