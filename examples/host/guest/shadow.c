@@ -16,23 +16,35 @@ enum {
     HEADER = 0x0e,
     MULTI_FUNCTION = 0x80,
     BAR0 = 0x10,
+    BAR_IO = 0x1,
+    BAR_TYPE = 0x6,
+    BAR_WIDE = 0x4,
+    BAR_PREFETCHABLE = 0x8,
     ROM = 0x30,
     CAPABILITIES = 0x34,
     INTERRUPT_LINE = 0x3c,
     INTERRUPT_PIN = 0x3d,
+    PIN_A = 1,
     FIRST_CAPABILITY = 0x40,
     CONFIG_BYTES = 256, /* without extended capabilities */
-    HOPS = 48,          /* capabilities that fit */
-    EXTENDED_HOPS = 480,
+    LIST_MAX = (SHADOW_BYTES - CONFIG_BYTES) / 4,
     CAP_NULL = 0x00,
     CAP_POWER = 0x01,
     CAP_MSI = 0x05,
     CAP_EXPRESS = 0x10,
     CAP_MSIX = 0x11,
+    CAP_FEATURES = 0x13,
+    CAP_ALLOCATION = 0x14,
+    POWER_BYTES = 8,
+    POWER_STATE = 0x03,
+    NO_SOFT_RESET = 0x08,
+    EXPRESS_BYTES = 20, /* to the end of its link's registers */
+    EXTENDED_BYTES = 8, /* the least that software takes one to have */
     MSI_ENABLE = 0x01,
     MSI_WIDE = 0x80,
     MSI_MASKS = 0x100,
     MSIX_ENABLE = 0x8000,
+    MSIX_COUNT = 0x7ff,
     MSIX_ENTRY = 16,
     MSIX_CAP_BYTES = 12,
     FLR_CAN = 0x10, /* in the upper byte of Device Capabilities */
@@ -41,9 +53,21 @@ enum {
 
 #define BAR64_BASE ((uint64_t)1 << 40)
 
-/* Of extended capabilities: those that a function of a virtual machine's own cannot have. */
-static const uint16_t hidden[] = { 0x0e /* ARI */,    0x0f /* ATS */,           0x10 /* SR-IOV */,
-                                   0x11 /* MR-IOV */, 0x13 /* page requests */, 0x1b /* PASID */ };
+/* Of extended capabilities: those that a function of a virtual machine's own cannot have, and those
+   that would move or resize BARs behind the host's back. */
+static const uint16_t hidden[] = {
+    0x0e /* ARI */,           0x0f /* ATS */,
+    0x10 /* SR-IOV */,        0x11 /* MR-IOV */,
+    0x13 /* page requests */, 0x15 /* resizable BARs */,
+    0x1b /* PASID */,         0x24 /* resizable BARs of virtual functions */
+};
+
+/* Where the capabilities of a device are, in the order of its list. */
+typedef struct cap_list {
+    uint16_t at[LIST_MAX];
+    unsigned count;
+    unsigned low, end; /* of what they lie in */
+} cap_list;
 
 /* Keep bytes here, which begin as `value` and change where `writable` has ones. */
 static void keep(shadow *s, unsigned at, unsigned bytes, uint32_t value, uint32_t writable)
@@ -57,22 +81,32 @@ static void keep(shadow *s, unsigned at, unsigned bytes, uint32_t value, uint32_
 
 /* ==== What a device has ======================================================================= */
 
-static void keep_bars(shadow *s, const uint32_t sized[SHADOW_BARS])
+/* False: a size that is no power of two. */
+static bool keep_bar(shadow *s, unsigned i, uint32_t low, uint64_t mask, bool wide)
+{
+    uint32_t kind = (low & BAR_PREFETCHABLE) | (wide ? BAR_WIDE : 0u);
+    s->bar[i].bytes = ~mask + 1;
+    s->bar[i].prefetchable = wide && (low & BAR_PREFETCHABLE);
+    keep(s, BAR0 + 4 * i, 4, kind, (uint32_t)mask);
+    if (wide)
+        keep(s, BAR0 + 4 * i + 4, 4, 0, (uint32_t)(mask >> 32));
+    return (s->bar[i].bytes & (s->bar[i].bytes - 1)) == 0;
+}
+
+static bool keep_bars(shadow *s, const uint32_t sized[SHADOW_BARS])
 {
     for (unsigned i = 0; i < SHADOW_BARS; i++) {
-        uint32_t kind = sized[i] & 0xf, low = sized[i] - kind;
-        unsigned at = BAR0 + 4 * i;
-        bool wide = (kind & 7) == 4 && i + 1 < SHADOW_BARS;
+        uint32_t low = sized[i] & ~(uint32_t)0xf;
+        bool wide = (sized[i] & (BAR_TYPE | BAR_IO)) == BAR_WIDE && i + 1 < SHADOW_BARS;
         uint64_t mask = wide ? (uint64_t)sized[i + 1] << 32 | low : 0xffffffff00000000u | low;
-        keep(s, at, 4, 0, 0);
-        if ((kind & 1) || (wide ? !mask : !low)) /* I/O space is not offered */
+        keep(s, BAR0 + 4 * i, 4, 0, 0);
+        if ((sized[i] & BAR_IO) || (wide ? !mask : !low)) /* I/O space is not offered */
             continue;
-        s->bar[i].bytes = ~mask + 1;
-        s->bar[i].prefetchable = wide && (kind & 8);
-        keep(s, at, 4, kind, low);
-        if (wide)
-            keep(s, BAR0 + 4 * ++i, 4, 0, (uint32_t)(mask >> 32));
+        if (!keep_bar(s, i, sized[i], mask, wide))
+            return false;
+        i += wide;
     }
+    return true;
 }
 
 /* The largest one that has no address yet; SHADOW_BARS: none is left. */
@@ -134,55 +168,82 @@ static void keep_msi(shadow *s, unsigned at, uint32_t control)
     s->messages = 1u << (control >> 1 & 7);
 }
 
-static void look_at_msi(shadow *s, unsigned at)
+/* What is false of these is not shown: where it breaks a rule of its own, or there is a second one.
+   Software that lets a function into a virtual machine relies on that; some was written for
+   functions that a kernel has looked at before. */
+static bool look_at_msi(shadow *s, unsigned at, unsigned room)
 {
     uint32_t control = dxpu_get_le16(s->shown + at + 2) & (MSI_MASKS | MSI_WIDE | 0x0e);
     unsigned bytes = (control & MSI_WIDE ? 14u : 10u) + (control & MSI_MASKS ? 10u : 0u);
-    if (s->msi || at + bytes > CONFIG_BYTES || (control >> 1 & 7) > 5)
-        return;
+    if (s->msi || bytes > room || (control >> 1 & 7) > 5)
+        return false;
     s->msi = at;
     keep_msi(s, at, control);
+    return true;
 }
 
-static void look_at_msix(shadow *s, unsigned at)
+/* Is it in a BAR? */
+static bool is_inside(const shadow *s, uint32_t where, uint64_t bytes)
+{
+    unsigned bar = where & 7;
+    return bar < SHADOW_BARS && (where & ~(uint32_t)7) + bytes <= s->bar[bar].bytes;
+}
+
+static bool look_at_msix(shadow *s, unsigned at, unsigned room)
 {
     uint32_t vectors, table;
-    unsigned bar;
-    if (s->msix || at + MSIX_CAP_BYTES > CONFIG_BYTES)
-        return;
-    vectors = (dxpu_get_le16(s->shown + at + 2) & 0x7ff) + 1;
+    if (s->msix || room < MSIX_CAP_BYTES)
+        return false;
+    vectors = (dxpu_get_le16(s->shown + at + 2) & MSIX_COUNT) + 1;
     table = dxpu_get_le32(s->shown + at + 4);
-    bar = table & 7;
+    if (!is_inside(s, table, vectors * (uint64_t)MSIX_ENTRY) ||
+        !is_inside(s, dxpu_get_le32(s->shown + at + 8), (vectors + 63) / 64 * (uint64_t)8))
+        return false;
     s->msix = at;
-    if (bar >= SHADOW_BARS ||
-        (table & ~(uint32_t)7) + (uint64_t)vectors * MSIX_ENTRY > s->bar[bar].bytes)
-        return;
     s->vectors = vectors;
-    s->table_bar = bar;
+    s->table_bar = table & 7;
     s->table_at = table & ~(uint32_t)7;
+    return true;
 }
 
-static void look_at(shadow *s, unsigned at)
+/* It stays in D0, and would keep its state in D3hot: there is no reset by way of that. */
+static bool look_at_power(shadow *s, unsigned at, unsigned room)
+{
+    if (s->power || room < POWER_BYTES)
+        return false;
+    s->power = at;
+    s->shown[at + 4] = (uint8_t)((s->shown[at + 4] & ~(unsigned)POWER_STATE) | NO_SOFT_RESET);
+    s->own[at + 4] = POWER_STATE | NO_SOFT_RESET;
+    s->writable[at + 4] = POWER_STATE;
+    return true;
+}
+
+static bool look_at_express(shadow *s, unsigned at, unsigned room)
+{
+    if (s->express || room < EXPRESS_BYTES)
+        return false;
+    s->express = at;
+    return true;
+}
+
+/* Is it to be shown?  room: until the next one. */
+static bool look_at(shadow *s, unsigned at, unsigned room)
 {
     switch (s->shown[at]) {
     case CAP_POWER:
-        if (at + 8 <= CONFIG_BYTES) { /* the power state; enabling PME is the device's */
-            s->shown[at + 4] &= 0xfc;
-            s->own[at + 4] = s->writable[at + 4] = 3;
-        }
-        break;
+        return look_at_power(s, at, room);
     case CAP_EXPRESS:
-        if (at + 12 <= CONFIG_BYTES)
-            s->express = at;
-        break;
+        return look_at_express(s, at, room);
     case CAP_MSI:
-        look_at_msi(s, at);
-        break;
+        return look_at_msi(s, at, room);
     case CAP_MSIX:
-        look_at_msix(s, at);
-        break;
+        return look_at_msix(s, at, room);
+    case CAP_NULL:
+    case CAP_FEATURES: /* its reset would take the BARs away */
+    case CAP_ALLOCATION:
+        return false;
     default:
-        break;
+        return true;
     }
 }
 
@@ -192,40 +253,109 @@ static void choose_interrupts(shadow *s, unsigned interrupts)
     bool virtio = dxpu_get_le16(s->shown + VENDOR) == VENDOR_VIRTIO;
     if (!s->msix)
         return;
-    if (s->vectors && (interrupts == SHADOW_MSIX || (interrupts == SHADOW_AUTO && virtio))) {
+    if (interrupts == SHADOW_MSIX || (interrupts == SHADOW_AUTO && virtio)) {
         s->msix_shown = true;
-    } else if (s->vectors && !s->msi) {
+        keep(s, s->msix, 1, CAP_MSIX, 0);
+        s->own[s->msix + 2] = 0xff;
+        s->own[s->msix + 3] = MSIX_COUNT >> 8;
+        for (unsigned i = 4; i < MSIX_CAP_BYTES; i++)
+            s->own[s->msix + i] = 0xff;
+    } else if (!s->msi) {
         uint32_t most = s->vectors < SHADOW_MESSAGES_MAX ? s->vectors : SHADOW_MESSAGES_MAX;
         s->replaced = true;
         keep_msi(s, s->msix, log2_of(most) << 1);
         keep(s, s->msix + 10, 2, 0, 0);
-    } else {
-        keep(s, s->msix, 1, CAP_NULL, 0);
     }
 }
 
-static void hide_extended(shadow *s)
+/* Follow a list of capabilities.  False: it has a loop. */
+static bool list_caps(const uint8_t *image, unsigned at, bool extended, cap_list *out)
 {
-    unsigned at = CONFIG_BYTES;
-    if (dxpu_get_le32(s->shown + at) == UINT32_MAX || dxpu_get_le32(s->shown + at) == 0) {
-        memset(s->shown + at, 0, SHADOW_BYTES - CONFIG_BYTES);
-        memset(s->own + at, 0xff, SHADOW_BYTES - CONFIG_BYTES);
-        return;
+    bool seen[SHADOW_BYTES / 4] = { false };
+    out->count = 0;
+    out->low = extended ? CONFIG_BYTES : FIRST_CAPABILITY;
+    out->end = extended ? SHADOW_BYTES : CONFIG_BYTES;
+    while (at >= out->low) { /* a byte, or 12 bits: below the end */
+        if (seen[at / 4])
+            return false;
+        seen[at / 4] = true;
+        out->at[out->count++] = (uint16_t)at;
+        at = extended ? dxpu_get_le32(image + at) >> 20 & 0xffc : image[at + 1] & 0xfcu;
     }
-    for (unsigned n = 0; n < EXTENDED_HOPS && at >= CONFIG_BYTES && at + 4 <= SHADOW_BYTES; n++) {
-        uint32_t head = dxpu_get_le32(s->shown + at);
-        for (unsigned i = 0; i < sizeof hidden / sizeof hidden[0]; i++) {
-            if ((head & 0xffff) == hidden[i])
-                keep(s, at, 2, CAP_NULL, 0);
-        }
-        at = head >> 20 & ~3u;
+    return true;
+}
+
+/* Bytes from there to the next one, in the order of addresses. */
+static unsigned room_of(const cap_list *l, unsigned at)
+{
+    unsigned end = l->end;
+    for (unsigned i = 0; i < l->count; i++) {
+        if (l->at[i] > at && l->at[i] < end)
+            end = l->at[i];
     }
+    return end - at;
+}
+
+/* The list is written again, of those that are shown: the device's own may change at any time. */
+static const char *show_caps(shadow *s, const uint8_t *image, unsigned interrupts)
+{
+    unsigned at = image[STATUS] & HAS_CAPABILITIES ? image[CAPABILITIES] & 0xfcu : 0;
+    unsigned link = CAPABILITIES;
+    bool shown[LIST_MAX];
+    cap_list l;
+    if (!list_caps(image, at, false, &l))
+        return "its list of capabilities has a loop";
+    keep(s, CAPABILITIES, 1, 0, 0);
+    for (unsigned i = 0; i < l.count; i++)
+        shown[i] = look_at(s, l.at[i], room_of(&l, l.at[i]));
+    choose_interrupts(s, interrupts);
+    for (unsigned i = 0; i < l.count; i++) {
+        if (!shown[i] || (l.at[i] == s->msix && !s->msix_shown && !s->replaced))
+            continue;
+        keep(s, l.at[i], 2, s->shown[l.at[i]], 0);
+        keep(s, link, 1, l.at[i], 0);
+        link = l.at[i] + 1u;
+    }
+    s->own[STATUS] |= HAS_CAPABILITIES;
+    s->shown[STATUS] = (uint8_t)((s->shown[STATUS] & ~(unsigned)HAS_CAPABILITIES) |
+                                 (link != CAPABILITIES ? HAS_CAPABILITIES : 0u));
+    return NULL;
+}
+
+static bool is_hidden(uint32_t head)
+{
+    bool found = false;
+    for (unsigned i = 0; i < sizeof hidden / sizeof hidden[0]; i++)
+        found |= (head & 0xffff) == hidden[i];
+    return found;
+}
+
+/* Those that are not shown stay in the list as one of no kind: the first one cannot be left out. */
+static const char *show_extended(shadow *s, const uint8_t *image)
+{
+    uint32_t first = dxpu_get_le32(image + CONFIG_BYTES);
+    cap_list l;
+    if (first == UINT32_MAX || first == 0) {
+        memset(s->shown + CONFIG_BYTES, 0, SHADOW_BYTES - CONFIG_BYTES);
+        memset(s->own + CONFIG_BYTES, 0xff, SHADOW_BYTES - CONFIG_BYTES);
+        return NULL;
+    }
+    if (!list_caps(image, CONFIG_BYTES, true, &l))
+        return "its list of extended capabilities has a loop";
+    for (unsigned i = 0; i < l.count; i++) {
+        uint32_t head = dxpu_get_le32(image + l.at[i]) & 0xfffff;
+        uint32_t next = i + 1 < l.count ? l.at[i + 1] : 0u;
+        if (is_hidden(head) || room_of(&l, l.at[i]) < EXTENDED_BYTES)
+            head = CAP_NULL;
+        keep(s, l.at[i], 4, next << 20 | head, 0);
+    }
+    return NULL;
 }
 
 const char *shadow_init(shadow *s, const uint8_t image[SHADOW_BYTES],
                         const uint32_t sized[SHADOW_BARS], unsigned interrupts)
 {
-    unsigned at;
+    const char *wrong;
     memset(s, 0, sizeof *s);
     memcpy(s->shown, image, sizeof s->shown);
     if ((image[HEADER] & ~(unsigned)MULTI_FUNCTION) != 0)
@@ -233,22 +363,19 @@ const char *shadow_init(shadow *s, const uint8_t image[SHADOW_BYTES],
     keep(s, HEADER, 1, 0, 0);
     s->own[COMMAND] = COMMAND_MEMORY | COMMAND_IO;
     s->writable[COMMAND] = COMMAND_MEMORY;
-    keep_bars(s, sized);
+    if (!keep_bars(s, sized))
+        return "the size of a BAR is no power of two";
     keep(s, ROM, 4, 0, 0);
     keep(s, INTERRUPT_LINE, 1, 0, 0xff);
-    s->pin = image[INTERRUPT_PIN] != 0;
+    s->pin = image[INTERRUPT_PIN] == PIN_A; /* what a device of a single function has */
+    keep(s, INTERRUPT_PIN, 1, s->pin ? PIN_A : 0, 0);
     if (!place_bars(s))
-        return "its BARs of 32 bits are too large";
-    at = image[STATUS] & HAS_CAPABILITIES ? image[CAPABILITIES] & 0xfcu : 0;
-    for (unsigned n = 0; n < HOPS && at >= FIRST_CAPABILITY; n++) {
-        unsigned next = image[at + 1] & 0xfcu; /* of a multiple of 4 below 256 */
-        look_at(s, at);
-        at = next;
-    }
-    choose_interrupts(s, interrupts);
-    hide_extended(s);
+        return "its BARs are too large";
+    wrong = show_caps(s, image, interrupts);
+    if (!wrong)
+        wrong = show_extended(s, image);
     shadow_reset(s);
-    return NULL;
+    return wrong;
 }
 
 /* ==== Resets ================================================================================== */

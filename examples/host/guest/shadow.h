@@ -5,7 +5,12 @@
    virtual machine monitor places them, the device has addresses of the host's), memory decoding
    (always on in the device), power states (the device stays in D0), MSI (its messages are the
    host's, which makes eventfds of them).  Capabilities that such a function cannot have are hidden:
-   SR-IOV and ARI, address translation.  Only function 0 of a device is shown.
+   SR-IOV and ARI, address translation; and those by which BARs move or a reset passes unseen.  Only
+   function 0 of a device is shown.
+
+   The device is not trusted (V-46): what a virtual machine monitor relies on, the lists of
+   capabilities, sizes, the interrupt pin and where interrupts are, is looked at once, written again
+   and kept here, so that a device that answers otherwise later changes nothing.
    Pure: the owner sends what is to be written. */
 #ifndef SHADOW_H_INCLUDED
 #define SHADOW_H_INCLUDED
@@ -38,9 +43,9 @@ typedef struct shadow {
     uint8_t own[SHADOW_BYTES];      /* bits that are kept here */
     uint8_t writable[SHADOW_BYTES]; /* ... and that the virtual machine changes */
     shadow_bar bar[SHADOW_BARS];
-    unsigned msi, msix, express; /* where these capabilities of the device are; 0: none */
-    bool replaced;               /* MSI is shown where MSI-X is */
-    uint32_t vectors;            /* of MSI-X; 0: none that can be used */
+    unsigned power, msi, msix, express; /* where these capabilities of the device are; 0: none */
+    bool replaced;                      /* MSI is shown where MSI-X is */
+    uint32_t vectors;                   /* of MSI-X */
     unsigned table_bar;
     uint32_t table_at; /* in that BAR */
     uint32_t messages; /* of the MSI that is shown; 0: none */
