@@ -220,13 +220,25 @@ static int check_fabric(void)
     return wrong ? usage(wrong) : 0;
 }
 
+/* Options that would be ignored. */
+static const char *check_form(void)
+{
+    if (!set.direct)
+        return options_given(&set.host.guest.interrupts) ? "--interrupts goes with --direct" : NULL;
+    if (options_given(&set.host.guest.topology) || options_given(&set.host.guest.bar2_bytes) ||
+        options_given(&set.host.guest.bar4_bytes))
+        return "--direct goes without --topology, --bar2 and --bar4";
+    set.host.guest.form = &direct_form;
+    return NULL;
+}
+
 static int check_guest(void)
 {
-    const char *wrong;
+    const char *wrong = check_form();
     int rc;
     set.host.node = set.link.node;
-    if (set.direct)
-        set.host.guest.form = &direct_form;
+    if (wrong)
+        return usage(wrong);
     if (set.replay || set.load.kind != LOAD_NONE || set.link.box)
         return usage("--vfio-user goes without --box, --replay and --load");
     if ((set.host.guest.bar2_bytes & (set.host.guest.bar2_bytes - 1)) ||

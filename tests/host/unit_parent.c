@@ -15,6 +15,7 @@
 
 #include "bridge.h"
 #include "crossing.h"
+#include "direct.h"
 
 /* What these tests do not come to. */
 int keeper_run(const keeper_settings *settings, int socket)
@@ -168,14 +169,36 @@ static void test_s180_one_keeper_is_not_all(void **state)
     assert_int_equal(heard, MESSAGES); /* the rest has its turn when the others had theirs */
 }
 
+/* V-33: as many connections as all guests together may have. */
+static void test_v33_descriptors_for_all_connections(void **state)
+{
+    static keeper_settings many[PARENT_GUESTS_MAX];
+    const guest_settings each = { .socket = "vm", .slots = 28, .form = &direct_form };
+    const parent_settings all = { many, PARENT_GUESTS_MAX, NULL };
+    struct rlimit before, r;
+    (void)state;
+    for (unsigned i = 0; i < PARENT_GUESTS_MAX; i++)
+        many[i].guest = &each;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    r = before;
+    r.rlim_cur = 64;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &r), 0);
+    raise_limit(&set);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &r), 0);
+    assert_in_range(r.rlim_cur, DESCRIPTORS, 1023);
+    raise_limit(&all);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &r), 0);
+    assert_true(r.rlim_cur > PARENT_GUESTS_MAX * 28 || r.rlim_cur == r.rlim_max);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup(name, setup)
     const struct CMUnitTest tests[] = {
-        CASE(test_s180_keeper_that_reads_nothing),
-        CASE(test_s180_connections_are_held),
-        CASE(test_s180_what_is_no_connection),
-        CASE(test_s180_one_keeper_is_not_all),
+        CASE(test_s180_keeper_that_reads_nothing),      CASE(test_s180_connections_are_held),
+        CASE(test_s180_what_is_no_connection),          CASE(test_s180_one_keeper_is_not_all),
+        CASE(test_v33_descriptors_for_all_connections),
     };
     cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -17,6 +17,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -30,7 +31,8 @@
 #define STOP_NS      3000000000u /* ... and a worker, besides the hold time */
 
 enum { NO_MEMORY_MS = 10 };
-enum { MESSAGES = 16 }; /* of a keeper, a turn: another one's worker is not to wait for it */
+enum { DESCRIPTORS = 256 }; /* besides those of the guests' connections */
+enum { MESSAGES = 16 };     /* of a keeper, a turn: another one's worker is not to wait for it */
 
 typedef struct child {
     pid_t pid; /* 0: there is none */
@@ -468,10 +470,28 @@ static void wait_for_all(parent *p)
     }
 }
 
+/* It holds each connection of each guest, and so does the guest's keeper (V-33); 64 guests with 28
+   sockets are more than the usual 1,024. */
+static void raise_limit(const parent_settings *set)
+{
+    struct rlimit r;
+    rlim_t need = DESCRIPTORS;
+    for (unsigned i = 0; i < set->guests; i++)
+        need += guest_sockets(set->keeper[i].guest) + 1;
+    if (getrlimit(RLIMIT_NOFILE, &r) || r.rlim_cur >= need)
+        return;
+    r.rlim_cur = r.rlim_max < need ? r.rlim_max : need;
+    if (setrlimit(RLIMIT_NOFILE, &r) || r.rlim_cur < need)
+        log_warning("%llu descriptors for all guests' connections are more than the limit: raise "
+                    "it (ulimit -Hn, LimitNOFILE=)",
+                    (unsigned long long)need);
+}
+
 int parent_run(const parent_settings *set)
 {
     parent p = { .set = set, .pause_ns = PAUSE_MIN_NS / 2, .worker = { 0, -1 } };
     sigset_t mask;
+    raise_limit(set);
     (void)sigemptyset(&mask);
     for (unsigned i = 0; i < sizeof caught / sizeof caught[0]; i++)
         (void)sigaddset(&mask, caught[i]);
