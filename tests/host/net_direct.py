@@ -7,9 +7,11 @@ Prints `ok NAME` or `not ok NAME` for each case.  Programs come from $DXPU_BIN, 
 import mmap
 import os
 import select
+import signal
 import socket
 import struct
 import sys
+import threading
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
@@ -26,6 +28,7 @@ COMMAND, STATUS, FROM, TO, SIZE, CHECKSUM, IRQ_TYPE, IRQ_NUMBER = 4, 8, 12, 20, 
 RAISE_MSI, RAISE_MSIX, COPY = 2, 4, 0x20
 COPIED = 0x10
 BUS_MASTER, MEMORY_ON = 4, 2
+WRITES = 5000  # more than slot, keeper and channel hold together
 
 
 class World:
@@ -75,6 +78,11 @@ class Function(vfio_client.Client):
     def read16(self, at):
         return struct.unpack("<H", self.read(CONFIG, at, 2))[0]
 
+    def fill(self, bar, count, step, turn):
+        for first in range(0, count, step):
+            self.write_many(bar, [(8 * i, struct.pack("<II", i, turn))
+                                  for i in range(first, min(first + step, count))])
+
     def copy(self, data):
         """By the device, in guest memory; its status."""
         self.memory[SOURCE:SOURCE + len(data)] = data
@@ -91,6 +99,15 @@ def eventfds(count):
 
 def raised(fd, seconds=HANG):
     return bool(select.select([fd], [], [], seconds)[0]) and os.eventfd_read(fd) > 0
+
+
+@case
+def options_that_would_be_ignored_are_refused():
+    with lab.Lab() as l:
+        for options in (["--interrupts", "msi"], ["--direct", "--topology", "switch"],
+                        ["--direct", "--bar2", "64M"], ["--direct", "--bar4", "64G"]):
+            done = l.run("dxpu-host", "--vfio-user", l.file("vm"), *options)
+            check(done.status == 2 and "--direct" in done.errors(), options, done.errors())
 
 
 @case
@@ -145,6 +162,28 @@ def bars_are_read_and_written():
             f.write(4, 0x1000 + i, bytes([i]), posted=True)
         check(f.read(4, 0x1000, 64) + f.read(4, 0x1080, 64) ==
               bytes(range(64)) + bytes(range(128, 192)))
+
+
+@case
+def v17_gathered_writes_wait_for_a_slow_box():
+    """More than all queues hold: QEMU gathers posted writes when it cannot send them."""
+    with lab.Lab() as l:
+        w = World(l)
+        f = w.client()
+        check(not f.space[0x14] & 8, "BAR 1 is not combined")
+        count, step = f.region_bytes(1) // 8, 200
+        w.box.popen.send_signal(signal.SIGSTOP)
+        go_on = threading.Timer(0.4, w.box.popen.send_signal, [signal.SIGCONT])
+        go_on.start()
+        for turn in range(WRITES // count + 1):
+            f.fill(1, count, step, turn)
+        go_on.join()
+        for i in range(0, count, 8):
+            check(f.read(1, 8 * i, 64) ==
+                  b"".join(struct.pack("<II", i + n, turn) for n in range(8)), i)
+        check(w.host.stop() == 0, w.host.errors())
+        slot = w.host.result()["slot_1"]
+        check(slot["dropped"] == 0 and slot["down_tlps"] > WRITES, slot)
 
 
 @case
@@ -293,7 +332,7 @@ def v45_lost_device_reads_ones_and_returns_to_the_next_client():
         check(f.read32(CONFIG, 0) == 0xffffffff, "the client's device does not come back")
         f.close()
         f = w.client()
-        check(f.read32(CONFIG, 0) == ID)
+        check(f.read32(CONFIG, 0) == ID and f.read32(0, SIZE) == 0, "written while it was lost")
         works(f, set_up(f))
         check(w.host.stop() == 0, w.host.errors())
 

@@ -7,7 +7,7 @@ import time
 
 HANG = 60  # seconds after which something hangs that takes one
 VERSION, DMA_MAP, DMA_UNMAP, REGION_INFO, IRQ_INFO, SET_IRQS = 1, 2, 3, 5, 7, 8
-READ, WRITE, DMA_WRITE, RESET = 9, 10, 12, 13
+READ, WRITE, DMA_WRITE, RESET, WRITE_MULTI = 9, 10, 12, 13, 15
 NO_REPLY = 0x10
 INTX, MSI, MSIX = 0, 1, 2  # kinds of interrupts
 EVENTFDS = 1 << 2 | 1 << 5  # flags of SET_IRQS
@@ -95,6 +95,13 @@ class Client:
                   NO_REPLY if posted else 0)
         if not posted:
             self.receive()
+
+    def write_many(self, region, writes):
+        """Writes of at most 8 bytes each, as (offset, bytes), gathered in one posted message."""
+        body = struct.pack("<Q", len(writes))
+        for at, data in writes:
+            body += struct.pack("<QII", at, region, len(data)) + data.ljust(8, b"\0")
+        self.send(WRITE_MULTI, body, NO_REPLY)
 
     def write32(self, region, at, value):
         self.write(region, at, struct.pack("<I", value))

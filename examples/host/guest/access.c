@@ -57,7 +57,7 @@ guest_access *access_new(access_table *t, const dxpu_vfu_access *v)
             a->region = v->region;
             a->offset = v->offset;
             a->bytes = v->bytes;
-            a->write = false;
+            a->write = a->missing = false;
             a->tlps = 0;
             a->generation++;
             memset(a->data, 0xff, sizeof a->data);
@@ -77,7 +77,7 @@ guest_access *access_new_write(access_table *t, const dxpu_vfu_access *v)
 
 static void answer(access_table *t, guest_access *a)
 {
-    if (t->answers && !a->write)
+    if (t->answers && !a->write && !a->missing)
         t->answers(t->user, a);
     if (a->write)
         (void)dxpu_vfu_reply_write(t->vfu, a->token); /* a client gone: counted */
@@ -109,6 +109,7 @@ void access_expire(access_table *t, uint64_t now)
             continue;
         if (now >= a->until_ns) {
             t->timeouts++;
+            a->missing = true;
             answer(t, a);
         } else if (a->until_ns < t->deadline_ns) {
             t->deadline_ns = a->until_ns;
@@ -147,6 +148,7 @@ void access_completed(access_table *t, const dxpu_tlp *cpl, uint64_t part, bool 
     guest_access *a = &t->entry[r.access % ACCESSES];
     if (r.bytes == 0 || !a->tlps || r.generation != a->generation) /* a write, or none waits */
         return;
+    a->missing |= !cpl || cpl->status != DXPU_CPL_SC;
     if (cpl)
         access_fill(a, part, cpl);
     if (last && --a->tlps == 0)

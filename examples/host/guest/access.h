@@ -25,6 +25,7 @@ typedef struct guest_access {
     uint64_t offset;   /* in the region */
     uint32_t region, bytes;
     bool write;
+    bool missing;        /* a part got no data: the answer is all the device's, which is gone */
     uint32_t tlps;       /* not yet completed */
     uint16_t generation; /* of this place: an answer to an earlier access is dropped */
     uint8_t data[ACCESS_BYTES];
@@ -33,7 +34,8 @@ typedef struct guest_access {
 typedef struct access_table {
     dxpu_vfu *vfu; /* where answers go */
     uint64_t hold_ns;
-    /* The answer is complete, and may be altered before it goes; may be NULL. */
+    /* The answer to a read is complete, none of it missing, and may be altered before it goes; may
+       be NULL. */
     void (*answers)(void *user, guest_access *a);
     void *user;
     unsigned next;

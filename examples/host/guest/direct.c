@@ -22,6 +22,7 @@ enum {
     TABLE_WRITE_BYTES = 8, /* software writes the MSI-X table in these units */
     ENTRY_WRITES = 2,      /* of an entry */
     TURN_EVENTS = 32,      /* sockets, a turn */
+    RETRY_NS = 500000000,  /* until a device that was not ready is set up again */
     INTX_ASSERT = 0x20,    /* message codes: of pin A */
     INTX_DEASSERT = 0x24,
     INTX_LAST = 0x27
@@ -52,6 +53,9 @@ typedef struct function {
     bool there;           /* a device is in the slot */
     bool known;           /* and `shadow` is of it */
     bool live;            /* the client that is connected was shown this device */
+    bool unready;         /* ... which was reset, and is not set up: it reads as ones */
+    uint8_t retry_step;   /* SETUP_*, at ... */
+    uint64_t retry_ns;    /* 0: none */
     uint64_t reset_token; /* 0: no reset is to be answered */
     uint64_t config_reads, config_writes, memory_reads, memory_writes, dropped, resets,
         setups_failed;
@@ -108,6 +112,13 @@ static void begin_setup(function *f, unsigned step)
     f->setup = (uint8_t)step;
     f->setups++;
     f->next = f->asked = 0;
+    f->retry_ns = 0;
+}
+
+/* Does the client reach the device? */
+static bool is_reached(const function *f)
+{
+    return f->live && !f->unready;
 }
 
 /* A reset of the client's, of a device that is there or not any more. */
@@ -119,15 +130,32 @@ static void answer_reset(function *f)
         (void)dxpu_vfu_reply_write(f->vfu, token);
 }
 
-static void fail_setup(function *f, const char *why)
+/* It is not shown, and a client that was shown it reads ones. */
+static void stop_setup(function *f, const char *why)
 {
     f->setup = SETUP_DONE;
-    f->known = f->live = false;
+    f->unready = f->live;
+    f->line.bytes = 0;
     answer_reset(f);
+    (void)dxpu_vfu_irq_level(f->vfu, DXPU_VFU_INTX, 0, false);
     f->setups_failed++;
-    f->slot->probe.failed = true; /* it is shown as that */
-    if (f->there)
+    if (f->there && !f->slot->closing && !f->slot->probe.failed)
         log_warning("slot %u: the device cannot be shown: %s", f->slot->number, why);
+    f->slot->probe.failed = true; /* it is shown as that */
+}
+
+static void refuse_device(function *f, const char *why)
+{
+    stop_setup(f, why);
+    f->known = f->live = false;
+}
+
+/* It may need longer than requests wait, as some do after a reset: begin the step again later. */
+static void retry_setup(function *f, const char *why)
+{
+    f->retry_step = f->setup == SETUP_READ ? SETUP_READ : SETUP_PLACE;
+    stop_setup(f, why);
+    f->retry_ns = dxpu_udp_now_ns() + RETRY_NS;
 }
 
 static bool send_read(function *f)
@@ -178,13 +206,15 @@ static void present(function *f)
         region[i].access = DXPU_VFU_READ | DXPU_VFU_WRITE;
     irqs[DXPU_VFU_MSIX] = f->shadow.msix_shown ? f->shadow.vectors : 0;
     if (dxpu_vfu_present(f->vfu, region, irqs) != DXPU_OK)
-        fail_setup(f, "out of memory");
+        refuse_device(f, "out of memory");
 }
 
 /* The last step was made. */
 static void end_setup(function *f)
 {
     f->setup = SETUP_DONE;
+    f->unready = false;
+    f->slot->probe.failed = false;
     answer_reset(f);
     if (!dxpu_vfu_is_connected(f->vfu))
         present(f);
@@ -197,10 +227,12 @@ static void end_step(function *f)
         end_setup(f);
         return;
     }
+    if (f->setup == SETUP_PLACE) /* messages from before the reset are behind us (V-43) */
+        (void)dxpu_vfu_irq_level(f->vfu, DXPU_VFU_INTX, 0, false);
     if (f->setup == SETUP_READ)
         wrong = shadow_init(&f->shadow, f->image, f->slot->probe.sized[0], f->set->interrupts);
     if (wrong) {
-        fail_setup(f, wrong);
+        refuse_device(f, wrong);
         return;
     }
     f->known = true;
@@ -218,7 +250,7 @@ static void go_on(function *f)
                         : table                ? send_table(f)
                                                : send_place(f);
             if (!sent) {
-                fail_setup(f, "it takes no requests");
+                retry_setup(f, "it takes no requests");
                 return;
             }
             f->next++;
@@ -243,17 +275,18 @@ static void setup_answered(function *f, const dxpu_tlp *cpl, uint64_t request)
     else if (f->setup == SETUP_READ && index >= 64 && cpl)
         memset(f->image + index * 4u, 0, 4);
     else if (f->setup == SETUP_READ || !good)
-        fail_setup(f, "it does not answer as one does");
+        retry_setup(f, "it does not answer as one does");
 }
 
 static void reset_device(function *f)
 {
     f->resets++;
+    f->unready = false; /* it is waited for again */
     slot_event(f->slot, DXPU_EVENT_HOT_RESET, DXPU_EVENT_ON);
     slot_event(f->slot, DXPU_EVENT_HOT_RESET, 0);
     (void)dxpu_vfu_irq_level(f->vfu, DXPU_VFU_INTX, 0, false);
     if (!f->known)
-        return; /* it is being read */
+        return; /* it is being read, or will be */
     shadow_reset(&f->shadow);
     begin_setup(f, SETUP_PLACE);
 }
@@ -297,9 +330,33 @@ static void read_config(function *f, const dxpu_vfu_access *v, guest_access *a)
         n = 4 - (w.at & 3);
         n = n < v->bytes - i ? n : v->bytes - i;
         part.bytes = n;
-        if (!shadow_is_own(&f->shadow, w.at, n) &&
-            send_config(f, &part, false, access_part(&f->accesses, a, i, n, w.at & 3)))
+        if (shadow_is_own(&f->shadow, w.at, n))
+            continue;
+        if (send_config(f, &part, false, access_part(&f->accesses, a, i, n, w.at & 3)))
             a->tlps++;
+        else
+            a->missing = true;
+    }
+}
+
+/* To the device; the bytes of the part only say that something is to come back. */
+static void write_device(function *f, const shadow_write *w, guest_access *a)
+{
+    if (send_config(f, w, true, access_part(&f->accesses, a, 0, 4, 0)) && a)
+        a->tlps++;
+}
+
+/* Of a dword the bytes that are not all the host's. */
+static void forward(function *f, uint32_t at, const uint8_t *data, uint32_t bytes, guest_access *a)
+{
+    for (uint32_t i = 0, n; i < bytes; i += n) {
+        bool own = shadow_is_own(&f->shadow, at + i, 1);
+        shadow_write w = { at + i, 0, 0 };
+        for (n = 0; i + n < bytes && shadow_is_own(&f->shadow, at + i + n, 1) == own; n++)
+            w.value |= (uint32_t)data[i + n] << 8 * n;
+        w.bytes = n;
+        if (!own)
+            write_device(f, &w, a);
     }
 }
 
@@ -310,19 +367,14 @@ static void write_dword(function *f, uint32_t at, const uint8_t *data, uint32_t 
     uint8_t given[4] = { 0 };
     shadow_write w[SHADOW_WRITES_MAX];
     shadow_effect e;
-    unsigned count = 0;
     memcpy(given, data, bytes);
     e = shadow_take(&f->shadow, at, given, bytes);
-    if (e.interrupts)
-        count = shadow_interrupts(&f->shadow, w);
-    if (e.forward) {
-        const shadow_write forward = { at, bytes, dxpu_get_le32(given) };
-        w[count++] = forward;
-    }
-    for (unsigned i = 0; i < count; i++) {
-        /* the bytes of the part only say that something is to come back */
-        if (send_config(f, &w[i], true, access_part(&f->accesses, a, 0, 4, 0)) && a)
-            a->tlps++;
+    if (e.forward)
+        forward(f, at, given, bytes, a);
+    if (e.interrupts) { /* behind the guest's own, which they correct */
+        unsigned count = shadow_interrupts(&f->shadow, w);
+        for (unsigned i = 0; i < count; i++)
+            write_device(f, &w[i], a);
     }
     if (!e.flr)
         return;
@@ -334,7 +386,7 @@ static void write_dword(function *f, uint32_t at, const uint8_t *data, uint32_t 
 static void write_config(function *f, const dxpu_vfu_access *v, const uint8_t *data,
                          guest_access *a)
 {
-    for (uint32_t i = 0, n; i < v->bytes; i += n) {
+    for (uint32_t i = 0, n; i < v->bytes && f->setup == SETUP_DONE; i += n) { /* until an FLR */
         uint32_t at = (uint32_t)v->offset + i;
         n = 4 - (at & 3);
         n = n < v->bytes - i ? n : v->bytes - i;
@@ -370,18 +422,24 @@ static void access_bar(function *f, const dxpu_vfu_access *v, const uint8_t *dat
 static void on_answer(void *user, guest_access *a)
 {
     const function *f = user;
-    if (a->region == DXPU_VFU_CONFIG && f->live)
+    if (a->region == DXPU_VFU_CONFIG && is_reached(f))
         shadow_answer(&f->shadow, (uint32_t)a->offset, a->data, a->bytes);
 }
 
 /* ==== 3  What the client does ================================================================= */
+
+/* Is the client not to be read: the device is being set up for it, or takes too little. */
+static void update_pause(function *f)
+{
+    dxpu_vfu_pause(f->vfu, is_reached(f) && (f->setup != SETUP_DONE || slot_congested(f->slot)));
+}
 
 /* More than a processor reads at once: the virtual machine monitor looks at all there is. */
 static void read_all(function *f, const dxpu_vfu_access *v)
 {
     uint8_t ones[SHADOW_BYTES];
     const uint8_t *from = f->shadow.shown + v->offset;
-    if (v->region != DXPU_VFU_CONFIG || !f->live) {
+    if (v->region != DXPU_VFU_CONFIG || !is_reached(f)) {
         if (v->bytes > sizeof ones) {
             (void)dxpu_vfu_reply_error(f->vfu, v->token, EINVAL);
             return;
@@ -407,10 +465,10 @@ static void on_read(void *user, const dxpu_vfu_access *v)
     }
     tell_reach(f);
     line_flush(f);
-    if (f->live && v->region == DXPU_VFU_CONFIG) {
+    if (is_reached(f) && v->region == DXPU_VFU_CONFIG) {
         f->config_reads++;
         read_config(f, v, a);
-    } else if (f->live && v->region < SHADOW_BARS) {
+    } else if (is_reached(f) && v->region < SHADOW_BARS) {
         access_bar(f, v, NULL, a);
     }
     access_sent(&f->accesses, a);
@@ -426,17 +484,18 @@ static void on_write(void *user, const dxpu_vfu_access *v, const uint8_t *data)
     tell_reach(f);
     if (config)
         line_flush(f);
-    f->dropped += !f->live;
-    if (f->live && config) {
+    f->dropped += !is_reached(f);
+    if (is_reached(f) && config) {
         f->config_writes++;
         write_config(f, v, data, a);
-    } else if (f->live && v->region < SHADOW_BARS) {
+    } else if (is_reached(f) && v->region < SHADOW_BARS) {
         access_bar(f, v, data, NULL);
     }
     if (a)
         access_sent(&f->accesses, a);
     else if (v->token)
         (void)dxpu_vfu_reply_write(f->vfu, v->token);
+    update_pause(f);
 }
 
 static void on_reset(void *user, uint64_t token)
@@ -447,15 +506,18 @@ static void on_reset(void *user, uint64_t token)
         (void)dxpu_vfu_reply_write(f->vfu, token);
         return;
     }
+    answer_reset(f); /* an earlier one, of which this makes another */
     f->reset_token = token;
     reset_device(f);
     go_on(f);
+    update_pause(f); /* what comes behind it in the same burst waits, too (V-44) */
 }
 
 static void on_connected(void *user)
 {
     function *f = user;
     f->live = f->known;
+    f->unready = false;
     log_note("slot %u: a guest is connected", f->slot->number);
 }
 
@@ -469,7 +531,7 @@ static void on_disconnected(void *user, const char *why)
     (void)dxpu_vfu_present(f->vfu, NULL, NULL); /* until the device is as after power-up */
     if (f->live || (f->there && f->setup == SETUP_DONE))
         reset_device(f);
-    f->live = false;
+    f->live = f->unready = false;
     tell_reach(f);
     go_on(f);
 }
@@ -569,7 +631,7 @@ static void on_filled(void *user, unsigned slot, bool filled)
     function *f = user;
     (void)slot;
     f->there = filled;
-    f->known = f->live = false;
+    f->known = f->live = f->unready = false;
     answer_reset(f);
     begin_setup(f, filled ? SETUP_READ : SETUP_DONE);
     (void)dxpu_vfu_irq_level(f->vfu, DXPU_VFU_INTX, 0, false);
@@ -668,15 +730,10 @@ static int direct_fd(const guest *g)
     return direct_seen(g)->epoll;
 }
 
-/* Is the client not to be read: the device is being set up for it, or takes too little. */
-static void update_pause(function *f)
-{
-    dxpu_vfu_pause(f->vfu, f->live && (f->setup != SETUP_DONE || slot_congested(f->slot)));
-}
-
 static int process(function *f)
 {
     uint64_t before = dxpu_vfu_count(f->vfu)->messages;
+    char path[GUEST_SOCKET_BYTES];
     int rc = dxpu_vfu_process(f->vfu);
     line_flush(f); /* nothing is kept between calls */
     tell_reach(f);
@@ -684,7 +741,8 @@ static int process(function *f)
     update_pause(f);
     if (rc == DXPU_OK)
         return (int)(dxpu_vfu_count(f->vfu)->messages - before);
-    log_error("slot %u: %s: %s", f->slot->number, f->set->socket, strerror(errno));
+    log_error("slot %u: %s: %s", f->slot->number, guest_socket(f->set, f->slot->number - 1, path),
+              strerror(errno));
     return -1;
 }
 
@@ -721,6 +779,8 @@ static void direct_tick(guest *g, uint64_t now)
     for (unsigned i = 0; i < g->set->slots; i++) {
         function *f = &direct_of(g)->functions[i];
         access_expire(&f->accesses, now);
+        if (f->retry_ns && now >= f->retry_ns)
+            begin_setup(f, f->retry_step);
         go_on(f);
         update_pause(f);
     }
@@ -730,8 +790,9 @@ static uint64_t direct_next_ns(const guest *g)
 {
     uint64_t next = DXPU_NEVER;
     for (unsigned i = 0; i < g->set->slots; i++) {
-        uint64_t at = direct_seen(g)->functions[i].accesses.deadline_ns;
-        next = at < next ? at : next;
+        const function *f = &direct_seen(g)->functions[i];
+        next = f->accesses.deadline_ns < next ? f->accesses.deadline_ns : next;
+        next = f->retry_ns && f->retry_ns < next ? f->retry_ns : next;
     }
     return next;
 }
@@ -739,7 +800,7 @@ static uint64_t direct_next_ns(const guest *g)
 static bool direct_looks(const guest *g, unsigned slot)
 {
     const function *f = &direct_seen(g)->functions[slot - 1];
-    return f->there && f->setup == SETUP_READ;
+    return f->there && f->setup == SETUP_READ && !f->slot->probe.failed;
 }
 
 static void report_function(const function *f, report *r)
