@@ -400,7 +400,7 @@ static void keep(input *in)
     int pair[2];
     uint64_t now = dxpu_udp_now_ns();
     unsigned links = 0;
-    keeper k = { .set = &the_settings };
+    keeper k = { .set = &the_settings, .plugger = -1 };
     must(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) == 0);
     memset(&qemu, 0, sizeof qemu);
     guest_set.topology = next(in) & 1 ? DXPU_VSWITCH_SWITCH : DXPU_VSWITCH_ROOT_PORTS;

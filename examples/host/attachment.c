@@ -371,6 +371,8 @@ void attachment_end(attachment *a, uint8_t reason)
         return;
     a->close_reason = reason;
     a->closing_ns = dxpu_udp_now_ns() + a->fabric->base.hold_ms * 1000000ull;
+    if (reason != DXPU_REASON_SHUTDOWN)
+        a->closing_ns += a->leave_ms * 1000000ull;
     if (a->up)
         put(a, CROSSING_DETACH, reason, NULL, 0); /* it answers with CLOSE */
     else

@@ -37,6 +37,7 @@ typedef struct attachment {
     uint32_t attempts;     /* channels in a row that did not come up */
     uint32_t incarnations; /* channels that did */
     uint64_t too_late;     /* TLPs of the guest's that waited here, or arrived, after their end */
+    uint64_t leave_ms;     /* that its guest has to let go of the device */
     uint64_t dial_ns;
     uint64_t closing_ns;  /* when a gracefully closing channel is ended; 0: it is not */
     uint8_t close_reason; /* DXPU_REASON_* */
@@ -87,7 +88,8 @@ bool attachment_is_at(const attachment *a, const dxpu_udp_address *box, unsigned
 bool attachment_reaches(const attachment *a, const dxpu_udp_address *box, unsigned paths,
                         const uint8_t *key);
 /* Dial no more.  A channel that is up is closed by the keeper, behind all that was sent, or ended
-   after the hold time; the attachment is over when it is, and may begin again.
+   after the hold time, and the time that its guest has to let go of it (leave_ms); the attachment
+   is over when it is, and may begin again.
    reason: DXPU_REASON_*, sent to the box. */
 void attachment_end(attachment *a, uint8_t reason);
 

@@ -17,7 +17,8 @@
 
 enum {
     RECORD_TURN = 256,
-    NUMBERS_MS = 300,  /* that a report waits for the keeper */
+    NUMBERS_MS = 300,               /* that a report waits for the keeper */
+    LEAVE_MS = PLUG_WAIT_MS + 5000, /* the keeper gives it up before */
     HOLD_MS_MAX = 2400 /* QEMU breaks off after 5 s: one hold not read, one not answered */
 };
 
@@ -228,6 +229,8 @@ static int open_keeper(host *h, const crossing_fds *link)
     for (unsigned i = 0; h->attachments && i < slots; i++)
         rc |= attachment_init(&h->attachments[i], i + 1, (uint32_t)h->set->node, &h->fabric,
                               &h->cross, h->key);
+    for (unsigned i = 0; h->attachments && h->set->guest.qmp && i < slots; i++)
+        h->attachments[i].leave_ms = LEAVE_MS;
     h->event =
         event_new(dxpu_udp_base(h->fabric.udp), h->cross.wake, EV_READ | EV_PERSIST, on_woken, h);
     if (!h->attachments || rc || !h->event || event_add(h->event, NULL))

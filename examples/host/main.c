@@ -28,7 +28,8 @@ static struct {
 } set = { FABRIC_SETTINGS_DEFAULT(NULL),
           { NULL, 1, 1, 1, 10000, 10000, 0, LINK_TAGS, NULL },
           { LOAD_NONE, 64, 1, 10000, 0, 1u << 20, 512 },
-          { { NULL, 0, 8, 64u << 20, (uint64_t)64 << 30, GUEST_SOCKET_OWNER, 0, &bridge_form },
+          { { NULL, 0, 8, 64u << 20, (uint64_t)64 << 30, GUEST_SOCKET_OWNER, 0, &bridge_form,
+              NULL },
             NULL,
             NULL,
             1,
@@ -86,6 +87,9 @@ static const option_row rows[] = {
     { "interrupts", "auto|msi|msix",
       "with --direct: MSI in the place of MSI-X (default; virtio keeps it), always, or never",
       OPTION_CHOICE, &set.host.guest.interrupts, 0, 0 },
+    { "qmp", "SOCKET[,bus=rp%u]",
+      "with --direct: plug functions into root ports by QMP; a ; before the next guest",
+      OPTION_TEXT, &set.host.guest.qmp, 0, 0 },
     { "topology", "root-ports|switch",
       "slots on the root bus (default), or below the paper's switch", OPTION_CHOICE,
       &set.host.guest.topology, 0, 0 },
@@ -224,7 +228,9 @@ static int check_fabric(void)
 static const char *check_form(void)
 {
     if (!set.direct)
-        return options_given(&set.host.guest.interrupts) ? "--interrupts goes with --direct" : NULL;
+        return options_given(&set.host.guest.interrupts) || set.host.guest.qmp
+                   ? "--interrupts and --qmp go with --direct"
+                   : NULL;
     if (options_given(&set.host.guest.topology) || options_given(&set.host.guest.bar2_bytes) ||
         options_given(&set.host.guest.bar4_bytes))
         return "--direct goes without --topology, --bar2 and --bar4";

@@ -28,6 +28,7 @@ static dxpu_tags tags[SLOTS];
 static dxpu_tag_entry entries[SLOTS][SLOT_TAGS];
 static bool up[SLOTS];
 static unsigned reports, ups, downs, completions, silent, begun;
+static uint8_t plugged, detached;
 static char last_whose[SLOT_WHOSE_BYTES];
 
 /* ==== The guest =============================================================================== */
@@ -124,7 +125,14 @@ void guest_detach(guest *g, unsigned slot, uint8_t reason)
 {
     (void)g;
     (void)slot;
-    (void)reason;
+    detached = reason;
+}
+
+plug_view guest_plug(const guest *g, unsigned slot)
+{
+    const plug_view v = { slot == 1 ? plugged : (uint8_t)PLUG_NONE, true, false };
+    (void)g;
+    return v;
 }
 
 void guest_down(guest *g, unsigned slot)
@@ -235,6 +243,9 @@ static int setup(void **state)
     set.hold_ms = 1000;
     the.set = &set;
     the.parent = pair[0];
+    the.plugger = -1;
+    plugged = PLUG_NONE;
+    detached = 0;
     the.slots = the_slots;
     parent = pair[1];
     ups = downs = completions = silent = begun = 0;
@@ -591,6 +602,88 @@ static void test_s181_tapes_that_are_none(void **state)
     free(text);
 }
 
+/* The next message to the process that speaks QMP. */
+static void said(int plugger, unsigned slot, unsigned state, bool leaving)
+{
+    uint8_t m[4];
+    share_plugs(&the, dxpu_udp_now_ns());
+    assert_int_equal(recv(plugger, m, sizeof m, MSG_DONTWAIT), 2);
+    assert_int_equal(m[0], slot);
+    assert_int_equal(m[1], state | 0x40 | (leaving ? 0x80 : 0));
+}
+
+static int link_plugger(void)
+{
+    int pair[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
+    on_plug(&the, pair, 1);
+    return pair[1];
+}
+
+static void detach(unsigned reason)
+{
+    send_record(CROSSING_DETACH, reason, 1, 1, NULL, 0);
+    hear();
+}
+
+static void test_v47_guest_lets_go_before_the_line_is_closed(void **state)
+{
+    const uint8_t first = 1, wrong = 77;
+    uint8_t m[4];
+    int plugger = link_plugger();
+    (void)state;
+    begin(1);
+    plugged = PLUG_USED;
+    said(plugger, 1, PLUG_USED, false);
+    assert_int_equal(recv(plugger, m, sizeof m, MSG_DONTWAIT), 2); /* of slot 2 */
+    share_plugs(&the, dxpu_udp_now_ns());
+    assert_int_equal(recv(plugger, m, sizeof m, MSG_DONTWAIT), -1); /* nothing has changed */
+    detach(DXPU_REASON_DETACH);
+    said(plugger, 1, PLUG_USED, true);
+    assert_int_equal(detached, 0);
+    assert_true(next_leave_ns(&the) > dxpu_udp_now_ns());
+    assert_int_equal(send(plugger, &wrong, 1, 0), 1);
+    assert_int_equal(send(plugger, &first, 1, 0), 1);
+    share_plugs(&the, dxpu_udp_now_ns());
+    assert_int_equal(detached, DXPU_REASON_DETACH);
+    said(plugger, 1, PLUG_USED, false);
+    close(plugger);
+    share_plugs(&the, dxpu_udp_now_ns());
+    assert_int_equal(the.plugger, -1);
+}
+
+/* In any case, and at once where nothing can be asked. */
+static void test_v47_line_is_closed_in_time(void **state)
+{
+    int plugger;
+    (void)state;
+    begin(1);
+    plugged = PLUG_USED;
+    detach(DXPU_REASON_DETACH); /* none speaks QMP */
+    assert_int_equal(detached, DXPU_REASON_DETACH);
+    plugger = link_plugger();
+    detached = 0;
+    detach(DXPU_REASON_SHUTDOWN);
+    assert_int_equal(detached, DXPU_REASON_SHUTDOWN);
+    detached = 0;
+    detach(DXPU_REASON_DETACH);
+    share_plugs(&the, the_slots[0].leave_ns - 1);
+    assert_int_equal(detached, 0);
+    share_plugs(&the, the_slots[0].leave_ns);
+    assert_int_equal(detached, DXPU_REASON_DETACH);
+    detached = 0;
+    detach(DXPU_REASON_DETACH);
+    close(plugger); /* it was killed */
+    share_plugs(&the, dxpu_udp_now_ns());
+    assert_int_equal(detached, DXPU_REASON_DETACH);
+    plugged = PLUG_NONE;
+    close(link_plugger());
+    detached = 0;
+    detach(DXPU_REASON_DETACH); /* no guest has it */
+    assert_int_equal(detached, DXPU_REASON_DETACH);
+    close_plugger(&the);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -609,6 +702,8 @@ int main(void)
         CASE(test_numbers_reach_the_worker),
         CASE(test_numbers_are_written_once_a_turn),
         CASE(test_s181_tapes_that_are_none),
+        CASE(test_v47_guest_lets_go_before_the_line_is_closed),
+        CASE(test_v47_line_is_closed_in_time),
     };
     cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -82,7 +82,8 @@ static int setup(void **state)
     (void)state;
     memset(&the, 0, sizeof the);
     the.set = &set;
-    the.signals = the.worker.socket = the.keeper[0].c.socket = -1;
+    the.signals = the.worker.socket = -1;
+    the.keeper[0].c.socket = the.keeper[0].plugger.socket = -1;
     memset(the.keeper[0].held, 0xff, sizeof the.keeper[0].held);
     heard = to_say = sent = 0;
     (void)alarm(30);

@@ -275,7 +275,7 @@ static int drop_for(unsigned part)
 {
     if (part != SANDBOX_PARENT && drop_the_rest())
         return -1;
-    return part == SANDBOX_KEEPER && the.set ? leave_files() : 0;
+    return (part == SANDBOX_KEEPER || part == SANDBOX_MONITOR) && the.set ? leave_files() : 0;
 }
 
 int sandbox_start(const sandbox_settings *s, bool *wrong_use)
@@ -604,7 +604,9 @@ static int build(scmp_filter_ctx f, unsigned part)
     rc = rc ? rc : add_names(f, SCMP_ACT_KILL_PROCESS, processes, COUNT(processes));
     rc = rc ? rc : add_conditions(f);
     rc = rc ? rc : add_controls(f);
-    if (part != SANDBOX_KEEPER) { /* it has all that it needs */
+    if (part == SANDBOX_MONITOR) {
+        rc = rc ? rc : seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(socket), 1, A0_IS(AF_UNIX));
+    } else if (part != SANDBOX_KEEPER) { /* that has all that it needs */
         rc = rc ? rc : add_names(f, SCMP_ACT_ALLOW, paths, COUNT(paths));
         rc = rc ? rc : add_modes(f);
         rc = rc ? rc : add_sockets(f);

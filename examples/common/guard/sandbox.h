@@ -42,8 +42,9 @@ int sandbox_enter(void);
 /* The same, of one of several processes of a program.  SANDBOX_KEEPER: it makes no sockets any more
    (S-180), and finds no file by its name (S-201).  SANDBOX_PARENT: it starts processes, which enter
    a sandbox of their own, and keeps what they need to open AF_XDP; all else that only an intruder
-   asks for ends it. */
-enum { SANDBOX_WORKER, SANDBOX_KEEPER, SANDBOX_PARENT };
+   asks for ends it.  SANDBOX_MONITOR: as the keeper, but it connects to a UNIX socket, again when
+   that was lost (V-48). */
+enum { SANDBOX_WORKER, SANDBOX_KEEPER, SANDBOX_PARENT, SANDBOX_MONITOR };
 int sandbox_enter_as(unsigned part);
 /* What to say behind this error of a bind(): "", or a remedy. */
 const char *sandbox_hint(int error);

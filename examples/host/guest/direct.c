@@ -53,6 +53,8 @@ typedef struct function {
     bool there;           /* a device is in the slot */
     bool known;           /* and `shadow` is of it */
     bool live;            /* the client that is connected was shown this device */
+    bool offered;         /* a client that connects is shown the device */
+    bool msix;            /* the function that it is shown, or was, has MSI-X */
     bool unready;         /* ... which was reset, and is not set up: it reads as ones */
     uint8_t retry_step;   /* SETUP_*, at ... */
     uint64_t retry_ns;    /* 0: none */
@@ -205,8 +207,19 @@ static void present(function *f)
     for (unsigned i = 0; i < DXPU_VFU_REGIONS; i++)
         region[i].access = DXPU_VFU_READ | DXPU_VFU_WRITE;
     irqs[DXPU_VFU_MSIX] = f->shadow.msix_shown ? f->shadow.vectors : 0;
-    if (dxpu_vfu_present(f->vfu, region, irqs) != DXPU_OK)
+    f->msix = f->shadow.msix_shown;
+    f->offered = true;
+    if (dxpu_vfu_present(f->vfu, region, irqs) != DXPU_OK) {
+        f->offered = false;
         refuse_device(f, "out of memory");
+    }
+}
+
+/* Who connects waits. */
+static void hide(function *f)
+{
+    f->offered = false;
+    (void)dxpu_vfu_present(f->vfu, NULL, NULL);
 }
 
 /* The last step was made. */
@@ -528,7 +541,7 @@ static void on_disconnected(void *user, const char *why)
     access_forget(&f->accesses);
     f->line.bytes = 0;
     f->reset_token = 0;
-    (void)dxpu_vfu_present(f->vfu, NULL, NULL); /* until the device is as after power-up */
+    hide(f); /* until the device is as after power-up */
     if (f->live || (f->there && f->setup == SETUP_DONE))
         reset_device(f);
     f->live = f->unready = false;
@@ -636,7 +649,7 @@ static void on_filled(void *user, unsigned slot, bool filled)
     begin_setup(f, filled ? SETUP_READ : SETUP_DONE);
     (void)dxpu_vfu_irq_level(f->vfu, DXPU_VFU_INTX, 0, false);
     if (!dxpu_vfu_is_connected(f->vfu))
-        (void)dxpu_vfu_present(f->vfu, NULL, NULL);
+        hide(f);
 }
 
 /* ==== 5  The form ============================================================================= */
@@ -803,6 +816,17 @@ static bool direct_looks(const guest *g, unsigned slot)
     return f->there && f->setup == SETUP_READ && !f->slot->probe.failed;
 }
 
+static plug_view direct_plug(const guest *g, unsigned slot)
+{
+    const function *f = &direct_seen(g)->functions[slot - 1];
+    bool connected = dxpu_vfu_is_connected(f->vfu);
+    const plug_view v = { connected    ? f->live ? PLUG_USED : PLUG_LOST
+                          : f->offered ? PLUG_OFFERED
+                                       : PLUG_NONE,
+                          f->msix, false };
+    return v;
+}
+
 static void report_function(const function *f, report *r)
 {
     report_number(r, "live", f->live);
@@ -849,5 +873,6 @@ const guest_form direct_form = { .numbered = true,
                                  .tick = direct_tick,
                                  .next_ns = direct_next_ns,
                                  .looks = direct_looks,
+                                 .plug = direct_plug,
                                  .report = direct_report,
                                  .report_server = direct_report_server };

@@ -29,6 +29,8 @@ struct guest_form {
     uint64_t (*next_ns)(const guest *g);
     /* Is a device that is up not yet shown?  May be NULL: none. */
     bool (*looks)(const guest *g, unsigned slot);
+    /* May be NULL: its functions are not plugged. */
+    plug_view (*plug)(const guest *g, unsigned slot);
     void (*report)(const guest *g, report *r);
     void (*report_server)(const guest *g, report *r);
 };

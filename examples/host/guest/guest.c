@@ -117,6 +117,12 @@ guest_view guest_look(const guest *g, unsigned slot)
     return v;
 }
 
+plug_view guest_plug(const guest *g, unsigned slot)
+{
+    const plug_view none = { PLUG_NONE, false, false };
+    return g->set->form->plug ? g->set->form->plug(g, slot) : none;
+}
+
 void guest_report(const guest *g, report *r)
 {
     g->set->form->report(g, r);

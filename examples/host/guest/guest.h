@@ -7,6 +7,7 @@
 #ifndef GUEST_H_INCLUDED
 #define GUEST_H_INCLUDED
 
+#include "plug.h"
 #include "slot.h"
 
 #define GUEST_BAR4_MAX ((uint64_t)1 << 40)
@@ -24,6 +25,7 @@ typedef struct guest_settings {
     unsigned socket_mode;            /* GUEST_SOCKET_*: who may connect */
     unsigned interrupts;             /* SHADOW_AUTO..: with --direct, which ones it sees */
     const guest_form *form;          /* bridge_form, direct_form */
+    const char *qmp; /* plug_parse(): with --direct, how it is plugged in; or NULL */
 } guest_settings;
 
 /* How the guest takes the device of a slot that is up. */
@@ -63,6 +65,8 @@ void guest_down(guest *g, unsigned slot);
 /* The tags of a slot's requests. */
 dxpu_tags *guest_tags(guest *g, unsigned slot);
 guest_view guest_look(const guest *g, unsigned slot);
+/* What is to be plugged into the virtual machine, or out of it; PLUG_NONE where nothing is. */
+plug_view guest_plug(const guest *g, unsigned slot);
 
 void guest_report(const guest *g, report *r);
 void guest_report_slot(const guest *g, unsigned slot, report *r);

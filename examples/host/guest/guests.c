@@ -14,7 +14,7 @@
 typedef struct member {
     host_settings set;
     manager_settings manager;
-    char *socket, *attach, *identity;
+    char *socket, *attach, *identity, *qmp;
     host *host;
     worker *worker;
 } member;
@@ -72,6 +72,10 @@ static bool take_part(const host_settings *all, unsigned n, member *m)
     m->set.node = all->node ? all->node + n : 0;
     m->socket = part(all->guest.socket, ',', n);
     m->set.guest.socket = m->socket;
+    if (all->guest.qmp) {
+        m->qmp = part(all->guest.qmp, ';', n);
+        m->set.guest.qmp = m->qmp && *m->qmp ? m->qmp : NULL;
+    }
     if (all->attach) {
         m->attach = part(all->attach, ';', n);
         m->set.attach = m->attach && (*m->attach || !*all->attach) ? m->attach : NULL;
@@ -83,7 +87,8 @@ static bool take_part(const host_settings *all, unsigned n, member *m)
         m->manager.identity = m->identity;
         m->set.manager = &m->manager;
     }
-    return m->socket && (!all->attach || m->attach) && (!all->manager || m->identity);
+    return m->socket && (!all->guest.qmp || m->qmp) && (!all->attach || m->attach) &&
+           (!all->manager || m->identity);
 }
 
 static void free_part(member *m)
@@ -91,20 +96,40 @@ static void free_part(member *m)
     free(m->socket);
     free(m->attach);
     free(m->identity);
+    free(m->qmp);
 }
 
 int guests_part(const host_settings *all, unsigned n, guest_settings *out)
 {
     char *socket = part(all->guest.socket, ',', n);
+    char *qmp = all->guest.qmp ? part(all->guest.qmp, ';', n) : NULL;
+    bool good = socket && (qmp || !all->guest.qmp);
     *out = all->guest;
     out->socket = socket;
-    return socket ? 0 : -1;
+    out->qmp = qmp;
+    if (qmp && !*qmp) { /* this one is plugged by others */
+        free(qmp);
+        out->qmp = NULL;
+    }
+    return good ? 0 : -1;
 }
 
 void guests_part_free(guest_settings *g)
 {
     free((void *)(uintptr_t)g->socket); /* guests_part() made it */
-    g->socket = NULL;
+    free((void *)(uintptr_t)g->qmp);
+    g->socket = g->qmp = NULL;
+}
+
+static const char *check_qmp(const char *qmp)
+{
+    static char text[200];
+    plug_settings out;
+    const char *wrong = plug_parse(qmp, &out);
+    if (!wrong)
+        return NULL;
+    snprintf(text, sizeof text, "--qmp %.80s: %s", qmp, wrong);
+    return text;
 }
 
 static const char *check_part(const host_settings *set, const fabric_settings *net, unsigned n)
@@ -113,6 +138,8 @@ static const char *check_part(const host_settings *set, const fabric_settings *n
     const char *wrong = "out of memory";
     if (take_part(set, n, &m))
         wrong = *m.socket ? host_check(&m.set, net->listen) : "--vfio-user: an empty name";
+    if (!wrong && m.set.guest.qmp)
+        wrong = check_qmp(m.set.guest.qmp);
     free_part(&m);
     return wrong;
 }
@@ -125,6 +152,8 @@ const char *guests_check(const host_settings *set, const fabric_settings *net)
         return "--vfio-user: at most 64 guests";
     if (set->attach && parts(set->attach, ';') > count)
         return "--attach: more lists, with ; in between, than there are guests";
+    if (set->guest.qmp && parts(set->guest.qmp, ';') > count)
+        return "--qmp: more of them, with ; in between, than there are guests";
     if (set->node && set->node > UINT32_MAX - (count - 1))
         return "--node: each guest's is one higher, and the last one's no number of 32 bits";
     for (unsigned n = 0; !wrong && n < count; n++)

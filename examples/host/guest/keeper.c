@@ -9,6 +9,7 @@
 #include "keeper.h"
 #include "log.h"
 #include "dxpu_libevent.h"
+#include "plugger.h"
 #include "program.h"
 #include "sandbox.h"
 
@@ -20,12 +21,14 @@
 #include <unistd.h>
 
 enum {
-    SPIN_NS = 50000,     /* of looking again before it blocks, as the fabric's loop does */
-    LOOK_NS = 1000000,   /* how often a busy loop looks at the parent */
-    VIEWS_NS = 10000000, /* how often a busy one shows its counters */
-    RECORDS = 256,       /* a turn */
-    TURNS_AT_END = 64,   /* to take what came before a line's end */
-    CALLS_MAX = 64       /* descriptors of a message */
+    SPIN_NS = 50000,       /* of looking again before it blocks, as the fabric's loop does */
+    LOOK_NS = 1000000,     /* how often a busy loop looks at the parent */
+    VIEWS_NS = 10000000,   /* how often a busy one shows its counters */
+    RECORDS = 256,         /* a turn */
+    TURNS_AT_END = 64,     /* to take what came before a line's end */
+    PLUG_MARGIN_MS = 2000, /* behind PLUG_WAIT_MS, for the process that speaks QMP */
+    PLUG_UNSAID = 0xff,
+    CALLS_MAX = 64 /* descriptors of a message */
 };
 
 typedef struct keeper_slot {
@@ -42,7 +45,11 @@ typedef struct keeper_slot {
     uint64_t unexpected;   /* completions without a request */
     uint16_t memory_bytes; /* 0: nothing is attached */
     uint8_t memory[KEEPER_MEMORY_BYTES];
-    uint8_t shown; /* state in the view */
+    uint8_t shown;        /* state in the view */
+    plug_view plugged;    /* as it was said last */
+    bool leaving;         /* the guest is asked to let go of the device, until ... */
+    uint64_t leave_ns;    /* ... at the latest; then it is detached, */
+    uint8_t leave_reason; /* ... for this */
 } keeper_slot;
 
 typedef struct keeper {
@@ -62,6 +69,7 @@ typedef struct keeper {
     uint64_t unread_tail;                    /* of the worker, since unread_ns */
     uint64_t unread_ns;
     uint64_t workers; /* that there have been */
+    int plugger;      /* the process that speaks QMP, -1: none */
 } keeper;
 
 /* ==== 1  Messages to the parent =============================================================== */
@@ -339,10 +347,31 @@ static void forget_queue(keeper_slot *s)
     s->matched = false;
 }
 
+/* V-47: the guest lets go first, where it can be asked.  False: it cannot. */
+static bool begin_leaving(keeper_slot *s, uint8_t reason)
+{
+    keeper *k = s->keeper;
+    if (k->plugger < 0 || reason == DXPU_REASON_SHUTDOWN ||
+        guest_plug(k->guest, s->number).state == PLUG_NONE)
+        return false;
+    s->leaving = true;
+    s->leave_reason = reason;
+    s->leave_ns = dxpu_udp_now_ns() + (PLUG_WAIT_MS + PLUG_MARGIN_MS) * 1000000ull;
+    return true;
+}
+
+static void end_leaving(keeper_slot *s)
+{
+    if (s->leaving && s->up)
+        guest_detach(s->keeper->guest, s->number, s->leave_reason);
+    s->leaving = false;
+}
+
 /* The line is over; what came before its end is taken first. */
 static void end_line(keeper_slot *s)
 {
     guest *g = s->keeper->guest;
+    s->leaving = false;
     if (!s->up)
         return;
     for (unsigned n = 0; n < TURNS_AT_END && guest_work(g, s->number, dxpu_udp_now_ns()); n++)
@@ -410,7 +439,8 @@ static void on_record(keeper *k, const crossing_record *r)
         guest_begin(k->guest, s->number);
         break;
     case CROSSING_DETACH:
-        guest_detach(k->guest, s->number, r->arg);
+        if (!begin_leaving(s, r->arg))
+            guest_detach(k->guest, s->number, r->arg);
         break;
     case CROSSING_FORGET:
         s->memory_bytes = 0;
@@ -501,6 +531,57 @@ static void watch_worker(keeper *k, uint64_t now)
     }
 }
 
+static void close_plugger(keeper *k)
+{
+    if (k->plugger >= 0)
+        close(k->plugger);
+    k->plugger = -1;
+    for (unsigned i = 0; i < k->set->guest->slots; i++) {
+        k->slots[i].plugged.state = PLUG_UNSAID;
+        end_leaving(&k->slots[i]); /* it cannot be asked any more */
+    }
+}
+
+static void on_plug(keeper *k, const int *fds, unsigned count)
+{
+    close_plugger(k);
+    if (count == 1)
+        k->plugger = fds[0];
+}
+
+/* What is to be plugged in or out is said when it changes; who let go of a device is heard. */
+static void share_plugs(keeper *k, uint64_t now)
+{
+    int slot = 0;
+    for (unsigned i = 0; k->plugger >= 0 && i < k->set->guest->slots; i++) {
+        keeper_slot *s = &k->slots[i];
+        plug_view v = guest_plug(k->guest, i + 1);
+        v.leaving = s->leaving;
+        if ((v.state != s->plugged.state || v.msix != s->plugged.msix ||
+             v.leaving != s->plugged.leaving) &&
+            plugger_tell(k->plugger, i + 1, v))
+            s->plugged = v;
+        if (s->leaving && now >= s->leave_ns)
+            end_leaving(s);
+    }
+    while (k->plugger >= 0 && (slot = plugger_hear(k->plugger)) > 0) {
+        if ((unsigned)slot <= k->set->guest->slots)
+            end_leaving(&k->slots[slot - 1]);
+    }
+    if (slot < 0)
+        close_plugger(k);
+}
+
+static uint64_t next_leave_ns(const keeper *k)
+{
+    uint64_t next = DXPU_NEVER;
+    for (unsigned i = 0; i < k->set->guest->slots; i++) {
+        const keeper_slot *s = &k->slots[i];
+        next = s->leaving && s->leave_ns < next ? s->leave_ns : next;
+    }
+    return next;
+}
+
 static void hear_parent(keeper *k)
 {
     int fds[CROSSING_FDS];
@@ -509,6 +590,8 @@ static void hear_parent(keeper *k)
     while (!k->over && (kind = keeper_hear(k->parent, fds, &count)) != 0) {
         if (kind == KEEPER_LINK) {
             on_link(k, fds, count);
+        } else if (kind == KEEPER_PLUG) {
+            on_plug(k, fds, count);
         } else if (kind == KEEPER_LOST) {
             lose_worker(k);
         } else { /* ordered to stop, or no parent is left to start a worker */
@@ -622,6 +705,7 @@ static bool turn(keeper *k, uint64_t now)
     if (!k->guest || k->over)
         return any;
     share_clients(k);
+    share_plugs(k, now);
     if (any || now >= guest_next_ns(k->guest))
         guest_tick(k->guest, now);
     for (unsigned i = 0; any && i < k->set->guest->slots; i++) {
@@ -634,20 +718,23 @@ static bool turn(keeper *k, uint64_t now)
 /* Until there is something to do; at once, where there is already. */
 static void block(keeper *k, uint64_t now)
 {
-    struct pollfd fds[3] = { { k->parent, POLLIN, 0 },
+    struct pollfd fds[4] = { { k->parent, POLLIN, 0 },
                              { k->guest ? guest_fd(k->guest) : -1, POLLIN, 0 },
-                             { k->linked && !k->cross.deaf ? k->cross.wake : -1, POLLIN, 0 } };
-    uint64_t until = k->guest ? guest_next_ns(k->guest) : DXPU_NEVER, most;
+                             { k->linked && !k->cross.deaf ? k->cross.wake : -1, POLLIN, 0 },
+                             { k->guest ? k->plugger : -1, POLLIN, 0 } };
+    uint64_t until = k->guest ? guest_next_ns(k->guest) : DXPU_NEVER, most,
+             leave = next_leave_ns(k);
     struct timespec wait;
     show_all(k);
     most = k->linked && crossing_unread(&k->cross) ? k->set->hold_ms * 1000000ull : DXPU_NEVER;
+    until = leave < until ? leave : until;
     until = until > now ? until - now : 0;
     until = until < most ? until : most;
     wait.tv_sec = (time_t)(until / 1000000000u);
     wait.tv_nsec = (long)(until % 1000000000u);
     if (hear_worker(k, true) || k->over)
         return;
-    (void)ppoll(fds, 3, until == DXPU_NEVER ? NULL : &wait, NULL);
+    (void)ppoll(fds, 4, until == DXPU_NEVER ? NULL : &wait, NULL);
     if (k->linked && fds[2].revents)
         crossing_woken(&k->cross);
     if (fds[0].revents)
@@ -684,7 +771,7 @@ static void loop(keeper *k)
 
 int keeper_run(const keeper_settings *set, int parent)
 {
-    keeper k = { .set = set, .parent = parent };
+    keeper k = { .set = set, .parent = parent, .plugger = -1 };
     int rc = 0;
     k.slots = calloc(set->guest->slots, sizeof *k.slots);
     for (unsigned i = 0; k.slots && i < set->guest->slots; i++)
@@ -696,6 +783,8 @@ int keeper_run(const keeper_settings *set, int parent)
     if (k.guest)
         guest_close(k.guest); /* it shuts the connection down, and reads it empty */
     crossing_close(&k.cross);
+    if (k.plugger >= 0)
+        close(k.plugger);
     for (unsigned i = 0; k.slots && i < set->guest->slots; i++)
         queue_free(&k.slots[i].in);
     free(k.slots);

@@ -16,6 +16,7 @@ enum {
     /* to the keeper */
     KEEPER_LINK = 'L', /* a worker begins: the descriptors of crossing_fds */
     KEEPER_LOST = 'G', /* it is gone */
+    KEEPER_PLUG = 'P', /* a socket to the process that speaks QMP, plugger.h */
     KEEPER_STOP = 'S', /* end gracefully */
     /* from it */
     KEEPER_OPEN = 'O', /* its sockets are there: a guest can connect */

@@ -8,6 +8,7 @@
 #include "dxpu_libevent.h"
 #include "dxpu_vfio_user.h"
 #include "notify.h"
+#include "plugger.h"
 #include "program.h"
 #include "sandbox.h"
 
@@ -43,6 +44,8 @@ typedef struct keeper_child {
     child c;
     int held[DXPU_VSWITCH_SLOTS_MAX]; /* the guest's connections, -1: none */
     bool open;                        /* a guest can connect */
+    child plugger;                    /* speaks QMP */
+    uint64_t plug_ns;                 /* when that is started; 0: it runs, or is not to */
 } keeper_child;
 
 typedef struct parent {
@@ -91,10 +94,21 @@ static void leave_parent(parent *p, const child *mine)
     for (unsigned i = 0; i < p->set->guests; i++) {
         if (&p->keeper[i].c != mine)
             close_if(&p->keeper[i].c.socket);
+        if (&p->keeper[i].plugger != mine)
+            close_if(&p->keeper[i].plugger.socket);
         close_held(&p->keeper[i]);
     }
     if (&p->worker != mine)
         close_if(&p->worker.socket);
+}
+
+static const char *name_of(const parent *p, const child *c)
+{
+    for (unsigned i = 0; i < p->set->guests; i++) {
+        if (c == &p->keeper[i].plugger)
+            return "dxpu-plugger";
+    }
+    return c == &p->worker ? "dxpu-worker" : "dxpu-keeper";
 }
 
 /* 0 in the child, its end of the socket in *end; 1 in the parent; -1 after a message. */
@@ -110,7 +124,7 @@ static int start(parent *p, child *c, int *end)
     if (c->pid == 0) {
         c->socket = *end = pair[1];
         close(pair[0]);
-        (void)prctl(PR_SET_NAME, c == &p->worker ? "dxpu-worker" : "dxpu-keeper");
+        (void)prctl(PR_SET_NAME, name_of(p, c));
         leave_parent(p, c);
         return 0;
     }
@@ -175,6 +189,40 @@ static void ask_worker(const parent *p, unsigned char kind)
         (void)keeper_tell(p->worker.socket, (char)kind, NULL, 0);
 }
 
+/* The process that speaks QMP, and a socket between it and the keeper.  0, or -1 after a
+   message. */
+static int start_plugger(parent *p, unsigned n)
+{
+    keeper_child *k = &p->keeper[n];
+    const guest_settings *g = p->set->keeper[n].guest;
+    int pair[2], end = -1, rc;
+    k->plug_ns = 0;
+    if (!g->qmp || !k->c.pid)
+        return 0;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair)) {
+        log_error("a socket for a process: %s", strerror(errno));
+        return -1;
+    }
+    rc = start(p, &k->plugger, &end);
+    if (rc == 0) {
+        close(pair[0]);
+        exit(plugger_run(g, pair[1], end));
+    }
+    if (rc > 0)
+        tell_keeper(&k->c, KEEPER_PLUG, &pair[0], 1);
+    close(pair[0]);
+    close(pair[1]);
+    return rc < 0 ? -1 : 0;
+}
+
+static int start_pluggers(parent *p)
+{
+    int rc = 0;
+    for (unsigned i = 0; i < p->set->guests && !rc; i++)
+        rc = start_plugger(p, i);
+    return rc;
+}
+
 static int start_worker(parent *p)
 {
     crossing_fds links[PARENT_GUESTS_MAX];
@@ -215,8 +263,10 @@ static void end_keepers(parent *p)
         return;
     p->stopping = p->ending = true;
     p->end_ns = dxpu_udp_now_ns() + END_NS;
-    for (unsigned i = 0; i < p->set->guests; i++)
+    for (unsigned i = 0; i < p->set->guests; i++) {
         tell_keeper(&p->keeper[i].c, KEEPER_STOP, NULL, 0);
+        close_if(&p->keeper[i].plugger.socket); /* which ends it */
+    }
 }
 
 static void stop(parent *p)
@@ -328,6 +378,28 @@ static void on_keeper_end(parent *p, unsigned n, int status)
         stop(p);
 }
 
+static void on_plugger_end(parent *p, unsigned n, int status)
+{
+    keeper_child *k = &p->keeper[n];
+    char text[40];
+    k->plugger.pid = 0;
+    close_if(&k->plugger.socket);
+    if (p->stopping || !k->c.pid)
+        return;
+    k->plug_ns = dxpu_udp_now_ns() + PAUSE_MIN_NS;
+    log_warning("the process that speaks QMP for %s %s; the next one starts in 1 s",
+                p->set->keeper[n].guest->socket, end_text(status, text));
+}
+
+static void start_due_pluggers(parent *p, uint64_t now)
+{
+    for (unsigned i = 0; i < p->set->guests && !p->stopping; i++) {
+        keeper_child *k = &p->keeper[i];
+        if (k->plug_ns && now >= k->plug_ns && start_plugger(p, i))
+            k->plug_ns = now + PAUSE_MAX_NS;
+    }
+}
+
 static void on_children(parent *p)
 {
     int status;
@@ -338,6 +410,8 @@ static void on_children(parent *p)
         for (unsigned i = 0; i < p->set->guests; i++) {
             if (pid == p->keeper[i].c.pid)
                 on_keeper_end(p, i, status);
+            if (pid == p->keeper[i].plugger.pid)
+                on_plugger_end(p, i, status);
         }
     }
 }
@@ -418,6 +492,8 @@ static void kill_keepers(parent *p)
     for (unsigned i = 0; i < p->set->guests; i++) {
         if (p->keeper[i].c.pid)
             (void)kill(p->keeper[i].c.pid, SIGKILL);
+        if (p->keeper[i].plugger.pid)
+            (void)kill(p->keeper[i].plugger.pid, SIGKILL);
     }
     p->end_ns = DXPU_NEVER;
 }
@@ -428,8 +504,18 @@ static bool any_left(const parent *p)
 {
     bool any = p->worker.pid || (p->start_ns && !p->stopping);
     for (unsigned i = 0; i < p->set->guests; i++)
-        any |= p->keeper[i].c.pid != 0;
+        any |= p->keeper[i].c.pid || p->keeper[i].plugger.pid;
     return any;
+}
+
+static uint64_t next_start_ns(const parent *p)
+{
+    uint64_t next = p->start_ns ? p->start_ns : DXPU_NEVER;
+    for (unsigned i = 0; i < p->set->guests; i++) {
+        uint64_t at = p->keeper[i].plug_ns;
+        next = at && at < next ? at : next;
+    }
+    return next;
 }
 
 static int wait_ms(uint64_t now, uint64_t at)
@@ -441,7 +527,7 @@ static void wait_for_all(parent *p)
 {
     struct pollfd fds[PARENT_GUESTS_MAX + 2];
     while (any_left(p)) {
-        uint64_t now = dxpu_udp_now_ns(), at = p->start_ns ? p->start_ns : DXPU_NEVER;
+        uint64_t now = dxpu_udp_now_ns(), at = next_start_ns(p);
         if (p->stopping)
             at = p->ending ? p->end_ns : p->stop_ns ? p->stop_ns : DXPU_NEVER;
         fds[0].fd = p->signals;
@@ -467,6 +553,7 @@ static void wait_for_all(parent *p)
             kill_worker(p);
         if (p->start_ns && now >= p->start_ns && !p->stopping && start_worker(p))
             p->start_ns = now + PAUSE_MAX_NS;
+        start_due_pluggers(p, now);
     }
 }
 
@@ -498,11 +585,11 @@ int parent_run(const parent_settings *set)
     (void)sigprocmask(SIG_BLOCK, &mask, NULL);
     p.signals = signalfd(-1, &mask, SFD_NONBLOCK | SFD_CLOEXEC);
     for (unsigned i = 0; i < set->guests; i++) {
-        p.keeper[i].c.socket = -1;
+        p.keeper[i].c.socket = p.keeper[i].plugger.socket = -1;
         memset(p.keeper[i].held, 0xff, sizeof p.keeper[i].held); /* -1 */
     }
     if (p.signals < 0 || sandbox_enter_as(SANDBOX_PARENT) || start_keepers(&p) || make_key(&p) ||
-        start_worker(&p)) {
+        start_pluggers(&p) || start_worker(&p)) {
         p.status = PROGRAM_SYSTEM;
         stop(&p);
     }

@@ -1,0 +1,365 @@
+/* unit_plug.c - which commands a virtual machine monitor gets, and when
+   SPDX-License-Identifier: MIT */
+#include <setjmp.h>
+#include <stdlib.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "plug.h"
+
+#define SECOND 1000000000u
+#define START  (100 * (uint64_t)SECOND)
+
+static plug_settings set;
+static plug p;
+static char sent[4096];
+static unsigned commands, removed, last_removed;
+static uint64_t now;
+
+static void on_send(void *user, const char *text)
+{
+    (void)user;
+    commands++;
+    snprintf(sent, sizeof sent, "%s", text);
+}
+
+static void on_removed(void *user, unsigned slot)
+{
+    (void)user;
+    removed++;
+    last_removed = slot;
+}
+
+static void hear(const char *text)
+{
+    assert_true(plug_hear(&p, text, strlen(text), now));
+}
+
+/* The answer to the last command. */
+static void answer(const char *what)
+{
+    char text[256];
+    const char *id = strstr(sent, "\"id\":");
+    unsigned last = 0;
+    for (; id; id = strstr(id + 5, "\"id\":")) /* that of the command is a number */
+        if (id[5] != '"')
+            last = (unsigned)strtoul(id + 5, NULL, 10);
+    snprintf(text, sizeof text, "{%s, \"id\": %u}", what, last);
+    hear(text);
+}
+
+static void look(unsigned slot, unsigned state, bool msix, bool leaving)
+{
+    const plug_view v = { (uint8_t)state, msix, leaving };
+    plug_look(&p, slot, v, now);
+}
+
+static void wait_s(unsigned seconds)
+{
+    now += seconds * (uint64_t)SECOND;
+    plug_tick(&p, now);
+}
+
+static void greet(const char *list, const char *status)
+{
+    char text[256];
+    plug_open(&p);
+    hear("{\"QMP\": {\"version\": {\"qemu\": {\"micro\": 3, \"minor\": 1, \"major\": 11}, "
+         "\"package\": \"\"}, \"capabilities\": [\"oob\"]}}");
+    assert_non_null(strstr(sent, "qom-list"));
+    snprintf(text, sizeof text, "\"return\": [%s]", list);
+    answer(text);
+    assert_non_null(strstr(sent, "query-status"));
+    snprintf(text, sizeof text, "\"return\": {\"status\": \"%s\"}", status);
+    answer(text);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    assert_null(plug_parse("/run/qmp,bus=port%ux", &set));
+    plug_init(&p, &set, 4, "/run/vm");
+    p.send = on_send;
+    p.removed = on_removed;
+    commands = removed = 0;
+    now = START;
+    sent[0] = '\0';
+    return 0;
+}
+
+static bool was_sent(const char *text)
+{
+    return strstr(sent, text) != NULL;
+}
+
+/* A function that is in use. */
+static void plugged(bool msix)
+{
+    greet("", "running");
+    look(2, PLUG_OFFERED, msix, false);
+    assert_true(was_sent("device_add"));
+    look(2, PLUG_USED, msix, false);
+    answer("\"return\": {}");
+    commands = 0;
+}
+
+static void test_v47_device_is_plugged_in(void **state)
+{
+    (void)state;
+    greet("", "running");
+    assert_int_equal(p.version, 110103);
+    commands = 0;
+    look(2, PLUG_NONE, false, false);
+    assert_int_equal(commands, 0);
+    look(2, PLUG_OFFERED, false, false);
+    assert_int_equal(commands, 1);
+    assert_true(was_sent("\"device_add\"") && was_sent("\"bus\":\"port2x\"") &&
+                was_sent("\"id\":\"dxpu-port2x\"") && was_sent("\"path\":\"/run/vm.2\"") &&
+                was_sent("\"driver\":\"vfio-user-pci\""));
+    look(2, PLUG_USED, false, false);
+    answer("\"return\": {}");
+    wait_s(100);
+    assert_int_equal(commands, 1);
+    assert_true(plug_next_ns(&p) == UINT64_MAX);
+}
+
+/* Also where QEMU starts after the device is there, and where it has it already. */
+static void test_v47_what_qemu_has_is_asked(void **state)
+{
+    (void)state;
+    look(1, PLUG_OFFERED, false, false);
+    look(2, PLUG_USED, false, false);
+    assert_int_equal(commands, 0);
+    greet("{\"name\": \"dxpu-port2x\", \"type\": \"child<vfio-user-pci>\"}, {\"name\": \"net0\"}",
+          "running");
+    assert_true(was_sent("device_add") && was_sent("port1x"));
+    answer("\"return\": {}");
+    commands = 0;
+    look(1, PLUG_USED, false, false);
+    wait_s(10);
+    assert_int_equal(commands, 0);
+}
+
+static void test_v47_refused_device_is_tried_again(void **state)
+{
+    (void)state;
+    greet("", "running");
+    look(1, PLUG_OFFERED, false, false);
+    commands = 0;
+    answer("\"error\": {\"class\": \"GenericError\", \"desc\": \"Bus 'port1x' not found\"}");
+    assert_int_equal(commands, 0);
+    assert_true(plug_next_ns(&p) > now && plug_next_ns(&p) < now + 10 * (uint64_t)SECOND);
+    now = plug_next_ns(&p);
+    plug_tick(&p, now);
+    assert_int_equal(commands, 1);
+}
+
+static void test_v47_guest_is_asked_before_the_device_is_taken(void **state)
+{
+    (void)state;
+    plugged(false);
+    look(2, PLUG_USED, false, true);
+    assert_true(commands == 1 && was_sent("device_del") && was_sent("dxpu-port2x"));
+    answer("\"return\": {}");
+    assert_int_equal(removed, 0);
+    look(2, PLUG_OFFERED, false, true); /* it disconnects: not plugged in again */
+    hear("{\"event\": \"DEVICE_DELETED\", \"data\": {\"path\": "
+         "\"/machine/peripheral/dxpu-port2x/x\"}}");
+    assert_int_equal(removed, 0); /* of another object */
+    hear("{\"event\": \"DEVICE_DELETED\", \"data\": {\"device\": \"dxpu-port2x\", \"path\": "
+         "\"x\"}}");
+    assert_true(removed == 1 && last_removed == 2);
+    wait_s(30);
+    assert_true(removed == 1 && commands == 1);
+    look(2, PLUG_NONE, false, false);
+    look(2, PLUG_OFFERED, false, false); /* the next one */
+    assert_true(was_sent("device_add"));
+}
+
+static void test_v47_guest_that_does_not_let_go(void **state)
+{
+    (void)state;
+    plugged(false);
+    look(2, PLUG_USED, false, true);
+    answer("\"return\": {}");
+    while (now < START + PLUG_WAIT_MS * 1000000ull) {
+        assert_int_equal(removed, 0);
+        assert_true(plug_next_ns(&p) > now);
+        now = plug_next_ns(&p);
+        plug_tick(&p, now);
+        answer("\"error\": {\"class\": \"GenericError\", \"desc\": \"in the process of unplug\"}");
+    }
+    assert_true(removed == 1 && commands > 2);
+    look(2, PLUG_LOST, false, false);
+    wait_s(60);
+    assert_int_equal(removed, 1);
+    assert_true(was_sent("device_del"));
+}
+
+/* The owner does not wait for QEMU that is not there, or has no such function. */
+static void test_v47_leaving_without_a_function(void **state)
+{
+    (void)state;
+    look(1, PLUG_USED, false, true);
+    assert_int_equal(removed, 1);
+    greet("", "running");
+    look(3, PLUG_USED, false, true);
+    assert_int_equal(removed, 2);
+    look(3, PLUG_NONE, false, false);
+    plugged(false);
+    look(2, PLUG_USED, false, true);
+    assert_int_equal(removed, 2);
+    plug_lost(&p, now);
+    assert_int_equal(removed, 3);
+}
+
+static void test_v47_lost_device_is_unplugged(void **state)
+{
+    (void)state;
+    plugged(false);
+    look(2, PLUG_LOST, false, false);
+    assert_true(commands == 1 && was_sent("device_del"));
+    answer("\"return\": {}");
+    hear("{\"event\": \"DEVICE_DELETED\", \"data\": {\"device\": \"dxpu-port2x\"}}");
+    assert_int_equal(removed, 0);
+    look(2, PLUG_OFFERED, false, false); /* it came back meanwhile */
+    assert_true(was_sent("device_add"));
+}
+
+/* A function whose connection was lost while QEMU went on does nothing any more. */
+static void test_v47_dead_function_is_replaced(void **state)
+{
+    (void)state;
+    plugged(false);
+    wait_s(60);
+    look(2, PLUG_OFFERED, false, false);
+    assert_int_equal(commands, 0); /* it may be about to say that it was deleted */
+    assert_true(plug_next_ns(&p) > now);
+    now = plug_next_ns(&p);
+    plug_tick(&p, now);
+    assert_true(commands == 1 && was_sent("device_del"));
+    hear("{\"event\": \"DEVICE_DELETED\", \"data\": {\"device\": \"dxpu-port2x\"}}");
+    assert_true(was_sent("device_add"));
+}
+
+static void test_v47_what_others_remove_stays_out(void **state)
+{
+    (void)state;
+    plugged(false);
+    hear("{\"event\": \"DEVICE_DELETED\", \"data\": {\"device\": \"dxpu-port2x\"}}");
+    look(2, PLUG_OFFERED, false, false);
+    wait_s(60);
+    assert_int_equal(commands, 0);
+    look(2, PLUG_NONE, false, false); /* detached, and attached again */
+    look(2, PLUG_OFFERED, false, false);
+    assert_int_equal(commands, 1);
+}
+
+static void test_v48_function_with_msix_stays(void **state)
+{
+    (void)state;
+    plugged(true);
+    look(2, PLUG_USED, true, true);
+    assert_true(commands == 0 && removed == 1); /* taken without asking */
+    look(2, PLUG_LOST, true, false);
+    wait_s(60);
+    assert_int_equal(commands, 0);
+    assert_true(plug_next_ns(&p) == UINT64_MAX);
+    look(2, PLUG_NONE, true, false); /* QEMU let go of it by itself */
+    wait_s(60);
+    assert_int_equal(commands, 0);
+    set.unplugs_msix = true;
+    plug_tick(&p, now);
+    assert_true(commands == 1 && was_sent("device_del"));
+}
+
+static void test_v48_migration_is_cancelled(void **state)
+{
+    static const char event[] = "{\"event\": \"MIGRATION\", \"data\": {\"status\": \"setup\"}}";
+    (void)state;
+    greet("", "running");
+    commands = 0;
+    hear(event); /* nothing is in its way */
+    assert_int_equal(commands, 0);
+    plugged(false);
+    hear(event);
+    assert_true(commands == 1 && was_sent("migrate_cancel"));
+}
+
+/* A machine that waits for its state must not have more than its source had. */
+static void test_v48_incoming_machine_waits(void **state)
+{
+    (void)state;
+    look(1, PLUG_OFFERED, false, false);
+    greet("", "inmigrate");
+    wait_s(10);
+    assert_false(was_sent("device_add"));
+    hear("{\"event\": \"RESUME\"}");
+    answer("\"return\": {\"status\": \"running\"}");
+    assert_true(was_sent("device_add"));
+}
+
+static void test_what_is_not_qmp(void **state)
+{
+    static const char *wrong[] = { "", "{", "[]", "3", "{}", "{\"id\": 1}", "\"return\"" };
+    static const char *odd[] = { "{\"return\": 1, \"id\": \"x\"}",
+                                 "{\"return\": {}, \"id\": -1}",
+                                 "{\"return\": {}, \"id\": 1279}",
+                                 "{\"error\": 3, \"id\": 1025}",
+                                 "{\"event\": \"MIGRATION\"}",
+                                 "{\"event\": \"DEVICE_DELETED\", \"data\": {\"device\": 3}}",
+                                 "{\"QMP\": 3}",
+                                 "{\"return\": [3], \"id\": 512}" };
+    (void)state;
+    for (unsigned i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        assert_false(plug_hear(&p, wrong[i], strlen(wrong[i]), now));
+    for (unsigned i = 0; i < sizeof odd / sizeof odd[0]; i++)
+        assert_true(plug_hear(&p, odd[i], strlen(odd[i]), now));
+}
+
+static void test_settings(void **state)
+{
+    static const char *wrong[] = {
+        "",           ",bus=rp%u",
+        "q,bus=",     "q,bus=rp",
+        "q,bus=rp%d", "q,bus=%u%u",
+        "q,bus=%u%",  "q,port=1",
+        "q,",         "q,bus=aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa%u"
+    };
+    plug_settings s;
+    (void)state;
+    for (unsigned i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        assert_non_null(plug_parse(wrong[i], &s));
+    assert_null(plug_parse("q", &s));
+    assert_true(!strcmp(s.socket, "q") && !strcmp(s.bus, "rp%u") && !s.unplugs_msix);
+    assert_null(plug_parse("q,unplug-msix,bus=%u", &s));
+    assert_true(!strcmp(s.bus, "%u") && s.unplugs_msix);
+}
+
+int main(void)
+{
+#define CASE(name) cmocka_unit_test_setup(name, setup)
+    const struct CMUnitTest tests[] = {
+        CASE(test_v47_device_is_plugged_in),
+        CASE(test_v47_what_qemu_has_is_asked),
+        CASE(test_v47_refused_device_is_tried_again),
+        CASE(test_v47_guest_is_asked_before_the_device_is_taken),
+        CASE(test_v47_guest_that_does_not_let_go),
+        CASE(test_v47_leaving_without_a_function),
+        CASE(test_v47_lost_device_is_unplugged),
+        CASE(test_v47_dead_function_is_replaced),
+        CASE(test_v47_what_others_remove_stays_out),
+        CASE(test_v48_function_with_msix_stays),
+        CASE(test_v48_migration_is_cancelled),
+        CASE(test_v48_incoming_machine_waits),
+        CASE(test_what_is_not_qmp),
+        CASE(test_settings),
+    };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
