@@ -127,6 +127,27 @@ static void test_v42_usual_device(void **state)
     assert_true(find(0x05) == MSIX && s.replaced && s.messages == 32);
 }
 
+/* Their drivers use no MSI. */
+static void test_v42_virtio_keeps_msix(void **state)
+{
+    static const uint32_t virtio[] = { 0x10001af4, 0x10421af4, 0x107f1af4 },
+                          others[] = { 0x10801af4, 0x10f11af4, 0x10421af5, 0x0fff1af4 };
+    (void)state;
+    image[MSI] = 0x09;
+    for (unsigned i = 0; i < sizeof virtio / sizeof virtio[0]; i++) {
+        dxpu_put_le32(image, virtio[i]);
+        assert_null(init(SHADOW_AUTO));
+        assert_true(s.msix_shown && find(0x11) == MSIX);
+        assert_null(init(SHADOW_MSI));
+        assert_true(s.replaced);
+    }
+    for (unsigned i = 0; i < sizeof others / sizeof others[0]; i++) {
+        dxpu_put_le32(image, others[i]);
+        assert_null(init(SHADOW_AUTO));
+        assert_true(s.replaced && find(0x05) == MSIX);
+    }
+}
+
 static void test_v46_lists_with_loops(void **state)
 {
     (void)state;
@@ -358,6 +379,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_v42_usual_device, setup),
+        cmocka_unit_test_setup(test_v42_virtio_keeps_msix, setup),
         cmocka_unit_test_setup(test_v46_lists_with_loops, setup),
         cmocka_unit_test_setup(test_v46_lists_that_lead_elsewhere, setup),
         cmocka_unit_test_setup(test_v46_bars_of_impossible_sizes, setup),

@@ -8,6 +8,9 @@
 enum {
     VENDOR = 0x00,
     VENDOR_VIRTIO = 0x1af4,
+    DEVICE = 0x02,
+    DEVICE_VIRTIO = 0x1000, /* and to the last one: the others of this vendor are not */
+    DEVICE_VIRTIO_LAST = 0x107f,
     COMMAND = 0x04,
     COMMAND_IO = 0x1,
     COMMAND_MEMORY = 0x2,
@@ -250,7 +253,9 @@ static bool look_at(shadow *s, unsigned at, unsigned room)
 /* Which of the device's interrupts are shown, and as what. */
 static void choose_interrupts(shadow *s, unsigned interrupts)
 {
-    bool virtio = dxpu_get_le16(s->shown + VENDOR) == VENDOR_VIRTIO;
+    uint16_t device = dxpu_get_le16(s->shown + DEVICE);
+    bool virtio = dxpu_get_le16(s->shown + VENDOR) == VENDOR_VIRTIO && device >= DEVICE_VIRTIO &&
+                  device <= DEVICE_VIRTIO_LAST;
     if (!s->msix)
         return;
     if (interrupts == SHADOW_MSIX || (interrupts == SHADOW_AUTO && virtio)) {
