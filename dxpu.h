@@ -155,13 +155,6 @@
 #error "DXPU_PREFIXES_MAX: 4..64 (PCIe allows four end-end prefixes)"
 #endif
 
-#ifndef DXPU_HOST_PENDING /* configuration writes to ports remembered until completed; 16 B each */
-#define DXPU_HOST_PENDING 16
-#endif
-#if DXPU_HOST_PENDING < 1 || DXPU_HOST_PENDING > 4096
-#error "DXPU_HOST_PENDING: 1..4096"
-#endif
-
 #ifndef DXPU_PATHS_MAX /* paths of one channel; about 160 B of it each */
 #define DXPU_PATHS_MAX 8
 #endif
@@ -724,13 +717,7 @@ typedef struct dxpu_host_table {
     uint32_t capacity, used, window_count;
     uint32_t blocked;     /* entries with a window or bus range that overlaps another's */
     uint16_t by_bus[256]; /* entry + 1, 0 for none */
-    uint32_t pending_count;
-    struct { /* oldest first */
-        uint16_t requester, tag, register_bytes;
-        uint8_t be;
-        uint32_t value, entry;
-    } pending[DXPU_HOST_PENDING];
-    uint64_t count_learnt, count_overlap, count_pending_lost;
+    uint64_t count_learnt, count_overlap;
 } dxpu_host_table;
 
 /* Prepare an empty table.  entries[capacity] and windows[2 * capacity] stay the caller's memory and
@@ -742,7 +729,7 @@ DXPU_API int dxpu_host_init(dxpu_host_table *t, dxpu_host_entry *entries, dxpu_h
    implies Memory Space Enable.  For a port in use already, learn() its registers after this call.
    Returns its index (>= 0) or E_FULL, E_OVERLAP, E_ARG.  O(capacity), rare. */
 DXPU_API int dxpu_host_add(dxpu_host_table *t, const dxpu_host_entry *e);
-/* Remove row `index` and forget its pending writes.  DXPU_OK or E_NONE.  O(capacity). */
+/* Remove row `index`, as when a pool shrinks.  DXPU_OK or E_NONE.  O(capacity). */
 DXPU_API int dxpu_host_remove(dxpu_host_table *t, uint32_t index);
 /* Row whose window holds `address`; index or E_NONE.  O(log n).  Base Spec 7.5.1.3, R-2. */
 DXPU_API int dxpu_host_by_address(const dxpu_host_table *t, uint64_t address);
@@ -754,17 +741,12 @@ DXPU_API int dxpu_host_by_bdf(const dxpu_host_table *t, uint16_t bdf);
 DXPU_API int dxpu_host_route(const dxpu_host_table *t, const dxpu_tlp *tlp);
 /* Give row `index` another port BDF (its bus was renumbered).  DXPU_OK or E_NONE. */
 DXPU_API int dxpu_host_set_port(dxpu_host_table *t, uint32_t index, uint16_t port);
-/* Apply one configuration write to the port of row `index`: register offset, byte enables and the
+/* Apply a configuration write that took effect at the port of row `index` (R-6): register offset, byte enables and the
    dword as a number (first byte in bits 7:0).  Registers other than those of `reg` do nothing.
    Returns DXPU_OK, E_NONE, or E_OVERLAP: a window or the bus span of the row is on but overlaps
    another row's; it stays off until it no longer does (R-5).  O(capacity * (1 + blocked rows)). */
 DXPU_API int dxpu_host_learn(dxpu_host_table *t, uint32_t index, uint16_t register_bytes,
                              uint8_t be, uint32_t value);
-/* Show the table every non-posted request on its way down and every completion on its way up: it
-   learns from a write to one of its ports when its completion passes with status SC; any request
-   with its requester and tag before that ends the wait (R-6).  O(DXPU_HOST_PENDING + capacity). */
-DXPU_API void dxpu_host_observe(dxpu_host_table *t, const dxpu_tlp *tlp);
-
 /* One row of Table 3: a slot of a box. */
 typedef struct dxpu_box_entry {
     bool valid;         /* a device is in place */
@@ -2662,21 +2644,10 @@ static bool dxpui_host_has(const dxpu_host_table *t, uint32_t index)
     return index < t->capacity && t->entries[index].used;
 }
 
-/* Forget a remembered write; the list stays in order, oldest first. */
-static void dxpui_host_forget(dxpu_host_table *t, uint32_t at)
-{
-    t->pending_count--;
-    memmove(t->pending + at, t->pending + at + 1, (t->pending_count - at) * sizeof t->pending[0]);
-}
-
 DXPU_API int dxpu_host_remove(dxpu_host_table *t, uint32_t index)
 {
     if (!dxpui_host_has(t, index))
         return DXPU_E_NONE;
-    for (uint32_t i = t->pending_count; i-- > 0;) {
-        if (t->pending[i].entry == index)
-            dxpui_host_forget(t, i);
-    }
     dxpui_host_lift(t, index);
     dxpui_zero(&t->entries[index], sizeof t->entries[index]);
     t->used--;
@@ -2736,49 +2707,6 @@ DXPU_API int dxpu_host_learn(dxpu_host_table *t, uint32_t index, uint16_t regist
     t->count_overlap += blocked;
     dxpui_host_retry(t);
     return blocked ? DXPU_E_OVERLAP : DXPU_OK;
-}
-
-static void dxpui_host_remember(dxpu_host_table *t, const dxpu_tlp *write)
-{
-    uint32_t index = 0;
-    if (dxpui_host_reg(write->register_bytes) == DXPUI_REGS || write->payload.len < 4)
-        return;
-    while (index < t->capacity &&
-           !(t->entries[index].used && t->entries[index].port == write->target))
-        index++;
-    if (index == t->capacity)
-        return;
-    if (t->pending_count == DXPU_HOST_PENDING) {
-        t->count_pending_lost++;
-        dxpui_host_forget(t, 0);
-    }
-    const uint8_t *p = write->payload.ptr;
-    uint32_t at = t->pending_count++;
-    t->pending[at].requester = write->requester;
-    t->pending[at].tag = write->tag;
-    t->pending[at].register_bytes = write->register_bytes;
-    t->pending[at].be = write->first_be;
-    t->pending[at].entry = index;
-    t->pending[at].value =
-        (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
-}
-
-DXPU_API void dxpu_host_observe(dxpu_host_table *t, const dxpu_tlp *tlp)
-{
-    uint32_t i = 0;
-    if (dxpu_tlp_class(tlp) == DXPU_POSTED)
-        return;
-    while (i < t->pending_count &&
-           (t->pending[i].requester != tlp->requester || t->pending[i].tag != tlp->tag))
-        i++;
-    if (i < t->pending_count) { /* a request: the tag is in use again, the old write is over */
-        if (tlp->type == DXPU_TLP_CPL && tlp->status == DXPU_CPL_SC)
-            (void)dxpu_host_learn(t, t->pending[i].entry, t->pending[i].register_bytes,
-                                  t->pending[i].be, t->pending[i].value);
-        dxpui_host_forget(t, i);
-    }
-    if (tlp->type == DXPU_TLP_CFGWR0 || tlp->type == DXPU_TLP_CFGWR1)
-        dxpui_host_remember(t, tlp);
 }
 
 DXPU_API int dxpu_box_init(dxpu_box_table *t, dxpu_box_entry *entries, uint32_t count)

@@ -97,7 +97,7 @@ def dialects(f):
     for compiler, std in (("gcc", "c99"), ("clang++", "c++11")):
         body = f.write("body" + extension(compiler), IMPLEMENTATION)
         for option in ("DXPU_CRC_TABLES=1", "DXPU_CRC_TABLES=8", "DXPU_PREFIXES_MAX=4",
-                       "DXPU_HOST_PENDING=1", "DXPU_STATIC=1"):
+                       "DXPU_STATIC=1"):
             status, out = f.compile(compiler, std, body, "-D" + option, "-fsyntax-only")
             check("option_" + label(option, compiler), status == 0, out)
         own = f.write("own" + extension(compiler), "#include <stddef.h>\n#include <stdint.h>\n"
@@ -106,8 +106,7 @@ def dialects(f):
                       "#define DXPU_CRC32(crc, p, n) own((crc), (p), (n))\n" + IMPLEMENTATION)
         status, out = f.compile(compiler, std, own, "-fsyntax-only")
         check("option_own_crc_" + label(compiler), status == 0, out)
-        for option in ("DXPU_CRC_TABLES=0", "DXPU_CRC_TABLES=2", "DXPU_PREFIXES_MAX=3",
-                       "DXPU_HOST_PENDING=0"):
+        for option in ("DXPU_CRC_TABLES=0", "DXPU_CRC_TABLES=2", "DXPU_PREFIXES_MAX=3"):
             status, out = f.compile(compiler, std, body, "-D" + option, "-fsyntax-only")
             check("option_refused_" + label(option, compiler), status != 0 and "#error" in out, out)
     for compiler in ("gcc", "clang"):

@@ -399,7 +399,7 @@ static void test_r5_own_windows_may_overlap(void **state)
     check(&b);
 }
 
-/* ---- observation ---- */
+/* ---- what an operating system does to bridges ---- */
 
 static dxpu_tlp config_write(unsigned type, uint16_t target, unsigned reg, unsigned be,
                              uint8_t bytes[4], uint32_t value, unsigned tag)
@@ -432,192 +432,12 @@ static dxpu_tlp completion(unsigned type, unsigned status, uint16_t requester, u
     return t;
 }
 
-static void down(bench *b, unsigned type, uint16_t target, unsigned reg, uint32_t value,
-                 unsigned tag)
-{
-    uint8_t bytes[4];
-    dxpu_tlp t = config_write(type, target, reg, 0xf, bytes, value, tag);
-    dxpu_host_observe(&b->t, &t);
-}
-
-static void up(bench *b, unsigned type, unsigned status, unsigned tag)
-{
-    dxpu_tlp t = completion(type, status, 0, tag);
-    dxpu_host_observe(&b->t, &t);
-}
-
-static void test_r6_learnt_when_the_completion_passes(void **state)
-{
-    uint16_t port = DXPU_BDF(2, 0, 0), other = DXPU_BDF(2, 1, 0);
-    bench b;
-    (void)state;
-    bench_init(&b);
-    assert_int_equal(add(&b, port), 0);
-    assert_int_equal(add(&b, other), 1);
-    down(&b, DXPU_TLP_CFGWR1, port, BUSES, 0x00030302, 5);
-    assert_int_equal(behind(&b, 3), DXPU_E_NONE); /* not yet */
-    up(&b, DXPU_TLP_CPL, DXPU_CPL_SC, 4);         /* another's completion */
-    assert_int_equal(behind(&b, 3), DXPU_E_NONE);
-    up(&b, DXPU_TLP_CPL, DXPU_CPL_SC, 5);
-    assert_int_equal(behind(&b, 3), 0);
-    assert_int_equal(b.t.count_learnt, 1);
-    up(&b, DXPU_TLP_CPL, DXPU_CPL_SC, 5); /* once */
-    assert_int_equal(b.t.count_learnt, 1);
-    down(&b, DXPU_TLP_CFGWR0, other, BUSES, 0x00050402, 5); /* type 0 as well */
-    up(&b, DXPU_TLP_CPL, DXPU_CPL_SC, 5);
-    assert_int_equal(behind(&b, 5), 1);
-    /* bytes that the write does not enable */
-    uint8_t bytes[4];
-    dxpu_tlp t = config_write(DXPU_TLP_CFGWR1, other, BUSES, 0x4, bytes, 0x99069999, 6);
-    t.requester = DXPU_BDF(9, 9, 1);
-    dxpu_host_observe(&b.t, &t);
-    up(&b, DXPU_TLP_CPL, DXPU_CPL_SC, 6); /* the same tag of another requester */
-    assert_int_equal(behind(&b, 6), DXPU_E_NONE);
-    t = completion(DXPU_TLP_CPL, DXPU_CPL_SC, DXPU_BDF(9, 9, 1), 6);
-    dxpu_host_observe(&b.t, &t);
-    assert_int_equal(behind(&b, 4), 1);
-    assert_int_equal(behind(&b, 6), 1);
-    check(&b);
-}
-
-static void test_r6_what_is_not_remembered(void **state)
-{
-    static const uint8_t failed[] = { DXPU_CPL_UR, DXPU_CPL_CRS, DXPU_CPL_CA };
-    uint16_t port = DXPU_BDF(2, 0, 0);
-    uint8_t bytes[4];
-    bench b;
-    (void)state;
-    bench_init(&b);
-    assert_int_equal(add(&b, port), 0);
-    for (unsigned i = 0; i < 3; i++) { /* refused writes are forgotten */
-        down(&b, DXPU_TLP_CFGWR1, port, BUSES, 0x00030302, 5);
-        assert_int_equal(b.t.pending_count, 1);
-        up(&b, DXPU_TLP_CPL, failed[i], 5);
-        assert_int_equal(b.t.pending_count, 0);
-        up(&b, DXPU_TLP_CPL, DXPU_CPL_SC, 5);
-    }
-    down(&b, DXPU_TLP_CFGWR1, port, BUSES, 0x00030302, 5); /* a read's completion: reused tag */
-    up(&b, DXPU_TLP_CPLD, DXPU_CPL_SC, 5);
-    assert_int_equal(b.t.pending_count, 0);
-    down(&b, DXPU_TLP_CFGWR1, DXPU_BDF(2, 1, 0), BUSES, 0x00030302, 5); /* no port of ours */
-    down(&b, DXPU_TLP_CFGRD1, port, BUSES, 0x00030302, 6);              /* no write */
-    down(&b, DXPU_TLP_IOWR, port, BUSES, 0x00030302, 7);
-    down(&b, DXPU_TLP_CFGWR1, port, 0x3c, 0x00030302, 8); /* no register that is learnt */
-    dxpu_tlp t = config_write(DXPU_TLP_CFGWR1, port, BUSES, 0xf, bytes, 0x00030302, 9);
-    t.payload.len = 3; /* a truncated capture */
-    dxpu_host_observe(&b.t, &t);
-    assert_int_equal(b.t.pending_count, 0);
-    down(&b, DXPU_TLP_CFGWR1, 0, BUSES, 0x00030302, 9); /* rows that are free have no port */
-    assert_int_equal(b.t.pending_count, 0);
-    assert_int_equal(b.t.count_learnt, 0);
-    /* a tag used again replaces what was remembered under it */
-    down(&b, DXPU_TLP_CFGWR1, port, BUSES, 0x00030302, 5);
-    down(&b, DXPU_TLP_CFGWR1, port, BUSES, 0x00040402, 5);
-    assert_int_equal(b.t.pending_count, 1);
-    down(&b, DXPU_TLP_CFGRD1, port, BUSES, 0, 6); /* another tag changes nothing */
-    assert_int_equal(b.t.pending_count, 1);
-    up(&b, DXPU_TLP_CPL, DXPU_CPL_SC, 5);
-    assert_int_equal(behind(&b, 3), DXPU_E_NONE);
-    assert_int_equal(behind(&b, 4), 0);
-    assert_int_equal(b.t.count_pending_lost, 0);
-    check(&b);
-}
-
-/* A write whose completion never came: the next request with its tag ends the wait, so that this
-   one's completion teaches nothing.  Posted ones, and other requesters, have tags of their own. */
-static void test_r6_a_tag_in_use_again(void **state)
-{
-    static const uint8_t types[] = { DXPU_TLP_DMWR,   DXPU_TLP_MRD,  DXPU_TLP_FETCHADD,
-                                     DXPU_TLP_CFGRD1, DXPU_TLP_IOWR, DXPU_TLP_MWR };
-    uint16_t port = DXPU_BDF(2, 0, 0);
-    (void)state;
-    for (unsigned i = 0; i < 7; i++) {
-        bool another = i == 6, waits = another || types[i] == DXPU_TLP_MWR;
-        dxpu_tlp t;
-        bench b;
-        bench_init(&b);
-        assert_int_equal(add(&b, port), 0);
-        down(&b, DXPU_TLP_CFGWR1, port, BUSES, 0x00030302, 7);
-        memset(&t, 0, sizeof t);
-        t.type = another ? DXPU_TLP_DMWR : types[i];
-        t.requester = another ? DXPU_BDF(9, 9, 1) : DXPU_BDF(0, 0, 0);
-        t.tag = 7;
-        dxpu_host_observe(&b.t, &t);
-        assert_int_equal(b.t.pending_count, waits);
-        up(&b, DXPU_TLP_CPL, DXPU_CPL_SC, 7);
-        assert_int_equal(b.t.count_learnt, waits);
-        assert_int_equal(behind(&b, 3), waits ? 0 : DXPU_E_NONE);
-        check(&b);
-    }
-}
-
-static void test_r7_pending_full_drops_the_oldest(void **state)
-{
-    uint16_t port = DXPU_BDF(2, 0, 0);
-    bench b;
-    (void)state;
-    bench_init(&b);
-    assert_int_equal(add(&b, port), 0);
-    for (unsigned i = 0; i < DXPU_HOST_PENDING + 1; i++)
-        down(&b, DXPU_TLP_CFGWR1, port, BUSES, (i + 1) << 16 | (i + 1) << 8, i);
-    assert_int_equal(b.t.pending_count, DXPU_HOST_PENDING);
-    assert_int_equal(b.t.count_pending_lost, 1);
-    up(&b, DXPU_TLP_CPL, DXPU_CPL_SC, 0); /* the oldest was dropped */
-    assert_int_equal(b.t.count_learnt, 0);
-    for (unsigned i = 2; i < DXPU_HOST_PENDING + 1; i++) { /* out of the middle */
-        up(&b, DXPU_TLP_CPL, DXPU_CPL_SC, i);
-        assert_int_equal(behind(&b, i + 1), 0);
-    }
-    up(&b, DXPU_TLP_CPL, DXPU_CPL_SC, 1);
-    assert_int_equal(behind(&b, 2), 0);
-    assert_int_equal(b.t.pending_count, 0);
-    check(&b);
-}
-
-static void test_r7_pending_follows_the_row(void **state)
-{
-    uint16_t a = DXPU_BDF(2, 0, 0), c = DXPU_BDF(2, 1, 0), moved = DXPU_BDF(4, 0, 0);
-    bench b;
-    (void)state;
-    bench_init(&b);
-    assert_int_equal(add(&b, a), 0);
-    assert_int_equal(add(&b, c), 1);
-    down(&b, DXPU_TLP_CFGWR1, a, BUSES, 0x00080800, 1);
-    down(&b, DXPU_TLP_CFGWR1, c, BUSES, 0x00090900, 2);
-    down(&b, DXPU_TLP_CFGWR1, a, COMMAND, 2, 3);
-    assert_int_equal(dxpu_host_remove(&b.t, 0), DXPU_OK); /* its writes go with it */
-    assert_int_equal(b.t.pending_count, 1);
-    assert_int_equal(add(&b, a), 0); /* the same place in the table */
-    up(&b, DXPU_TLP_CPL, DXPU_CPL_SC, 1);
-    up(&b, DXPU_TLP_CPL, DXPU_CPL_SC, 3);
-    assert_int_equal(behind(&b, 8), DXPU_E_NONE);
-    assert_int_equal(b.entries[0].reg[0], 0);
-    up(&b, DXPU_TLP_CPL, DXPU_CPL_SC, 2);
-    assert_int_equal(behind(&b, 9), 1);
-    /* the port moves while a write to it is on its way */
-    down(&b, DXPU_TLP_CFGWR1, a, BUSES, 0x00080800, 4);
-    assert_int_equal(dxpu_host_set_port(&b.t, 0, moved), DXPU_OK);
-    up(&b, DXPU_TLP_CPL, DXPU_CPL_SC, 4);
-    assert_int_equal(behind(&b, 8), 0);
-    down(&b, DXPU_TLP_CFGWR1, a, BUSES, 0x000a0a00, 5); /* the old name is unassigned now */
-    assert_int_equal(b.t.pending_count, 0);
-    down(&b, DXPU_TLP_CFGWR1, moved, BUSES, 0x000a0a00, 5);
-    up(&b, DXPU_TLP_CPL, DXPU_CPL_SC, 5);
-    assert_int_equal(behind(&b, 10), 0);
-    check(&b);
-}
-
-/* ---- what an operating system does to bridges ---- */
-
-static unsigned os_tag;
 static void os_write(bench *b, uint16_t port, unsigned reg, unsigned be, uint32_t value)
 {
-    uint8_t bytes[4];
-    dxpu_tlp t = config_write(port >> 8 == 1 ? DXPU_TLP_CFGWR0 : DXPU_TLP_CFGWR1, port, reg, be,
-                              bytes, value, os_tag % 32);
-    dxpu_host_observe(&b->t, &t);
-    t = completion(DXPU_TLP_CPL, DXPU_CPL_SC, 0, os_tag++ % 32);
-    dxpu_host_observe(&b->t, &t);
+    uint32_t row = 0;
+    while (b->entries[row].port != port)
+        row++;
+    (void)dxpu_host_learn(&b->t, row, (uint16_t)reg, (uint8_t)be, value);
     check(b);
 }
 
@@ -632,7 +452,7 @@ static void os_windows(bench *b, uint16_t port, uint32_t memory, uint64_t base, 
     os_write(b, port, PREF_LIMIT, 0xf, (uint32_t)(limit >> 32));
 }
 
-static void test_r4_enumerator(void **state)
+static void test_r4_r6_enumerator(void **state)
 {
     uint16_t p0 = DXPU_BDF(2, 0, 0), p1 = DXPU_BDF(2, 1, 0);
     bench b;
@@ -1099,15 +919,10 @@ int main(void)
         cmocka_unit_test(test_r2_by_address),
         cmocka_unit_test(test_r3_by_bdf),
         cmocka_unit_test(test_r4_byte_enables_and_masks),
-        cmocka_unit_test(test_r4_enumerator),
+        cmocka_unit_test(test_r4_r6_enumerator),
         cmocka_unit_test(test_r5_overlap_is_blocked_then_retried),
         cmocka_unit_test(test_r5_own_windows_may_overlap),
         cmocka_unit_test(test_r5_model),
-        cmocka_unit_test(test_r6_learnt_when_the_completion_passes),
-        cmocka_unit_test(test_r6_what_is_not_remembered),
-        cmocka_unit_test(test_r6_a_tag_in_use_again),
-        cmocka_unit_test(test_r7_pending_full_drops_the_oldest),
-        cmocka_unit_test(test_r7_pending_follows_the_row),
         cmocka_unit_test(test_r8_route),
         cmocka_unit_test(test_r11_slots),
         cmocka_unit_test(test_r12_old_epochs),

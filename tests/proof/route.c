@@ -215,7 +215,7 @@ void proof_host_place(void)
             and nothing is blocked
    bounds   a table of one row, without windows, bus numbers 0 to 3
    stubs    none
-   open     more rows: proof host_place; other buses; remembered writes (R-6), which call this
+   open     more rows: proof host_place; other buses
    unwind   8
    when     long
    control  - mask &= dxpui_host_masks[r];
