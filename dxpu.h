@@ -138,8 +138,8 @@
 #include DXPU_CONFIG_HEADER
 #endif
 
-#ifndef DXPU_CRC_TABLES /* 1: 1 KB of table, 8: 8 KB (slicing by 8, five times as fast) */
-#define DXPU_CRC_TABLES 1
+#ifndef DXPU_CRC_TABLES /* 8: 8 KB of table (slicing by 8), 1: 1 KB and a fifth of the speed */
+#define DXPU_CRC_TABLES 8
 #endif
 #if DXPU_CRC_TABLES != 1 && DXPU_CRC_TABLES != 8
 #error "DXPU_CRC_TABLES: 1 or 8"
@@ -155,7 +155,7 @@
 #error "DXPU_PREFIXES_MAX: 4..64 (PCIe allows four end-end prefixes)"
 #endif
 
-#ifndef DXPU_PATHS_MAX /* paths of one channel; about 160 B of it each */
+#ifndef DXPU_PATHS_MAX /* the most that a channel may have; memory only for those it has */
 #define DXPU_PATHS_MAX 8
 #endif
 #if DXPU_PATHS_MAX < 1 || DXPU_PATHS_MAX > 64
@@ -1106,11 +1106,11 @@ typedef struct dxpu_channel_config {
     uint32_t sequence; /* first frame sequence we send; random, any */
     uint64_t epoch;    /* lease epoch, > 0 */
     dxpu_place local, remote;
-    uint32_t window_frames;     /* frames in flight each way: a power of two, 4..16384 [64] */
+    uint32_t window_frames;     /* frames in flight each way: a power of two, 4..16384 [32] */
     uint32_t frame_limit_bytes; /* largest frame we send or take, 1232..65507: MTU less IP and UDP
                                    headers; a path must carry it, or what open found [1452] */
     dxpu_credits rx;  /* stored here until taken; headers from 1, data from 256, 8, 256, a class's
-                         ring (D-52) below 1 GiB [64/1024, 64/64, 256/1024] */
+                         ring (D-52) below 1 GiB [64/512, 32/64, 80/384] */
     dxpu_credits tx;  /* queued here until acknowledged; headers at most 32,768 in all [as rx] */
     uint32_t hold_ms; /* silence that ends the channel; at least 4 x each of these [1,000] */
     uint64_t rto_min_ns;     /* 1..hold/4 [1 ms] */
@@ -1202,7 +1202,7 @@ typedef struct dxpu_channel {
     bool end_emitted;                /* emit() has returned the error */
     uint8_t close_path, answer_path; /* of the next close; of its answer */
     /* paths */
-    dxpui_path paths[DXPU_PATHS_MAX];
+    dxpui_path *paths;  /* cfg.paths of them */
     uint8_t heard_path; /* of the last valid frame */
     uint8_t seen_path;  /* of the newest transmission of ours that the peer has seen */
     uint8_t held; /* una was seen and is not acknowledged: 1, and once more for each repetition */
@@ -1251,12 +1251,12 @@ typedef struct dxpu_channel {
 /* Sensible values, in brackets above; ids, epoch and places are left 0 for the caller to set. */
 DXPU_API void dxpu_channel_config_default(dxpu_channel_config *cfg);
 /* Bytes of memory, 8-byte aligned, that a channel of this configuration needs; 0 when a value is
-   out of range.  With defaults otherwise, on a 64-bit machine, beside sizeof(dxpu_channel):
+   out of range.  By default 127864, with sizeof(dxpu_channel) 129104 (64-bit machine); else:
        window_frames     16       64      256     1024
-       1232 bytes    169584   226320   453360  1361520
-       1452 bytes    173104   240400   509680  1586800
-       8952 bytes    293104   720400  2429680  9266800
-       least          65008   121744   348784  1256944   1232 bytes, rx and tx 8/256, 8/8, 8/256 */
+       1232 bytes    101912   158648   385688  1293848
+       1452 bytes    105432   172728   442008  1519128
+       8952 bytes    225432   652728  2362008  9199128
+       least          65176   121912   348952  1257112   1232 bytes, rx and tx 8/256, 8/8, 8/256 */
 DXPU_API size_t dxpu_channel_bytes(const dxpu_channel_config *cfg);
 /* Initialise, also again (cfg may be &ch->cfg).  mem stays the caller's and must outlive the
    channel.  Layouts are checked: a program whose parts disagree on the options of section 2 gets
@@ -1402,6 +1402,9 @@ extern "C" {
 #define DXPUI_APART  static
 #endif
 
+/* Refuses to compile what breaks a promise of a comment. */
+#define DXPUI_ASSURE(name, promise) typedef char dxpui_assure_##name[(promise) ? 1 : -1]
+
 static inline void dxpui_zero(void *p, size_t bytes)
 {
     memset(p, 0, bytes);
@@ -1468,6 +1471,7 @@ DXPU_API const char *dxpu_error_name(int error)
 static const char *const dxpui_counters[][2] = { DXPU_COUNTERS(DXPUI_ROW) };
 #undef DXPUI_ROW
 enum { DXPUI_COUNTER_COUNT = sizeof dxpui_counters / sizeof dxpui_counters[0] };
+DXPUI_ASSURE(counters, sizeof(dxpu_counters) == DXPUI_COUNTER_COUNT * sizeof(uint64_t));
 
 DXPU_API const char *dxpu_counter_name(unsigned index)
 {
@@ -2810,6 +2814,7 @@ enum {
     DXPUI_TAG_EXPIRED, /* before the peer had the request: rests from then on, or is never sent */
     DXPUI_TAG_STATES
 };
+DXPUI_ASSURE(tag_entry, sizeof(dxpu_tag_entry) == 40);
 /* dxpu_tag_entry.local: the peer has the request, or there is no channel; it waits in the channel's
    queue; it was sent and is not acknowledged. */
 enum { DXPUI_TAG_GONE, DXPUI_TAG_QUEUED, DXPUI_TAG_SENT };
@@ -3352,6 +3357,8 @@ enum { DXPUI_OFFER_FORMATS = 8, DXPUI_OFFER_WINDOW = 10, DXPUI_OFFER_FLAGS = 12 
 enum { DXPUI_OFFER_LIMIT = 14, DXPUI_OFFER_HOLD = 16, DXPUI_OFFER_SEQUENCE = 20 };
 enum { DXPUI_OFFER_CREDITS = 24, DXPUI_OFFER_EPOCH = 48, DXPUI_OFFER_SOURCE = 56 };
 enum { DXPUI_OFFER_DESTINATION = 64, DXPUI_OFFER_INFINITE = 0x80 /* in FLAGS */ };
+DXPUI_ASSURE(full_header, (int)DXPU_FRAME_LIMITS + 24 == (int)DXPU_FRAME_FULL_BYTES);
+DXPUI_ASSURE(offer, (int)DXPUI_OFFER_DESTINATION + 8 == (int)DXPU_OFFER_BYTES);
 
 static void dxpui_place_store(uint8_t *p, const dxpu_place *place)
 {
@@ -3628,10 +3635,11 @@ enum {
     DXPUI_ACCEPTS = 3,       /* for one open, which may be forged (D-41) */
     DXPUI_WINDOW_FIRST = 10, /* frames: the initial congestion window, and a burst (P-20, P-26) */
     DXPUI_ACK_FRAMES = 8,    /* an acknowledgement at least so often (section 2 of deliver.md) */
-    DXPUI_MALFORMED =
-        8, /* refused transmissions of one frame: no further one will heal it (D-64) */
-    DXPUI_LIST_EVENT = 3, /* class field of a list element that is an event */
-    DXPUI_ACKED = 1,      /* dxpui_sent.state */
+    DXPUI_MALFORMED = 8,     /* refused transmissions of one frame: no further heals it (D-64) */
+    DXPUI_WINDOW_MAX = 16384,
+    DXPUI_TX_HEADERS_MAX = 32768, /* of all classes */
+    DXPUI_LIST_EVENT = 3,         /* class field of a list element that is an event */
+    DXPUI_ACKED = 1,              /* dxpui_sent.state */
     DXPUI_LOST = 2,
     DXPUI_MAY_PASS = 1,  /* dxpui_item.flags: may pass posted by Relaxed Ordering */
     DXPUI_BY_ID = 2,     /* ... by ID-based Ordering */
@@ -3646,8 +3654,14 @@ DXPU_API const char *dxpu_state_name(unsigned state)
     return state < sizeof names / sizeof names[0] ? names[state] : "?";
 }
 
-/* Sizes that the comments count on: D-52, and the table of dxpu_channel_bytes(). */
-typedef char dxpui_sizes[sizeof(dxpui_item) == 32 && sizeof(dxpui_sent) == 24 ? 1 : -1];
+/* What the comments, the bit fields and the 16-bit numbers of this section count on. */
+DXPUI_ASSURE(item_size, sizeof(dxpui_item) == 32 && sizeof(dxpui_sent) == 24);
+DXPUI_ASSURE(events_mask, (DXPUI_EVENTS & (DXPUI_EVENTS - 1)) == 0);
+DXPUI_ASSURE(log_holds, 2 * DXPUI_WINDOW_MAX <= 0x10000);                  /* dxpui_path.log */
+DXPUI_ASSURE(first_holds, DXPUI_TX_HEADERS_MAX + DXPUI_EVENTS <= 0x10000); /* dxpui_sent.first */
+DXPUI_ASSURE(body_holds, DXPU_FRAME_MAX_LIMIT_BYTES <= 0xffff); /* dxpui_sent.body_bytes */
+DXPUI_ASSURE(path_holds, DXPU_PATHS_MAX <= 64);                 /* dxpui_sent.path */
+DXPUI_ASSURE(element_holds, DXPUI_LIST_EVENT == DXPU_CLASSES && DXPU_CLASSES <= 3);
 
 /* ---- The queue of one class ----
    items   head <= next <= tail around a ring of header_max: what lies before `next` is in frames
@@ -3655,6 +3669,7 @@ typedef char dxpui_sizes[sizeof(dxpui_item) == 32 && sizeof(dxpui_sent) == 24 ? 
    mem     their bytes in the same order, each TLP in one piece: `pos` of an item is a multiple
            of 8, and where a TLP does not fit before the ring's end it is at its start */
 enum { DXPUI_TLP_ROOM = (DXPU_TLP_MAX_BYTES + 7) & ~7 };
+DXPUI_ASSURE(tlp_room, DXPUI_TLP_ROOM == 4136); /* D-52 */
 
 static uint32_t dxpui_tlp_room(uint32_t tlp_bytes)
 {
@@ -3791,10 +3806,10 @@ static bool dxpui_config_valid(const dxpu_channel_config *c)
     }
     if (ring >= 0x40000000u)
         return false;
-    return c->window_frames >= 4 && c->window_frames <= 16384 &&
+    return c->window_frames >= 4 && c->window_frames <= DXPUI_WINDOW_MAX &&
            (c->window_frames & (c->window_frames - 1)) == 0 &&
            c->frame_limit_bytes >= DXPU_FRAME_MIN_LIMIT_BYTES &&
-           c->frame_limit_bytes <= DXPU_FRAME_MAX_LIMIT_BYTES && headers <= 32768 &&
+           c->frame_limit_bytes <= DXPU_FRAME_MAX_LIMIT_BYTES && headers <= DXPUI_TX_HEADERS_MAX &&
            dxpui_credits_usable(&c->rx, false) && dxpui_credits_usable(&c->tx, false) &&
            c->hold_ms >= 1 && c->rto_min_ns >= 1 && c->rto_min_ns <= dxpui_ns(c->hold_ms) / 4 &&
            c->ack_delay_ns <= dxpui_ns(c->hold_ms) / 4 && c->paths >= 1 &&
@@ -3837,7 +3852,7 @@ static uint64_t dxpui_layout(dxpu_channel *ch, const dxpu_channel_config *cfg, v
 {
     dxpui_arena a = { (uint8_t *)base, 0 };
     const dxpu_channel_config copy = *cfg, *c = &copy;
-    uint32_t list = DXPUI_EVENTS, window = c->window_frames;
+    uint32_t list = DXPUI_EVENTS, window = c->window_frames, log_size = 2 * window;
     dxpui_zero(ch, sizeof *ch);
     ch->cfg = copy;
     ch->trailer = c->suite ? c->suite->tag_bytes : (uint32_t)DXPU_FRAME_CRC_BYTES;
@@ -3851,14 +3866,17 @@ static uint64_t dxpui_layout(dxpu_channel *ch, const dxpu_channel_config *cfg, v
     ch->list = (uint32_t *)dxpui_arena_take(&a, (uint64_t)ch->list_mask * sizeof *ch->list);
     ch->list_mask--;
     ch->sent = (dxpui_sent *)dxpui_arena_take(&a, (uint64_t)window * sizeof *ch->sent);
-    for (unsigned i = 0; i < c->paths; i++)
-        ch->paths[i].log = (uint16_t *)dxpui_arena_take(&a, 2ull * window * sizeof(uint16_t));
+    ch->paths = (dxpui_path *)dxpui_arena_take(&a, c->paths * sizeof *ch->paths);
+    uint16_t *log = (uint16_t *)dxpui_arena_take(&a, (uint64_t)c->paths * log_size * sizeof *log);
     ch->tx_events = (dxpu_event *)dxpui_arena_take(&a, DXPUI_EVENTS * sizeof *ch->tx_events);
     ch->rx_events = (dxpu_event *)dxpui_arena_take(&a, DXPUI_EVENTS * sizeof *ch->rx_events);
     ch->event_order = (uint32_t *)dxpui_arena_take(&a, 2 * DXPUI_EVENTS * sizeof *ch->event_order);
     ch->replay_bits = 4 * window < 256 ? 256 : 4 * window;
-    for (unsigned i = 0; i < c->paths; i++)
-        ch->paths[i].replay = (uint64_t *)dxpui_arena_take(&a, ch->replay_bits / 8);
+    uint64_t *replay = (uint64_t *)dxpui_arena_take(&a, c->paths * (ch->replay_bits / 8));
+    for (unsigned i = 0; base && i < c->paths; i++) {
+        ch->paths[i].log = log + (size_t)i * log_size;
+        ch->paths[i].replay = replay + (size_t)i * (ch->replay_bits / 64);
+    }
     ch->reorder_bytes = (uint16_t *)dxpui_arena_take(&a, window * sizeof *ch->reorder_bytes);
     ch->reorder = (uint8_t *)dxpui_arena_take(&a, (uint64_t)window *
                                                       dxpui_body_max(ch, c->frame_limit_bytes));
@@ -3867,10 +3885,10 @@ static uint64_t dxpui_layout(dxpu_channel *ch, const dxpu_channel_config *cfg, v
 
 DXPU_API void dxpu_channel_config_default(dxpu_channel_config *cfg)
 {
-    static const uint16_t headers[DXPU_CLASSES] = { 64, 64, 256 };
-    static const uint16_t units[DXPU_CLASSES] = { 1024, 64, 1024 };
+    static const uint16_t headers[DXPU_CLASSES] = { 64, 32, 80 }; /* 65: a read of 4 KB */
+    static const uint16_t units[DXPU_CLASSES] = { 512, 64, 384 };
     dxpui_zero(cfg, sizeof *cfg);
-    cfg->window_frames = 64;
+    cfg->window_frames = 32;
     cfg->frame_limit_bytes = 1452;
     for (unsigned i = 0; i < DXPU_CLASSES; i++) {
         cfg->rx.header[i] = cfg->tx.header[i] = headers[i];

@@ -16,7 +16,7 @@ FLAGS/pic = -fPIC -fstack-protector-strong -fstack-clash-protection -U_FORTIFY_S
 # Without a library of its own: the CRC by tables.
 build/pic/dxpu_core.o: dxpu.h
 	@mkdir -p $(@D)
-	$(call say,CC,$<)$(call compile,/pic) -DDXPU_CRC_TABLES=8 -DDXPU_IMPLEMENTATION -include $< \
+	$(call say,CC,$<)$(call compile,/pic) -DDXPU_IMPLEMENTATION -include $< \
 	  -x c -c -o $@ $<
 
 # $(call library,NAME,OBJECTS,PUBLIC HEADERS,NAMES OF OTHERS,LIBRARIES): both kinds export what the

@@ -3,8 +3,7 @@
 #ifndef DXPU_OPTIONS_H_INCLUDED
 #define DXPU_OPTIONS_H_INCLUDED
 
-#define DXPU_CRC_TABLES 8 /* 7 KB of flash more, a frame in a fifth of the time */
-#define DXPU_PATHS_MAX  2
+#define DXPU_PATHS_MAX 2
 
 #define DXPU_SEAL_STATE_BYTES     32 /* ChaCha20-Poly1305 alone */
 #define DXPU_PORTABLE_STACK_BYTES 2048

@@ -122,8 +122,11 @@ static void open_pair(dxpu_bytes tlp, unsigned cls, unsigned burst)
     dxpu_channel_config cfg;
     dxpu_channel_config_default(&cfg);
     cfg.frame_limit_bytes = FRAME_LIMIT;
-    for (unsigned i = 0; i < DXPU_CLASSES; i++)
+    cfg.window_frames = 64;
+    for (unsigned i = 0; i < DXPU_CLASSES; i++) {
+        cfg.rx.header[i] = cfg.tx.header[i] = 256;
         cfg.rx.data[i] = cfg.tx.data[i] = 8192;
+    }
     pair_open(&pair, &cfg);
     carry(tlp, cls, burst, WARM_UP);
 }

@@ -227,7 +227,8 @@ def firmware_options(f):
             status, out = f.compile("gcc", "c99", source, "-I" + folder, "-I" + guard, *more, "-c",
                                     "-o", name)
             check("firmware_part_" + label(name), status == 0, out)
-        for odd in ("port", "binding", "library") if option else ("all",):
+        parts = ("port", "binding") if option == "DXPU_PATHS_MAX" else ("port", "binding", "library")
+        for odd in parts if option else ("all",):
             objects = [p + (option if p == odd else "") + ".o" for p in sources]
             status, out = f.run("gcc", *objects, "-o", "port")
             check("firmware_options_" + label(odd, option), status == 0 and

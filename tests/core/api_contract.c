@@ -198,7 +198,7 @@ static void test_init_takes_its_own_configuration(void **state)
     assert_int_equal(dxpu_channel_init(ch, &ch->cfg, ends[HOST].mem, dxpu_channel_bytes(&ch->cfg)),
                      DXPU_OK);
     assert_int_equal(ch->cfg.local_id, 10);
-    assert_int_equal(ch->cfg.window_frames, 64);
+    assert_int_equal(ch->cfg.window_frames, 32);
     assert_int_equal(dxpu_channel_open(ch, now_ns), DXPU_OK);
     up();
     finish();

@@ -190,6 +190,9 @@ int main(void)
             }
             printf("%zu\\n", dxpu_channel_bytes(&c));
         }
+    dxpu_channel_config c;
+    dxpu_channel_config_default(&c);
+    printf("%zu\\n%zu\\n", dxpu_channel_bytes(&c), dxpu_channel_bytes(&c) + sizeof(dxpu_channel));
     return 0;
 }
 """
@@ -198,13 +201,15 @@ int main(void)
 @case
 def test_memory_table_of_the_header():
     table = re.search(r"window_frames     16 .*\n((?: +\w+ .*\n){4})", text("dxpu.h"))
-    shown = re.findall(r"\b\d{5,}\b", table.group(1))
+    usual = re.search(r"By default (\d+), with sizeof\(dxpu_channel\) (\d+)", text("dxpu.h")).groups()
+    shown = re.findall(r"\b\d{5,}\b", table.group(1)) + list(usual)
     with open(os.path.join(here, "sizes.c"), "w", encoding="utf-8") as file:
         file.write(SIZES)
     check(run("cc", "-I../..", "-o", "sizes", "sizes.c") == (0, "", ""), "build")
     if sys.maxsize <= 2 ** 32:
         return "the table is of 64-bit machines"
-    check(len(shown) == 16 and run("./sizes")[1].split() == shown, shown, run("./sizes"))
+    check(len(shown) == 18 and run("./sizes")[1].split() == shown, shown, run("./sizes"))
+    check(int(usual[1]) <= 128 << 10, usual)
 
 
 @case

@@ -17,10 +17,12 @@ enum { BITS = 64, JUMP = 6 };
 void proof_replay(void)
 {
     static dxpu_channel ch;
+    static dxpui_path paths[2];
     uint64_t bits[BITS / 64], packet = nondet_u64(), other = nondet_u64();
-    dxpui_path *p = &ch.paths[1];
+    dxpui_path *p = &paths[1];
     dxpu_frame f;
     ch.cfg.paths = 2;
+    ch.paths = paths;
     f.path = 1;
     f.packet = packet;
     p->replay = bits;

@@ -7,6 +7,8 @@
 
 static inline void sim_config(sim *s, const sim_conn *c, dxpu_channel_config *cfg)
 {
+    static const uint16_t headers[DXPU_CLASSES] = { 64, 64, 256 };
+    static const uint16_t units[DXPU_CLASSES] = { 1024, 64, 1024 };
     const sim_options *o = &s->o;
     dxpu_channel_config_default(cfg);
     cfg->local_id = c->id;
@@ -16,9 +18,9 @@ static inline void sim_config(sim *s, const sim_conn *c, dxpu_channel_config *cf
     cfg->frame_limit_bytes = o->frame_limit[c->end];
     cfg->suite = o->suite ? &sim_suite : NULL;
     cfg->hold_ms = o->hold_ms;
-    for (unsigned i = 0; i < DXPU_CLASSES && o->header_credits; i++) {
-        cfg->rx.header[i] = cfg->tx.header[i] = o->header_credits;
-        cfg->rx.data[i] = cfg->tx.data[i] = o->data_credits;
+    for (unsigned i = 0; i < DXPU_CLASSES; i++) { /* room for all that a run submits at once */
+        cfg->rx.header[i] = cfg->tx.header[i] = o->header_credits ? o->header_credits : headers[i];
+        cfg->rx.data[i] = cfg->tx.data[i] = o->header_credits ? o->data_credits : units[i];
     }
     if (cfg->rx.header[DXPU_COMPLETION] < 80) /* room for a 4 KB read in 64-byte pieces */
         cfg->rx.header[DXPU_COMPLETION] = 80;
