@@ -100,7 +100,7 @@
    THE END.  An end that has no more to send calls close(), at any time after open() or accept():
    what it submitted before is delivered first.  From then on submit() returns E_CLOSED, and emit()
    does so once the peer has answered, which then has all of it.  At the peer the state is CLOSED
-   from the close on, and error() and submit() say E_PEER_CLOSED; emit() says it after the closing
+   from the close on, and status() and submit() say E_PEER_CLOSED; emit() says it after the closing
    period: for hold, until the time that next_ns() names, the peer answers each close that is
    repeated because an answer was lost.  What the peer had submitted itself and was not acknowledged
    is lost.  After other errors there is no such period.
@@ -808,8 +808,9 @@ typedef struct dxpu_tag_entry { /* visible so that you can allocate it; not API 
     uint64_t user, deadline_ns;
     uint32_t order; /* of the request in its channel */
     uint16_t requester, tag;
-    uint16_t left_bytes; /* to come in completions with data; 0: one without */
-    uint8_t lower_addr;  /* expected in the next one */
+    uint16_t left_bytes;  /* to come in completions with data; 0: one without */
+    uint16_t asked_bytes; /* left_bytes at first */
+    uint8_t lower_addr;   /* expected in the next one */
     uint8_t kind, state;
     uint8_t local;                 /* where the request is: DXPUI_TAG_GONE.. */
     uint16_t hash_head, hash_next; /* index + 1 */
@@ -820,8 +821,9 @@ typedef struct dxpu_tag_entry { /* visible so that you can allocate it; not API 
 typedef struct dxpu_request {
     uint64_t user; /* as given */
     uint16_t requester, tag;
-    uint16_t left_bytes; /* of a read: bytes not yet completed */
-    bool done;           /* no further completion will arrive from the peer */
+    uint16_t left_bytes;   /* of a read: bytes not yet completed */
+    uint16_t offset_bytes; /* ... completed before these, or at all */
+    bool done;             /* no further completion will arrive from the peer */
 } dxpu_request;
 
 typedef struct dxpu_tags {
@@ -1074,7 +1076,7 @@ DXPU_API int dxpu_builder_event(dxpu_builder *b, const dxpu_event *e);
 /* ==== 13  Channel: life ===================================================== spec/deliver.md ====
    One attachment seen from one end: the reliable, ordered link with credits over datagrams. */
 
-/* dxpu_channel_state(); rows of spec/deliver.md, in the order of a life */
+/* dxpu_status.state; rows of spec/deliver.md, in the order of a life */
 enum {
     DXPU_STATE_IDLE,     /* initialised */
     DXPU_STATE_OPENING,  /* open sent, accept awaited */
@@ -1083,7 +1085,7 @@ enum {
     DXPU_STATE_DRAINING, /* close asked for: what was submitted is still delivered */
     DXPU_STATE_CLOSING,  /* close sent, the peer's awaited */
     DXPU_STATE_CLOSED,   /* both sides agreed; emit() reports the end of the closing period */
-    DXPU_STATE_FAILED    /* dxpu_channel_error() says why */
+    DXPU_STATE_FAILED    /* dxpu_status.error says why */
 };
 DXPU_API const char *dxpu_state_name(unsigned state); /* "idle", ... */
 
@@ -1126,16 +1128,19 @@ typedef struct dxpu_channel_config {
 
 /* What a consumer is offered. */
 typedef struct dxpu_delivery {
-    dxpu_bytes tlp; /* {NULL, 0}: nothing may go now.  Valid until taken, or ingest() */
-    uint64_t user;  /* completions with `tags`: as given to submit() with the request */
-    bool last;      /* ... and no further completion of it will arrive */
+    dxpu_bytes tlp;        /* {NULL, 0}: nothing may go now.  Valid until taken, or ingest() */
+    dxpu_bytes data;       /* its payload */
+    uint64_t user;         /* completions with `tags`: as given to submit() with the request */
+    uint32_t offset_bytes; /* ... where in what that asked for `data` begins */
+    bool last;             /* ... and no further completion of it will arrive */
 } dxpu_delivery;
 
 /* -- private layouts, visible so that a channel can be a member of your struct.  Between calls a
    dxpu_channel may be moved, by memcpy: nothing points into it.  Its memory may not. -- */
 typedef struct dxpui_item { /* one TLP of a queue */
     uint64_t user;
-    uint32_t order, crc;
+    uint32_t order;
+    uint32_t crc; /* of its bytes; once checked, dxpu_delivery.offset_bytes */
     uint32_t pos; /* of its bytes in the ring */
     uint16_t bytes, head_bytes, units;
     uint16_t id; /* requester; completer of a completion */
@@ -1258,6 +1263,9 @@ DXPU_API void dxpu_channel_config_default(dxpu_channel_config *cfg);
        8952 bytes    225432   652728  2362008  9199128
        least          65176   121912   348952  1257112   1232 bytes, rx and tx 8/256, 8/8, 8/256 */
 DXPU_API size_t dxpu_channel_bytes(const dxpu_channel_config *cfg);
+/* The first field of a configuration that is out of its range: *why gets its name and range, static
+   text ("window_frames: a power of two, 4..16384"); NULL: not wanted.  DXPU_OK or E_ARG. */
+DXPU_API int dxpu_channel_check(const dxpu_channel_config *cfg, const char **why);
 /* Initialise, also again (cfg may be &ch->cfg).  mem stays the caller's and must outlive the
    channel.  Layouts are checked: a program whose parts disagree on the options of section 2 gets
    E_ARG.  Time starts when it is opened or accepted.  DXPU_OK or E_ARG. */
@@ -1290,12 +1298,17 @@ DXPU_API bool dxpu_channel_contain(dxpu_channel *ch, dxpu_request *out);
 /* Seal from now on with keys of `phase`, 0..3; the suite holds the keys (W-5). */
 DXPU_API void dxpu_channel_set_key_phase(dxpu_channel *ch, uint8_t phase);
 
-DXPU_API unsigned dxpu_channel_state(const dxpu_channel *ch); /* DXPU_STATE_IDLE.. */
-/* 0, or why it is FAILED or CLOSED.  E_CLOSED: our close was answered, and the peer has stored all
-   that was submitted; E_PEER_CLOSED: it closed first, and what it had not acknowledged is lost. */
-DXPU_API int dxpu_channel_error(const dxpu_channel *ch);
-DXPU_API int dxpu_channel_last_error(const dxpu_channel *ch); /* E_PROTO: the broken rule */
-DXPU_API uint8_t dxpu_channel_reason(const dxpu_channel *ch); /* DXPU_REASON_*, ours or theirs */
+/* What became of a channel. */
+typedef struct dxpu_status {
+    uint8_t state;  /* DXPU_STATE_IDLE.. */
+    uint8_t reason; /* DXPU_REASON_*, ours or theirs */
+    /* 0, or why it is FAILED or CLOSED.  E_CLOSED: our close was answered, and the peer has stored
+       all that was submitted; E_PEER_CLOSED: it closed first, and what it had not acknowledged is
+       lost. */
+    int error;
+    int last_error; /* E_PROTO: the broken rule */
+} dxpu_status;
+DXPU_API dxpu_status dxpu_channel_status(const dxpu_channel *ch);
 
 /* ==== 14  Channel: paths ===================================================== spec/paths.md ====
    A path is a pair of addresses with the same number at both ends.  Each has its own round
@@ -1373,7 +1386,10 @@ enum {
     DXPU_WANTS_TAKE_NONPOSTED = 4,
     DXPU_WANTS_TAKE_COMPLETION = 8,
     DXPU_WANTS_TAKE_EVENT = 16,
-    DXPU_WANTS_ACK = 32 /* something submitted is not yet acknowledged */
+    DXPU_WANTS_ACK = 32,           /* something submitted is not yet acknowledged */
+    DXPU_WANTS_SUBMIT_POSTED = 64, /* submit() has room for the largest TLP of the class */
+    DXPU_WANTS_SUBMIT_NONPOSTED = 128,
+    DXPU_WANTS_SUBMIT_COMPLETION = 256
 };
 DXPU_API unsigned dxpu_channel_wants(const dxpu_channel *ch, uint64_t now_ns);
 
@@ -2924,6 +2940,7 @@ static void dxpui_tag_tell(const dxpu_tag_entry *e, bool done, dxpu_request *out
     out->requester = e->requester;
     out->tag = e->tag;
     out->left_bytes = e->left_bytes;
+    out->offset_bytes = (uint16_t)(e->asked_bytes - e->left_bytes);
     out->done = done;
 }
 
@@ -3034,7 +3051,7 @@ static void dxpui_tag_expect(dxpu_tag_entry *e, const dxpu_tlp *req)
         bytes = dxpui_operand_bytes(req);
     }
     e->kind = req->type;
-    e->left_bytes = (uint16_t)bytes;
+    e->left_bytes = e->asked_bytes = (uint16_t)bytes;
     e->lower_addr = (uint8_t)((req->address + offset) & 0x7f);
 }
 
@@ -3111,6 +3128,7 @@ DXPU_API int dxpu_tags_complete(dxpu_tags *t, const dxpu_tlp *cpl, dxpu_request 
     dxpui_tag_book(t, e, true);
     bool done = part == 0 || e->left_bytes == 0;
     dxpui_tag_tell(e, done, out);
+    out->offset_bytes = (uint16_t)(out->offset_bytes - part);
     if (done) {
         dxpui_tag_land(t, at);
         dxpui_tag_free(t, at);
@@ -3659,9 +3677,9 @@ DXPUI_ASSURE(item_size, sizeof(dxpui_item) == 32 && sizeof(dxpui_sent) == 24);
 DXPUI_ASSURE(events_mask, (DXPUI_EVENTS & (DXPUI_EVENTS - 1)) == 0);
 DXPUI_ASSURE(log_holds, 2 * DXPUI_WINDOW_MAX <= 0x10000);                  /* dxpui_path.log */
 DXPUI_ASSURE(first_holds, DXPUI_TX_HEADERS_MAX + DXPUI_EVENTS <= 0x10000); /* dxpui_sent.first */
-DXPUI_ASSURE(body_holds, DXPU_FRAME_MAX_LIMIT_BYTES <= 0xffff); /* dxpui_sent.body_bytes */
-DXPUI_ASSURE(path_holds, DXPU_PATHS_MAX <= 64);                 /* dxpui_sent.path */
-DXPUI_ASSURE(element_holds, DXPUI_LIST_EVENT == DXPU_CLASSES && DXPU_CLASSES <= 3);
+DXPUI_ASSURE(body_holds, DXPU_FRAME_MAX_LIMIT_BYTES <= 0xffff);          /* dxpui_sent.body_bytes */
+DXPUI_ASSURE(path_holds, DXPU_PATHS_MAX <= 64);                          /* dxpui_sent.path */
+DXPUI_ASSURE(element_holds, (int)DXPUI_LIST_EVENT == (int)DXPU_CLASSES); /* two bits */
 
 /* ---- The queue of one class ----
    items   head <= next <= tail around a ring of header_max: what lies before `next` is in frames
@@ -3795,27 +3813,51 @@ static uint64_t dxpui_ns(uint32_t ms)
     return (uint64_t)ms * 1000000;
 }
 
-static bool dxpui_config_valid(const dxpu_channel_config *c)
+/* What is wrong with the values that decide about memory and time; NULL for nothing. */
+static const char *dxpui_config_fault(const dxpu_channel_config *c)
 {
+#define DXPUI_RULE(holds, text)                                                                    \
+    if (!(holds))                                                                                  \
+        return text;
     const dxpu_suite *suite = c->suite;
-    uint64_t headers = 0, ring = 0; /* bytes of the largest ring */
+    uint64_t headers = 0, rx = 0, tx = 0; /* bytes of the largest rings */
     for (unsigned i = 0; i < DXPU_CLASSES; i++) {
         headers += c->tx.header[i];
-        ring = dxpui_max64(ring, dxpui_fifo_bytes(c->tx.header[i], c->tx.data[i]));
-        ring = dxpui_max64(ring, dxpui_fifo_bytes(c->rx.header[i], c->rx.data[i]));
+        tx = dxpui_max64(tx, dxpui_fifo_bytes(c->tx.header[i], c->tx.data[i]));
+        rx = dxpui_max64(rx, dxpui_fifo_bytes(c->rx.header[i], c->rx.data[i]));
     }
-    if (ring >= 0x40000000u)
-        return false;
-    return c->window_frames >= 4 && c->window_frames <= DXPUI_WINDOW_MAX &&
-           (c->window_frames & (c->window_frames - 1)) == 0 &&
-           c->frame_limit_bytes >= DXPU_FRAME_MIN_LIMIT_BYTES &&
-           c->frame_limit_bytes <= DXPU_FRAME_MAX_LIMIT_BYTES && headers <= DXPUI_TX_HEADERS_MAX &&
-           dxpui_credits_usable(&c->rx, false) && dxpui_credits_usable(&c->tx, false) &&
-           c->hold_ms >= 1 && c->rto_min_ns >= 1 && c->rto_min_ns <= dxpui_ns(c->hold_ms) / 4 &&
-           c->ack_delay_ns <= dxpui_ns(c->hold_ms) / 4 && c->paths >= 1 &&
-           c->paths <= DXPU_PATHS_MAX &&
-           (!suite || (suite->id != 0 && suite->tag_bytes >= 1 &&
-                       suite->tag_bytes <= DXPU_FRAME_TAG_MAX_BYTES));
+    DXPUI_RULE(c->window_frames >= 4 && c->window_frames <= DXPUI_WINDOW_MAX &&
+                   (c->window_frames & (c->window_frames - 1)) == 0,
+               "window_frames: a power of two, 4..16384")
+    DXPUI_RULE(c->frame_limit_bytes >= DXPU_FRAME_MIN_LIMIT_BYTES &&
+                   c->frame_limit_bytes <= DXPU_FRAME_MAX_LIMIT_BYTES,
+               "frame_limit_bytes: 1232..65507")
+    DXPUI_RULE(dxpui_credits_usable(&c->rx, false), "rx: headers from 1, data from 256, 8, 256")
+    DXPUI_RULE(dxpui_credits_usable(&c->tx, false), "tx: headers from 1, data from 256, 8, 256")
+    DXPUI_RULE(headers <= DXPUI_TX_HEADERS_MAX, "tx.header: at most 32768 in all")
+    DXPUI_RULE(rx < 0x40000000u, "rx: the ring of each class below 1 GiB")
+    DXPUI_RULE(tx < 0x40000000u, "tx: the ring of each class below 1 GiB")
+    DXPUI_RULE(c->hold_ms >= 1, "hold_ms: from 1")
+    DXPUI_RULE(c->rto_min_ns >= 1 && c->rto_min_ns <= dxpui_ns(c->hold_ms) / 4,
+               "rto_min_ns: 1..hold/4")
+    DXPUI_RULE(c->ack_delay_ns <= dxpui_ns(c->hold_ms) / 4, "ack_delay_ns: 0..hold/4")
+    DXPUI_RULE(c->paths >= 1 && c->paths <= DXPU_PATHS_MAX, "paths: 1..DXPU_PATHS_MAX")
+    DXPUI_RULE(!suite || (suite->id != 0 && suite->tag_bytes >= 1 &&
+                          suite->tag_bytes <= DXPU_FRAME_TAG_MAX_BYTES),
+               "suite: its id is not 0, its tag_bytes 1..32")
+    return NULL;
+}
+
+DXPU_API int dxpu_channel_check(const dxpu_channel_config *cfg, const char **why)
+{
+    const char *fault = dxpui_config_fault(cfg);
+    if (!fault && cfg->local_id == 0)
+        fault = "local_id: not 0";
+    if (!fault && cfg->epoch == 0)
+        fault = "epoch: from 1";
+    if (why)
+        *why = fault;
+    return fault ? DXPU_E_ARG : DXPU_OK;
 }
 
 /* Hands out aligned pieces of one block; with base NULL it only measures. */
@@ -3903,7 +3945,7 @@ DXPU_API void dxpu_channel_config_default(dxpu_channel_config *cfg)
 DXPU_API size_t dxpu_channel_bytes(const dxpu_channel_config *cfg)
 {
     dxpu_channel ch;
-    uint64_t bytes = dxpui_config_valid(cfg) ? dxpui_layout(&ch, cfg, NULL) : 0;
+    uint64_t bytes = dxpui_config_fault(cfg) ? 0 : dxpui_layout(&ch, cfg, NULL);
     return bytes <= SIZE_MAX ? (size_t)bytes : 0;
 }
 
@@ -3911,8 +3953,8 @@ DXPU_API int dxpu_channel_init_sized(dxpu_channel *ch, size_t ch_bytes,
                                      const dxpu_channel_config *cfg, void *mem, size_t mem_bytes)
 {
     size_t need = dxpu_channel_bytes(cfg);
-    if (ch_bytes != sizeof *ch || need == 0 || mem_bytes < need || ((uintptr_t)mem & 7u) != 0 ||
-        cfg->local_id == 0 || cfg->epoch == 0)
+    if (ch_bytes != sizeof *ch || dxpu_channel_check(cfg, NULL) != DXPU_OK || need == 0 ||
+        mem_bytes < need || ((uintptr_t)mem & 7u) != 0)
         return DXPU_E_ARG;
     dxpui_zero(mem, need);
     dxpui_layout(ch, cfg, mem);
@@ -4191,6 +4233,7 @@ DXPU_API bool dxpu_channel_contain(dxpu_channel *ch, dxpu_request *out)
         out->requester = t.requester;
         out->tag = t.tag;
         out->left_bytes = 0;
+        out->offset_bytes = (uint16_t)it->crc;
         out->done = true;
     }
     if (!found) {
@@ -4214,24 +4257,14 @@ DXPU_API void dxpu_channel_set_key_phase(dxpu_channel *ch, uint8_t phase)
     ch->key_phase = phase & 3;
 }
 
-DXPU_API unsigned dxpu_channel_state(const dxpu_channel *ch)
+DXPU_API dxpu_status dxpu_channel_status(const dxpu_channel *ch)
 {
-    return ch->state;
-}
-
-DXPU_API int dxpu_channel_error(const dxpu_channel *ch)
-{
-    return ch->error;
-}
-
-DXPU_API int dxpu_channel_last_error(const dxpu_channel *ch)
-{
-    return ch->last_error;
-}
-
-DXPU_API uint8_t dxpu_channel_reason(const dxpu_channel *ch)
-{
-    return ch->reason;
+    dxpu_status s;
+    s.state = ch->state;
+    s.reason = ch->reason;
+    s.error = ch->error;
+    s.last_error = ch->last_error;
+    return s;
 }
 
 /* ==== 14'  Channel: paths ===================================================================== */
@@ -5474,6 +5507,7 @@ static int dxpui_part_complete(dxpu_channel *ch)
         ch->count.rx_tlp_crc++;
         return dxpui_broken(ch, DXPU_E_TLP_CRC, DXPU_REASON_PROTOCOL); /* W-38 */
     }
+    it->crc = 0;
     if (ch->part.cls == DXPU_COMPLETION && ch->cfg.tags) {
         dxpu_tlp t;
         dxpu_request req;
@@ -5487,6 +5521,7 @@ static int dxpui_part_complete(dxpu_channel *ch)
         }
         it->user = req.user;
         it->last = req.done;
+        it->crc = req.offset_bytes;
     }
     it->order = ch->rx_order++;
     dxpui_fifo_commit(f);
@@ -5845,9 +5880,16 @@ DXPU_API dxpu_delivery dxpu_channel_peek(const dxpu_channel *ch, unsigned cls)
 {
     const dxpui_item *it = cls < DXPU_CLASSES ? dxpui_rx_offered(ch, cls) : NULL;
     dxpu_delivery d;
-    d.tlp = it ? dxpui_item_tlp(&ch->rx[cls], it) : dxpui_view(NULL, 0);
-    d.user = it ? it->user : 0;
-    d.last = it && it->last;
+    dxpui_zero(&d, sizeof d);
+    if (it) {
+        const uint8_t *tlp = ch->rx[cls].mem + it->pos;
+        size_t digest = tlp[4u * it->prefix_dw + 2] & 0x80 ? 4 : 0;
+        d.tlp = dxpui_view(tlp, it->bytes);
+        d.data = dxpui_view(tlp + it->head_bytes, it->bytes - it->head_bytes - digest);
+        d.user = it->user;
+        d.offset_bytes = it->crc;
+        d.last = it->last;
+    }
     return d;
 }
 
@@ -5896,12 +5938,15 @@ DXPU_API int dxpu_channel_take_event(dxpu_channel *ch)
 DXPU_API unsigned dxpu_channel_wants(const dxpu_channel *ch, uint64_t now_ns)
 {
     unsigned wants = 0;
+    bool open = dxpui_may_submit(ch) == DXPU_OK;
     dxpu_event e;
     if (dxpu_channel_next_ns(ch) <= now_ns)
         wants |= DXPU_WANTS_EMIT;
     for (unsigned cls = 0; cls < DXPU_CLASSES; cls++) {
         if (dxpu_channel_peek(ch, cls).tlp.len)
             wants |= (unsigned)DXPU_WANTS_TAKE_POSTED << cls;
+        if (open && dxpui_fifo_fits(&ch->tx[cls], dxpui_units_max[cls]))
+            wants |= (unsigned)DXPU_WANTS_SUBMIT_POSTED << cls;
     }
     if (dxpu_channel_peek_event(ch, &e))
         wants |= DXPU_WANTS_TAKE_EVENT;

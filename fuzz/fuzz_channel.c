@@ -94,7 +94,7 @@ static void emit_all(void)
         if (f.kind == DXPU_KIND_DATA && dxpui_seq_cmp(f.sequence + 1, w.sent) > 0)
             w.sent = f.sequence + 1;
     }
-    must(n == 0 || n == dxpu_channel_error(&w.ch));
+    must(n == 0 || n == dxpu_channel_status(&w.ch).error);
     must(dxpu_channel_next_ns(&w.ch) > w.now_ns);
     check_stores();
 }
@@ -126,7 +126,7 @@ static void put(dxpu_frame *f, const uint8_t *body, size_t bytes)
     uint8_t *exact = (uint8_t *)malloc(total);
     must(exact != NULL);
     memcpy(exact, pkt, total);
-    if (dxpu_channel_state(&w.ch) == DXPU_STATE_IDLE)
+    if (dxpu_channel_status(&w.ch).state == DXPU_STATE_IDLE)
         dxpu_channel_accept(&w.ch, w.now_ns, exact, total);
     else
         ingest(f, exact, total);
@@ -281,7 +281,7 @@ static void consume(void)
 static void contain(void)
 {
     dxpu_request r;
-    unsigned state = dxpu_channel_state(&w.ch);
+    unsigned state = dxpu_channel_status(&w.ch).state;
     bool over = state == DXPU_STATE_FAILED || state == DXPU_STATE_CLOSED;
     while (dxpu_channel_contain(&w.ch, &r)) {
         must(over);

@@ -330,7 +330,7 @@ static bool on_work(void *user, fabric_channel *c, uint64_t now)
 static void on_down(void *user, fabric_channel *c, uint64_t now)
 {
     incarnation *i = known_one(user, c);
-    must(now == clock_ns && c->ended && dxpu_channel_state(&c->ch) >= DXPU_STATE_CLOSED);
+    must(now == clock_ns && c->ended && dxpu_channel_status(&c->ch).state >= DXPU_STATE_CLOSED);
     must(!c->up || i->id == c->id); /* once */
     talking[(fabric *)user - fabrics] -= c->up;
     i->id = 0;
@@ -350,7 +350,7 @@ static void check(const fabric *f)
         for (unsigned k = 0; k < i; k++)
             must(!c->session || f->live[k]->session != c->session);
         if (c->session && c->up && !c->ended && f == &fabrics[BOX])
-            must(c->session->settled && (dxpu_channel_state(&c->ch) >= DXPU_STATE_CLOSED ||
+            must(c->session->settled && (dxpu_channel_status(&c->ch).state >= DXPU_STATE_CLOSED ||
                                          may >> whose(dxpu_sodium_peer_key(c->session)) & 1u));
     }
     for (unsigned i = 0; f->sealing.end && i < f->sealing.end->cfg.sessions; i++) {

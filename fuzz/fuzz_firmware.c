@@ -227,7 +227,7 @@ static void check_sessions(void)
             continue;
         must(s->taken && !has[s - sessions] && owner_of(l->owner) == s->owner);
         has[s - sessions] = true;
-        must(l->state == LINK_OVER || dxpu_channel_state(&l->ch) >= DXPU_STATE_CLOSED ||
+        must(l->state == LINK_OVER || dxpu_channel_status(&l->ch).state >= DXPU_STATE_CLOSED ||
              allowed >> s->owner & 1u);
     }
     for (unsigned i = 0; i < SESSIONS; i++)
@@ -331,8 +331,8 @@ static void host_goes_on(void)
 {
     uint8_t *room, path;
     int n;
-    if (dxpu_channel_state(&host) == DXPU_STATE_IDLE ||
-        dxpu_channel_state(&host) >= DXPU_STATE_CLOSED)
+    if (dxpu_channel_status(&host).state == DXPU_STATE_IDLE ||
+        dxpu_channel_status(&host).state >= DXPU_STATE_CLOSED)
         host_dials();
     while ((room = dxpu_fw_ring_room(&rings[0])) != NULL &&
            (n = dxpu_channel_emit(&host, now_ns, room + DXPU_FW_HEADERS_BYTES,
@@ -431,7 +431,7 @@ static void to_network(void)
         memcpy(to.ip, frame + IP_TO, sizeof to.ip);
         to.port = dxpu_get_be16(frame + UDP_TO);
         must(arp || dxpu_fw_wire_parse(&to, frame, bytes, &d, &count) == DXPU_FW_DATAGRAM);
-        if (!arp && dxpu_channel_state(&host) != DXPU_STATE_IDLE)
+        if (!arp && dxpu_channel_status(&host).state != DXPU_STATE_IDLE)
             (void)dxpu_channel_ingest(&host, now_ns, d.payload, d.payload_bytes, 0);
     }
 }

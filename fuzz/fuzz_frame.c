@@ -109,9 +109,9 @@ static void emit_all(world *w)
         if (f.kind == DXPU_KIND_DATA)
             look_at_data(w, &f);
     }
-    must(n == 0 || n == dxpu_channel_error(&w->ch));
+    must(n == 0 || n == dxpu_channel_status(&w->ch).error);
     must(dxpu_channel_next_ns(&w->ch) > w->now_ns); /* no work left, no spinning */
-    unsigned state = dxpu_channel_state(&w->ch);
+    unsigned state = dxpu_channel_status(&w->ch).state;
     if (state != DXPU_STATE_IDLE && state != DXPU_STATE_CLOSED && state != DXPU_STATE_FAILED)
         must(dxpu_channel_next_ns(&w->ch) <= w->now_ns + w->ch.cfg.hold_ms * 1000000ull);
 }
@@ -144,7 +144,7 @@ static void check_stores(const world *w)
 static void put(world *w, dxpu_frame *f, const uint8_t *body, size_t bytes)
 {
     uint32_t expected = w->ch.rx_next;
-    unsigned state = dxpu_channel_state(&w->ch);
+    unsigned state = dxpu_channel_status(&w->ch).state;
     f->packet = w->packet++;
     size_t head = dxpu_frame_encode_header(f, bytes, DXPU_FRAME_CRC_BYTES, w->pkt);
     if (bytes)

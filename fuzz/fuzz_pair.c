@@ -68,9 +68,9 @@ static void emit_all(void)
             p->len = (size_t)n;
             p->to = (uint8_t)(1 - end);
         }
-        must(n == 0 || n == dxpu_channel_error(&w.s[end].ch));
+        must(n == 0 || n == dxpu_channel_status(&w.s[end].ch).error);
         must(dxpu_channel_next_ns(&w.s[end].ch) > w.now_ns);
-        must(dxpu_channel_error(&w.s[end].ch) != DXPU_E_PROTO); /* both are honest */
+        must(dxpu_channel_status(&w.s[end].ch).error != DXPU_E_PROTO); /* both are honest */
     }
 }
 
@@ -87,7 +87,7 @@ static void arrive(const packet *p)
     uint8_t *copy = (uint8_t *)malloc(p->len);
     must(copy != NULL);
     memcpy(copy, p->bytes, p->len);
-    if (dxpu_channel_state(ch) == DXPU_STATE_IDLE)
+    if (dxpu_channel_status(ch).state == DXPU_STATE_IDLE)
         dxpu_channel_accept(ch, w.now_ns, copy, p->len);
     else
         dxpu_channel_ingest(ch, w.now_ns, copy, p->len, 0);
@@ -295,7 +295,7 @@ static void finish(void)
         take_event(0);
         take_event(1);
         emit_all();
-        if (dxpu_channel_error(&w.s[0].ch) || dxpu_channel_error(&w.s[1].ch))
+        if (dxpu_channel_status(&w.s[0].ch).error || dxpu_channel_status(&w.s[1].ch).error)
             return;
         if (!w.packets && at_rest())
             return;
@@ -312,7 +312,7 @@ static void finish(void)
 static void contain(side *s)
 {
     dxpu_request r;
-    if (!dxpu_channel_error(&s->ch))
+    if (!dxpu_channel_status(&s->ch).error)
         return;
     while (dxpu_channel_contain(&s->ch, &r)) {
         must(r.user < s->sent[DXPU_NONPOSTED]);

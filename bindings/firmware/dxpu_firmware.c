@@ -741,7 +741,7 @@ static void link_up(dxpu_fw *fw, dxpu_fw_slot *s, dxpu_fw_link *l, uint16_t numb
 
 static void link_over(dxpu_fw *fw, dxpu_fw_slot *s, dxpu_fw_link *l, uint16_t number, uint64_t now)
 {
-    bool closed = dxpu_channel_state(&l->ch) == DXPU_STATE_CLOSED;
+    bool closed = dxpu_channel_status(&l->ch).state == DXPU_STATE_CLOSED;
     l->state = LINK_OVER;
     fw->counters.closed += closed;
     fw->counters.failed += !closed;
@@ -756,7 +756,7 @@ static void link_over(dxpu_fw *fw, dxpu_fw_slot *s, dxpu_fw_link *l, uint16_t nu
 
 static void link_run(dxpu_fw *fw, dxpu_fw_slot *s, dxpu_fw_link *l, uint16_t number, uint64_t now)
 {
-    unsigned state = dxpu_channel_state(&l->ch);
+    unsigned state = dxpu_channel_status(&l->ch).state;
     bool alive;
     if (l->state == LINK_OPENING && state >= DXPU_STATE_UP && state != DXPU_STATE_FAILED)
         link_up(fw, s, l, number, now);
@@ -764,7 +764,7 @@ static void link_run(dxpu_fw *fw, dxpu_fw_slot *s, dxpu_fw_link *l, uint16_t num
     if (l->ch.cfg.suite)
         l->work_ns =
             fw->cfg.security->work(fw->cfg.security_user, l->ch.cfg.suite_user, &l->ch, now);
-    state = dxpu_channel_state(&l->ch);
+    state = dxpu_channel_status(&l->ch).state;
     if (l->state != LINK_OVER && state >= DXPU_STATE_CLOSED)
         link_over(fw, s, l, number, now);
     if (l->state == LINK_OVER && !alive)

@@ -123,7 +123,7 @@ static uint64_t keys_work(void *user, void *suite_user, dxpu_channel *ch, uint64
 {
     dxpu_secure_session *x = suite_user;
     (void)user;
-    if (dxpu_channel_state(ch) >= DXPU_STATE_UP) /* it may be closing, or closed, by now */
+    if (dxpu_channel_status(ch).state >= DXPU_STATE_UP) /* it may be closing, or closed, by now */
         dxpu_secure_settle(x);
     dxpu_secure_work(x, ch, now_ns);
     return dxpu_secure_next_ns(x);

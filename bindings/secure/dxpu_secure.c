@@ -833,7 +833,7 @@ static uint64_t next_phase_ns(const dxpu_secure_session *x)
 
 void dxpu_secure_work(dxpu_secure_session *x, dxpu_channel *ch, uint64_t now_ns)
 {
-    unsigned state = dxpu_channel_state(ch);
+    unsigned state = dxpu_channel_status(ch).state;
     if (x->state != DXPU_SECURE_KEYED || state < DXPU_STATE_UP || state > DXPU_STATE_CLOSING)
         return;
     if (!x->gap_ns) { /* it came up */

@@ -171,7 +171,7 @@ static void send_up(slot *s, dxpu_bytes tlp, uint64_t order)
 {
     dxpu_tlp_shape shape;
     int rc;
-    if (!s->active || dxpu_channel_state(&s->active->ch) >= DXPU_STATE_CLOSED ||
+    if (!s->active || dxpu_channel_status(&s->active->ch).state >= DXPU_STATE_CLOSED ||
         dxpu_tlp_measure(tlp, &shape) != DXPU_OK) {
         s->dropped++;
         return;
@@ -230,7 +230,7 @@ static void device_emits(void *user, dxpu_bytes tlp)
 static unsigned device_waits(void *user)
 {
     const slot *s = user;
-    if (!s->active || dxpu_channel_state(&s->active->ch) > DXPU_STATE_UP || s->in_reserve)
+    if (!s->active || dxpu_channel_status(&s->active->ch).state > DXPU_STATE_UP || s->in_reserve)
         return WAITING_MAX;
     return s->waiting + s->turned_away; /* what goes nowhere is not for nothing either */
 }
@@ -633,7 +633,8 @@ static void opened(box *b, slot *s, bool kept)
         return;
     }
     take_lease(b, c, &o.entry);
-    if (dxpu_channel_state(&c->ch) != DXPU_STATE_FAILED && key_allowed(b, c->slot, key_of(c)))
+    if (dxpu_channel_status(&c->ch).state != DXPU_STATE_FAILED &&
+        key_allowed(b, c->slot, key_of(c)))
         let_in(b, c);
     else
         slots_end(s, DXPU_REASON_REPLACED); /* an older lease has ended all the same */
@@ -668,8 +669,8 @@ void slots_down(void *user, fabric_channel *c, uint64_t now_ns)
             say(c, "ended an earlier channel of", end);
         return;
     }
-    s->last_error = dxpu_channel_error(&c->ch);
-    s->last_reason = dxpu_channel_reason(&c->ch);
+    s->last_error = dxpu_channel_status(&c->ch).error;
+    s->last_reason = dxpu_channel_status(&c->ch).reason;
     clean(s);
     manager_changed(b->manager, c->slot);
     if (b->managed) { /* only the manager ends a lease */
@@ -678,9 +679,9 @@ void slots_down(void *user, fabric_channel *c, uint64_t now_ns)
     }
     /* Only the host gives a lease back.  After silence the slot stays assigned: another with
        the same epoch could otherwise open it while the host still runs. */
-    if (dxpu_channel_state(&c->ch) == DXPU_STATE_CLOSED) {
+    if (dxpu_channel_status(&c->ch).state == DXPU_STATE_CLOSED) {
         (void)dxpu_box_release(&b->table, c->slot);
-        say(c, "given back by", dxpu_reason_text(dxpu_channel_reason(&c->ch)));
+        say(c, "given back by", dxpu_reason_text(dxpu_channel_status(&c->ch).reason));
     } else {
         snprintf(why, sizeof why, "%s; kept for it, until a host brings a higher epoch", end);
         say(c, "lost", why);

@@ -89,7 +89,7 @@ static uint64_t service(entry *e)
     static uint8_t frame[DXPU_FRAME_MAX_LIMIT_BYTES];
     uint16_t slot = e->cfg.local.slot;
     const dxpu_place *host = &e->cfg.remote;
-    unsigned state = dxpu_channel_state(&e->ch);
+    unsigned state = dxpu_channel_status(&e->ch).state;
     uint8_t path;
     int n;
     if (!e->up && state >= DXPU_STATE_UP && state <= DXPU_STATE_CLOSED) {
@@ -105,10 +105,10 @@ static uint64_t service(entry *e)
         (void)dxpu_channel_take(&e->ch, DXPU_POSTED, clock_ns());
     while ((n = dxpu_channel_emit(&e->ch, clock_ns(), frame, sizeof frame, &path)) > 0)
         (void)sendto(udp.fd, frame, (size_t)n, MSG_DONTWAIT, (void *)&e->at, sizeof e->at);
-    if (!e->over && dxpu_channel_state(&e->ch) >= DXPU_STATE_CLOSED) {
+    if (!e->over && dxpu_channel_status(&e->ch).state >= DXPU_STATE_CLOSED) {
         e->over = true;
         warnx("slot %u: node %u, %u words: %s", slot, host->node, e->words,
-              dxpu_reason_text(dxpu_channel_reason(&e->ch)));
+              dxpu_reason_text(dxpu_channel_status(&e->ch).reason));
     }
     if (n == 0) /* also while a close that is repeated, as its answer was lost, is answered */
         return dxpu_channel_next_ns(&e->ch);

@@ -17,7 +17,7 @@ static int carry(int from, int to) /* every frame that is due, but each third is
     while ((n = dxpu_channel_emit(&ch[from], now_ns, frame, sizeof frame, &path)) > 0) {
         if (++sent % 3 == 0)
             continue;
-        if (dxpu_channel_state(&ch[to]) == DXPU_STATE_IDLE)
+        if (dxpu_channel_status(&ch[to]).state == DXPU_STATE_IDLE)
             dxpu_channel_accept(&ch[to], now_ns, frame, (size_t)n);
         else
             dxpu_channel_ingest(&ch[to], now_ns, frame, (size_t)n, 0);
@@ -62,6 +62,6 @@ int main(void)
             now_ns = next_ns; /* nothing happens before */
     }
     printf("%u frames, %u of them lost: %s\n", sent, sent / 3,
-           dxpu_state_name(dxpu_channel_state(&ch[HOST])));
-    return dxpu_channel_error(&ch[HOST]) != DXPU_E_CLOSED;
+           dxpu_state_name(dxpu_channel_status(&ch[HOST]).state));
+    return dxpu_channel_status(&ch[HOST]).error != DXPU_E_CLOSED;
 }

@@ -32,7 +32,7 @@ static void carry(int from, int to)
     while ((n = dxpu_channel_emit(&ch[from], now_ns, frame, sizeof frame, &path)) > 0) {
         if ((unsigned)rand() % 100 < loss)
             continue;
-        if (dxpu_channel_state(&ch[to]) == DXPU_STATE_IDLE)
+        if (dxpu_channel_status(&ch[to]).state == DXPU_STATE_IDLE)
             dxpu_channel_accept(&ch[to], now_ns, frame, (size_t)n);
         else
             dxpu_channel_ingest(&ch[to], now_ns, frame, (size_t)n, 0);

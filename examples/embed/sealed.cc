@@ -111,12 +111,12 @@ struct End {
             ask_ns = now_ns + 100000000; // if no answer comes
             send(frame, n);
         }
-        if (dxpu_channel_state(&channel) == DXPU_STATE_IDLE)
+        if (dxpu_channel_status(&channel).state == DXPU_STATE_IDLE)
             return 0;
         while ((n = dxpu_channel_emit(&channel, now_ns, frame, sizeof frame, &path)) > 0)
             send(frame, n);
         dxpu_sodium_work(session, &channel, now_ns); // new keys in time
-        if (dxpu_channel_state(&channel) >= DXPU_STATE_UP)
+        if (dxpu_channel_status(&channel).state >= DXPU_STATE_UP)
             dxpu_sodium_settle(session);
         return n;
     }
@@ -143,6 +143,6 @@ int main(int argc, char **argv)
             check(dxpu_channel_close(&host.channel, DXPU_REASON_SHUTDOWN));
         }
     }
-    std::printf("host: %s\n", dxpu_state_name(dxpu_channel_state(&host.channel)));
-    return dxpu_channel_error(&host.channel) != DXPU_E_CLOSED;
+    std::printf("host: %s\n", dxpu_state_name(dxpu_channel_status(&host.channel).state));
+    return dxpu_channel_status(&host.channel).error != DXPU_E_CLOSED;
 }

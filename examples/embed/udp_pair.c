@@ -81,7 +81,7 @@ static void wait_rx(uint64_t until_ns)
             recvfrom(udp.fd, pkt, sizeof pkt, MSG_DONTWAIT, (struct sockaddr *)&from, &bytes);
         if (n < 0)
             return; /* EAGAIN: no more.  Even ECONNREFUSED ends nothing, only time does */
-        if (dxpu_channel_state(&ch) == DXPU_STATE_IDLE)
+        if (dxpu_channel_status(&ch).state == DXPU_STATE_IDLE)
             on_open(pkt, (size_t)n, &from);
         else
             (void)dxpu_channel_ingest(&ch, clock_ns(), pkt, (size_t)n, 0); /* counts bad ones */
@@ -137,11 +137,13 @@ int main(int argc, char **argv)
              (dxpu_place){ 0, (uint16_t)option[SLOT], DXPU_FUNCTION_ALL });
         (void)dxpu_channel_open(&ch, clock_ns());
     }
-    while (dxpu_channel_state(&ch) == DXPU_STATE_IDLE)
+    while (dxpu_channel_status(&ch).state == DXPU_STATE_IDLE)
         wait_rx(DXPU_NEVER);
     for (work(); (n = send_due()) == 0; work()) /* what came before the end is taken first */
         wait_rx(dxpu_channel_next_ns(&ch));
-    printf("%s: %u words, %s: %s\n", argv[1], count, dxpu_state_name(dxpu_channel_state(&ch)),
-           n == DXPU_E_NO_ANSWER ? dxpu_error_text(n) : dxpu_reason_text(dxpu_channel_reason(&ch)));
+    printf("%s: %u words, %s: %s\n", argv[1], count,
+           dxpu_state_name(dxpu_channel_status(&ch).state),
+           n == DXPU_E_NO_ANSWER ? dxpu_error_text(n)
+                                 : dxpu_reason_text(dxpu_channel_status(&ch).reason));
     return n != (host ? DXPU_E_CLOSED : DXPU_E_PEER_CLOSED);
 }

@@ -273,7 +273,7 @@ int main(void)
     if (!start())
         return 1;
     settle();
-    if (dxpu_channel_state(&host) != DXPU_STATE_UP)
+    if (dxpu_channel_status(&host).state != DXPU_STATE_UP)
         return 2;
     tell("idle", idle());
     tell("arrives_1_write_of_4", arrives(4, 1, 0));

@@ -413,9 +413,9 @@ static void line_over(attachment *a)
 void attachment_down(attachment *a, uint64_t now)
 {
     fabric_channel *c = a->channel;
-    int error = dxpu_channel_error(&c->ch);
-    uint8_t reason = dxpu_channel_reason(&c->ch);
-    bool closed = dxpu_channel_state(&c->ch) == DXPU_STATE_CLOSED;
+    int error = dxpu_channel_status(&c->ch).error;
+    uint8_t reason = dxpu_channel_status(&c->ch).reason;
+    bool closed = dxpu_channel_status(&c->ch).state == DXPU_STATE_CLOSED;
     char end[FABRIC_END_BYTES];
     bool was_up = a->up;
     line_over(a);

@@ -99,7 +99,7 @@ static bool on_work(void *user, fabric_channel *c, uint64_t now)
         more |= take_request(l, DXPU_NONPOSTED, now);
     }
     /* the last call for a channel is only for taking: what comes now belongs to the next one */
-    if (!l->stopping && !l->closing && dxpu_channel_state(&c->ch) <= DXPU_STATE_UP)
+    if (!l->stopping && !l->closing && dxpu_channel_status(&c->ch).state <= DXPU_STATE_UP)
         l->source->work(l->source->self, now);
     return more;
 }
@@ -207,8 +207,8 @@ static void tell_silence(host_link *l, uint64_t now)
 static void on_down(void *user, fabric_channel *c, uint64_t now)
 {
     host_link *l = user;
-    int error = dxpu_channel_error(&c->ch);
-    uint8_t reason = dxpu_channel_reason(&c->ch);
+    int error = dxpu_channel_status(&c->ch).error;
+    uint8_t reason = dxpu_channel_status(&c->ch).reason;
     const char *help = error == DXPU_E_RESET ? remedy(reason) : NULL;
     bool was_up = l->is_up;
     char text[FABRIC_END_BYTES];

@@ -58,8 +58,8 @@ static inline void pair_open(bench_pair *p, const dxpu_channel_config *cfg)
         pair_pump(p, 1);
         pair_pump(p, 0);
     }
-    bench_must(dxpu_channel_state(&p->end[0]) == DXPU_STATE_UP &&
-                   dxpu_channel_state(&p->end[1]) == DXPU_STATE_UP,
+    bench_must(dxpu_channel_status(&p->end[0]).state == DXPU_STATE_UP &&
+                   dxpu_channel_status(&p->end[1]).state == DXPU_STATE_UP,
                "the channel is not up");
 }
 

@@ -533,7 +533,7 @@ static void rig_up(rig *g, uint64_t epoch, uint32_t nonposted)
 {
     rig_dial(g, epoch, nonposted, NULL);
     rig_turns(g, 8);
-    assert_int_equal(dxpu_channel_state(&g->host), DXPU_STATE_UP);
+    assert_int_equal(dxpu_channel_status(&g->host).state, DXPU_STATE_UP);
     assert_ptr_equal(g->slot.active, &g->slot.link[g->slot.active - g->slot.link]);
 }
 
@@ -839,8 +839,8 @@ static void test_hostile_device(void **state)
     g.from_device.put += 1000; /* some were lost, unknown which */
     rig_turns(&g, 8);
     assert_int_equal(g.fw.counters.rings_astray, 1);
-    assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_FAILED);
-    assert_int_equal(dxpu_channel_reason(&g.host), DXPU_REASON_PROTOCOL);
+    assert_int_equal(dxpu_channel_status(&g.host).state, DXPU_STATE_FAILED);
+    assert_int_equal(dxpu_channel_status(&g.host).reason, DXPU_REASON_PROTOCOL);
     assert_null(g.slot.active);
     rig_up(&g, 2, 64);
     assert_true(device_sends(&g, &t));
@@ -862,7 +862,7 @@ static void test_network_ring_astray(void **state)
     rig_turns(&g, 200); /* the retransmission comes */
     assert_int_equal(g.fw.counters.rings_astray, 1);
     assert_true(device_takes(&g, &t));
-    assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_UP);
+    assert_int_equal(dxpu_channel_status(&g.host).state, DXPU_STATE_UP);
     g.rx.lengths[g.rx.put % COUNT] = FRAME_BYTES + 1;
     g.rx.put++;
     rig_turn(&g);
@@ -1222,13 +1222,13 @@ static void test_d49_w28_leases(void **state)
     assert_int_equal(dxpu_fw_ring_used(&g.to_device), 1); /* the device has not looked at it */
     rig_dial(&g, 4, 64, NULL);
     rig_turns(&g, 4);
-    assert_int_equal(dxpu_channel_reason(&g.host), DXPU_REASON_EPOCH);
+    assert_int_equal(dxpu_channel_status(&g.host).reason, DXPU_REASON_EPOCH);
 
     g.slow = 3;
     g.resets = 0;
     rig_dial(&g, 6, 64, NULL);
     rig_turns(&g, 8);
-    assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_UP);
+    assert_int_equal(dxpu_channel_status(&g.host).state, DXPU_STATE_UP);
     t = request(DXPU_TLP_MWR, 6);
     assert_int_equal(host_sends(&g, &t), DXPU_OK);
     rig_turns(&g, 10);
@@ -1246,7 +1246,7 @@ static void test_d49_w28_leases(void **state)
     g.keep = false; /* a lease that would be forgotten */
     rig_dial(&g, 7, 64, NULL);
     rig_turns(&g, 8);
-    assert_int_equal(dxpu_channel_reason(&g.host), DXPU_REASON_NO_SLOT);
+    assert_int_equal(dxpu_channel_status(&g.host).reason, DXPU_REASON_NO_SLOT);
     assert_int_equal(dxpu_fw_lease(&g.fw, SLOT)->epoch_seen, 6);
     assert_non_null(g.slot.active);
     rig_end(&g);
@@ -1328,7 +1328,7 @@ static void test_other_slots_and_bad_opens(void **state)
         rig_dial(&g, 1, 64, NULL);
         g.host.cfg.remote.slot = (uint16_t)slot;
         rig_turns(&g, 4);
-        assert_int_equal(dxpu_channel_reason(&g.host), DXPU_REASON_NO_SLOT);
+        assert_int_equal(dxpu_channel_status(&g.host).reason, DXPU_REASON_NO_SLOT);
     }
     assert_int_equal(g.fw.counters.opens_refused, 2);
     rig_dial(&g, 1, 64, NULL);
@@ -1521,8 +1521,8 @@ static void test_close_and_silence(void **state)
     assert_false(dxpu_fw_idle(&g.fw));
     dxpu_fw_close(&g.fw, DXPU_REASON_SHUTDOWN);
     rig_turns(&g, 20);
-    assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_CLOSED);
-    assert_int_equal(dxpu_channel_reason(&g.host), DXPU_REASON_SHUTDOWN);
+    assert_int_equal(dxpu_channel_status(&g.host).state, DXPU_STATE_CLOSED);
+    assert_int_equal(dxpu_channel_status(&g.host).reason, DXPU_REASON_SHUTDOWN);
     assert_true(dxpu_fw_idle(&g.fw));
     assert_int_equal(g.fw.counters.closed, 1);
     assert_false(dxpu_fw_lease(&g.fw, SLOT)->used); /* given back */
@@ -1532,10 +1532,10 @@ static void test_close_and_silence(void **state)
     g.deaf = true;
     rig_turns(&g, 10); /* the answer is lost, and given again */
     assert_int_equal(g.fw.counters.closed, 2);
-    assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_CLOSING);
+    assert_int_equal(dxpu_channel_status(&g.host).state, DXPU_STATE_CLOSING);
     g.deaf = false;
     rig_turns(&g, 1000);
-    assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_CLOSED);
+    assert_int_equal(dxpu_channel_status(&g.host).state, DXPU_STATE_CLOSED);
 
     rig_up(&g, 3, 64);
     for (unsigned i = 0; i < 3000; i++) /* the host says nothing: hold */
@@ -1584,9 +1584,9 @@ static void test_random_hardware(void **state)
             r->lengths[r->put % r->count] = what & 0x800 ? what : what % (r->buffer_bytes + 2);
             r->put += what % 97 == 0 ? what : 1;
         }
-        if (i % 64 == 0 && dxpu_channel_state(&g.host) == DXPU_STATE_UP)
+        if (i % 64 == 0 && dxpu_channel_status(&g.host).state == DXPU_STATE_UP)
             (void)host_sends(&g, &t);
-        if (dxpu_channel_state(&g.host) >= DXPU_STATE_CLOSED)
+        if (dxpu_channel_status(&g.host).state >= DXPU_STATE_CLOSED)
             rig_dial(&g, 2 + i, 64, NULL);
         rig_turn(&g);
         (void)device_takes(&g, &t);
@@ -1699,7 +1699,7 @@ static void test_s95_open_without_owner(void **state)
         sessions_ended = 0;
         rig_dial(&g, 1 + i, 64, &toy);
         rig_turns(&g, 10);
-        assert_int_equal(dxpu_channel_state(&g.host),
+        assert_int_equal(dxpu_channel_status(&g.host).state,
                          i == 2 ? DXPU_STATE_UP : DXPU_STATE_OPENING); /* 2: the control */
         assert_int_equal(sessions_ended > 0, i < 2);
     }
@@ -1722,7 +1722,7 @@ static void test_p3_short_sealed_open(void **state)
     assert_int_equal(sessions_ended, 1);
     rig_dial(&g, 1, 64, &toy);
     rig_turns(&g, 10);
-    assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_UP);
+    assert_int_equal(dxpu_channel_status(&g.host).state, DXPU_STATE_UP);
     short_open(&g, &toy); /* once more, and they are those of a channel */
     dxpu_fw_poll(&g.fw, g.now);
     assert_int_equal(g.fw.counters.opens_bad, 2);
@@ -1747,12 +1747,12 @@ static void test_s30_s33_sealed(void **state)
 
     rig_dial(&g, 1, 64, NULL); /* S-30: an open without keys */
     rig_turns(&g, 10);
-    assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_OPENING);
+    assert_int_equal(dxpu_channel_status(&g.host).state, DXPU_STATE_OPENING);
     assert_true(g.fw.counters.opens_bad > 0);
 
     rig_dial(&g, 5, 64, &toy);
     rig_turns(&g, 10);
-    assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_UP);
+    assert_int_equal(dxpu_channel_status(&g.host).state, DXPU_STATE_UP);
     assert_int_equal(g.slot.active->ch.cfg.local_id, 0x77);
     assert_int_equal(host_sends(&g, &t), DXPU_OK);
     rig_turns(&g, 10);
@@ -1760,7 +1760,7 @@ static void test_s30_s33_sealed(void **state)
     n = dxpu_reset_encode(0x77, DXPU_REASON_NONE, frame); /* S-33 */
     rig_to_node(&g, frame, n);
     rig_turns(&g, 4);
-    assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_UP);
+    assert_int_equal(dxpu_channel_status(&g.host).state, DXPU_STATE_UP);
     assert_non_null(g.slot.active);
 
     assert_int_equal(dxpu_channel_close(&g.host, DXPU_REASON_DETACH), DXPU_OK);
@@ -1768,7 +1768,7 @@ static void test_s30_s33_sealed(void **state)
     assert_int_equal(sessions_ended, 1);
     rig_dial(&g, 4, 64, &toy); /* refused: an old epoch, and nothing in the open says so */
     rig_turns(&g, 4);
-    assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_OPENING);
+    assert_int_equal(dxpu_channel_status(&g.host).state, DXPU_STATE_OPENING);
     assert_true(sessions_ended > 1);
     assert_int_equal(g.fw.counters.opens_refused, 0);
     assert_true(g.fw.counters.opens_unauthorized > 0);
@@ -1852,7 +1852,7 @@ static bool keys_open(void *user, uint64_t now_ns, dxpu_bytes frame, dxpu_fw_ope
 static uint64_t keys_work(void *user, void *suite_user, dxpu_channel *ch, uint64_t now_ns)
 {
     (void)user;
-    if (dxpu_channel_state(ch) == DXPU_STATE_UP)
+    if (dxpu_channel_status(ch).state == DXPU_STATE_UP)
         dxpu_sodium_settle(suite_user);
     dxpu_sodium_work(suite_user, ch, now_ns);
     return dxpu_sodium_next_ns(suite_user);
@@ -1956,7 +1956,7 @@ static void test_s41_s44_real_keys(void **state)
     rig_begin(&g, &keys_security);
     keys_begin(&ring_of_keys, &g);
     x = rig_dial_keyed(&g, HOST, 1);
-    assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_UP);
+    assert_int_equal(dxpu_channel_status(&g.host).state, DXPU_STATE_UP);
     for (unsigned i = 0; i < 30000; i++, rig_turn(&g)) { /* 1.5 s */
         t = request(DXPU_TLP_MWR, sent);
         if (i % 100 == 0 && device_sends(&g, &t))
@@ -1992,7 +1992,7 @@ static void other_is_refused(rig *g, uint64_t epoch)
     ring_of_keys.blind = true;
     (void)rig_dial_keyed(g, OTHER, epoch);
     ring_of_keys.blind = false;
-    assert_int_equal(dxpu_channel_state(&g->host), DXPU_STATE_OPENING);
+    assert_int_equal(dxpu_channel_status(&g->host).state, DXPU_STATE_OPENING);
     assert_true(g->fw.counters.opens_unauthorized > unauthorize);
     assert_int_equal(g->fw.counters.ups, ups);
 }
@@ -2011,7 +2011,7 @@ static void test_s95_a_lease_is_its_keys(void **state)
     rig_begin(&g, &keys_security);
     keys_begin(&ring_of_keys, &g);
     (void)rig_dial_keyed(&g, HOST, 1);
-    assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_UP);
+    assert_int_equal(dxpu_channel_status(&g.host).state, DXPU_STATE_UP);
     assert_int_equal(g.kept, 1);
     assert_memory_equal(g.lease.owner, ring_of_keys.pair[HOST]->public_key, DXPU_FW_OWNER_BYTES);
     host = g.host;
@@ -2026,7 +2026,7 @@ static void test_s95_a_lease_is_its_keys(void **state)
     assert_true(device_takes(&g, &t));
 
     (void)rig_dial_keyed(&g, HOST, 1); /* control: the same key, which has lost its channel */
-    assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_UP);
+    assert_int_equal(dxpu_channel_status(&g.host).state, DXPU_STATE_UP);
     assert_int_equal(dxpu_channel_close(&g.host, DXPU_REASON_DETACH), DXPU_OK);
     rig_turns(&g, 3000);
     other_is_refused(&g, 1);
@@ -2040,10 +2040,10 @@ static void test_s95_a_lease_is_its_keys(void **state)
     assert_int_equal(dxpu_fw_restore(&g.fw, SLOT, &kept), DXPU_OK);
     other_is_refused(&g, 1);
     (void)rig_dial_keyed(&g, HOST, 1);
-    assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_UP);
+    assert_int_equal(dxpu_channel_status(&g.host).state, DXPU_STATE_UP);
 
     (void)rig_dial_keyed(&g, OTHER, 2); /* control: it may have the slot */
-    assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_UP);
+    assert_int_equal(dxpu_channel_status(&g.host).state, DXPU_STATE_UP);
     assert_int_equal(g.kept, 2);
     assert_memory_equal(g.lease.owner, ring_of_keys.pair[OTHER]->public_key, DXPU_FW_OWNER_BYTES);
     rig_end(&g);
@@ -2061,10 +2061,10 @@ static void test_s95_a_forgotten_key_is_kept_again(void **state)
     assert_int_equal(dxpu_fw_restore(&g.fw, SLOT, &kept), DXPU_OK);
     g.keep = false;
     (void)rig_dial_keyed(&g, HOST, 1);
-    assert_int_equal(dxpu_channel_reason(&g.host), DXPU_REASON_NO_SLOT);
+    assert_int_equal(dxpu_channel_status(&g.host).reason, DXPU_REASON_NO_SLOT);
     g.keep = true;
     (void)rig_dial_keyed(&g, OTHER, 1); /* the refused one is no owner */
-    assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_UP);
+    assert_int_equal(dxpu_channel_status(&g.host).state, DXPU_STATE_UP);
     assert_int_equal(g.kept, 2);
     assert_memory_equal(g.lease.owner, ring_of_keys.pair[OTHER]->public_key, DXPU_FW_OWNER_BYTES);
     rig_end(&g);
@@ -2081,24 +2081,25 @@ static void test_s96_a_key_taken_off_the_list(void **state)
     rig_begin(&g, &keys_security);
     keys_begin(&ring_of_keys, &g);
     (void)rig_dial_keyed(&g, HOST, 1);
-    assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_UP);
+    assert_int_equal(dxpu_channel_status(&g.host).state, DXPU_STATE_UP);
     ring_of_keys.listed[OTHER] = false;
     dxpu_fw_recheck(&g.fw);
     rig_turns(&g, 10);
-    assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_UP); /* control: another one's */
+    assert_int_equal(dxpu_channel_status(&g.host).state,
+                     DXPU_STATE_UP); /* control: another one's */
     x = rig_handshake(&g, HOST, 0x5001 + g.next_id, 1);
     ring_of_keys.listed[HOST] = false;
     dxpu_fw_recheck(&g.fw);
     assert_int_equal(g.fw.counters.revoked, 1);
     assert_true(dxpu_fw_next_ns(&g.fw) <= g.now);
     rig_turn(&g);
-    assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_FAILED);
-    assert_int_equal(dxpu_channel_reason(&g.host), DXPU_REASON_DETACH);
+    assert_int_equal(dxpu_channel_status(&g.host).state, DXPU_STATE_FAILED);
+    assert_int_equal(dxpu_channel_status(&g.host).reason, DXPU_REASON_DETACH);
     assert_null(g.slot.active);
     rig_dial(&g, 1, 64, dxpu_sodium_suite(x));
     g.host.cfg.suite_user = x;
     rig_turns(&g, 10);
-    assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_OPENING);
+    assert_int_equal(dxpu_channel_status(&g.host).state, DXPU_STATE_OPENING);
     assert_true(g.fw.counters.opens_unauthorized > 0);
     assert_int_equal(g.fw.counters.ups, 1);
     rig_end(&g);
@@ -2178,7 +2179,7 @@ static void test_s192_a_box_with_keys_of_its_own(void **state)
     box_begin(&b, &g);
     count = dxpu_fw_keys_count(&b.keys);
     x = rig_dial_keyed(&g, HOST, 1);
-    assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_UP);
+    assert_int_equal(dxpu_channel_status(&g.host).state, DXPU_STATE_UP);
     assert_int_equal(count->cookies_sent, 1);
     for (unsigned i = 0; i < 20000; i++, rig_turn(&g)) { /* 1 s */
         t = request(DXPU_TLP_MWR, sent);
@@ -2196,18 +2197,18 @@ static void test_s192_a_box_with_keys_of_its_own(void **state)
     assert_int_equal(dxpu_sodium_reason(x),
                      DXPU_REASON_NO_SLOT); /* as if it were not there (S-95) */
     dxpu_sodium_end(x);
-    assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_UP);
+    assert_int_equal(dxpu_channel_status(&g.host).state, DXPU_STATE_UP);
     b.peers[1].slots = 3; /* control */
     x = rig_handshake(&g, OTHER, 0x5001 + g.next_id, 2);
     assert_int_equal(dxpu_sodium_state(x), DXPU_SODIUM_KEYED);
 
     dxpu_fw_recheck(&g.fw);
     rig_turns(&g, 4);
-    assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_UP); /* control */
+    assert_int_equal(dxpu_channel_status(&g.host).state, DXPU_STATE_UP); /* control */
     b.peers[0].slots = 0;
     dxpu_fw_recheck(&g.fw);
     rig_turns(&g, 4);
-    assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_FAILED); /* S-96 */
+    assert_int_equal(dxpu_channel_status(&g.host).state, DXPU_STATE_FAILED); /* S-96 */
     box_end(&b, &g);
 }
 
@@ -2252,7 +2253,7 @@ static void test_s98_a_box_gives_handshakes_their_share(void **state)
     assert_int_equal(b.keys.late, 0);
     b.costs_ns = 0;
     (void)rig_dial_keyed(&g, HOST, 1);
-    assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_UP);
+    assert_int_equal(dxpu_channel_status(&g.host).state, DXPU_STATE_UP);
     b.costs_ns = 10000000;
     before = count->cookies_sent;
     box_flood(&g, 20000, 0); /* 1 s */
@@ -2262,7 +2263,7 @@ static void test_s98_a_box_gives_handshakes_their_share(void **state)
     before = count->cookies_sent;
     box_flood(&g, 8000, 950000); /* 8 s */
     assert_in_range(count->cookies_sent - before, 4, 6);
-    assert_int_equal(dxpu_channel_state(&g.host), DXPU_STATE_UP);
+    assert_int_equal(dxpu_channel_status(&g.host).state, DXPU_STATE_UP);
     box_end(&b, &g);
 }
 

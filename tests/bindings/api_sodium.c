@@ -1089,7 +1089,7 @@ static void take_numbers(line *l, unsigned end)
 
 static bool is_up(const line *l, unsigned end)
 {
-    return l->mem[end] && dxpu_channel_state(&l->ch[end]) == DXPU_STATE_UP;
+    return l->mem[end] && dxpu_channel_status(&l->ch[end]).state == DXPU_STATE_UP;
 }
 
 static void service(line *l, unsigned end)

@@ -153,7 +153,7 @@ static bool some_polls(void)
 
 static bool host_is_up(void)
 {
-    return dxpu_channel_state(&host.ch) == DXPU_STATE_UP && b.slots[0].active;
+    return dxpu_channel_status(&host.ch).state == DXPU_STATE_UP && b.slots[0].active;
 }
 
 static uint64_t window_frames;           /* 0: the usual */
@@ -656,7 +656,7 @@ static void answer(stub *d, const dxpu_tlp *t)
 
 static bool second_is_up(void)
 {
-    return dxpu_channel_state(&second.ch) == DXPU_STATE_UP && b.slots[0].active;
+    return dxpu_channel_status(&second.ch).state == DXPU_STATE_UP && b.slots[0].active;
 }
 
 static bool one_completion(void)
@@ -706,7 +706,7 @@ static void test_s168_the_reserve_is_enough(void **state)
 
 static bool host_is_over(void)
 {
-    return dxpu_channel_state(&host.ch) >= DXPU_STATE_CLOSED;
+    return dxpu_channel_status(&host.ch).state >= DXPU_STATE_CLOSED;
 }
 
 /* S-168: more than the reserve ends the slot's channel, and the box goes on. */
@@ -722,7 +722,7 @@ static void test_s168_beyond_it_one_channel_ends(void **state)
     for (unsigned i = 0; i < 4; i++)
         poke(&host);
     run_until(host_is_over);
-    assert_int_equal(dxpu_channel_reason(&host.ch), DXPU_REASON_BUSY);
+    assert_int_equal(dxpu_channel_status(&host.ch).reason, DXPU_REASON_BUSY);
     no_memory_left = false;
     peer_dial(&second, dxpu_udp_local(loop.fabric.udp, 0), 1);
     run_until(second_is_up);
@@ -758,8 +758,8 @@ static void test_next_incarnation_gets_nothing_of_the_last(void **state)
     assert_int_equal(got[DXPU_POSTED], 0);
     assert_true(b.slots[0].dropped > 0);
     run_until(some_polls);
-    assert_int_equal(dxpu_channel_error(&host.ch), DXPU_E_RESET);
-    assert_int_equal(dxpu_channel_reason(&host.ch), DXPU_REASON_REPLACED);
+    assert_int_equal(dxpu_channel_status(&host.ch).error, DXPU_E_RESET);
+    assert_int_equal(dxpu_channel_status(&host.ch).reason, DXPU_REASON_REPLACED);
 }
 
 /* S-161: a device that takes long for each TLP has a few of them in a turn, others have all. */
@@ -1078,7 +1078,7 @@ static bool box_has_closed(void)
 
 static bool host_has_closed(void)
 {
-    return dxpu_channel_state(&host.ch) >= DXPU_STATE_CLOSED;
+    return dxpu_channel_status(&host.ch).state >= DXPU_STATE_CLOSED;
 }
 
 /* The answer to a close may be lost; the one who asked asks again. */
@@ -1093,7 +1093,7 @@ static void test_close_is_answered_again(void **state)
     assert_false(host_has_closed()); /* the control */
     host.deaf = false;
     run_until(host_has_closed);
-    assert_int_equal(dxpu_channel_error(&host.ch), DXPU_E_CLOSED);
+    assert_int_equal(dxpu_channel_status(&host.ch).error, DXPU_E_CLOSED);
     assert_int_equal(loop.fabric.count.unknown_channel, 0);
 }
 
@@ -1238,7 +1238,7 @@ static bool second_is_in(void)
 
 static bool second_is_over(void)
 {
-    return dxpu_channel_state(&second.ch) == DXPU_STATE_FAILED;
+    return dxpu_channel_status(&second.ch).state == DXPU_STATE_FAILED;
 }
 
 static bool one_is_over(void)
@@ -1276,7 +1276,7 @@ static void test_s165_an_open_waits_for_its_line(void **state)
     run_until(a_write_waits);
     poke(&host);
     run_until(some_polls);
-    assert_int_equal(dxpu_channel_state(&host.ch), DXPU_STATE_UP);
+    assert_int_equal(dxpu_channel_status(&host.ch).state, DXPU_STATE_UP);
     assert_null(b.slots[0].active);
     assert_int_equal(device()->writes, 0);
     assert_int_equal(epoch_told(), 0);
@@ -1289,7 +1289,7 @@ static void test_s165_an_open_waits_for_its_line(void **state)
     dial(&second, 1, 1); /* another incarnation of the same lease needs no line */
     run_until(reset_twice);
     assert_int_equal(writes, 1);
-    assert_int_equal(dxpu_channel_state(&second.ch), DXPU_STATE_UP);
+    assert_int_equal(dxpu_channel_status(&second.ch).state, DXPU_STATE_UP);
 }
 
 /* Who has the slot keeps it until the next lease stands; then it is the next one's. */
@@ -1309,7 +1309,7 @@ static void test_s165_the_older_lease_goes_on(void **state)
     disk_answers();
     run_until(second_is_in);
     run_until(some_polls);
-    assert_int_equal(dxpu_channel_reason(&host.ch), DXPU_REASON_REPLACED);
+    assert_int_equal(dxpu_channel_status(&host.ch).reason, DXPU_REASON_REPLACED);
     assert_int_equal(epoch_on_disk(), 2);
 }
 
@@ -1323,7 +1323,7 @@ static void test_s165_what_cannot_be_written_is_refused(void **state)
     run_until(a_write_waits);
     disk_answers();
     run_until(second_is_over);
-    assert_int_equal(dxpu_channel_reason(&second.ch), DXPU_REASON_NO_SLOT);
+    assert_int_equal(dxpu_channel_status(&second.ch).reason, DXPU_REASON_NO_SLOT);
     assert_true(first_is_in());
     assert_int_equal(epoch_told(), 1);
     assert_int_equal(epoch_on_disk(), 1);
@@ -1344,10 +1344,10 @@ static void test_s165_others_are_asked_to_come_again(void **state)
     run_until(a_write_waits);
     dial(&second, 2, 3);
     run_until(second_is_over);
-    assert_int_equal(dxpu_channel_reason(&second.ch), DXPU_REASON_BUSY);
+    assert_int_equal(dxpu_channel_status(&second.ch).reason, DXPU_REASON_BUSY);
     dial(&second, 1, 2); /* its own host as well, begun again */
     run_until(second_is_over);
-    assert_int_equal(dxpu_channel_reason(&second.ch), DXPU_REASON_BUSY);
+    assert_int_equal(dxpu_channel_status(&second.ch).reason, DXPU_REASON_BUSY);
     disk_answers();
     run_until(first_is_in);
     assert_int_equal(writes, 1);
@@ -1357,7 +1357,7 @@ static void test_s165_others_are_asked_to_come_again(void **state)
     run_until(second_is_in);
     dial(&host, 1, 2);
     run_until(host_has_closed);
-    assert_int_equal(dxpu_channel_reason(&host.ch), DXPU_REASON_EPOCH);
+    assert_int_equal(dxpu_channel_status(&host.ch).reason, DXPU_REASON_EPOCH);
 }
 
 /* Both came up before either was known. */
@@ -1371,7 +1371,8 @@ static void test_s165_two_at_once(void **state)
     disk_answers();
     run_until(some_polls);
     assert_true(first_is_in() != second_is_in());
-    assert_int_equal(dxpu_channel_reason(first_is_in() ? &second.ch : &host.ch), DXPU_REASON_BUSY);
+    assert_int_equal(dxpu_channel_status(first_is_in() ? &second.ch : &host.ch).reason,
+                     DXPU_REASON_BUSY);
 }
 
 /* D-44: what was accepted before the close is the device's, also when that came first. */
@@ -1384,7 +1385,7 @@ static void test_s165_what_closed_gracefully_is_taken(void **state)
     run_until(some_polls);
     assert_int_equal(dxpu_channel_close(&host.ch, DXPU_REASON_SHUTDOWN), DXPU_OK);
     run_until(host_has_closed);
-    assert_int_equal(dxpu_channel_error(&host.ch), DXPU_E_CLOSED);
+    assert_int_equal(dxpu_channel_status(&host.ch).error, DXPU_E_CLOSED);
     assert_int_equal(device()->writes, 0);
     disk_answers();
     run_until(write_came);

@@ -190,8 +190,8 @@ static void on_down(void *user, fabric_channel *c, uint64_t now)
     (void)now;
     e->downs++;
     e->last = c;
-    e->error = dxpu_channel_error(&c->ch);
-    e->last_reason = dxpu_channel_reason(&c->ch);
+    e->error = dxpu_channel_status(&c->ch).error;
+    e->last_reason = dxpu_channel_status(&c->ch).reason;
 }
 
 static bool on_allowed(void *user, const fabric_channel *c, const uint8_t *key)

@@ -114,7 +114,7 @@ static void turn(int at)
     end *e = &ends[at];
     uint8_t path;
     int n;
-    if (e->over || dxpu_channel_state(&e->ch) == DXPU_STATE_IDLE)
+    if (e->over || dxpu_channel_status(&e->ch).state == DXPU_STATE_IDLE)
         return;
     take(e);
     while ((n = dxpu_channel_emit(&e->ch, now_ns, out, sizeof out, &path)) > 0)
@@ -135,7 +135,7 @@ static void rx(int at)
         p->at_ns = DXPU_NEVER;
         if (e->over)
             continue; /* no one is left */
-        if (dxpu_channel_state(&e->ch) == DXPU_STATE_IDLE)
+        if (dxpu_channel_status(&e->ch).state == DXPU_STATE_IDLE)
             (void)dxpu_channel_accept(&e->ch, now_ns, p->bytes, p->len);
         else
             (void)dxpu_channel_ingest(&e->ch, now_ns, p->bytes, p->len, 0);
@@ -179,8 +179,8 @@ static void run_until(uint64_t until_ns)
 static void up(void)
 {
     run_until(now_ns + MS);
-    assert_int_equal(dxpu_channel_state(&ends[HOST].ch), DXPU_STATE_UP);
-    assert_int_equal(dxpu_channel_state(&ends[BOX].ch), DXPU_STATE_UP);
+    assert_int_equal(dxpu_channel_status(&ends[HOST].ch).state, DXPU_STATE_UP);
+    assert_int_equal(dxpu_channel_status(&ends[BOX].ch).state, DXPU_STATE_UP);
 }
 
 static int submit(int at, dxpu_bytes tlp)
@@ -227,9 +227,9 @@ static void test_d64_a_frame_that_is_always_malformed(void **state)
     assert_int_equal(submit(HOST, write_tlp), DXPU_OK);
     run_until(now_ns + 10 * HOLD_NS);
     assert_int_equal(ends[BOX].over, DXPU_E_PROTO);
-    assert_int_equal(dxpu_channel_last_error(&ends[BOX].ch), DXPU_E_RECORD);
+    assert_int_equal(dxpu_channel_status(&ends[BOX].ch).last_error, DXPU_E_RECORD);
     assert_int_equal(ends[HOST].over, DXPU_E_RESET);
-    assert_int_equal(dxpu_channel_reason(&ends[HOST].ch), DXPU_REASON_PROTOCOL);
+    assert_int_equal(dxpu_channel_status(&ends[HOST].ch).reason, DXPU_REASON_PROTOCOL);
     assert_int_equal(ends[BOX].tlps, 0);
     finish();
     begin(NULL, NULL); /* control: the eighth transmission is good; then seven of the next frame */
@@ -242,7 +242,7 @@ static void test_d64_a_frame_that_is_always_malformed(void **state)
         assert_int_equal(ends[BOX].ch.count.rx_record, 7 * tlps);
         assert_int_equal(ends[BOX].tlps, tlps);
     }
-    assert_int_equal(dxpu_channel_state(&ends[BOX].ch), DXPU_STATE_UP);
+    assert_int_equal(dxpu_channel_status(&ends[BOX].ch).state, DXPU_STATE_UP);
     finish();
 }
 
@@ -259,7 +259,7 @@ static void ended(int closer, unsigned tlps)
     assert_int_equal(ends[closer].over, DXPU_E_CLOSED);
     assert_int_equal(ends[!closer].over, DXPU_E_PEER_CLOSED);
     assert_int_equal(ends[!closer].tlps, tlps);
-    assert_int_equal(dxpu_channel_reason(&ends[!closer].ch), DXPU_REASON_SHUTDOWN);
+    assert_int_equal(dxpu_channel_status(&ends[!closer].ch).reason, DXPU_REASON_SHUTDOWN);
 }
 
 /* Either end submits and closes before the channel is UP: what it submitted arrives. */
@@ -273,7 +273,7 @@ static void test_d65_close_before_up(void **state)
             turn(HOST);
             now_ns += DELAY_NS;
             rx(BOX);
-            assert_int_equal(dxpu_channel_state(&ends[BOX].ch), DXPU_STATE_ACCEPTED);
+            assert_int_equal(dxpu_channel_status(&ends[BOX].ch).state, DXPU_STATE_ACCEPTED);
             assert_int_equal(submit(BOX, write_tlp), DXPU_OK);
         }
         assert_int_equal(close_end(closer), DXPU_OK);
@@ -333,10 +333,10 @@ static void test_d66_closing_period(void **state)
     answers_to_lose = 5;
     assert_int_equal(submit(HOST, write_tlp), DXPU_OK);
     assert_int_equal(close_end(HOST), DXPU_OK);
-    while (dxpu_channel_state(&ends[BOX].ch) != DXPU_STATE_CLOSED)
+    while (dxpu_channel_status(&ends[BOX].ch).state != DXPU_STATE_CLOSED)
         run_until(now_ns + DELAY_NS / 2);
     uint64_t began_ns = now_ns;
-    assert_int_equal(dxpu_channel_error(&ends[BOX].ch), DXPU_E_PEER_CLOSED);
+    assert_int_equal(dxpu_channel_status(&ends[BOX].ch).error, DXPU_E_PEER_CLOSED);
     assert_int_equal(submit(BOX, write_tlp), DXPU_E_PEER_CLOSED);
     run_until(began_ns + HOLD_NS - MS);
     assert_int_equal(ends[HOST].over, DXPU_E_CLOSED);
@@ -438,7 +438,7 @@ static void test_never_is_no_time(void **state)
     up();
     assert_int_equal(dxpu_channel_emit(&ends[HOST].ch, DXPU_NEVER, out, sizeof out, &path),
                      DXPU_E_ARG);
-    assert_int_equal(dxpu_channel_state(&ends[HOST].ch), DXPU_STATE_UP);
+    assert_int_equal(dxpu_channel_status(&ends[HOST].ch).state, DXPU_STATE_UP);
     assert_int_equal(dxpu_channel_emit(&ends[HOST].ch, now_ns, out, sizeof out, &path), 0);
     finish();
 }
@@ -575,7 +575,8 @@ static void test_f34_nothing_left_to_send(void **state)
     for (uint16_t tag = 1; tag <= 4; tag++)
         assert_int_equal(submit_read(tag, 0x1000, tag), DXPU_OK);
     assert_int_equal(run_and_expire(now_ns + 60 * MS), 4);
-    assert_int_equal(dxpu_channel_wants(&ends[HOST].ch, now_ns), 0);
+    /* nothing waits for anybody; there is room */
+    assert_int_equal(dxpu_channel_wants(&ends[HOST].ch, now_ns) % DXPU_WANTS_SUBMIT_POSTED, 0);
     assert_int_equal(tags.unsent, 0);
     assert_int_equal(close_end(HOST), DXPU_OK);
     run_until(DXPU_NEVER);

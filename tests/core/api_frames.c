@@ -564,7 +564,7 @@ static void channel_up(uint32_t id, uint64_t packet, uint32_t sequence, uint32_t
     dxpu_frame_seal_crc(out, header + DXPU_OFFER_BYTES);
     assert_int_equal(with_copy(out, header + DXPU_OFFER_BYTES + DXPU_FRAME_CRC_BYTES, ingest_any),
                      DXPU_OK);
-    assert_int_equal(dxpu_channel_state(&ch), DXPU_STATE_UP);
+    assert_int_equal(dxpu_channel_status(&ch).state, DXPU_STATE_UP);
     emit_all(&kinds, body);
 }
 
@@ -646,15 +646,15 @@ static const char *run_stream(const vector *v)
     if (vector_get(v, "stream")) {
         WANT(is(vector_get(v, "stream"), "reset-8"));
         WANT(ingest(v) == DXPU_E_PROTO);
-        WANT(dxpu_channel_state(&ch) == DXPU_STATE_FAILED);
-        WANT(dxpu_channel_reason(&ch) == 8);
+        WANT(dxpu_channel_status(&ch).state == DXPU_STATE_FAILED);
+        WANT(dxpu_channel_status(&ch).reason == 8);
         return NULL;
     }
     WANT(ingest(v) == DXPU_OK);
     PASS(take_all(&taken));
     WANT(taken + ch.count.rx_events_ignored - ignored == number(v, "delivers"));
     WANT(made.tlps + made.events == number(v, "delivers"));
-    WANT(dxpu_channel_state(&ch) == DXPU_STATE_UP);
+    WANT(dxpu_channel_status(&ch).state == DXPU_STATE_UP);
     return NULL;
 }
 
@@ -665,11 +665,11 @@ static const char *run_control(const vector *v, const dxpu_frame *f)
     int rc = ingest(v);
     emit_all(&kinds, body);
     if (f->kind == DXPU_KIND_RESET) {
-        WANT(rc == DXPU_E_RESET && dxpu_channel_state(&ch) == DXPU_STATE_FAILED);
-        WANT(dxpu_channel_reason(&ch) == number(v, "reason"));
+        WANT(rc == DXPU_E_RESET && dxpu_channel_status(&ch).state == DXPU_STATE_FAILED);
+        WANT(dxpu_channel_status(&ch).reason == number(v, "reason"));
     } else if (f->kind == DXPU_KIND_CLOSE) {
-        WANT(rc == DXPU_OK && dxpu_channel_state(&ch) == DXPU_STATE_CLOSED);
-        WANT(dxpu_channel_reason(&ch) == number(v, "reason"));
+        WANT(rc == DXPU_OK && dxpu_channel_status(&ch).state == DXPU_STATE_CLOSED);
+        WANT(dxpu_channel_status(&ch).reason == number(v, "reason"));
         WANT(kinds == (number(v, "flags") & 1 ? 0 : 1u << DXPU_KIND_CLOSE)); /* D-46 */
     } else if (f->kind == DXPU_KIND_HANDSHAKE) {
         WANT(rc == DXPU_E_STATE && ch.count.rx_state == 1); /* W-13 */
@@ -692,13 +692,13 @@ static const char *run_accepted(const vector *v)
     if (f.kind == DXPU_KIND_OPEN) {
         channel_init(LOCAL_ID, 0, number(v, "offer.epoch"), 1452, window);
         WANT(with_copy(v->bytes, v->len, dxpu_channel_accept) == DXPU_OK);
-        WANT(dxpu_channel_state(&ch) == DXPU_STATE_ACCEPTED);
+        WANT(dxpu_channel_status(&ch).state == DXPU_STATE_ACCEPTED);
         return NULL;
     }
     channel_init(f.channel, f.ack, 5, DXPU_FRAME_MIN_LIMIT_BYTES, window);
     if (f.kind == DXPU_KIND_ACCEPT) {
         assert_int_equal(dxpu_channel_open(&ch, NOW_NS), DXPU_OK);
-        WANT(ingest(v) == DXPU_OK && dxpu_channel_state(&ch) == DXPU_STATE_UP);
+        WANT(ingest(v) == DXPU_OK && dxpu_channel_status(&ch).state == DXPU_STATE_UP);
         return NULL;
     }
     channel_up(f.channel, f.packet, f.sequence, window);
@@ -754,7 +754,7 @@ static const char *run_refused(const vector *v)
     channel_init(id, load32(v, DXPU_FRAME_ACK, 0), 5, limit, 8);
     if (kind == DXPU_KIND_OPEN) {
         rc = with_copy(v->bytes, v->len, dxpu_channel_accept);
-        WANT(dxpu_channel_state(&ch) == DXPU_STATE_IDLE);
+        WANT(dxpu_channel_status(&ch).state == DXPU_STATE_IDLE);
         WANT(is(reason_of(rc, reason), reject));
         return NULL;
     }
@@ -765,11 +765,11 @@ static const char *run_refused(const vector *v)
         channel_up(id, load32(v, 16, 9), load32(v, DXPU_FRAME_SEQUENCE, 0), 8);
     }
     dxpu_counters before = ch.count;
-    unsigned state = dxpu_channel_state(&ch);
+    unsigned state = dxpu_channel_status(&ch).state;
     rc = ingest(v);
     WANT(is(reason_of(rc, reason), reject));
     PASS(only_counted(&before, reject));
-    WANT(dxpu_channel_state(&ch) == state && dxpu_channel_error(&ch) == 0);
+    WANT(dxpu_channel_status(&ch).state == state && dxpu_channel_status(&ch).error == 0);
     WANT(emit_all(&kinds, body) == 0);
     return NULL;
 }

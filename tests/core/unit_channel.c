@@ -15,6 +15,9 @@
 
 static rig r;
 
+/* Of dxpu_channel_wants(): what waits for somebody, not what there is room for. */
+enum { WAITS = DXPU_WANTS_SUBMIT_POSTED - 1 };
+
 /* ---- a refused frame changes nothing but its counter ---- */
 
 static void test_d43_malformed_data_proves_nothing(void **state)
@@ -24,9 +27,9 @@ static void test_d43_malformed_data_proves_nothing(void **state)
     rig_config(&r);
     rig_accepted(&r);
     assert_int_equal(rig_put(&r, DXPU_KIND_DATA, bad, sizeof bad), DXPU_E_RECORD);
-    assert_int_equal(dxpu_channel_state(&r.ch), DXPU_STATE_ACCEPTED);
+    assert_int_equal(dxpu_channel_status(&r.ch).state, DXPU_STATE_ACCEPTED);
     assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK); /* control */
-    assert_int_equal(dxpu_channel_state(&r.ch), DXPU_STATE_UP);
+    assert_int_equal(dxpu_channel_status(&r.ch).state, DXPU_STATE_UP);
     rig_free(&r);
 }
 
@@ -44,7 +47,7 @@ static void test_d64_malformed_ahead(void **state)
     r.say.sequence = RIG_PEER_SEQ;
     for (unsigned i = 1; i < 8; i++)
         assert_int_equal(rig_put(&r, DXPU_KIND_DATA, bad, sizeof bad), DXPU_E_RECORD);
-    assert_int_equal(dxpu_channel_state(&r.ch), DXPU_STATE_UP);
+    assert_int_equal(dxpu_channel_status(&r.ch).state, DXPU_STATE_UP);
     assert_int_equal(rig_put(&r, DXPU_KIND_DATA, bad, sizeof bad), DXPU_E_PROTO);
     rig_free(&r);
 }
@@ -105,7 +108,7 @@ static void test_d48_refused_frames_do_not_keep_alive(void **state)
     r.now_ns = until;
     assert_true(rig_emit(&r) > 0);
     assert_int_equal(r.f.kind, DXPU_KIND_RESET);
-    assert_int_equal(dxpu_channel_error(&r.ch), DXPU_E_DEAD);
+    assert_int_equal(dxpu_channel_status(&r.ch).error, DXPU_E_DEAD);
     rig_free(&r);
 }
 
@@ -148,7 +151,7 @@ static void test_d41_accept_again_after_a_refusal(void **state)
     rig_init(&r);
     r.offer.epoch = 6;
     assert_int_equal(rig_accept_open(&r), DXPU_E_EPOCH);
-    assert_int_equal(dxpu_channel_state(&r.ch), DXPU_STATE_IDLE);
+    assert_int_equal(dxpu_channel_status(&r.ch).state, DXPU_STATE_IDLE);
     r.offer.epoch = 7;
     r.say.packet = 0; /* another opener's first frame */
     assert_int_equal(rig_accept_open(&r), DXPU_OK);
@@ -162,8 +165,8 @@ static void test_d42_accept_that_is_not_ours(void **state)
     rig_opening(&r);
     r.offer.epoch = 8;
     assert_int_equal(rig_put_offer(&r, DXPU_KIND_ACCEPT), DXPU_E_PROTO);
-    assert_int_equal(dxpu_channel_last_error(&r.ch), DXPU_E_EPOCH);
-    assert_int_equal(dxpu_channel_reason(&r.ch), DXPU_REASON_EPOCH);
+    assert_int_equal(dxpu_channel_status(&r.ch).last_error, DXPU_E_EPOCH);
+    assert_int_equal(dxpu_channel_status(&r.ch).reason, DXPU_REASON_EPOCH);
     assert_true(rig_emit(&r) > 0);
     assert_int_equal(r.f.kind, DXPU_KIND_RESET);
     assert_int_equal(r.f.channel, RIG_PEER_ID);
@@ -173,8 +176,8 @@ static void test_d42_accept_that_is_not_ours(void **state)
     rig_opening(&r);
     r.offer.suites = 0x4000;
     assert_int_equal(rig_put_offer(&r, DXPU_KIND_ACCEPT), DXPU_E_PROTO);
-    assert_int_equal(dxpu_channel_last_error(&r.ch), DXPU_E_VERSION);
-    assert_int_equal(dxpu_channel_reason(&r.ch), DXPU_REASON_VERSION);
+    assert_int_equal(dxpu_channel_status(&r.ch).last_error, DXPU_E_VERSION);
+    assert_int_equal(dxpu_channel_status(&r.ch).reason, DXPU_REASON_VERSION);
     rig_free(&r);
 }
 
@@ -291,7 +294,7 @@ static void test_d36_goes_on_when_taken(void **state)
     assert_true(rig_emit(&r) > 0);
     assert_int_equal(r.f.ack, RIG_PEER_SEQ + 2);
     assert_int_equal(rig_put_events(&r, 17, 0), DXPU_E_RECORD);
-    assert_int_equal(dxpu_channel_state(&r.ch), DXPU_STATE_UP);
+    assert_int_equal(dxpu_channel_status(&r.ch).state, DXPU_STATE_UP);
     rig_free(&r);
 }
 
@@ -347,7 +350,7 @@ static void in_state(unsigned state)
             rig_drain(&r, &kinds);
         }
     }
-    assert_int_equal(dxpu_channel_state(&r.ch), state);
+    assert_int_equal(dxpu_channel_status(&r.ch).state, state);
 }
 
 enum { ALL_STATES = DXPU_STATE_FAILED + 1 };
@@ -359,7 +362,8 @@ static void test_d40_open(void **state)
         in_state(s);
         assert_int_equal(dxpu_channel_open(&r.ch, r.now_ns),
                          s == DXPU_STATE_IDLE ? DXPU_OK : DXPU_E_ARG);
-        assert_int_equal(dxpu_channel_state(&r.ch), s == DXPU_STATE_IDLE ? DXPU_STATE_OPENING : s);
+        assert_int_equal(dxpu_channel_status(&r.ch).state,
+                         s == DXPU_STATE_IDLE ? DXPU_STATE_OPENING : s);
         rig_free(&r);
     }
     rig_config(
@@ -389,7 +393,7 @@ static void test_d41_accept(void **state)
     for (unsigned s = DXPU_STATE_OPENING; s < ALL_STATES; s++) {
         in_state(s);
         assert_int_equal(rig_accept_open(&r), DXPU_E_ARG);
-        assert_int_equal(dxpu_channel_state(&r.ch), s);
+        assert_int_equal(dxpu_channel_status(&r.ch).state, s);
         rig_free(&r);
     }
     in_state(DXPU_STATE_ACCEPTED);
@@ -464,10 +468,10 @@ static void test_d42_accept_frame(void **state)
             assert_int_equal(r.f.ack, RIG_PEER_SEQ);
             assert_int_equal(r.f.sequence, RIG_SEQ);
             assert_int_equal(r.f.channel, RIG_PEER_ID);
-            assert_int_equal(dxpu_channel_state(&r.ch), DXPU_STATE_UP);
+            assert_int_equal(dxpu_channel_status(&r.ch).state, DXPU_STATE_UP);
         } else {
             assert_int_equal(rc, DXPU_E_STATE);
-            assert_int_equal(dxpu_channel_state(&r.ch), s);
+            assert_int_equal(dxpu_channel_status(&r.ch).state, s);
         }
         rig_free(&r);
     }
@@ -483,7 +487,7 @@ static void test_d42_accept_frame(void **state)
     r.offer.suites = 3;
     assert_int_equal(rig_put_offer(&r, DXPU_KIND_ACCEPT), DXPU_E_OFFER);
     assert_int_equal(rig_put(&r, DXPU_KIND_ACCEPT, "short", 5), DXPU_E_SHORT);
-    assert_int_equal(dxpu_channel_state(&r.ch), DXPU_STATE_OPENING);
+    assert_int_equal(dxpu_channel_status(&r.ch).state, DXPU_STATE_OPENING);
     rig_free(&r);
 }
 
@@ -496,7 +500,7 @@ static void test_d43_sequenced(void **state)
         int rc = kinds[i] == DXPU_KIND_DATA ? rig_put_tlp(&r, rig_mwr(1, 4, 0))
                                             : rig_put(&r, kinds[i], NULL, 0);
         assert_int_equal(rc, DXPU_OK);
-        assert_int_equal(dxpu_channel_state(&r.ch), DXPU_STATE_UP);
+        assert_int_equal(dxpu_channel_status(&r.ch).state, DXPU_STATE_UP);
         rig_free(&r);
     }
     in_state(DXPU_STATE_OPENING);
@@ -520,7 +524,7 @@ static void test_d44_close(void **state)
         for (unsigned again = 0; again < 2; again++) {
             assert_int_equal(dxpu_channel_close(&r.ch, DXPU_REASON_SHUTDOWN),
                              s == DXPU_STATE_IDLE ? DXPU_E_ARG : DXPU_OK);
-            assert_int_equal(dxpu_channel_state(&r.ch), to[s]);
+            assert_int_equal(dxpu_channel_status(&r.ch).state, to[s]);
         }
         rig_free(&r);
     }
@@ -541,18 +545,18 @@ static void test_d65_remembered_close(void **state)
             assert_int_equal(rig_put_offer(&r, DXPU_KIND_ACCEPT), DXPU_OK);
         else
             assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
-        assert_int_equal(dxpu_channel_state(&r.ch), DXPU_STATE_DRAINING);
+        assert_int_equal(dxpu_channel_status(&r.ch).state, DXPU_STATE_DRAINING);
         rig_drain(&r, &kinds);
-        assert_int_equal(dxpu_channel_state(&r.ch), DXPU_STATE_CLOSING);
-        assert_int_equal(dxpu_channel_reason(&r.ch), DXPU_REASON_SHUTDOWN);
+        assert_int_equal(dxpu_channel_status(&r.ch).state, DXPU_STATE_CLOSING);
+        assert_int_equal(dxpu_channel_status(&r.ch).reason, DXPU_REASON_SHUTDOWN);
         assert_true(kinds >> DXPU_KIND_CLOSE & 1);
         rig_free(&r);
     }
     in_state(DXPU_STATE_ACCEPTED); /* the peer's comes first */
     assert_int_equal(dxpu_channel_close(&r.ch, DXPU_REASON_SHUTDOWN), DXPU_OK);
     assert_int_equal(rig_put(&r, DXPU_KIND_CLOSE, "\2\0\0\0", 4), DXPU_OK);
-    assert_int_equal(dxpu_channel_error(&r.ch), DXPU_E_PEER_CLOSED);
-    assert_int_equal(dxpu_channel_reason(&r.ch), 2);
+    assert_int_equal(dxpu_channel_status(&r.ch).error, DXPU_E_PEER_CLOSED);
+    assert_int_equal(dxpu_channel_status(&r.ch).reason, 2);
     rig_free(&r);
 }
 
@@ -575,7 +579,7 @@ static void test_d44_draining_delivers_everything(void **state)
         assert_true(rig_emit(&r) > 0);
         assert_int_equal(r.f.kind, DXPU_KIND_DATA);
         assert_int_equal(rig_emit(&r), 0);
-        assert_int_equal(dxpu_channel_state(&r.ch), DXPU_STATE_DRAINING);
+        assert_int_equal(dxpu_channel_status(&r.ch).state, DXPU_STATE_DRAINING);
         r.say.limits.header[DXPU_POSTED]++;
         assert_int_equal(rig_put_ack(&r, RIG_SEQ + 1 + i), DXPU_OK);
     }
@@ -583,13 +587,13 @@ static void test_d44_draining_delivers_everything(void **state)
     assert_true(rig_emit(&r) > 0); /* D-45 */
     assert_int_equal(r.f.kind, DXPU_KIND_CLOSE);
     assert_memory_equal(r.f.body.ptr, "\1\0\0\0", 4);
-    assert_int_equal(dxpu_channel_state(&r.ch), DXPU_STATE_CLOSING);
+    assert_int_equal(dxpu_channel_status(&r.ch).state, DXPU_STATE_CLOSING);
     assert_int_equal(rig_emit(&r), 0);
     r.now_ns = dxpu_channel_next_ns(&r.ch); /* repeated */
     assert_true(rig_emit(&r) > 0);
     assert_int_equal(r.f.kind, DXPU_KIND_CLOSE);
     assert_int_equal(rig_put(&r, DXPU_KIND_CLOSE, "\1\1\0\0", 4), DXPU_OK);
-    assert_int_equal(dxpu_channel_state(&r.ch), DXPU_STATE_CLOSED);
+    assert_int_equal(dxpu_channel_status(&r.ch).state, DXPU_STATE_CLOSED);
     assert_int_equal(rig_emit(&r), DXPU_E_CLOSED); /* an answer is not answered */
     assert_true(dxpu_channel_next_ns(&r.ch) == DXPU_NEVER);
     rig_free(&r);
@@ -626,19 +630,19 @@ static void test_d46_close_frame(void **state)
         int rc = rig_put(&r, DXPU_KIND_CLOSE, "\2\0\0\0more", 8);
         if (s == DXPU_STATE_OPENING) {
             assert_int_equal(rc, DXPU_E_STATE);
-            assert_int_equal(dxpu_channel_state(&r.ch), s);
+            assert_int_equal(dxpu_channel_status(&r.ch).state, s);
             rig_free(&r);
             continue;
         }
         assert_int_equal(rc, DXPU_OK);
-        assert_int_equal(dxpu_channel_state(&r.ch), DXPU_STATE_CLOSED);
+        assert_int_equal(dxpu_channel_status(&r.ch).state, DXPU_STATE_CLOSED);
         bool stored = s == DXPU_STATE_CLOSING; /* all that was submitted */
         int error = stored ? DXPU_E_CLOSED : DXPU_E_PEER_CLOSED;
-        assert_int_equal(dxpu_channel_error(&r.ch), error);
+        assert_int_equal(dxpu_channel_status(&r.ch).error, error);
         assert_int_equal(rig_submit(&r, rig_mwr(1, 4, 0)), error);
         uint8_t mine =
             s == DXPU_STATE_DRAINING || s == DXPU_STATE_CLOSING || s == DXPU_STATE_CLOSED;
-        assert_int_equal(dxpu_channel_reason(&r.ch), mine ? 1 : 2);
+        assert_int_equal(dxpu_channel_status(&r.ch).reason, mine ? 1 : 2);
         uint64_t end_ns = r.now_ns + 1000 * (uint64_t)RIG_MS;
         for (unsigned again = 0; again < 2; again++) {
             assert_int_equal(dxpu_channel_next_ns(&r.ch), 0);
@@ -680,7 +684,7 @@ static void test_d47_reset_frame(void **state)
     for (unsigned s = DXPU_STATE_OPENING; s < ALL_STATES; s++) {
         in_state(s);
         assert_int_equal(rig_put_tlp(&r, rig_mwr(1, 4, 0)) <= 0, 1);
-        int before = dxpu_channel_error(&r.ch);
+        int before = dxpu_channel_status(&r.ch).error;
         uint64_t used = r.say.packet;
         if (s != DXPU_STATE_FAILED)
             assert_int_equal(rig_put(&r, DXPU_KIND_RESET, "\3\1\1", 3), DXPU_E_SHORT);
@@ -689,11 +693,11 @@ static void test_d47_reset_frame(void **state)
         r.say.packet = used;
         if (s == DXPU_STATE_CLOSED || s == DXPU_STATE_FAILED) {
             assert_int_equal(rc, before);
-            assert_int_equal(dxpu_channel_state(&r.ch), s);
+            assert_int_equal(dxpu_channel_status(&r.ch).state, s);
         } else {
             assert_int_equal(rc, DXPU_E_RESET);
-            assert_int_equal(dxpu_channel_state(&r.ch), DXPU_STATE_FAILED);
-            assert_int_equal(dxpu_channel_reason(&r.ch), DXPU_REASON_NO_SLOT);
+            assert_int_equal(dxpu_channel_status(&r.ch).state, DXPU_STATE_FAILED);
+            assert_int_equal(dxpu_channel_status(&r.ch).reason, DXPU_REASON_NO_SLOT);
             assert_int_equal(rig_emit(&r), DXPU_E_RESET); /* it is not answered */
             assert_false(rig_has(&r, DXPU_POSTED));
             assert_int_equal(dxpu_channel_take(&r.ch, DXPU_POSTED, r.now_ns), DXPU_E_NONE);
@@ -710,9 +714,9 @@ static void test_d47_own_reset_is_reported_once(void **state)
         in_state(s);
         dxpu_channel_reset(&r.ch, DXPU_REASON_DETACH);
         if (s == DXPU_STATE_CLOSED) {
-            assert_int_equal(dxpu_channel_state(&r.ch), s);
+            assert_int_equal(dxpu_channel_status(&r.ch).state, s);
         } else if (s != DXPU_STATE_FAILED) {
-            assert_int_equal(dxpu_channel_state(&r.ch), DXPU_STATE_FAILED);
+            assert_int_equal(dxpu_channel_status(&r.ch).state, DXPU_STATE_FAILED);
             if (s >= DXPU_STATE_ACCEPTED) {
                 assert_true(rig_emit(&r) > 0);
                 assert_int_equal(r.f.kind, DXPU_KIND_RESET);
@@ -746,7 +750,7 @@ static void test_d48_hold(void **state)
             assert_int_equal(r.f.body.ptr[0], DXPU_REASON_HOLD);
         }
         assert_int_equal(rig_emit(&r), s < DXPU_STATE_UP ? DXPU_E_NO_ANSWER : DXPU_E_DEAD);
-        assert_int_equal(dxpu_channel_state(&r.ch), DXPU_STATE_FAILED);
+        assert_int_equal(dxpu_channel_status(&r.ch).state, DXPU_STATE_FAILED);
         rig_free(&r);
     }
     assert_string_equal(dxpu_state_name(DXPU_STATE_FAILED), "failed");
@@ -775,8 +779,8 @@ static void test_d49_late_duplicate_of_an_open(void **state)
         while (rig_emit(&r) > 0)
             ;
     }
-    assert_int_equal(dxpu_channel_error(&late.ch), DXPU_E_NO_ANSWER);
-    assert_int_equal(dxpu_channel_state(&r.ch), DXPU_STATE_UP);
+    assert_int_equal(dxpu_channel_status(&late.ch).error, DXPU_E_NO_ANSWER);
+    assert_int_equal(dxpu_channel_status(&r.ch).state, DXPU_STATE_UP);
     rig_free(&r);
     rig_free(&late);
 }
@@ -870,7 +874,7 @@ static void test_d47_refusals_are_counted(void **state)
     assert_int_equal(rig_put_offer(&r, DXPU_KIND_ACCEPT), DXPU_E_OFFER);
     assert_int_equal(c->rx_offer, 1);
     assert_int_equal(c->rx_ack + c->rx_window, 0); /* tests of their own */
-    assert_int_equal(dxpu_channel_state(&r.ch), DXPU_STATE_UP);
+    assert_int_equal(dxpu_channel_status(&r.ch).state, DXPU_STATE_UP);
     rig_free(&r);
 }
 
@@ -1370,14 +1374,14 @@ static void test_d35_event_is_a_barrier(void **state)
     rig_add_event(&body, DXPU_EVENT_POWER_LIMIT, 5);
     rig_add(&body, rig_cpl(1, 64, 64, DXPU_ATTR_RO));
     assert_int_equal(rig_put_data(&r, &body.b), DXPU_OK);
-    assert_int_equal(dxpu_channel_wants(&r.ch, r.now_ns), DXPU_WANTS_TAKE_NONPOSTED);
+    assert_int_equal(dxpu_channel_wants(&r.ch, r.now_ns) & WAITS, DXPU_WANTS_TAKE_NONPOSTED);
     assert_false(dxpu_channel_peek_event(&r.ch, &e));
     assert_int_equal(dxpu_channel_take_event(&r.ch), DXPU_E_NONE);
     assert_int_equal(dxpu_channel_take(&r.ch, DXPU_COMPLETION, r.now_ns), DXPU_E_NONE);
     assert_int_equal(dxpu_channel_take(&r.ch, DXPU_NONPOSTED, r.now_ns), DXPU_OK);
-    assert_int_equal(dxpu_channel_wants(&r.ch, r.now_ns), DXPU_WANTS_TAKE_EVENT);
+    assert_int_equal(dxpu_channel_wants(&r.ch, r.now_ns) & WAITS, DXPU_WANTS_TAKE_EVENT);
     assert_int_equal(dxpu_channel_take_event(&r.ch), DXPU_OK);
-    assert_int_equal(dxpu_channel_wants(&r.ch, r.now_ns), DXPU_WANTS_TAKE_COMPLETION);
+    assert_int_equal(dxpu_channel_wants(&r.ch, r.now_ns) & WAITS, DXPU_WANTS_TAKE_COMPLETION);
     rig_free(&r);
 
     rig_config(&r); /* the sender: behind a request without credit */
@@ -1393,7 +1397,7 @@ static void test_d35_event_is_a_barrier(void **state)
     assert_int_equal(dxpu_channel_submit_event(&r.ch, &e), DXPU_OK);
     assert_int_equal(rig_submit(&r, rig_mwr(1, 4, 0)), DXPU_OK);
     assert_int_equal(rig_emit(&r), 0);
-    assert_int_equal(dxpu_channel_wants(&r.ch, r.now_ns), DXPU_WANTS_ACK);
+    assert_int_equal(dxpu_channel_wants(&r.ch, r.now_ns) & WAITS, DXPU_WANTS_ACK);
     r.say.limits.header[DXPU_NONPOSTED]++;
     assert_int_equal(rig_put_ack(&r, RIG_SEQ + 1), DXPU_OK);
     assert_true(rig_emit(&r) > 0);
@@ -1452,8 +1456,8 @@ static void fails_with(int rc, int last, uint8_t reason)
 {
     unsigned kinds;
     assert_int_equal(rc, DXPU_E_PROTO);
-    assert_int_equal(dxpu_channel_last_error(&r.ch), last);
-    assert_int_equal(dxpu_channel_reason(&r.ch), reason);
+    assert_int_equal(dxpu_channel_status(&r.ch).last_error, last);
+    assert_int_equal(dxpu_channel_status(&r.ch).reason, reason);
     assert_int_equal(rig_drain(&r, &kinds), 1);
     assert_int_equal(kinds, 1u << DXPU_KIND_RESET);
     assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_E_PROTO);
@@ -1486,7 +1490,7 @@ static void refused_record(dxpu_bytes tlp, size_t at, uint8_t value)
     assert_int_not_equal(body.bytes[at], value);
     body.bytes[at] = value;
     assert_int_equal(rig_put_data(&r, &body.b), DXPU_E_RECORD);
-    assert_int_equal(dxpu_channel_state(&r.ch), DXPU_STATE_UP);
+    assert_int_equal(dxpu_channel_status(&r.ch).state, DXPU_STATE_UP);
     rig_free(&r);
 }
 
@@ -1980,7 +1984,7 @@ static void test_w9_suite(void **state)
     box.out[19] ^= 1;
     assert_int_equal(put_bytes(box.out, (size_t)box.n), DXPU_OK);
     assert_int_equal(r.ch.count.rx_crc, 2);
-    assert_int_equal(dxpu_channel_state(&r.ch), DXPU_STATE_UP);
+    assert_int_equal(dxpu_channel_status(&r.ch).state, DXPU_STATE_UP);
     dxpu_bytes mwr = rig_mwr(1, 4096, 0);
     assert_int_equal(rig_submit(&r, mwr), DXPU_OK);
     while (rig_emit(&r) > 0) {
@@ -1993,7 +1997,7 @@ static void test_w9_suite(void **state)
     toy_broken = true; /* a key is lost */
     assert_int_equal(rig_submit(&r, rig_mwr(1, 4, 0)), DXPU_OK);
     assert_int_equal(rig_emit(&r), DXPU_E_PROTO);
-    assert_int_equal(dxpu_channel_state(&r.ch), DXPU_STATE_FAILED);
+    assert_int_equal(dxpu_channel_status(&r.ch).state, DXPU_STATE_FAILED);
     rig_free(&r);
     rig_free(&box);
 }
@@ -2013,8 +2017,11 @@ static void test_d52_configuration(void **state)
 #define BAD(field, value)                                                                          \
     do {                                                                                           \
         dxpu_channel_config c = good;                                                              \
+        const char *why = NULL;                                                                    \
         c.field = (value);                                                                         \
         assert_int_equal(dxpu_channel_bytes(&c), 0);                                               \
+        assert_int_equal(dxpu_channel_check(&c, &why), DXPU_E_ARG);                                \
+        assert_true(strstr(why, ": ") && memcmp(why, #field, 2) == 0);                             \
     } while (0)
     BAD(window_frames, 2);
     BAD(window_frames, 65);
@@ -2026,6 +2033,8 @@ static void test_d52_configuration(void **state)
     BAD(tx.data[0], 255);
     BAD(rx.data[1], 7);
     BAD(rx.data[2], 0x4000000);
+    BAD(rx.header[0], 0);
+    BAD(ack_delay_ns, 250000001);
     BAD(tx.data[2], 0x4000000);
     BAD(rx.header[1], 0xffffffff);
     BAD(hold_ms, 0);
@@ -2044,11 +2053,18 @@ static void test_d52_configuration(void **state)
     good.window_frames = 64;
     assert_int_equal(dxpu_channel_init_sized(&r.ch, sizeof r.ch - 8, &good, mem, need), DXPU_E_ARG);
     good.epoch = 0;
+    const char *why = NULL;
+    assert_int_equal(dxpu_channel_check(&good, &why), DXPU_E_ARG);
+    assert_string_equal(why, "epoch: from 1");
     assert_int_equal(dxpu_channel_init(&r.ch, &good, mem, need), DXPU_E_ARG);
     good.epoch = 1;
     good.local_id = 0;
+    assert_int_equal(dxpu_channel_check(&good, &why), DXPU_E_ARG);
+    assert_string_equal(why, "local_id: not 0");
     assert_int_equal(dxpu_channel_init(&r.ch, &good, mem, need), DXPU_E_ARG);
     good.local_id = 1;
+    assert_int_equal(dxpu_channel_check(&good, &why), DXPU_OK);
+    assert_null(why);
     assert_int_equal(dxpu_channel_init(&r.ch, &good, mem, need), DXPU_OK);
     assert_true(dxpu_channel_next_ns(&r.ch) == DXPU_NEVER);
     assert_int_equal(rig_put_ack(&r, 0), DXPU_E_ARG); /* idle */
@@ -2056,6 +2072,66 @@ static void test_d52_configuration(void **state)
     uint8_t out[64];
     assert_int_equal(dxpu_channel_emit(&r.ch, r.now_ns, out, sizeof out, &r.path), DXPU_E_ROOM);
     free(mem);
+}
+
+/* ---- what the consumer and the submitter see ---- */
+
+static void test_f26_delivery_of_a_split_read(void **state)
+{
+    dxpu_tag_entry entries[4];
+    dxpu_tags tags;
+    rig_body body;
+    dxpu_delivery d;
+    (void)state;
+    assert_int_equal(dxpu_tags_init(&tags, entries, 4, 0, 0, DXPU_NEVER), DXPU_OK);
+    rig_config(&r);
+    r.cfg.tags = &tags;
+    rig_up(&r);
+    assert_int_equal(dxpu_channel_submit(&r.ch, rig_mrd(1, 256), r.now_ns, 77), DXPU_OK);
+    assert_true(rig_emit(&r) > 0);
+    rig_begin(&body);
+    rig_add(&body, rig_mwr(1, 64, 0));
+    rig_add(&body, rig_cpl(1, 128, 256, 0));
+    rig_add(&body, rig_cpl(1, 128, 128, 0));
+    assert_int_equal(rig_put_data(&r, &body.b), DXPU_OK);
+    d = dxpu_channel_peek(&r.ch, DXPU_POSTED); /* control: no completion */
+    assert_int_equal(d.data.len, 64);
+    assert_ptr_equal(d.data.ptr, d.tlp.ptr + d.tlp.len - 64);
+    assert_true(d.offset_bytes == 0 && d.user == 0 && !d.last);
+    assert_int_equal(dxpu_channel_take(&r.ch, DXPU_POSTED, r.now_ns), DXPU_OK);
+    for (unsigned i = 0; i < 2; i++) {
+        d = dxpu_channel_peek(&r.ch, DXPU_COMPLETION);
+        assert_int_equal(d.data.len, 128);
+        assert_ptr_equal(d.data.ptr, d.tlp.ptr + 12);
+        assert_int_equal(d.offset_bytes, 128 * i);
+        assert_true(d.user == 77 && d.last == (i == 1));
+        assert_int_equal(dxpu_channel_take(&r.ch, DXPU_COMPLETION, r.now_ns), DXPU_OK);
+    }
+    d = dxpu_channel_peek(&r.ch, DXPU_COMPLETION);
+    assert_true(d.tlp.len == 0 && d.data.len == 0);
+    rig_free(&r);
+}
+
+static void test_d52_room_of_each_class(void **state)
+{
+    enum {
+        ALL = DXPU_WANTS_SUBMIT_POSTED | DXPU_WANTS_SUBMIT_NONPOSTED | DXPU_WANTS_SUBMIT_COMPLETION
+    };
+    (void)state;
+    rig_config(&r);
+    r.cfg.tx.header[DXPU_NONPOSTED] = 1;
+    rig_up(&r);
+    assert_int_equal(dxpu_channel_wants(&r.ch, r.now_ns) & ~(unsigned)WAITS, ALL);
+    assert_int_equal(rig_submit(&r, rig_mrd(1, 64)), DXPU_OK);
+    assert_int_equal(dxpu_channel_wants(&r.ch, r.now_ns) & ~(unsigned)WAITS,
+                     ALL & ~(unsigned)DXPU_WANTS_SUBMIT_NONPOSTED);
+    assert_int_equal(rig_submit(&r, rig_mrd(2, 64)), DXPU_E_AGAIN);
+    assert_true(rig_emit(&r) > 0);
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ + 1), DXPU_OK);
+    assert_int_equal(dxpu_channel_wants(&r.ch, r.now_ns) & ~(unsigned)WAITS, ALL);
+    assert_int_equal(dxpu_channel_close(&r.ch, 0), DXPU_OK);
+    assert_int_equal(dxpu_channel_wants(&r.ch, r.now_ns) & ~(unsigned)WAITS, 0);
+    rig_free(&r);
 }
 
 /* ---- corners ---- */
@@ -2300,7 +2376,7 @@ static void test_d12_for_ever(void **state)
         r.now_ns = dxpu_channel_next_ns(&r.ch);
     }
     assert_true(r.now_ns > RIG_START_NS + 5000 * (uint64_t)RIG_MS);
-    assert_int_equal(dxpu_channel_state(&r.ch), DXPU_STATE_UP);
+    assert_int_equal(dxpu_channel_status(&r.ch).state, DXPU_STATE_UP);
     rig_free(&r);
 }
 
@@ -2336,7 +2412,7 @@ static void test_d45_what_keeps_it_draining(void **state)
         assert_int_equal(dxpu_channel_close(&r.ch, 0), DXPU_OK);
         assert_int_equal(dxpu_channel_next_ns(&r.ch), 0);
         assert_int_equal(rig_drain(&r, &kinds), 1);
-        assert_int_equal(dxpu_channel_state(&r.ch), DXPU_STATE_DRAINING);
+        assert_int_equal(dxpu_channel_status(&r.ch).state, DXPU_STATE_DRAINING);
         assert_int_equal(rig_put_ack(&r, ++acked), DXPU_OK);
         assert_int_equal(dxpu_channel_next_ns(&r.ch), 0);
         assert_int_equal(rig_drain(&r, &kinds), 1);
@@ -2523,6 +2599,8 @@ int main(void)
         cmocka_unit_test(test_f11_flood_of_completions),
         cmocka_unit_test(test_w9_suite),
         cmocka_unit_test(test_d52_configuration),
+        cmocka_unit_test(test_f26_delivery_of_a_split_read),
+        cmocka_unit_test(test_d52_room_of_each_class),
         cmocka_unit_test(test_d49_open_cut_short),
         cmocka_unit_test(test_f10_requests_that_cannot_be_tracked),
         cmocka_unit_test(test_d36_in_a_small_window),

@@ -1234,7 +1234,7 @@ static void test_p12_p14_shrunk_mtu(void **state)
         }
         assert_int_equal(r.ch.state, paths == 1 ? DXPU_STATE_FAILED : DXPU_STATE_UP);
         if (paths == 1) {
-            assert_int_equal(dxpu_channel_error(&r.ch), DXPU_E_DEAD);
+            assert_int_equal(dxpu_channel_status(&r.ch).error, DXPU_E_DEAD);
             assert_true(r.now_ns - start > 1000 * (uint64_t)RIG_MS);
         } else {
             assert_true(r.now_ns - start < 100 * (uint64_t)RIG_MS);
@@ -1435,7 +1435,7 @@ static void test_d48_unanswered_close(void **state)
     assert_int_equal(await_close(), 0);
     uint64_t over_ns = r.now_ns + r.ch.hold_ns;
     while (r.now_ns < over_ns) {
-        assert_int_equal(dxpu_channel_state(&r.ch), DXPU_STATE_CLOSING);
+        assert_int_equal(dxpu_channel_status(&r.ch).state, DXPU_STATE_CLOSING);
         assert_int_equal(rig_put_ack(&r, RIG_SEQ + 1), DXPU_OK);
         rig_answer(&r);
         while (rig_emit(&r) > 0)
@@ -1444,8 +1444,8 @@ static void test_d48_unanswered_close(void **state)
     }
     while (rig_emit(&r) > 0)
         continue;
-    assert_int_equal(dxpu_channel_error(&r.ch), DXPU_E_DEAD);
-    assert_int_equal(dxpu_channel_reason(&r.ch), DXPU_REASON_HOLD);
+    assert_int_equal(dxpu_channel_status(&r.ch).error, DXPU_E_DEAD);
+    assert_int_equal(dxpu_channel_status(&r.ch).reason, DXPU_REASON_HOLD);
     rig_free(&r);
 }
 

@@ -624,7 +624,7 @@ static void test_events_without_room_end_the_channel(void **state)
     (void)state;
     start(60000);
     far.deaf = true;
-    while (dxpu_channel_state(&the_box.channel->ch) == DXPU_STATE_UP && n++ < 100)
+    while (dxpu_channel_status(&the_box.channel->ch).state == DXPU_STATE_UP && n++ < 100)
         slot_event(&the_slot, DXPU_EVENT_SLOT_POWER, (uint8_t)(n % 2 ? DXPU_EVENT_ON : 0));
     assert_in_range(n, QUEUE_EVENTS + 1, 99);
     run_until(is_down);

@@ -194,7 +194,7 @@ static void reset_then_answer(peer *p, uint64_t now)
 {
     dxpu_tlp t, cpl;
     (void)now;
-    if (p->open && dxpu_channel_state(&p->ch) >= DXPU_STATE_CLOSED)
+    if (p->open && dxpu_channel_status(&p->ch).state >= DXPU_STATE_CLOSED)
         p->open = src.finish; /* its reset has left */
     if (!p->open)
         return;
@@ -270,7 +270,7 @@ static void test_requests_in_flight_are_contained(void **state)
 static void ask_the_host(peer *p, uint64_t now)
 {
     dxpu_tlp t;
-    if (!p->open || dxpu_channel_state(&p->ch) != DXPU_STATE_UP)
+    if (!p->open || dxpu_channel_status(&p->ch).state != DXPU_STATE_UP)
         return;
     take_down(p);
     for (; asked < QUESTIONS; asked++) {

@@ -124,14 +124,14 @@ static void submit(int end, unsigned cls)
 /* By hold: what no frame of the peer has kept up, or has answered. */
 static bool silent(int end)
 {
-    int error = dxpu_channel_error(&w.ch[end]);
+    int error = dxpu_channel_status(&w.ch[end]).error;
     return error == DXPU_E_DEAD || error == DXPU_E_NO_ANSWER;
 }
 
 /* Our close is answered if we asked for one; the peer's ends ours as well. */
 static bool closed(int end)
 {
-    int error = dxpu_channel_error(&w.ch[end]);
+    int error = dxpu_channel_status(&w.ch[end]).error;
     return (error == DXPU_E_CLOSED && (w.closing >> end & 1)) ||
            (error == DXPU_E_PEER_CLOSED && (w.closing >> (1 - end) & 1));
 }
@@ -149,8 +149,8 @@ static void emit_all(void)
             p->to = (uint8_t)(1 - end);
             memcpy(p->bytes, out, (size_t)n);
         }
-        if (dxpu_channel_error(&w.ch[end]) != DXPU_OK && !silent(end) && !closed(end))
-            breaks(dxpu_error_text(dxpu_channel_error(&w.ch[end])));
+        if (dxpu_channel_status(&w.ch[end]).error != DXPU_OK && !silent(end) && !closed(end))
+            breaks(dxpu_error_text(dxpu_channel_status(&w.ch[end]).error));
     }
 }
 
@@ -205,7 +205,7 @@ static void deliver(uint32_t i, bool keep)
     if (!keep)
         memmove(&w.net[i], &w.net[i + 1], (--w.packets - i) * sizeof w.net[0]);
     dxpu_channel *ch = &w.ch[p.to];
-    if (dxpu_channel_state(ch) == DXPU_STATE_IDLE) {
+    if (dxpu_channel_status(ch).state == DXPU_STATE_IDLE) {
         if (dxpu_channel_accept(ch, w.now_ns, p.bytes, p.len) == DXPU_OK)
             submit(p.to, DXPU_POSTED);
     } else {
@@ -376,8 +376,8 @@ static bool all_seen(int end)
    closed, what one of them had: its close ends the other's draining (D-46). */
 static bool all_closed(void)
 {
-    return dxpu_channel_state(&w.ch[0]) == DXPU_STATE_CLOSED &&
-           dxpu_channel_state(&w.ch[1]) == DXPU_STATE_CLOSED &&
+    return dxpu_channel_status(&w.ch[0]).state == DXPU_STATE_CLOSED &&
+           dxpu_channel_status(&w.ch[1]).state == DXPU_STATE_CLOSED &&
            (((w.closing & 1) && all_seen(0)) || ((w.closing & 2) && all_seen(1)));
 }
 

@@ -182,7 +182,7 @@ static inline void rig_up(rig *r)
     unsigned kinds;
     rig_opening(r);
     assert_int_equal(rig_put_offer(r, DXPU_KIND_ACCEPT), DXPU_OK);
-    assert_int_equal(dxpu_channel_state(&r->ch), DXPU_STATE_UP);
+    assert_int_equal(dxpu_channel_status(&r->ch).state, DXPU_STATE_UP);
     unsigned frames = rig_drain(r, &kinds); /* an ack (D-42), and a probe of each other path */
     assert_int_equal(frames, r->cfg.paths);
     assert_int_equal(kinds & ~(1u << DXPU_KIND_PROBE), 1u << DXPU_KIND_ACK);

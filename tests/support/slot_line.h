@@ -123,8 +123,8 @@ static void direct_down(direct_line *l, uint64_t now)
 {
     const dxpu_channel *ch = &l->channel->ch;
     slot_down(l->slot);
-    l->last_error = dxpu_channel_error(ch);
-    l->last_reason = dxpu_channel_reason(ch);
+    l->last_error = dxpu_channel_status(ch).error;
+    l->last_reason = dxpu_channel_status(ch).reason;
     l->channel = NULL;
     l->closing_ns = 0;
     l->dial_ns = l->attached ? now + 100000000u : DXPU_NEVER;

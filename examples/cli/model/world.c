@@ -407,7 +407,7 @@ static int station_open(world *w, gpu *g)
         while ((n = dxpu_channel_emit(&g->end[end].ch, t, w->frame, sizeof w->frame, &path)) > 0)
             (void)dxpu_channel_ingest(&g->end[1 - end].ch, t, w->frame, (size_t)n, 0);
     }
-    return dxpu_channel_state(&g->end[BOX].ch) == DXPU_STATE_UP ? DXPU_OK : DXPU_E_ARG;
+    return dxpu_channel_status(&g->end[BOX].ch).state == DXPU_STATE_UP ? DXPU_OK : DXPU_E_ARG;
 }
 
 /* ==== 4  Root complex ========================================================================= */

@@ -194,7 +194,7 @@ static void ask(fabric *f, fabric_channel *c, uint64_t now)
         (void)dxpu_channel_emit(&c->ch, now, room, f->base.frame_limit_bytes, &path);
         return;
     }
-    if (now < c->ask_ns || dxpu_channel_state(&c->ch) != DXPU_STATE_IDLE)
+    if (now < c->ask_ns || dxpu_channel_status(&c->ch).state != DXPU_STATE_IDLE)
         return;
     n = dxpu_sodium_initiate(c->session, now, keys_wall_ns(f->keys), room,
                              f->base.frame_limit_bytes);
@@ -231,7 +231,7 @@ static bool ask_for_keys(fabric *f, fabric_channel *c, const uint8_t *key, uint6
 static void on_answer(fabric_channel *c, uint64_t now)
 {
     dxpu_channel_config cfg = c->ch.cfg;
-    if (!c->asking || dxpu_channel_state(&c->ch) != DXPU_STATE_IDLE)
+    if (!c->asking || dxpu_channel_status(&c->ch).state != DXPU_STATE_IDLE)
         return; /* it was ended meanwhile */
     c->asking = false;
     if (dxpu_sodium_state(c->session) != DXPU_SODIUM_KEYED) {
@@ -586,7 +586,7 @@ void fabric_keys_changed(fabric *f)
 
 static void check_up(fabric *f, fabric_channel *c, uint64_t now)
 {
-    unsigned state = dxpu_channel_state(&c->ch);
+    unsigned state = dxpu_channel_status(&c->ch).state;
     if (c->up || state < DXPU_STATE_UP || state == DXPU_STATE_FAILED)
         return;
     c->up = true;
@@ -659,10 +659,10 @@ static void service(fabric *f, fabric_channel *c, uint64_t now)
         ask(f, c, now);
     if (c->up && !c->ended)
         c->more = f->cb.work(f->cb.user, c, now);
-    alive = c->asking ? dxpu_channel_state(&c->ch) == DXPU_STATE_IDLE : emit(f, c, now);
+    alive = c->asking ? dxpu_channel_status(&c->ch).state == DXPU_STATE_IDLE : emit(f, c, now);
     if (c->session && c->up && !c->ended)
         dxpu_sodium_work(c->session, &c->ch, now);
-    state = dxpu_channel_state(&c->ch);
+    state = dxpu_channel_status(&c->ch).state;
     /* what came before the close is still there to be taken, in turns as before it */
     if (!c->ended && !c->waits && state >= DXPU_STATE_CLOSED &&
         (!c->more || ++c->closed_turns >= CLOSED_TURNS)) {
@@ -705,7 +705,7 @@ static void run(void *user, uint64_t now)
 static uint64_t channel_next_ns(const fabric_channel *c)
 {
     uint64_t next = dxpu_channel_next_ns(&c->ch), end_ns, keys_ns;
-    unsigned state = dxpu_channel_state(&c->ch);
+    unsigned state = dxpu_channel_status(&c->ch).state;
     if (c->more || (!c->ended && !c->waits && state >= DXPU_STATE_CLOSED))
         return 0;
     if (c->asking) {
@@ -735,8 +735,8 @@ static uint64_t next_ns(void *user)
 
 const char *fabric_end_text(const fabric_channel *c, char out[FABRIC_END_BYTES])
 {
-    const char *reason = dxpu_reason_text(dxpu_channel_reason(&c->ch));
-    int error = dxpu_channel_error(&c->ch);
+    const char *reason = dxpu_reason_text(dxpu_channel_status(&c->ch).reason);
+    int error = dxpu_channel_status(&c->ch).error;
     switch (error) {
     case DXPU_E_DEAD:
     case DXPU_E_NO_ANSWER:

@@ -83,7 +83,7 @@ typedef struct fabric_callbacks {
     void (*up)(void *user, fabric_channel *c, uint64_t now_ns);
     /* Take and submit.  True: there is more to do without waiting for anything. */
     bool (*work)(void *user, fabric_channel *c, uint64_t now_ns);
-    /* The incarnation is over (dxpu_channel_state, _error and _reason say how). */
+    /* The incarnation is over (dxpu_channel_status says how). */
     void (*down)(void *user, fabric_channel *c, uint64_t now_ns);
     /* The program's own timer: when, and what then; both may be NULL. */
     uint64_t (*next_ns)(void *user);

@@ -189,10 +189,11 @@ static inline void sim_check_books(sim *s, sim_pair *p)
 }
 
 /* Nothing waits to be acknowledged, reported or taken. */
+enum { SIM_WAITS = DXPU_WANTS_SUBMIT_POSTED - DXPU_WANTS_TAKE_POSTED };
 static inline bool sim_quiet(const sim *s, const sim_conn *c)
 {
-    return !(dxpu_channel_wants(&c->ch, sim_clock(s, c)) & ~(unsigned)DXPU_WANTS_EMIT) &&
-           !c->ch.ack_now && c->ch.ack_at_ns == DXPU_NEVER;
+    return !(dxpu_channel_wants(&c->ch, sim_clock(s, c)) & SIM_WAITS) && !c->ch.ack_now &&
+           c->ch.ack_at_ns == DXPU_NEVER;
 }
 
 #endif

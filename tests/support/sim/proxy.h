@@ -271,6 +271,10 @@ static inline void sim_take(sim *s, sim_conn *c, sim_conn *from, unsigned cls,
         sim_look_bulk(s, c, d->tlp);
     else
         sim_look(s, from, cls, d->tlp);
+    dxpu_tlp_shape shape;
+    if (dxpu_tlp_measure(d->tlp, &shape) != DXPU_OK || d->data.len != shape.payload_bytes ||
+        d->data.ptr != d->tlp.ptr + shape.head_bytes)
+        sim_fail(s, "a delivery whose data is not its payload", cls, d->data.len);
     if (s->trace && s->trace->text_wanted) {
         dxpu_tlp t;
         if (dxpu_tlp_decode_header(d->tlp, &t) == DXPU_OK)
@@ -348,7 +352,7 @@ static inline void sim_check_hold(sim *s, sim_conn *c, unsigned state)
 
 static inline void sim_check_end(sim *s, sim_conn *c, unsigned was)
 {
-    int error = dxpu_channel_error(&c->ch);
+    int error = dxpu_channel_status(&c->ch).error;
     if (error == (was < DXPU_STATE_UP ? DXPU_E_NO_ANSWER : DXPU_E_DEAD))
         sim_check_hold(s, c, was);
     else if (error == DXPU_E_RESET && c->pair->reset_sent)
@@ -356,7 +360,8 @@ static inline void sim_check_end(sim *s, sim_conn *c, unsigned was)
     else if ((error == DXPU_E_CLOSED || error == DXPU_E_PEER_CLOSED) && c->pair->closing)
         return;
     else
-        sim_fail(s, dxpu_error_name(error), (uint64_t)-dxpu_channel_last_error(&c->ch), c->end);
+        sim_fail(s, dxpu_error_name(error), (uint64_t)-dxpu_channel_status(&c->ch).last_error,
+                 c->end);
 }
 
 static inline void sim_over(sim *s, sim_conn *c, unsigned was)
@@ -403,7 +408,7 @@ static inline void sim_came_up(sim *s, sim_conn *c)
 static inline void sim_watch_state(sim *s, sim_conn *c)
 {
     unsigned was = c->state;
-    c->state = dxpu_channel_state(&c->ch);
+    c->state = dxpu_channel_status(&c->ch).state;
     if (c->state == was)
         return;
     sim_say(s, sim_end_names[c->end], "is %s", dxpu_state_name(c->state));
@@ -488,7 +493,7 @@ static inline void sim_service(sim *s, sim_conn *c)
          (n = dxpu_channel_emit(&c->ch, sim_clock(s, c), out, sizeof out, &path)) > 0; frames++) {
         if (!c->asked_ns && out[DXPU_FRAME_KIND] == DXPU_KIND_PROBE)
             c->asked_ns = sim_clock(s, c);
-        if (!c->closing_ns && dxpu_channel_state(&c->ch) == DXPU_STATE_CLOSING)
+        if (!c->closing_ns && dxpu_channel_status(&c->ch).state == DXPU_STATE_CLOSING)
             c->closing_ns = sim_clock(s, c);
         sim_transmit(s, c, out, (size_t)n, path);
         if (frames > 100000) {
