@@ -220,72 +220,40 @@ enum { DXPU_POSTED = 0, DXPU_NONPOSTED = 1, DXPU_COMPLETION = 2, DXPU_CLASSES = 
 #define DXPU_NEVER UINT64_MAX /* a time that does not come */
 
 /* Bytes of memory as numbers, of any alignment: be as PCIe headers and networks have them, le as
-   PCI registers and data have them.  put_be16() and put_le16() store the low 16 bits of v. */
-static inline uint16_t dxpu_get_be16(const uint8_t *p)
-{
-    return (uint16_t)((unsigned)p[0] << 8 | p[1]);
-}
-
-static inline uint32_t dxpu_get_be32(const uint8_t *p)
-{
-    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
-}
-
-static inline uint64_t dxpu_get_be64(const uint8_t *p)
-{
-    return (uint64_t)dxpu_get_be32(p) << 32 | dxpu_get_be32(p + 4);
-}
-
-static inline void dxpu_put_be16(uint8_t *p, uint32_t v)
-{
-    p[0] = (uint8_t)(v >> 8);
-    p[1] = (uint8_t)v;
-}
-
-static inline void dxpu_put_be32(uint8_t *p, uint32_t v)
-{
-    dxpu_put_be16(p, v >> 16);
-    dxpu_put_be16(p + 2, v);
-}
-
-static inline void dxpu_put_be64(uint8_t *p, uint64_t v)
-{
-    dxpu_put_be32(p, (uint32_t)(v >> 32));
-    dxpu_put_be32(p + 4, (uint32_t)v);
-}
-
-static inline uint16_t dxpu_get_le16(const uint8_t *p)
-{
-    return (uint16_t)((unsigned)p[1] << 8 | p[0]);
-}
-
-static inline uint32_t dxpu_get_le32(const uint8_t *p)
-{
-    return (uint32_t)p[3] << 24 | (uint32_t)p[2] << 16 | (uint32_t)p[1] << 8 | p[0];
-}
-
-static inline uint64_t dxpu_get_le64(const uint8_t *p)
-{
-    return (uint64_t)dxpu_get_le32(p + 4) << 32 | dxpu_get_le32(p);
-}
-
-static inline void dxpu_put_le16(uint8_t *p, uint32_t v)
-{
-    p[0] = (uint8_t)v;
-    p[1] = (uint8_t)(v >> 8);
-}
-
-static inline void dxpu_put_le32(uint8_t *p, uint32_t v)
-{
-    dxpu_put_le16(p, v);
-    dxpu_put_le16(p + 2, v >> 16);
-}
-
-static inline void dxpu_put_le64(uint8_t *p, uint64_t v)
-{
-    dxpu_put_le32(p, (uint32_t)v);
-    dxpu_put_le32(p + 4, (uint32_t)(v >> 32));
-}
+   PCI registers and data have them.  dxpu_get_be16(p), be32, be64, le16, le32, le64; the reverse
+   dxpu_put_be16(p, v), ...: the low 16 bits of v.  high, low: places of the two halves. */
+#define DXPUI_NUMBERS(order, high, low)                                                            \
+    static inline uint16_t dxpu_get_##order##16(const uint8_t *p)                                  \
+    {                                                                                              \
+        return (uint16_t)((unsigned)p[high] << 8 | p[low]);                                        \
+    }                                                                                              \
+    static inline uint32_t dxpu_get_##order##32(const uint8_t *p)                                  \
+    {                                                                                              \
+        return (uint32_t)dxpu_get_##order##16(p + 2 * (high)) << 16 |                              \
+               dxpu_get_##order##16(p + 2 * (low));                                                \
+    }                                                                                              \
+    static inline uint64_t dxpu_get_##order##64(const uint8_t *p)                                  \
+    {                                                                                              \
+        return (uint64_t)dxpu_get_##order##32(p + 4 * (high)) << 32 |                              \
+               dxpu_get_##order##32(p + 4 * (low));                                                \
+    }                                                                                              \
+    static inline void dxpu_put_##order##16(uint8_t * p, uint32_t v)                               \
+    {                                                                                              \
+        p[high] = (uint8_t)(v >> 8);                                                               \
+        p[low] = (uint8_t)v;                                                                       \
+    }                                                                                              \
+    static inline void dxpu_put_##order##32(uint8_t * p, uint32_t v)                               \
+    {                                                                                              \
+        dxpu_put_##order##16(p + 2 * (high), v >> 16);                                             \
+        dxpu_put_##order##16(p + 2 * (low), v);                                                    \
+    }                                                                                              \
+    static inline void dxpu_put_##order##64(uint8_t * p, uint64_t v)                               \
+    {                                                                                              \
+        dxpu_put_##order##32(p + 4 * (high), (uint32_t)(v >> 32));                                 \
+        dxpu_put_##order##32(p + 4 * (low), (uint32_t)v);                                          \
+    }
+DXPUI_NUMBERS(be, 0, 1)
+DXPUI_NUMBERS(le, 1, 0)
 
 /* ==== 6  Errors and counters =====================================================================
    The number says whose fault it is, the text names the remedy.
@@ -548,16 +516,13 @@ typedef struct dxpu_tlp_shape {
    Returns DXPU_OK or E_TLP_SHORT, E_TLP_TYPE, E_TLP_PREFIX*.  O(prefixes). */
 DXPU_API int dxpu_tlp_measure(dxpu_bytes tlp, dxpu_tlp_shape *out);
 
-/* ECRC of one TLP: over end-end prefixes, header and payload with Type[0] and EP taken as 1 (Base
+/* ECRC of one TLP, which PCIe sends least significant byte first: over end-end prefixes, header and payload with Type[0] and EP taken as 1 (Base
    Spec 2.7.1).  tlp may end before or after its digest.  0 when it is short or not a TLP. */
 DXPU_API uint32_t dxpu_tlp_ecrc(dxpu_bytes tlp);
 /* Compare the digest of a whole TLP.  DXPU_OK (also without one), E_TLP_ECRC, or as measure. */
 DXPU_API int dxpu_tlp_ecrc_check(dxpu_bytes tlp);
 /* LCRC of a TLP (digest included) under a data link sequence number 0..4095 (Base Spec 3.6.2). */
 DXPU_API uint32_t dxpu_tlp_lcrc(uint16_t sequence, dxpu_bytes tlp);
-/* A CRC as PCIe sends it, least significant byte first, and back. */
-DXPU_API void dxpu_tlp_crc_store(uint32_t crc, uint8_t out[4]);
-DXPU_API uint32_t dxpu_tlp_crc_load(const uint8_t in[4]);
 
 /* Byte enables for `bytes` (0..4096) at byte address `address`; 0 asks for a zero-length request.
    first_be, last_be and length_dw are written.  DXPU_OK, or E_ARG when the range crosses 4 KB. */
@@ -567,8 +532,6 @@ DXPU_API int dxpu_be_from_range(uint64_t address, uint32_t bytes, uint8_t *first
    the span from it to the last enabled byte, 0 for a zero-length request (Base Spec 2.2.5). */
 DXPU_API void dxpu_be_to_range(uint8_t first_be, uint8_t last_be, uint16_t length_dw,
                                uint32_t *offset_bytes, uint32_t *span_bytes);
-/* True when [address, address + bytes) touches two 4 KB pages. */
-DXPU_API bool dxpu_crosses_4k(uint64_t address, uint32_t bytes);
 /* Bytes of a transfer's next request, within its 4 KB.  max_bytes is 2^n >= 4, left_bytes > 0. */
 DXPU_API uint32_t dxpu_request_next(uint64_t address, uint32_t left_bytes, uint32_t max_bytes);
 
@@ -796,8 +759,6 @@ DXPU_API bool dxpu_credit_fits(const dxpu_credits *limit, const dxpu_credits *us
                                uint32_t data_units);
 /* Count one TLP in `c`. */
 DXPU_API void dxpu_credit_add(dxpu_credits *c, unsigned cls, uint32_t data_units);
-/* Raise each field of `limit` to `offered` where that is further on.  True if any rose. */
-DXPU_API bool dxpu_credit_raise(dxpu_credits *limit, const dxpu_credits *offered);
 
 /* -- Tags: every non-posted request in flight, as its requester's side knows it (F-20 ff.). -- */
 /* how many tags one requester may use, and which (Base Spec 2.2.6.2): 0..31, 0..255, or 256..1023,
@@ -1147,7 +1108,7 @@ typedef struct dxpui_item { /* one TLP of a queue */
     uint8_t flags, last, prefix_dw;
 } dxpui_item;
 
-typedef struct dxpui_fifo { /* TLPs of one class: a ring of items, one of their bytes */
+typedef struct dxpui_queue { /* TLPs of one class: a ring of items, one of their bytes */
     dxpui_item *items;
     uint8_t *mem;
     uint32_t cap, end;         /* bytes; where the youngest TLP ends */
@@ -1156,100 +1117,130 @@ typedef struct dxpui_fifo { /* TLPs of one class: a ring of items, one of their 
     uint32_t header_max, data_max, data_used;
     uint32_t id_changes; /* neighbours waiting whose requesters differ (IDO) */
     uint16_t tail_id;    /* requester of the youngest */
-} dxpui_fifo;
+} dxpui_queue;
 
-typedef struct dxpui_sent { /* one data frame in flight */
-    uint64_t sent_ns;
-    uint32_t packet_lo;
-    uint32_t index;    /* order of transmission on its path */
-    uint16_t first;    /* place in the sent list of the item it begins with or continues */
-    uint16_t at_bytes; /* how far that item had come before it */
-    unsigned body_bytes : 16, path : 6, state : 2, tries : 8; /* tries: up to 255 */
-} dxpui_sent;
+typedef struct dxpui_events { /* link events in order: a ring of DXPUI_EVENTS */
+    dxpu_event *event;
+    uint32_t *order;           /* their places among the TLPs */
+    uint32_t head, next, tail; /* oldest, next to go (sender), free */
+} dxpui_events;
 
-typedef struct dxpui_path { /* times are 0 or DXPU_NEVER while they mean nothing */
-    uint64_t srtt_ns, rttvar_ns, latest_ns, rto_ns;
-    uint64_t timer_ns; /* tail-loss probe, then RTO */
-    uint64_t loss_ns;  /* the oldest undecided transmission is lost then */
-    uint64_t pace_ns;  /* the next data frame may leave */
-    uint64_t heard_ns, probe_ns, awaited_ns, reply_cookie;
-    uint64_t replay_top;                        /* one past the largest packet number seen */
-    uint64_t *replay;                           /* packet numbers seen, a window of bits */
-    uint16_t *log;                              /* transmissions: low bits of the sequence */
-    uint32_t index, index_acked, scan;          /* next, largest acknowledged, next to judge */
-    uint32_t recovery, limited, counted;        /* see dxpui_window_count() */
-    uint32_t window, threshold, in_flight;      /* bytes */
-    uint16_t reply_bytes;                       /* of the probe to answer; 0: none */
-    uint8_t timeouts, missed, good, need;       /* in a row */
-    bool known, usable;                         /* the peer is there; it carries frames both ways */
-    bool recovering, urgent, suspect, awaiting; /* awaiting: a probe is unanswered */
-    bool progress;                              /* something on it was acknowledged just now */
-} dxpui_path;
-
-typedef struct dxpu_channel {
-    /* what it is */
-    dxpu_channel_config cfg;
-    uint8_t state, reason, busy;
-    bool completions_infinite; /* the peer takes any number */
+/* The incarnation: handshake, keep-alive, close. */
+typedef struct dxpui_link {
+    uint8_t state, reason, tries, key_phase;
+    bool close_asked;                /* before UP: it takes effect then (D-65) */
+    bool lingers;                    /* the peer may repeat its close (D-66) */
+    bool end_reported;               /* emit() has returned the error */
+    bool send_reset, send_answer;    /* of a close */
+    uint8_t close_path, answer_path; /* of the next close; of its answer */
     int error, last_error;
-    uint32_t remote_id, trailer;
-    uint32_t frame_limit; /* of this incarnation */
-    uint32_t tx_window;   /* frames */
-    /* handshake, keep-alive, close */
-    uint64_t hold_ns;  /* of this incarnation: the smaller of both ends' */
+    uint32_t remote_id, trailer, frame_limit;
+    uint64_t hold_ns;  /* the smaller of both ends' */
     uint64_t heard_ns; /* last valid frame; in CLOSING and CLOSED when that began (D-45, D-66) */
     uint64_t next_try_ns;
     uint64_t look_ns; /* no timer is due before, and no frame of dxpui_emit_control() */
-    uint8_t tries;
-    bool send_reset, send_answer;
-    bool close_asked;                /* before UP: it takes effect then (D-65) */
-    bool lingers;                    /* the peer may repeat its close (D-66) */
-    bool end_emitted;                /* emit() has returned the error */
-    uint8_t close_path, answer_path; /* of the next close; of its answer */
-    /* paths */
-    dxpui_path *paths;  /* cfg.paths of them */
-    uint8_t heard_path; /* of the last valid frame */
-    uint8_t seen_path;  /* of the newest transmission of ours that the peer has seen */
-    uint8_t held; /* una was seen and is not acknowledged: 1, and once more for each repetition */
-    uint8_t fallback; /* the one to try while none is usable */
-    uint8_t key_phase;
-    /* sending */
-    dxpui_fifo tx[DXPU_CLASSES];
-    dxpui_sent *sent;
-    uint32_t *list; /* what was put into frames, in order: class and place in its queue */
-    dxpu_event *tx_events;
-    uint32_t list_mask, list_head, list_tail, event_head, event_next, event_tail;
-    uint32_t order;        /* of submission */
-    uint32_t *event_order; /* places of events among TLPs: sent, then received */
-    uint16_t tx_at;        /* how far the youngest listed TLP is in frames, 0 when all is */
-    uint64_t packet;       /* next packet number */
-    uint32_t una, nxt;     /* frame sequences: oldest unacknowledged, next new */
-    uint32_t lost;         /* frames marked for retransmission */
-    uint32_t lost_from;    /* none before this one */
-    uint32_t ecn_told;     /* the peer's count when we last looked */
-    dxpu_credits limits, used;
+    uint64_t packet;  /* next packet number */
+} dxpui_link;
+
+/* What was submitted and is not in frames: una.. of dxpui_flight keep what is. */
+typedef struct dxpui_sender {
+    dxpui_queue queue[DXPU_CLASSES];
+    dxpui_events events;
+    uint32_t *placed; /* what was put into frames, in order: class and place in its queue */
+    uint32_t placed_mask, placed_head, placed_tail;
+    uint32_t submitted;        /* how many, events too: the order of the next */
+    uint16_t partial_bytes;    /* how far the youngest placed TLP is in frames, 0 when all is */
+    bool completions_infinite; /* the peer takes any number */
     uint8_t blocked_tries;
     uint64_t blocked_at_ns;
-    /* receiving */
-    dxpui_fifo rx[DXPU_CLASSES];
-    uint32_t replay_bits;    /* of each path */
-    uint8_t *reorder;        /* window x frame body */
-    uint16_t *reorder_bytes; /* 0: empty */
-    dxpu_event *rx_events;
-    uint32_t rx_next, rx_order, rx_event_head, rx_event_tail;
-    uint32_t rx_held; /* frames waiting for an earlier one */
-    struct {          /* the TLP whose payload is still coming */
+    dxpu_credits limits, used;
+} dxpui_sender;
+
+typedef struct dxpui_frame { /* one data frame in flight */
+    uint64_t sent_ns;
+    uint32_t packet_lo;
+    uint32_t index;    /* order of transmission on its path */
+    uint16_t first;    /* place in dxpui_sender.placed of the TLP it begins with or continues */
+    uint16_t at_bytes; /* how far that TLP had come before it */
+    unsigned body_bytes : 16, path : 6, state : 2, tries : 8; /* tries: up to 255 */
+} dxpui_frame;
+
+/* The frames that the peer has not acknowledged: una .. next - 1, at most `window`. */
+typedef struct dxpui_flight {
+    dxpui_frame *frame; /* by the low bits of the sequence */
+    uint32_t una, next; /* oldest unacknowledged, next new */
+    uint32_t mask;      /* of `frame` */
+    uint32_t window;    /* the smaller of both ends' */
+    uint32_t overhead_bytes;
+    uint32_t lost;      /* frames marked for retransmission */
+    uint32_t lost_from; /* none before this one */
+    uint8_t unstored;   /* una was seen and is not acknowledged: 1, and once more each repetition */
+} dxpui_flight;
+
+typedef struct dxpui_path { /* times are 0 or DXPU_NEVER while they mean nothing */
+    /* loss detection */
+    uint64_t srtt_ns, rttvar_ns, latest_ns, rto_ns;
+    uint64_t timer_ns;                   /* tail-loss probe, then RTO */
+    uint64_t loss_ns;                    /* the oldest undecided transmission is lost then */
+    uint16_t *log;                       /* transmissions: low bits of the sequence */
+    uint32_t index, index_acked, judged; /* next, largest acknowledged, next to judge */
+    uint8_t timeouts;                    /* in a row */
+    bool progress;                       /* something on it was acknowledged just now */
+    /* congestion control */
+    bool recovering;
+    uint32_t recovery, limited_at, acked_bytes; /* see dxpui_window_count() */
+    uint32_t window, threshold, in_flight;      /* bytes */
+    uint64_t pace_ns;                           /* the next data frame may leave */
+    /* probes */
+    uint64_t heard_ns, probe_ns, awaited_ns, reply_cookie;
+    uint16_t reply_bytes;                    /* of the probe to answer; 0: none */
+    uint8_t missed, answers, answers_needed; /* in a row */
+    bool known, usable;                      /* the peer is there; it carries frames both ways */
+    bool urgent, suspect, awaiting;          /* awaiting: a probe is unanswered */
+    /* replay */
+    uint64_t replay_top; /* one past the largest packet number seen */
+    uint64_t *replay;    /* packet numbers seen, a window of bits */
+} dxpui_path;
+
+typedef struct dxpui_paths {
+    dxpui_path *path;
+    uint8_t count;
+    uint8_t latest;        /* of the last valid frame */
+    uint8_t newest;        /* of the newest transmission of ours that the peer has seen */
+    uint8_t fallback;      /* the one to try while none is usable */
+    uint32_t replay_bits;  /* of each */
+    uint32_t ecn_reported; /* the peer's count when we last looked */
+} dxpui_paths;
+
+/* What arrived: in order up to `next`, early frames behind it, and what the peer is to learn. */
+typedef struct dxpui_receiver {
+    dxpui_queue queue[DXPU_CLASSES];
+    dxpui_events events;
+    uint32_t next, arrived; /* frame sequence expected; TLPs and events so far */
+    uint8_t *early_bodies;  /* frames that came before an earlier one: window x frame body */
+    uint16_t *early_bytes;  /* 0: empty */
+    uint32_t early;         /* how many wait */
+    struct {                /* the TLP whose payload is still coming */
         uint8_t cls;
         bool active, skip; /* skip: a completion that finds no room and so has no item */
         uint16_t left_bytes;
-    } part;
-    dxpu_credits granted, told;
-    uint64_t seen, seen_ns;
-    uint32_t ecn_ce;
-    uint32_t unacked; /* data frames not yet acknowledged */
-    uint64_t ack_at_ns;
-    bool ack_now;
+    } partial;
     uint8_t malformed; /* refused transmissions of the frame expected next */
+    bool ack_now;
+    uint32_t unacked; /* data frames not yet acknowledged */
+    uint32_t ecn_ce;
+    uint64_t ack_at_ns, seen, seen_ns;
+    dxpu_credits granted, advertised;
+} dxpui_receiver;
+
+typedef struct dxpu_channel {
+    dxpu_channel_config cfg;
+    dxpui_link link;
+    dxpui_paths paths;
+    dxpui_sender tx;
+    dxpui_flight flight;
+    dxpui_receiver rx;
+    uint8_t busy;
     dxpu_counters count;
 } dxpu_channel;
 
@@ -1298,15 +1289,16 @@ DXPU_API bool dxpu_channel_contain(dxpu_channel *ch, dxpu_request *out);
 /* Seal from now on with keys of `phase`, 0..3; the suite holds the keys (W-5). */
 DXPU_API void dxpu_channel_set_key_phase(dxpu_channel *ch, uint8_t phase);
 
-/* What became of a channel. */
 typedef struct dxpu_status {
     uint8_t state;  /* DXPU_STATE_IDLE.. */
     uint8_t reason; /* DXPU_REASON_*, ours or theirs */
+    uint8_t path;   /* of the last valid frame */
     /* 0, or why it is FAILED or CLOSED.  E_CLOSED: our close was answered, and the peer has stored
        all that was submitted; E_PEER_CLOSED: it closed first, and what it had not acknowledged is
        lost. */
     int error;
-    int last_error; /* E_PROTO: the broken rule */
+    int last_error;   /* E_PROTO: the broken rule */
+    uint64_t hold_ns; /* the smaller of both ends' cfg.hold_ms, once it is up */
 } dxpu_status;
 DXPU_API dxpu_status dxpu_channel_status(const dxpu_channel *ch);
 
@@ -1984,12 +1976,18 @@ static int dxpui_check_address(const dxpu_tlp *t)
     return t->header_dw == 4 && t->address <= 0xffffffffu ? DXPU_E_TLP_ADDR64 : DXPU_OK;
 }
 
+/* True when [address, address + bytes) touches two 4 KB pages. */
+static bool dxpui_crosses_4k(uint64_t address, uint32_t bytes)
+{
+    return (address & 0xfff) + bytes > 4096;
+}
+
 /* The last four rules are for translation requests: two dwords make an answer (T-14). */
 static int dxpui_check_memory(const dxpu_tlp *t)
 {
     /* with TH a request that waits for a completion has no byte enables on the wire (T-12) */
     bool be_implied = t->first_be == 0xf && t->last_be == (t->length_dw > 1 ? 0xf : 0);
-    bool crosses = dxpu_crosses_4k(t->address, t->length_dw * 4u);
+    bool crosses = dxpui_crosses_4k(t->address, t->length_dw * 4u);
     int rc = dxpui_check_address(t);
     return rc != DXPU_OK                                     ? rc
            : t->type == DXPU_TLP_DMWR && t->length_dw > 32   ? DXPU_E_TLP_LENGTH
@@ -2175,7 +2173,7 @@ static int dxpui_tlp_decode(dxpu_bytes tlp, dxpu_tlp *out, bool strict)
             return DXPU_E_TLP_RSVD;
     }
     if (t.td)
-        t.digest = dxpu_tlp_crc_load(tlp.ptr + shape.total_bytes - 4);
+        t.digest = dxpu_get_le32(tlp.ptr + shape.total_bytes - 4);
     *out = t;
     return DXPU_OK;
 }
@@ -2209,25 +2207,12 @@ DXPU_API int dxpu_tlp_encode(const dxpu_tlp *t, uint8_t *out, size_t cap, size_t
     if (payload)
         memcpy(p, t->payload.ptr, payload);
     if (t->td)
-        dxpu_tlp_crc_store(t->digest, p + payload);
+        dxpu_put_le32(p + payload, t->digest);
     *out_len = total;
     return DXPU_OK;
 }
 
 /* -- CRCs (T-60 ff.) -- */
-DXPU_API void dxpu_tlp_crc_store(uint32_t crc, uint8_t out[4])
-{
-    out[0] = (uint8_t)crc;
-    out[1] = (uint8_t)(crc >> 8);
-    out[2] = (uint8_t)(crc >> 16);
-    out[3] = (uint8_t)(crc >> 24);
-}
-
-DXPU_API uint32_t dxpu_tlp_crc_load(const uint8_t in[4])
-{
-    return (uint32_t)in[3] << 24 | (uint32_t)in[2] << 16 | (uint32_t)in[1] << 8 | in[0];
-}
-
 DXPU_API uint32_t dxpu_tlp_ecrc(dxpu_bytes tlp)
 {
     dxpu_tlp_shape s;
@@ -2247,7 +2232,7 @@ DXPU_API int dxpu_tlp_ecrc_check(dxpu_bytes tlp)
     int rc = dxpu_tlp_measure(tlp, &s);
     if (rc != DXPU_OK || tlp.len < s.total_bytes)
         return rc != DXPU_OK ? rc : DXPU_E_TLP_SHORT;
-    if (!s.digest_bytes || dxpu_tlp_ecrc(tlp) == dxpu_tlp_crc_load(tlp.ptr + s.total_bytes - 4))
+    if (!s.digest_bytes || dxpu_tlp_ecrc(tlp) == dxpu_get_le32(tlp.ptr + s.total_bytes - 4))
         return DXPU_OK;
     return DXPU_E_TLP_ECRC;
 }
@@ -2260,17 +2245,12 @@ DXPU_API uint32_t dxpu_tlp_lcrc(uint16_t sequence, dxpu_bytes tlp)
 }
 
 /* -- Byte enables, requests, completions (T-50 ff.) -- */
-DXPU_API bool dxpu_crosses_4k(uint64_t address, uint32_t bytes)
-{
-    return (address & 0xfff) + bytes > 4096;
-}
-
 DXPU_API int dxpu_be_from_range(uint64_t address, uint32_t bytes, uint8_t *first_be,
                                 uint8_t *last_be, uint16_t *length_dw)
 {
     unsigned offset = (unsigned)(address & 3), end = (offset + bytes) & 3;
     unsigned first = 0xfu << offset & 0xfu, last = end ? (1u << end) - 1 : 0xfu;
-    if (bytes > 4096 || dxpu_crosses_4k(address, bytes))
+    if (bytes > 4096 || dxpui_crosses_4k(address, bytes))
         return DXPU_E_ARG;
     *length_dw = (uint16_t)(bytes ? (offset + bytes + 3) / 4 : 1);
     if (*length_dw == 1) {
@@ -2811,9 +2791,11 @@ static bool dxpui_credit_raise(uint32_t *limit, uint32_t offered)
     return true;
 }
 
-DXPU_API bool dxpu_credit_raise(dxpu_credits *limit, const dxpu_credits *offered)
+static bool dxpui_credits_raise(dxpu_credits *limit, const dxpu_credits *offered)
 {
     bool rose = false;
+    if (memcmp(limit, offered, sizeof *limit) == 0) /* as a rule */
+        return false;
     for (unsigned cls = 0; cls < DXPU_CLASSES; cls++) {
         rose = dxpui_credit_raise(&limit->header[cls], offered->header[cls]) || rose;
         rose = dxpui_credit_raise(&limit->data[cls], offered->data[cls]) || rose;
@@ -3656,8 +3638,8 @@ enum {
     DXPUI_MALFORMED = 8,     /* refused transmissions of one frame: no further heals it (D-64) */
     DXPUI_WINDOW_MAX = 16384,
     DXPUI_TX_HEADERS_MAX = 32768, /* of all classes */
-    DXPUI_LIST_EVENT = 3,         /* class field of a list element that is an event */
-    DXPUI_ACKED = 1,              /* dxpui_sent.state */
+    DXPUI_PLACED_EVENT = 3,       /* class field of a list element that is an event */
+    DXPUI_ACKED = 1,              /* dxpui_frame.state */
     DXPUI_LOST = 2,
     DXPUI_MAY_PASS = 1,  /* dxpui_item.flags: may pass posted by Relaxed Ordering */
     DXPUI_BY_ID = 2,     /* ... by ID-based Ordering */
@@ -3673,13 +3655,13 @@ DXPU_API const char *dxpu_state_name(unsigned state)
 }
 
 /* What the comments, the bit fields and the 16-bit numbers of this section count on. */
-DXPUI_ASSURE(item_size, sizeof(dxpui_item) == 32 && sizeof(dxpui_sent) == 24);
+DXPUI_ASSURE(item_size, sizeof(dxpui_item) == 32 && sizeof(dxpui_frame) == 24);
 DXPUI_ASSURE(events_mask, (DXPUI_EVENTS & (DXPUI_EVENTS - 1)) == 0);
 DXPUI_ASSURE(log_holds, 2 * DXPUI_WINDOW_MAX <= 0x10000);                  /* dxpui_path.log */
-DXPUI_ASSURE(first_holds, DXPUI_TX_HEADERS_MAX + DXPUI_EVENTS <= 0x10000); /* dxpui_sent.first */
-DXPUI_ASSURE(body_holds, DXPU_FRAME_MAX_LIMIT_BYTES <= 0xffff);          /* dxpui_sent.body_bytes */
-DXPUI_ASSURE(path_holds, DXPU_PATHS_MAX <= 64);                          /* dxpui_sent.path */
-DXPUI_ASSURE(element_holds, (int)DXPUI_LIST_EVENT == (int)DXPU_CLASSES); /* two bits */
+DXPUI_ASSURE(first_holds, DXPUI_TX_HEADERS_MAX + DXPUI_EVENTS <= 0x10000); /* dxpui_frame.first */
+DXPUI_ASSURE(body_holds, DXPU_FRAME_MAX_LIMIT_BYTES <= 0xffff); /* dxpui_frame.body_bytes */
+DXPUI_ASSURE(path_holds, DXPU_PATHS_MAX <= 64);                 /* dxpui_frame.path */
+DXPUI_ASSURE(element_holds, (int)DXPUI_PLACED_EVENT == (int)DXPU_CLASSES); /* two bits */
 
 /* ---- The queue of one class ----
    items   head <= next <= tail around a ring of header_max: what lies before `next` is in frames
@@ -3695,31 +3677,31 @@ static uint32_t dxpui_tlp_room(uint32_t tlp_bytes)
 }
 
 /* Bytes that hold any TLPs within these credits, wherever the ring wraps: spec/deliver.md, D-52. */
-static uint64_t dxpui_fifo_bytes(uint32_t headers, uint32_t units)
+static uint64_t dxpui_queue_bytes(uint32_t headers, uint32_t units)
 {
     return (uint64_t)headers * 40u + (uint64_t)units * 16u + DXPUI_TLP_ROOM;
 }
 
-static dxpu_bytes dxpui_item_tlp(const dxpui_fifo *f, const dxpui_item *it)
+static dxpu_bytes dxpui_item_tlp(const dxpui_queue *f, const dxpui_item *it)
 {
     return dxpui_view(f->mem + it->pos, it->bytes);
 }
 
-/* Tag of a request or completion's request; of others it means nothing. */
-static uint16_t dxpui_item_tag(const dxpui_fifo *f, const dxpui_item *it)
+/* Tag of a request, its low byte at 6 of the header, or of a completion, at 10. */
+static uint16_t dxpui_item_tag(const dxpui_queue *f, const dxpui_item *it, unsigned low)
 {
     const uint8_t *h = f->mem + it->pos + 4u * it->prefix_dw;
-    return (uint16_t)((h[1] & 0x80) << 2 | (h[1] & 0x08) << 5 | h[6]);
+    return (uint16_t)((h[1] & 0x80) << 2 | (h[1] & 0x08) << 5 | h[low]);
 }
 
-static bool dxpui_fifo_fits(const dxpui_fifo *f, uint32_t units)
+static bool dxpui_queue_fits(const dxpui_queue *f, uint32_t units)
 {
     return f->count < f->header_max && units <= f->data_max - f->data_used;
 }
 
 /* The free item, with the place of tlp_bytes; always succeeds when they fit the credits.  It
-   counts from dxpui_fifo_commit() on. */
-static dxpui_item *dxpui_fifo_place(const dxpui_fifo *f, uint32_t tlp_bytes)
+   counts from dxpui_queue_commit() on. */
+static dxpui_item *dxpui_queue_place(const dxpui_queue *f, uint32_t tlp_bytes)
 {
     dxpui_item *it = &f->items[f->tail];
     uint32_t size = dxpui_tlp_room(tlp_bytes), head = f->items[f->head].pos;
@@ -3730,12 +3712,12 @@ static dxpui_item *dxpui_fifo_place(const dxpui_fifo *f, uint32_t tlp_bytes)
     return it;
 }
 
-static uint32_t dxpui_fifo_after(const dxpui_fifo *f, uint32_t item)
+static uint32_t dxpui_queue_after(const dxpui_queue *f, uint32_t item)
 {
     return item + 1 == f->header_max ? 0 : item + 1;
 }
 
-static void dxpui_fifo_commit(dxpui_fifo *f)
+static void dxpui_queue_commit(dxpui_queue *f)
 {
     dxpui_item *it = &f->items[f->tail];
     if (f->waiting && it->id != f->tail_id) {
@@ -3744,38 +3726,57 @@ static void dxpui_fifo_commit(dxpui_fifo *f)
     }
     f->tail_id = it->id;
     f->end = it->pos + dxpui_tlp_room(it->bytes);
-    f->tail = dxpui_fifo_after(f, f->tail);
+    f->tail = dxpui_queue_after(f, f->tail);
     f->count++;
     f->waiting++;
     f->data_used += it->units;
 }
 
 /* The item at `next` goes on its way; it stays in the ring until it is freed. */
-static void dxpui_fifo_advance(dxpui_fifo *f)
+static void dxpui_queue_advance(dxpui_queue *f)
 {
-    f->next = dxpui_fifo_after(f, f->next);
+    f->next = dxpui_queue_after(f, f->next);
     f->waiting--;
     if (f->waiting && (f->items[f->next].flags & DXPUI_ID_CHANGE))
         f->id_changes--;
 }
 
 /* The oldest item, whose place is free now. */
-static const dxpui_item *dxpui_fifo_free(dxpui_fifo *f)
+static const dxpui_item *dxpui_queue_free(dxpui_queue *f)
 {
     const dxpui_item *it = &f->items[f->head];
-    f->head = dxpui_fifo_after(f, f->head);
+    f->head = dxpui_queue_after(f, f->head);
     f->count--;
     f->data_used -= it->units;
     return it;
 }
 
 /* Empty it; returns how many TLPs it held. */
-static uint32_t dxpui_fifo_clear(dxpui_fifo *f)
+static uint32_t dxpui_queue_clear(dxpui_queue *f)
 {
     uint32_t count = f->count;
     f->head = f->next = f->tail;
     f->count = f->waiting = f->data_used = f->id_changes = 0;
     return count;
+}
+
+/* ---- Link events ---- */
+static bool dxpui_events_fit(const dxpui_events *e, unsigned more)
+{
+    return e->tail - e->head + more <= DXPUI_EVENTS;
+}
+
+static void dxpui_events_push(dxpui_events *e, const dxpu_event *event, uint32_t order)
+{
+    unsigned at = e->tail++ & (DXPUI_EVENTS - 1);
+    e->event[at] = *event;
+    e->order[at] = order;
+}
+
+/* Order of the event at head or next. */
+static uint32_t dxpui_events_order(const dxpui_events *e, uint32_t at)
+{
+    return e->order[at & (DXPUI_EVENTS - 1)];
 }
 
 /* ---- PCIe's ordering table, for both ends (D-30 ff.) ---- */
@@ -3795,9 +3796,9 @@ static void dxpui_item_describe(dxpui_item *it, unsigned cls, const uint8_t *h, 
 
 /* True when the head of class cls may go before every posted TLP that waits.  Only posted ones
    hold others back: they may never be passed, and must themselves be able to pass (D-31, D-32). */
-static bool dxpui_may_go(const dxpui_fifo *fifos, unsigned cls)
+static bool dxpui_may_go(const dxpui_queue *fifos, unsigned cls)
 {
-    const dxpui_fifo *posted = &fifos[DXPU_POSTED];
+    const dxpui_queue *posted = &fifos[DXPU_POSTED];
     if (cls == DXPU_POSTED || posted->waiting == 0)
         return true;
     const dxpui_item *it = &fifos[cls].items[fifos[cls].next];
@@ -3823,8 +3824,8 @@ static const char *dxpui_config_fault(const dxpu_channel_config *c)
     uint64_t headers = 0, rx = 0, tx = 0; /* bytes of the largest rings */
     for (unsigned i = 0; i < DXPU_CLASSES; i++) {
         headers += c->tx.header[i];
-        tx = dxpui_max64(tx, dxpui_fifo_bytes(c->tx.header[i], c->tx.data[i]));
-        rx = dxpui_max64(rx, dxpui_fifo_bytes(c->rx.header[i], c->rx.data[i]));
+        tx = dxpui_max64(tx, dxpui_queue_bytes(c->tx.header[i], c->tx.data[i]));
+        rx = dxpui_max64(rx, dxpui_queue_bytes(c->rx.header[i], c->rx.data[i]));
     }
     DXPUI_RULE(c->window_frames >= 4 && c->window_frames <= DXPUI_WINDOW_MAX &&
                    (c->window_frames & (c->window_frames - 1)) == 0,
@@ -3873,9 +3874,9 @@ static void *dxpui_arena_take(dxpui_arena *a, uint64_t bytes)
     return p;
 }
 
-static void dxpui_fifo_layout(dxpui_fifo *f, dxpui_arena *a, uint32_t headers, uint32_t units)
+static void dxpui_queue_layout(dxpui_queue *f, dxpui_arena *a, uint32_t headers, uint32_t units)
 {
-    uint64_t bytes = dxpui_fifo_bytes(headers, units);
+    uint64_t bytes = dxpui_queue_bytes(headers, units);
     f->items = (dxpui_item *)dxpui_arena_take(a, (uint64_t)headers * sizeof *f->items);
     f->mem = (uint8_t *)dxpui_arena_take(a, bytes);
     f->cap = (uint32_t)bytes;
@@ -3883,9 +3884,10 @@ static void dxpui_fifo_layout(dxpui_fifo *f, dxpui_arena *a, uint32_t headers, u
     f->data_max = units;
 }
 
-static uint32_t dxpui_body_max(const dxpu_channel *ch, uint32_t frame_limit)
+static void dxpui_events_layout(dxpui_events *e, dxpui_arena *a)
 {
-    return frame_limit - DXPU_FRAME_FULL_BYTES - ch->trailer;
+    e->event = (dxpu_event *)dxpui_arena_take(a, DXPUI_EVENTS * sizeof *e->event);
+    e->order = (uint32_t *)dxpui_arena_take(a, DXPUI_EVENTS * sizeof *e->order);
 }
 
 /* Begin a channel of this configuration, which may be its own, with its arrays in a block at base.
@@ -3897,31 +3899,35 @@ static uint64_t dxpui_layout(dxpu_channel *ch, const dxpu_channel_config *cfg, v
     uint32_t list = DXPUI_EVENTS, window = c->window_frames, log_size = 2 * window;
     dxpui_zero(ch, sizeof *ch);
     ch->cfg = copy;
-    ch->trailer = c->suite ? c->suite->tag_bytes : (uint32_t)DXPU_FRAME_CRC_BYTES;
+    ch->link.trailer = c->suite ? c->suite->tag_bytes : (uint32_t)DXPU_FRAME_CRC_BYTES;
+    ch->flight.overhead_bytes = (uint32_t)DXPU_FRAME_FULL_BYTES + ch->link.trailer;
+    ch->flight.mask = window - 1;
     for (unsigned i = 0; i < DXPU_CLASSES; i++) {
-        dxpui_fifo_layout(&ch->tx[i], &a, c->tx.header[i], c->tx.data[i]);
-        dxpui_fifo_layout(&ch->rx[i], &a, c->rx.header[i], c->rx.data[i]);
+        dxpui_queue_layout(&ch->tx.queue[i], &a, c->tx.header[i], c->tx.data[i]);
+        dxpui_queue_layout(&ch->rx.queue[i], &a, c->rx.header[i], c->rx.data[i]);
         list += c->tx.header[i];
     }
-    for (ch->list_mask = 1; ch->list_mask < list; ch->list_mask *= 2)
+    for (ch->tx.placed_mask = 1; ch->tx.placed_mask < list; ch->tx.placed_mask *= 2)
         ;
-    ch->list = (uint32_t *)dxpui_arena_take(&a, (uint64_t)ch->list_mask * sizeof *ch->list);
-    ch->list_mask--;
-    ch->sent = (dxpui_sent *)dxpui_arena_take(&a, (uint64_t)window * sizeof *ch->sent);
-    ch->paths = (dxpui_path *)dxpui_arena_take(&a, c->paths * sizeof *ch->paths);
+    ch->tx.placed =
+        (uint32_t *)dxpui_arena_take(&a, (uint64_t)ch->tx.placed_mask * sizeof *ch->tx.placed);
+    ch->tx.placed_mask--;
+    ch->flight.frame =
+        (dxpui_frame *)dxpui_arena_take(&a, (uint64_t)window * sizeof *ch->flight.frame);
+    ch->paths.count = c->paths;
+    ch->paths.path = (dxpui_path *)dxpui_arena_take(&a, c->paths * sizeof *ch->paths.path);
     uint16_t *log = (uint16_t *)dxpui_arena_take(&a, (uint64_t)c->paths * log_size * sizeof *log);
-    ch->tx_events = (dxpu_event *)dxpui_arena_take(&a, DXPUI_EVENTS * sizeof *ch->tx_events);
-    ch->rx_events = (dxpu_event *)dxpui_arena_take(&a, DXPUI_EVENTS * sizeof *ch->rx_events);
-    ch->event_order = (uint32_t *)dxpui_arena_take(&a, 2 * DXPUI_EVENTS * sizeof *ch->event_order);
-    ch->replay_bits = 4 * window < 256 ? 256 : 4 * window;
-    uint64_t *replay = (uint64_t *)dxpui_arena_take(&a, c->paths * (ch->replay_bits / 8));
+    dxpui_events_layout(&ch->tx.events, &a);
+    dxpui_events_layout(&ch->rx.events, &a);
+    ch->paths.replay_bits = 4 * window < 256 ? 256 : 4 * window;
+    uint64_t *replay = (uint64_t *)dxpui_arena_take(&a, c->paths * (ch->paths.replay_bits / 8));
     for (unsigned i = 0; base && i < c->paths; i++) {
-        ch->paths[i].log = log + (size_t)i * log_size;
-        ch->paths[i].replay = replay + (size_t)i * (ch->replay_bits / 64);
+        ch->paths.path[i].log = log + (size_t)i * log_size;
+        ch->paths.path[i].replay = replay + (size_t)i * (ch->paths.replay_bits / 64);
     }
-    ch->reorder_bytes = (uint16_t *)dxpui_arena_take(&a, window * sizeof *ch->reorder_bytes);
-    ch->reorder = (uint8_t *)dxpui_arena_take(&a, (uint64_t)window *
-                                                      dxpui_body_max(ch, c->frame_limit_bytes));
+    ch->rx.early_bytes = (uint16_t *)dxpui_arena_take(&a, window * sizeof *ch->rx.early_bytes);
+    ch->rx.early_bodies = (uint8_t *)dxpui_arena_take(
+        &a, (uint64_t)window * (c->frame_limit_bytes - ch->flight.overhead_bytes));
     return a.used;
 }
 
@@ -3958,17 +3964,17 @@ DXPU_API int dxpu_channel_init_sized(dxpu_channel *ch, size_t ch_bytes,
         return DXPU_E_ARG;
     dxpui_zero(mem, need);
     dxpui_layout(ch, cfg, mem);
-    ch->hold_ns = dxpui_ns(cfg->hold_ms);
-    ch->una = ch->nxt = ch->lost_from = cfg->sequence;
-    ch->granted = ch->told = cfg->rx;
-    ch->frame_limit = cfg->frame_limit_bytes;
+    ch->link.hold_ns = dxpui_ns(cfg->hold_ms);
+    ch->flight.una = ch->flight.next = ch->flight.lost_from = cfg->sequence;
+    ch->rx.granted = ch->rx.advertised = cfg->rx;
+    ch->link.frame_limit = cfg->frame_limit_bytes;
     for (unsigned i = 0; i < cfg->paths; i++) {
-        dxpui_path *p = &ch->paths[i];
+        dxpui_path *p = &ch->paths.path[i];
         p->rto_ns = cfg->rto_min_ns * 4; /* before the first sample (D-11) */
         p->timer_ns = p->loss_ns = DXPU_NEVER;
-        p->index = p->scan = p->need = 1;
+        p->index = p->judged = p->answers_needed = 1;
     }
-    ch->ack_at_ns = ch->blocked_at_ns = ch->next_try_ns = DXPU_NEVER;
+    ch->rx.ack_at_ns = ch->tx.blocked_at_ns = ch->link.next_try_ns = DXPU_NEVER;
     return DXPU_OK;
 }
 
@@ -3985,7 +3991,7 @@ enum {
 };
 
 /* The only place that changes the state.  True when it did. */
-static bool dxpui_go(dxpu_channel *ch, unsigned ev)
+static bool dxpui_go(dxpui_link *l, unsigned ev)
 {
     static const uint8_t rows[][3] = {
         { DXPUI_EV_OPEN, DXPU_STATE_IDLE, DXPU_STATE_OPENING },        /* D-40 */
@@ -3999,52 +4005,52 @@ static bool dxpui_go(dxpu_channel *ch, unsigned ev)
         { DXPUI_EV_RX_CLOSE, DXPU_STATE_DRAINING, DXPU_STATE_CLOSED }, /* D-46 */
         { DXPUI_EV_RX_CLOSE, DXPU_STATE_CLOSING, DXPU_STATE_CLOSED },  /* D-46 */
     };
-    uint8_t from = ch->state;
+    uint8_t from = l->state;
     for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         if (rows[i][0] == ev && rows[i][1] == from)
-            ch->state = rows[i][2];
+            l->state = rows[i][2];
     }
-    if (ch->state == DXPU_STATE_UP && ch->close_asked)
-        ch->state = DXPU_STATE_DRAINING; /* D-65 */
+    if (l->state == DXPU_STATE_UP && l->close_asked)
+        l->state = DXPU_STATE_DRAINING; /* D-65 */
     if (ev == DXPUI_EV_FAIL && from != DXPU_STATE_CLOSED)
-        ch->state = DXPU_STATE_FAILED; /* D-47 */
-    ch->look_ns = 0;
-    return ch->state != from; /* every other pair: no change */
+        l->state = DXPU_STATE_FAILED; /* D-47 */
+    l->look_ns = 0;
+    return l->state != from; /* every other pair: no change */
 }
 
-static int dxpui_fail(dxpu_channel *ch, int error, uint8_t reason, bool tell)
+static int dxpui_fail(dxpui_link *l, int error, uint8_t reason, bool tell)
 {
-    if (dxpui_go(ch, DXPUI_EV_FAIL)) {
-        ch->error = error;
-        ch->reason = reason;
-        ch->send_reset = tell;
+    if (dxpui_go(l, DXPUI_EV_FAIL)) {
+        l->error = error;
+        l->reason = reason;
+        l->send_reset = tell;
     }
-    return ch->error;
+    return l->error;
 }
 
 /* The peer broke a rule inside an authentic frame. */
-static int dxpui_broken(dxpu_channel *ch, int error, uint8_t reason)
+static int dxpui_broken(dxpui_link *l, int error, uint8_t reason)
 {
-    ch->last_error = error;
-    return dxpui_fail(ch, DXPU_E_PROTO, reason, true);
+    l->last_error = error;
+    return dxpui_fail(l, DXPU_E_PROTO, reason, true);
 }
 
 /* True while it lasts: not before it was opened or accepted, not when it is over. */
-static bool dxpui_alive(const dxpu_channel *ch)
+static bool dxpui_alive(const dxpui_link *l)
 {
-    return ch->state >= DXPU_STATE_OPENING && ch->state <= DXPU_STATE_CLOSING;
+    return l->state >= DXPU_STATE_OPENING && l->state <= DXPU_STATE_CLOSING;
 }
 
-static bool dxpui_sequenced(const dxpu_channel *ch)
+static bool dxpui_sequenced(const dxpui_link *l)
 {
-    return ch->state >= DXPU_STATE_UP && ch->state <= DXPU_STATE_CLOSING;
+    return l->state >= DXPU_STATE_UP && l->state <= DXPU_STATE_CLOSING;
 }
 
 /* Send the frame of this state at once, and forget its back-off. */
-static void dxpui_try_now(dxpu_channel *ch, uint64_t now_ns)
+static void dxpui_try_now(dxpui_link *l, uint64_t now_ns)
 {
-    ch->next_try_ns = now_ns;
-    ch->tries = 0;
+    l->next_try_ns = now_ns;
+    l->tries = 0;
 }
 
 /* ---- Handshake ---- */
@@ -4052,16 +4058,16 @@ static void dxpui_try_now(dxpu_channel *ch, uint64_t now_ns)
 static uint32_t dxpui_window_first(const dxpu_channel *ch)
 {
     uint64_t frames = dxpui_min64(DXPUI_WINDOW_FIRST, 2 * ch->cfg.window_frames);
-    return (uint32_t)frames * ch->frame_limit;
+    return (uint32_t)frames * ch->link.frame_limit;
 }
 
 /* The frame limit of the incarnation is known; no data has left yet. */
 static void dxpui_set_limit(dxpu_channel *ch, uint32_t ours, uint32_t theirs)
 {
-    ch->frame_limit = ours < theirs ? ours : theirs;
+    ch->link.frame_limit = ours < theirs ? ours : theirs;
     for (unsigned i = 0; i < ch->cfg.paths; i++) {
-        ch->paths[i].window = dxpui_window_first(ch);
-        ch->paths[i].threshold = UINT32_MAX;
+        ch->paths.path[i].window = dxpui_window_first(ch);
+        ch->paths.path[i].threshold = UINT32_MAX;
     }
 }
 
@@ -4074,27 +4080,27 @@ static int dxpui_establish(dxpu_channel *ch, const dxpu_offer *o, uint8_t path, 
         return DXPU_E_VERSION; /* W-22, W-23 */
     if (o->epoch != ch->cfg.epoch)
         return DXPU_E_EPOCH;
-    ch->remote_id = o->channel;
-    ch->tx_window = (uint32_t)dxpui_min64(ch->cfg.window_frames, o->window_frames);
+    ch->link.remote_id = o->channel;
+    ch->flight.window = (uint32_t)dxpui_min64(ch->cfg.window_frames, o->window_frames);
     dxpui_set_limit(ch, ch->cfg.frame_limit_bytes, o->frame_limit_bytes);
-    ch->heard_path = path < ch->cfg.paths ? path : 0; /* W-6, of an accept */
-    ch->paths[ch->heard_path].known = ch->paths[ch->heard_path].usable = true;
-    ch->paths[ch->heard_path].heard_ns = now_ns;
-    ch->hold_ns = dxpui_min64(ch->hold_ns, dxpui_ns(o->hold_ms));
-    ch->limits = o->limits;
-    ch->completions_infinite = o->completions_infinite;
-    ch->rx_next = o->sequence;
-    ch->heard_ns = now_ns;
+    ch->paths.latest = path < ch->cfg.paths ? path : 0; /* W-6, of an accept */
+    ch->paths.path[ch->paths.latest].known = ch->paths.path[ch->paths.latest].usable = true;
+    ch->paths.path[ch->paths.latest].heard_ns = now_ns;
+    ch->link.hold_ns = dxpui_min64(ch->link.hold_ns, dxpui_ns(o->hold_ms));
+    ch->tx.limits = o->limits;
+    ch->tx.completions_infinite = o->completions_infinite;
+    ch->rx.next = o->sequence;
+    ch->link.heard_ns = now_ns;
     return DXPU_OK;
 }
 
 DXPU_API int dxpu_channel_open(dxpu_channel *ch, uint64_t now_ns)
 {
-    if (!dxpui_go(ch, DXPUI_EV_OPEN))
+    if (!dxpui_go(&ch->link, DXPUI_EV_OPEN))
         return DXPU_E_ARG;
-    ch->heard_ns = ch->next_try_ns = now_ns;
+    ch->link.heard_ns = ch->link.next_try_ns = now_ns;
     for (unsigned i = 0; i < ch->cfg.paths; i++)
-        ch->paths[i].known = true;
+        ch->paths.path[i].known = true;
     return DXPU_OK;
 }
 
@@ -4103,8 +4109,8 @@ DXPU_API int dxpu_channel_open(dxpu_channel *ch, uint64_t now_ns)
    looked for where the original was (D-63).  True when `packet` is new. */
 static bool dxpui_replay_mark(dxpu_channel *ch, const dxpu_frame *f)
 {
-    dxpui_path *p = &ch->paths[f->path < ch->cfg.paths ? f->path : 0];
-    uint64_t size = ch->replay_bits, packet = f->packet;
+    dxpui_path *p = &ch->paths.path[f->path < ch->cfg.paths ? f->path : 0];
+    uint64_t size = ch->paths.replay_bits, packet = f->packet;
     if (packet == UINT64_MAX)
         return false; /* nothing could come after it */
     if (packet >= p->replay_top) {
@@ -4138,7 +4144,7 @@ static int dxpui_authentic(dxpu_channel *ch, const dxpu_frame *f, uint8_t *pkt, 
 /* Everything before the frame may change anything. */
 static int dxpui_admit(dxpu_channel *ch, uint8_t *pkt, size_t len, dxpu_frame *f)
 {
-    int rc = dxpui_frame_decode(dxpui_view(pkt, len), ch->trailer, f);
+    int rc = dxpui_frame_decode(dxpui_view(pkt, len), ch->link.trailer, f);
     if (rc != DXPU_OK)
         return rc;
     if (f->channel != (f->kind == DXPU_KIND_OPEN ? 0 : ch->cfg.local_id))
@@ -4148,8 +4154,8 @@ static int dxpui_admit(dxpu_channel *ch, uint8_t *pkt, size_t len, dxpu_frame *f
     rc = dxpui_authentic(ch, f, pkt, len);
     if (rc != DXPU_OK)
         return rc;
-    if (f->kind == DXPU_KIND_OPEN && ch->state != DXPU_STATE_IDLE &&
-        (f->body.len < DXPU_OFFER_BYTES || dxpu_get_be32(f->body.ptr) != ch->remote_id))
+    if (f->kind == DXPU_KIND_OPEN && ch->link.state != DXPU_STATE_IDLE &&
+        (f->body.len < DXPU_OFFER_BYTES || dxpu_get_be32(f->body.ptr) != ch->link.remote_id))
         return DXPU_E_STATE; /* another incarnation's; its packet numbers are not ours: D-49 */
     if (f->kind == DXPU_KIND_OPEN && f->path >= ch->cfg.paths)
         return DXPU_E_PATH; /* P-4: it could not be answered there */
@@ -4160,7 +4166,7 @@ DXPU_API int dxpu_channel_accept(dxpu_channel *ch, uint64_t now_ns, uint8_t *ope
 {
     dxpu_frame f;
     dxpu_offer o;
-    if (ch->state != DXPU_STATE_IDLE)
+    if (ch->link.state != DXPU_STATE_IDLE)
         return DXPU_E_ARG;
     int rc = dxpui_admit(ch, open, len, &f);
     if (rc == DXPU_OK && f.kind != DXPU_KIND_OPEN)
@@ -4171,13 +4177,13 @@ DXPU_API int dxpu_channel_accept(dxpu_channel *ch, uint64_t now_ns, uint8_t *ope
         rc = dxpui_establish(ch, &o, f.path, now_ns);
     if (rc != DXPU_OK) {
         for (unsigned i = 0; i < ch->cfg.paths; i++)
-            ch->paths[i].replay_top = 0; /* the next open may be another opener's */
+            ch->paths.path[i].replay_top = 0; /* the next open may be another opener's */
         return rc;
     }
-    dxpui_go(ch, DXPUI_EV_ACCEPT);
+    dxpui_go(&ch->link, DXPUI_EV_ACCEPT);
     ch->count.rx_frames++;
     ch->count.rx_bytes += len;
-    ch->next_try_ns = now_ns;
+    ch->link.next_try_ns = now_ns;
     return DXPU_OK;
 }
 
@@ -4199,51 +4205,47 @@ DXPU_API size_t dxpu_reset_encode(uint32_t channel, uint8_t reason, uint8_t out[
 /* ---- The end, and questions ---- */
 DXPU_API int dxpu_channel_close(dxpu_channel *ch, uint8_t reason)
 {
-    if (ch->state == DXPU_STATE_IDLE)
+    if (ch->link.state == DXPU_STATE_IDLE)
         return DXPU_E_ARG;
-    bool early = ch->state < DXPU_STATE_UP && !ch->close_asked;
-    ch->close_asked = ch->close_asked || early;
-    if (early || dxpui_go(ch, DXPUI_EV_CLOSE))
-        ch->reason = reason;
+    bool early = ch->link.state < DXPU_STATE_UP && !ch->link.close_asked;
+    ch->link.close_asked = ch->link.close_asked || early;
+    if (early || dxpui_go(&ch->link, DXPUI_EV_CLOSE))
+        ch->link.reason = reason;
     return DXPU_OK;
 }
 
 DXPU_API void dxpu_channel_reset(dxpu_channel *ch, uint8_t reason)
 {
-    dxpui_fail(ch, DXPU_E_RESET, reason, ch->remote_id != 0);
+    dxpui_fail(&ch->link, DXPU_E_RESET, reason, ch->link.remote_id != 0);
 }
 
 DXPU_API bool dxpu_channel_contain(dxpu_channel *ch, dxpu_request *out)
 {
-    dxpui_fifo *f = &ch->rx[DXPU_COMPLETION];
+    dxpui_queue *f = &ch->rx.queue[DXPU_COMPLETION];
     bool found = false;
-    if (ch->state < DXPU_STATE_CLOSED)
+    if (ch->link.state < DXPU_STATE_CLOSED)
         return false;
     while (ch->cfg.tags && f->waiting && !found) { /* not taken in time: its tag is free already */
-        dxpu_tlp t;
-        dxpui_fifo_advance(f);
-        const dxpui_item *it = dxpui_fifo_free(f);
-        dxpui_zero(&t, sizeof t);
-        int rc = dxpu_tlp_decode_header(dxpui_item_tlp(f, it), &t);
-        DXPU_ASSERT(rc == DXPU_OK);
-        (void)rc;
+        dxpui_queue_advance(f);
+        const dxpui_item *it = dxpui_queue_free(f);
         ch->count.contain_dropped++;
         found = it->last;
         out->user = it->user;
-        out->requester = t.requester;
-        out->tag = t.tag;
+        out->requester = dxpu_get_be16(f->mem + it->pos + 4u * it->prefix_dw + 8);
+        out->tag = dxpui_item_tag(f, it, 10);
         out->left_bytes = 0;
         out->offset_bytes = (uint16_t)it->crc;
         out->done = true;
     }
     if (!found) {
-        uint32_t events = ch->event_tail - ch->event_head + ch->rx_event_tail - ch->rx_event_head;
-        ch->event_head = ch->event_next = ch->event_tail;
-        ch->rx_event_head = ch->rx_event_tail;
+        uint32_t events =
+            ch->tx.events.tail - ch->tx.events.head + ch->rx.events.tail - ch->rx.events.head;
+        ch->tx.events.head = ch->tx.events.next = ch->tx.events.tail;
+        ch->rx.events.head = ch->rx.events.tail;
         ch->count.contain_dropped += events;
         for (unsigned cls = 0; cls < DXPU_CLASSES; cls++)
             ch->count.contain_dropped +=
-                dxpui_fifo_clear(&ch->tx[cls]) + dxpui_fifo_clear(&ch->rx[cls]);
+                dxpui_queue_clear(&ch->tx.queue[cls]) + dxpui_queue_clear(&ch->rx.queue[cls]);
         found = ch->cfg.tags && dxpu_tags_pop(ch->cfg.tags, out);
         if (ch->cfg.tags)
             ch->cfg.tags->unsent = 0;
@@ -4254,16 +4256,13 @@ DXPU_API bool dxpu_channel_contain(dxpu_channel *ch, dxpu_request *out)
 
 DXPU_API void dxpu_channel_set_key_phase(dxpu_channel *ch, uint8_t phase)
 {
-    ch->key_phase = phase & 3;
+    ch->link.key_phase = phase & 3;
 }
 
 DXPU_API dxpu_status dxpu_channel_status(const dxpu_channel *ch)
 {
-    dxpu_status s;
-    s.state = ch->state;
-    s.reason = ch->reason;
-    s.error = ch->error;
-    s.last_error = ch->last_error;
+    const dxpui_link *l = &ch->link;
+    dxpu_status s = { l->state, l->reason, ch->paths.latest, l->error, l->last_error, l->hold_ns };
     return s;
 }
 
@@ -4282,12 +4281,12 @@ enum {
 
 /* The first usable path that no timeout speaks against, else the first usable one, else the one to
    try. */
-static unsigned dxpui_active(const dxpu_channel *ch)
+static unsigned dxpui_active(const dxpui_paths *ps)
 {
-    unsigned best = ch->fallback;
-    for (unsigned i = ch->cfg.paths; i-- > 0;) {
-        const dxpui_path *p = &ch->paths[i];
-        if (p->usable && (p->timeouts == 0 || !ch->paths[best].usable || ch->paths[best].timeouts))
+    unsigned best = ps->fallback;
+    for (unsigned i = ps->count; i-- > 0;) {
+        const dxpui_path *p = &ps->path[i];
+        if (p->usable && (p->timeouts == 0 || !ps->path[best].usable || ps->path[best].timeouts))
             best = i;
     }
     return best;
@@ -4297,10 +4296,10 @@ DXPU_API int dxpu_channel_path(const dxpu_channel *ch, unsigned path, dxpu_path_
 {
     if (path >= ch->cfg.paths)
         return DXPU_E_NONE;
-    const dxpui_path *p = &ch->paths[path];
+    const dxpui_path *p = &ch->paths.path[path];
     out->known = p->known;
     out->usable = p->usable;
-    out->active = p->usable && path == dxpui_active(ch);
+    out->active = p->usable && path == dxpui_active(&ch->paths);
     out->srtt_ns = p->srtt_ns;
     out->rto_ns = p->rto_ns;
     out->window_bytes = p->window;
@@ -4335,16 +4334,16 @@ static void dxpui_rtt_sample(const dxpu_channel *ch, dxpui_path *p, uint64_t rtt
 /* Open and accept, or accept and what follows, each sent once, give a round trip (D-10). */
 static void dxpui_rtt_of_open(dxpu_channel *ch, uint64_t rtt)
 {
-    if (ch->tries == 1 && rtt)
-        dxpui_rtt_sample(ch, &ch->paths[ch->heard_path], rtt);
-    ch->next_try_ns = DXPU_NEVER;
-    ch->tries = 0;
+    if (ch->link.tries == 1 && rtt)
+        dxpui_rtt_sample(ch, &ch->paths.path[ch->paths.latest], rtt);
+    ch->link.next_try_ns = DXPU_NEVER;
+    ch->link.tries = 0;
 }
 
 /* RTO of a path, doubled `times` times (D-12). */
-static uint64_t dxpui_backed_off(const dxpu_channel *ch, const dxpui_path *p, unsigned times)
+static uint64_t dxpui_backed_off(const dxpui_link *l, const dxpui_path *p, unsigned times)
 {
-    uint64_t ceiling = ch->hold_ns / 4, wait = p->rto_ns;
+    uint64_t ceiling = l->hold_ns / 4, wait = p->rto_ns;
     for (; times && wait < ceiling; times--)
         wait *= 2;
     return dxpui_min64(wait, ceiling);
@@ -4353,7 +4352,7 @@ static uint64_t dxpui_backed_off(const dxpu_channel *ch, const dxpui_path *p, un
 /* How long to wait for an acknowledgement on p: at first only for a tail-loss probe (D-17). */
 static uint64_t dxpui_path_wait(const dxpu_channel *ch, const dxpui_path *p)
 {
-    uint64_t rto = dxpui_backed_off(ch, p, p->timeouts ? p->timeouts - 1u : 0);
+    uint64_t rto = dxpui_backed_off(&ch->link, p, p->timeouts ? p->timeouts - 1u : 0);
     return p->timeouts || p->srtt_ns == 0 ? rto : dxpui_min64(rto, dxpui_path_tail(ch, p));
 }
 
@@ -4366,7 +4365,7 @@ static void dxpui_congestion(dxpu_channel *ch, dxpui_path *p, uint32_t index)
     p->recovering = true;
     p->recovery = p->index;
     p->threshold = p->window / 2;
-    p->window = p->threshold > 2 * ch->frame_limit ? p->threshold : 2 * ch->frame_limit;
+    p->window = p->threshold > 2 * ch->link.frame_limit ? p->threshold : 2 * ch->link.frame_limit;
     ch->count.tx_congestion++;
 }
 
@@ -4377,20 +4376,20 @@ static void dxpui_window_count(dxpui_path *p, uint32_t index, uint32_t bytes)
     if (p->recovering && dxpui_seq_cmp(index, p->recovery) < 0)
         return;
     p->recovering = false;
-    if (dxpui_seq_cmp(index, p->limited) <= 0)
-        p->counted += bytes;
+    if (dxpui_seq_cmp(index, p->limited_at) <= 0)
+        p->acked_bytes += bytes;
 }
 
 /* An acknowledgement has been worked through, its losses too: grow by what counted (P-21), later by
    one frame for each window of it (P-22). */
 static void dxpui_window_grow(const dxpu_channel *ch, dxpui_path *p)
 {
-    uint32_t most = 2 * ch->cfg.window_frames * ch->frame_limit, more = p->counted;
+    uint32_t most = 2 * ch->cfg.window_frames * ch->link.frame_limit, more = p->acked_bytes;
     if (p->window >= p->threshold && !p->recovering) {
-        more = p->counted >= p->window ? ch->frame_limit : 0;
-        p->counted -= more ? p->window : 0;
+        more = p->acked_bytes >= p->window ? ch->link.frame_limit : 0;
+        p->acked_bytes -= more ? p->window : 0;
     } else {
-        p->counted = 0;
+        p->acked_bytes = 0;
     }
     if (!p->recovering)
         p->window = most - p->window > more ? p->window + more : most;
@@ -4409,16 +4408,16 @@ static void dxpui_path_sent(dxpu_channel *ch, dxpui_path *p, uint32_t bytes, uin
     p->urgent = false;
     p->in_flight += bytes;
     if (p->in_flight >= p->window / 2)
-        p->limited = p->index;
+        p->limited_at = p->index;
     else /* never half-way round the numbers behind (D-7) */
-        p->limited += p->index - p->limited >= 0x40000000u;
+        p->limited_at += p->index - p->limited_at >= 0x40000000u;
     if (p->timer_ns == DXPU_NEVER)
         p->timer_ns = now_ns + dxpui_path_wait(ch, p);
-    ch->look_ns = dxpui_min64(ch->look_ns, p->timer_ns);
+    ch->link.look_ns = dxpui_min64(ch->link.look_ns, p->timer_ns);
     p->index++;
     if (ch->cfg.lossless)
         return;
-    uint64_t burst = DXPUI_WINDOW_FIRST * dxpui_pace(p, ch->frame_limit);
+    uint64_t burst = DXPUI_WINDOW_FIRST * dxpui_pace(p, ch->link.frame_limit);
     burst = dxpui_max64(burst, DXPUI_PACE_NS);
     if (dxpui_later(p->pace_ns, burst) < now_ns)
         p->pace_ns = now_ns - burst;
@@ -4431,20 +4430,20 @@ static uint64_t dxpui_path_when(const dxpu_channel *ch, const dxpui_path *p)
 {
     if (ch->cfg.lossless || p->urgent || p->in_flight == 0)
         return 0;
-    return p->in_flight + ch->frame_limit > p->window ? DXPU_NEVER : p->pace_ns;
+    return p->in_flight + ch->link.frame_limit > p->window ? DXPU_NEVER : p->pace_ns;
 }
 
 /* The path for the next data frame and when it may leave: the active one, or with `spread` the one
    that lets it go first, then the one of the shortest round trip. */
 static unsigned dxpui_path_pick(const dxpu_channel *ch, uint64_t *when_ns)
 {
-    unsigned best = dxpui_active(ch);
-    *when_ns = dxpui_path_when(ch, &ch->paths[best]);
+    unsigned best = dxpui_active(&ch->paths);
+    *when_ns = dxpui_path_when(ch, &ch->paths.path[best]);
     for (unsigned i = 0; ch->cfg.spread && i < ch->cfg.paths; i++) {
-        const dxpui_path *p = &ch->paths[i];
+        const dxpui_path *p = &ch->paths.path[i];
         uint64_t when = dxpui_path_when(ch, p);
         if (p->usable && p->timeouts == 0 &&
-            (when < *when_ns || (when == *when_ns && p->srtt_ns < ch->paths[best].srtt_ns))) {
+            (when < *when_ns || (when == *when_ns && p->srtt_ns < ch->paths.path[best].srtt_ns))) {
             best = i;
             *when_ns = when;
         }
@@ -4453,92 +4452,94 @@ static unsigned dxpui_path_pick(const dxpu_channel *ch, uint64_t *when_ns)
 }
 
 /* Where an acknowledgement goes: back to where the last frame came from, which works. */
-static uint8_t dxpui_ack_path(const dxpu_channel *ch)
+static uint8_t dxpui_ack_path(const dxpui_paths *ps)
 {
-    return ch->paths[ch->heard_path].usable ? ch->heard_path : (uint8_t)dxpui_active(ch);
+    return ps->path[ps->latest].usable ? ps->latest : (uint8_t)dxpui_active(ps);
 }
 
 /* ---- Loss ---- */
 /* What we know of the data frame `seq`, one of the window. */
-static dxpui_sent *dxpui_sent_of(const dxpu_channel *ch, uint32_t seq)
+static dxpui_frame *dxpui_frame_of(const dxpui_flight *fl, uint32_t seq)
 {
-    return &ch->sent[seq & (ch->cfg.window_frames - 1)];
+    return &fl->frame[seq & fl->mask];
 }
 
-static uint32_t dxpui_sent_bytes(const dxpu_channel *ch, const dxpui_sent *s)
+static uint32_t dxpui_frame_bytes(const dxpui_flight *fl, const dxpui_frame *s)
 {
-    return s->body_bytes + (uint32_t)DXPU_FRAME_FULL_BYTES + ch->trailer;
+    return s->body_bytes + fl->overhead_bytes;
 }
 
 static void dxpui_mark_lost(dxpu_channel *ch, uint32_t seq)
 {
-    dxpui_sent *s = dxpui_sent_of(ch, seq);
+    dxpui_frame *s = dxpui_frame_of(&ch->flight, seq);
     if (s->state & DXPUI_LOST)
         return;
     if (s->state == 0)
-        ch->paths[s->path].in_flight -= dxpui_sent_bytes(ch, s);
+        ch->paths.path[s->path].in_flight -= dxpui_frame_bytes(&ch->flight, s);
     s->state = DXPUI_LOST;
-    if (ch->lost == 0 || dxpui_seq_cmp(seq, ch->lost_from) < 0)
-        ch->lost_from = seq;
-    ch->lost++;
+    if (ch->flight.lost == 0 || dxpui_seq_cmp(seq, ch->flight.lost_from) < 0)
+        ch->flight.lost_from = seq;
+    ch->flight.lost++;
 }
 
 /* Transmissions on a path that were overtaken by DXPUI_REORDER acknowledged ones, or by one and are
    9/8 of a round trip old, are lost (D-14, D-18).  Each is judged once. */
 static void dxpui_detect_loss(dxpu_channel *ch, uint8_t path, uint64_t now_ns)
 {
-    dxpui_path *p = &ch->paths[path];
+    dxpui_flight *fl = &ch->flight;
+    dxpui_path *p = &ch->paths.path[path];
     uint32_t window = ch->cfg.window_frames;
     uint64_t rtt = dxpui_max64(p->srtt_ns, p->latest_ns);
     uint64_t wait = rtt ? dxpui_max64(rtt + rtt / 8, ch->cfg.ack_delay_ns) : p->rto_ns;
     p->loss_ns = DXPU_NEVER;
-    if (p->index - p->scan > 2 * window)
-        p->scan = p->index - 2 * window;
-    for (; dxpui_seq_cmp(p->scan, p->index_acked) < 0; p->scan++) {
-        uint16_t low = p->log[p->scan & (2 * window - 1)];
-        uint32_t seq = ch->una + (uint16_t)(low - (uint16_t)ch->una);
-        const dxpui_sent *s = dxpui_sent_of(ch, seq);
-        if (dxpui_seq_cmp(seq, ch->nxt) >= 0 || s->path != path || s->index != p->scan || s->state)
+    if (p->index - p->judged > 2 * window)
+        p->judged = p->index - 2 * window;
+    for (; dxpui_seq_cmp(p->judged, p->index_acked) < 0; p->judged++) {
+        uint16_t low = p->log[p->judged & (2 * window - 1)];
+        uint32_t seq = fl->una + (uint16_t)(low - (uint16_t)fl->una);
+        const dxpui_frame *s = dxpui_frame_of(fl, seq);
+        if (dxpui_seq_cmp(seq, fl->next) >= 0 || s->path != path || s->index != p->judged ||
+            s->state)
             continue;
-        if (seq - ch->una > DXPUI_SACK_REACH)
+        if (seq - fl->una > DXPUI_SACK_REACH)
             return; /* no sack could have named it yet */
-        if (dxpui_seq_cmp(p->scan + DXPUI_REORDER, p->index_acked) > 0 &&
+        if (dxpui_seq_cmp(p->judged + DXPUI_REORDER, p->index_acked) > 0 &&
             now_ns < dxpui_later(s->sent_ns, wait)) {
             p->loss_ns = dxpui_later(s->sent_ns, wait);
             return;
         }
         dxpui_mark_lost(ch, seq);
-        dxpui_congestion(ch, p, p->scan);
+        dxpui_congestion(ch, p, p->judged);
         ch->count.tx_fast++;
     }
 }
 
 /* ---- Leaving a path, and coming back ---- */
 /* The next known path after one that is known, itself when there is no other. */
-static uint8_t dxpui_path_after(const dxpu_channel *ch, uint8_t path)
+static uint8_t dxpui_path_after(const dxpui_paths *ps, uint8_t path)
 {
     unsigned i = path;
-    DXPU_ASSERT(ch->paths[path].known); /* which ends the loop */
+    DXPU_ASSERT(ps->path[path].known); /* which ends the loop */
     do
-        i = (i + 1) % ch->cfg.paths;
-    while (!ch->paths[i].known);
+        i = (i + 1) % ps->count;
+    while (!ps->path[i].known);
     return (uint8_t)i;
 }
 
 /* Leave a path: what it carried goes out again on another (P-10). */
 static void dxpui_path_leave(dxpu_channel *ch, uint8_t path, uint64_t now_ns)
 {
-    dxpui_path *p = &ch->paths[path];
-    for (uint32_t seq = ch->una; seq != ch->nxt; seq++) {
-        const dxpui_sent *s = dxpui_sent_of(ch, seq);
-        if (s->path == path && (s->state == 0 || seq == ch->una))
+    dxpui_path *p = &ch->paths.path[path];
+    for (uint32_t seq = ch->flight.una; seq != ch->flight.next; seq++) {
+        const dxpui_frame *s = dxpui_frame_of(&ch->flight, seq);
+        if (s->path == path && (s->state == 0 || seq == ch->flight.una))
             dxpui_mark_lost(ch, seq); /* una: see dxpui_path_waits() */
     }
     ch->count.path_down += p->usable;
-    ch->fallback = dxpui_path_after(ch, path);
+    ch->paths.fallback = dxpui_path_after(&ch->paths, path);
     p->usable = p->urgent = p->suspect = p->recovering = false;
-    p->timeouts = p->missed = p->good = 0;
-    p->need = DXPUI_RETURN;
+    p->timeouts = p->missed = p->answers = 0;
+    p->answers_needed = DXPUI_RETURN;
     p->timer_ns = p->loss_ns = DXPU_NEVER;
     p->probe_ns = now_ns;
     p->window = dxpui_window_first(ch);
@@ -4549,20 +4550,20 @@ static void dxpui_path_leave(dxpu_channel *ch, uint8_t path, uint64_t now_ns)
    selectively: the receiver may have no room for its link events yet (D-36). */
 static bool dxpui_path_waits(const dxpu_channel *ch, uint8_t path)
 {
-    const dxpui_sent *s = dxpui_sent_of(ch, ch->una);
-    return ch->paths[path].in_flight != 0 ||
-           (ch->una != ch->nxt && s->path == path && !(s->state & DXPUI_LOST));
+    const dxpui_frame *s = dxpui_frame_of(&ch->flight, ch->flight.una);
+    return ch->paths.path[path].in_flight != 0 ||
+           (ch->flight.una != ch->flight.next && s->path == path && !(s->state & DXPUI_LOST));
 }
 
 /* The oldest frame of which dxpui_path_waits() says that it is not acknowledged. */
-static uint32_t dxpui_path_oldest(const dxpu_channel *ch, uint8_t path)
+static uint32_t dxpui_path_oldest(const dxpui_flight *fl, uint8_t path)
 {
-    uint32_t seq = ch->una;
-    const dxpui_sent *s = dxpui_sent_of(ch, seq);
+    uint32_t seq = fl->una;
+    const dxpui_frame *s = dxpui_frame_of(fl, seq);
     if (s->path == path && !(s->state & DXPUI_LOST))
         return seq; /* una even if selectively acknowledged */
     do
-        s = dxpui_sent_of(ch, ++seq);
+        s = dxpui_frame_of(fl, ++seq);
     while (s->path != path || s->state);
     return seq;
 }
@@ -4570,19 +4571,19 @@ static uint32_t dxpui_path_oldest(const dxpu_channel *ch, uint8_t path)
 /* What counts as silence of a path: leave it, or slow down (P-10, P-24). */
 static void dxpui_path_silent(dxpu_channel *ch, uint8_t path, uint64_t now_ns)
 {
-    dxpui_path *p = &ch->paths[path];
-    unsigned other = dxpui_active(ch);
-    bool better = other != path && ch->paths[other].usable;
-    ch->paths[other].urgent = true;
+    dxpui_path *p = &ch->paths.path[path];
+    unsigned other = dxpui_active(&ch->paths);
+    bool better = other != path && ch->paths.path[other].usable;
+    ch->paths.path[other].urgent = true;
     if (better)
         p->suspect = true;
     if (p->timeouts < (better ? DXPUI_LEAVE : DXPUI_TIMEOUTS))
         return;
-    if (dxpui_path_after(ch, path) != path) {
+    if (dxpui_path_after(&ch->paths, path) != path) {
         dxpui_path_leave(ch, path, now_ns);
     } else if (p->timeouts == DXPUI_TIMEOUTS) { /* persistent congestion (P-24) */
         dxpui_congestion(ch, p, p->index);
-        p->window = 2 * ch->frame_limit;
+        p->window = 2 * ch->link.frame_limit;
     }
 }
 
@@ -4591,24 +4592,25 @@ static void dxpui_path_silent(dxpu_channel *ch, uint8_t path, uint64_t now_ns)
    on another path, whose timer runs: the next acknowledgement restarts this one (D-14). */
 static void dxpui_path_timeout(dxpu_channel *ch, uint8_t path, uint64_t now_ns)
 {
-    dxpui_path *p = &ch->paths[path];
+    dxpui_flight *fl = &ch->flight;
+    dxpui_path *p = &ch->paths.path[path];
     p->timer_ns = DXPU_NEVER;
     if (!dxpui_path_waits(ch, path))
         return;
-    uint32_t oldest = dxpui_path_oldest(ch, path);
-    if (oldest - ch->una > DXPUI_SACK_REACH) {
-        if (ch->lost) { /* what it waits for has yet to leave, whatever is in flight here */
-            ch->paths[dxpui_active(ch)].urgent = true;
+    uint32_t oldest = dxpui_path_oldest(fl, path);
+    if (oldest - fl->una > DXPUI_SACK_REACH) {
+        if (fl->lost) { /* what it waits for has yet to leave, whatever is in flight here */
+            ch->paths.path[dxpui_active(&ch->paths)].urgent = true;
             p->timer_ns = now_ns + dxpui_path_wait(ch, p);
         }
         return;
     }
-    if (ch->lost == 0) /* else another loss goes first */
+    if (fl->lost == 0) /* else another loss goes first */
         dxpui_mark_lost(ch, oldest);
-    if (oldest == ch->una && ch->held) { /* the peer has no room for its events (D-62) */
-        ch->held = (uint8_t)(ch->held + (ch->held < DXPUI_BACKOFF_MAX));
-        p->timer_ns = now_ns + dxpui_backed_off(ch, p, ch->held);
-        ch->paths[dxpui_active(ch)].urgent = true;
+    if (oldest == fl->una && fl->unstored) { /* the peer has no room for its events (D-62) */
+        fl->unstored = (uint8_t)(fl->unstored + (fl->unstored < DXPUI_BACKOFF_MAX));
+        p->timer_ns = now_ns + dxpui_backed_off(&ch->link, p, fl->unstored);
+        ch->paths.path[dxpui_active(&ch->paths)].urgent = true;
         return;
     }
     if (p->timeouts == 0 && p->srtt_ns) {
@@ -4630,24 +4632,25 @@ static uint64_t dxpui_probe_due(const dxpu_channel *ch, const dxpui_path *p)
 {
     if (p->reply_bytes)
         return 0;
-    if (!dxpui_sequenced(ch) || !p->known)
+    if (!dxpui_sequenced(&ch->link) || !p->known)
         return DXPU_NEVER;
-    uint64_t gap_ns = ch->hold_ns / 64;
+    uint64_t gap_ns = ch->link.hold_ns / 64;
     if (p->usable) /* in doubt: a probe has an RTO to be answered (P-11) */
-        gap_ns = dxpui_max64(gap_ns, dxpui_backed_off(ch, p, 0));
+        gap_ns = dxpui_max64(gap_ns, dxpui_backed_off(&ch->link, p, 0));
     if (!p->usable || p->suspect) /* the first now */
         return p->probe_ns || p->awaiting ? dxpui_later(p->probe_ns, gap_ns) : 0;
-    return dxpui_max64(dxpui_later(p->heard_ns, ch->hold_ns / 4),
-                       dxpui_later(p->probe_ns, dxpui_max64(gap_ns, ch->hold_ns / 8))); /* D-13 */
+    return dxpui_max64(
+        dxpui_later(p->heard_ns, ch->link.hold_ns / 4),
+        dxpui_later(p->probe_ns, dxpui_max64(gap_ns, ch->link.hold_ns / 8))); /* D-13 */
 }
 
 /* A probe leaves on `path`, and the one before it has had its time. */
 static void dxpui_probe_next(dxpu_channel *ch, uint8_t path, uint64_t now_ns)
 {
-    dxpui_path *p = &ch->paths[path];
+    dxpui_path *p = &ch->paths.path[path];
     if (p->awaiting) {
-        p->good = 0;
-        if (p->usable && ++p->missed >= DXPUI_MISSED && dxpui_path_after(ch, path) != path)
+        p->answers = 0;
+        if (p->usable && ++p->missed >= DXPUI_MISSED && dxpui_path_after(&ch->paths, path) != path)
             dxpui_path_leave(ch, path, now_ns);
     }
     if (!p->awaiting)
@@ -4663,7 +4666,7 @@ static void dxpui_probe_answered(dxpu_channel *ch, dxpui_path *p, uint64_t sent_
     dxpui_rtt_sample(ch, p, now_ns - sent_ns);
     if (p->timer_ns != DXPU_NEVER)
         p->timer_ns = dxpui_min64(p->timer_ns, now_ns + dxpui_path_wait(ch, p));
-    if (!p->usable && ++p->good >= p->need) {
+    if (!p->usable && ++p->answers >= p->answers_needed) {
         p->usable = true;
         ch->count.path_up++;
     }
@@ -4672,12 +4675,12 @@ static void dxpui_probe_answered(dxpu_channel *ch, dxpui_path *p, uint64_t sent_
 /* A valid frame came over `path`: life enough, unless frames of the limit are in doubt. */
 static void dxpui_path_heard(dxpu_channel *ch, uint8_t path, uint64_t now_ns)
 {
-    dxpui_path *p = &ch->paths[path];
+    dxpui_path *p = &ch->paths.path[path];
     if (!p->known)
-        ch->look_ns = 0; /* it may be probed now */
+        ch->link.look_ns = 0; /* it may be probed now */
     p->known = true;
     p->heard_ns = now_ns;
-    ch->heard_path = path;
+    ch->paths.latest = path;
     if (p->usable && !p->suspect) {
         p->awaiting = false;
         p->missed = 0;
@@ -4689,9 +4692,10 @@ static uint64_t dxpui_all_silent_ns(const dxpu_channel *ch)
 {
     uint64_t t = 0;
     for (unsigned i = 0; i < ch->cfg.paths; i++) {
-        const dxpui_path *p = &ch->paths[i];
+        const dxpui_path *p = &ch->paths.path[i];
         if (p->known)
-            t = p->awaiting ? dxpui_max64(t, dxpui_later(p->awaited_ns, ch->hold_ns)) : DXPU_NEVER;
+            t = p->awaiting ? dxpui_max64(t, dxpui_later(p->awaited_ns, ch->link.hold_ns))
+                            : DXPU_NEVER;
         if (t == DXPU_NEVER)
             break;
     }
@@ -4739,20 +4743,20 @@ DXPU_API bool dxpu_validation_may_send(dxpu_validation *v, dxpu_bytes frame)
 
 /* ==== 15'  Channel: sending =================================================================== */
 /* ---- Queues ---- */
-static int dxpui_may_submit(const dxpu_channel *ch)
+static int dxpui_may_submit(const dxpui_link *l)
 {
-    if (ch->state == DXPU_STATE_IDLE)
+    if (l->state == DXPU_STATE_IDLE)
         return DXPU_E_ARG;
-    if (ch->state <= DXPU_STATE_UP && !ch->close_asked)
+    if (l->state <= DXPU_STATE_UP && !l->close_asked)
         return DXPU_OK;
-    return ch->error ? ch->error : DXPU_E_CLOSED;
+    return l->error ? l->error : DXPU_E_CLOSED;
 }
 
 /* A request may leave only when there is room for all its completions (F-10). */
 static int dxpui_track(dxpu_channel *ch, dxpu_bytes tlp, uint64_t now_ns, uint64_t user)
 {
     dxpu_tags *tags = ch->cfg.tags;
-    const dxpui_fifo *f = &ch->rx[DXPU_COMPLETION];
+    const dxpui_queue *f = &ch->rx.queue[DXPU_COMPLETION];
     dxpu_tag_entry e;
     dxpu_tlp t;
     uint32_t header, data;
@@ -4767,13 +4771,13 @@ static int dxpui_track(dxpu_channel *ch, dxpu_bytes tlp, uint64_t now_ns, uint64
     if (tags->reserve_header + f->count + header > f->header_max ||
         tags->reserve_data + f->data_used + data > f->data_max)
         return DXPU_E_AGAIN;
-    return dxpui_tag_track(tags, &t, now_ns, user, ch->order, DXPUI_TAG_QUEUED);
+    return dxpui_tag_track(tags, &t, now_ns, user, ch->tx.submitted, DXPUI_TAG_QUEUED);
 }
 
 DXPU_API int dxpu_channel_submit(dxpu_channel *ch, dxpu_bytes tlp, uint64_t now_ns, uint64_t user)
 {
     dxpu_tlp_shape s;
-    int rc = dxpui_may_submit(ch);
+    int rc = dxpui_may_submit(&ch->link);
     if (rc == DXPU_OK)
         rc = dxpu_tlp_measure(tlp, &s);
     if (rc != DXPU_OK)
@@ -4783,17 +4787,17 @@ DXPU_API int dxpu_channel_submit(dxpu_channel *ch, dxpu_bytes tlp, uint64_t now_
     uint16_t local = (uint16_t)(4u * s.local_dw); /* W-33: they end here */
     tlp.ptr += local;
     tlp.len -= local;
-    dxpui_fifo *f = &ch->tx[s.cls];
+    dxpui_queue *f = &ch->tx.queue[s.cls];
     uint32_t units = dxpu_credit_units(s.payload_bytes);
     if (units > dxpui_units_max[s.cls])
         return DXPU_E_TLP_LENGTH; /* no credit might ever let it go */
-    if (!dxpui_fifo_fits(f, units))
+    if (!dxpui_queue_fits(f, units))
         return DXPU_E_AGAIN;
     if (s.cls == DXPU_NONPOSTED && ch->cfg.tags)
         rc = dxpui_track(ch, tlp, now_ns, user);
     if (rc != DXPU_OK)
         return rc;
-    dxpui_item *it = dxpui_fifo_place(f, (uint32_t)tlp.len);
+    dxpui_item *it = dxpui_queue_place(f, (uint32_t)tlp.len);
     it->bytes = (uint16_t)tlp.len;
     it->head_bytes = (uint16_t)(s.head_bytes - local);
     it->prefix_dw = (uint8_t)(s.prefix_dw - s.local_dw);
@@ -4801,46 +4805,45 @@ DXPU_API int dxpu_channel_submit(dxpu_channel *ch, dxpu_bytes tlp, uint64_t now_
     dxpui_item_describe(it, s.cls, tlp.ptr + 4u * it->prefix_dw, units);
     memcpy(f->mem + it->pos, tlp.ptr, tlp.len);
     it->crc = dxpu_crc32(0, tlp.ptr, tlp.len);
-    it->order = ch->order++;
-    dxpui_fifo_commit(f);
+    it->order = ch->tx.submitted++;
+    dxpui_queue_commit(f);
     ch->count.tx_local_prefixes += s.local_dw;
     return DXPU_OK;
 }
 
 DXPU_API int dxpu_channel_submit_event(dxpu_channel *ch, const dxpu_event *e)
 {
-    int rc = dxpui_may_submit(ch);
+    int rc = dxpui_may_submit(&ch->link);
     if (rc != DXPU_OK)
         return rc;
     if (e->type == 0 || e->type >= DXPU_EVENT_END)
         return DXPU_E_ARG;
-    if (ch->event_tail - ch->event_head >= DXPUI_EVENTS)
+    if (!dxpui_events_fit(&ch->tx.events, 1))
         return DXPU_E_AGAIN;
-    unsigned at = ch->event_tail++ & (DXPUI_EVENTS - 1);
-    ch->tx_events[at] = *e;
-    ch->event_order[at] = ch->order++;
+    dxpui_events_push(&ch->tx.events, e, ch->tx.submitted++);
     return DXPU_OK;
 }
 
 /* Free what lies wholly before the oldest frame in flight. */
 static void dxpui_free_acked(dxpu_channel *ch, uint64_t now_ns)
 {
-    uint32_t until = ch->list_tail - (ch->tx_at ? 1u : 0u);
-    if (ch->una != ch->nxt) {
-        uint16_t first = dxpui_sent_of(ch, ch->una)->first;
-        until = ch->list_head + (uint16_t)(first - (uint16_t)ch->list_head);
+    dxpui_sender *tx = &ch->tx;
+    uint32_t until = tx->placed_tail - (tx->partial_bytes ? 1u : 0u);
+    if (ch->flight.una != ch->flight.next) {
+        uint16_t first = dxpui_frame_of(&ch->flight, ch->flight.una)->first;
+        until = tx->placed_head + (uint16_t)(first - (uint16_t)tx->placed_head);
     }
-    while (ch->list_head != until) {
-        uint32_t element = ch->list[ch->list_head++ & ch->list_mask];
+    while (tx->placed_head != until) {
+        uint32_t element = tx->placed[tx->placed_head++ & tx->placed_mask];
         unsigned cls = element >> 30;
-        if (cls == DXPUI_LIST_EVENT) {
-            ch->event_head++;
+        if (cls == DXPUI_PLACED_EVENT) {
+            tx->events.head++;
             continue;
         }
-        const dxpui_item *it = dxpui_fifo_free(&ch->tx[cls]);
+        const dxpui_item *it = dxpui_queue_free(&tx->queue[cls]);
         if (cls == DXPU_NONPOSTED && ch->cfg.tags)
-            dxpui_tag_arrived(ch->cfg.tags, it->id, dxpui_item_tag(&ch->tx[cls], it), it->order,
-                              now_ns);
+            dxpui_tag_arrived(ch->cfg.tags, it->id, dxpui_item_tag(&tx->queue[cls], it, 6),
+                              it->order, now_ns);
         ch->count.tx_tlps_acked += !(it->flags & DXPUI_UNSENT);
     }
 }
@@ -4855,49 +4858,50 @@ static bool dxpui_unsent(const dxpu_channel *ch)
    sent, so that their places are freed in turn, but into no frame.  True if there were any. */
 static bool dxpui_discard(dxpu_channel *ch)
 {
-    dxpui_fifo *f = &ch->tx[DXPU_NONPOSTED];
+    dxpui_sender *tx = &ch->tx;
+    dxpui_queue *f = &tx->queue[DXPU_NONPOSTED];
     dxpu_tags *tags = ch->cfg.tags;
     uint32_t waiting = f->waiting;
     while (f->waiting && tags->unsent) {
         dxpui_item *it = &f->items[f->next];
-        if (dxpui_tag_may_leave(tags, it->id, dxpui_item_tag(f, it), it->order))
+        if (dxpui_tag_may_leave(tags, it->id, dxpui_item_tag(f, it, 6), it->order))
             break;
         it->flags |= DXPUI_UNSENT;
-        ch->list[ch->list_tail++ & ch->list_mask] = (uint32_t)DXPU_NONPOSTED << 30 | f->next;
-        dxpui_fifo_advance(f);
+        tx->placed[tx->placed_tail++ & tx->placed_mask] = (uint32_t)DXPU_NONPOSTED << 30 | f->next;
+        dxpui_queue_advance(f);
     }
     return f->waiting != waiting;
 }
 
 /* True when nothing was submitted that is not yet in frames or on its way into them. */
-static bool dxpui_none_waits(const dxpu_channel *ch)
+static bool dxpui_none_waits(const dxpui_sender *tx)
 {
-    return (ch->tx[DXPU_POSTED].waiting | ch->tx[DXPU_NONPOSTED].waiting |
-            ch->tx[DXPU_COMPLETION].waiting | (ch->event_next ^ ch->event_tail)) == 0;
+    return (tx->queue[DXPU_POSTED].waiting | tx->queue[DXPU_NONPOSTED].waiting |
+            tx->queue[DXPU_COMPLETION].waiting | (tx->events.next ^ tx->events.tail)) == 0;
 }
 
-/* What goes into a frame next: a class, DXPUI_LIST_EVENT, or -1 for nothing.  The oldest of those
+/* What goes into a frame next: a class, DXPUI_PLACED_EVENT, or -1 for nothing.  The oldest of those
    that order and credits let go.  *starved: something waits only for credit. */
-static int dxpui_pick(const dxpu_channel *ch, bool *starved)
+static int dxpui_pick(const dxpui_sender *tx, bool *starved)
 {
     int best = -1;
     uint32_t best_order = 0, barrier = 0;
-    bool event = ch->event_next != ch->event_tail, event_first = event;
+    bool event = tx->events.next != tx->events.tail, event_first = event;
     *starved = false;
     if (event)
-        barrier = ch->event_order[ch->event_next & (DXPUI_EVENTS - 1)];
+        barrier = dxpui_events_order(&tx->events, tx->events.next);
     for (unsigned cls = 0; cls < DXPU_CLASSES; cls++) {
-        const dxpui_fifo *f = &ch->tx[cls];
+        const dxpui_queue *f = &tx->queue[cls];
         if (f->waiting == 0)
             continue;
         const dxpui_item *it = &f->items[f->next];
         if (event && dxpui_seq_cmp(it->order, barrier) > 0)
             continue; /* D-35 */
         event_first = false;
-        if (!dxpui_may_go(ch->tx, cls))
+        if (!dxpui_may_go(tx->queue, cls))
             continue;
-        if (!(cls == DXPU_COMPLETION && ch->completions_infinite) &&
-            !dxpu_credit_fits(&ch->limits, &ch->used, cls, it->units)) {
+        if (!(cls == DXPU_COMPLETION && tx->completions_infinite) &&
+            !dxpu_credit_fits(&tx->limits, &tx->used, cls, it->units)) {
             *starved = true;
             continue;
         }
@@ -4906,7 +4910,7 @@ static int dxpui_pick(const dxpu_channel *ch, bool *starved)
             best_order = it->order;
         }
     }
-    return event_first ? DXPUI_LIST_EVENT : best;
+    return event_first ? DXPUI_PLACED_EVENT : best;
 }
 
 /* The same once more for a frame that has begun. */
@@ -4914,23 +4918,23 @@ static int dxpui_pick_next(dxpu_channel *ch, bool *starved)
 {
     if (dxpui_unsent(ch))
         dxpui_discard(ch);
-    return dxpui_none_waits(ch) ? -1 : dxpui_pick(ch, starved);
+    return dxpui_none_waits(&ch->tx) ? -1 : dxpui_pick(&ch->tx, starved);
 }
 
 /* ---- Frames ---- */
 /* Put an element of the sent list into a frame, a TLP from byte *at on; what came of that. */
-static int dxpui_place_element(const dxpu_channel *ch, dxpu_builder *b, uint32_t element,
+static int dxpui_place_element(const dxpui_sender *tx, dxpu_builder *b, uint32_t element,
                                uint16_t *at)
 {
     unsigned cls = element >> 30;
     uint32_t place = element & 0x3fffffffu;
-    if (cls == DXPUI_LIST_EVENT)
-        return dxpu_builder_event(b, &ch->tx_events[place]);
+    if (cls == DXPUI_PLACED_EVENT)
+        return dxpu_builder_event(b, &tx->events.event[place]);
     dxpu_tlp_cursor c;
-    const dxpui_item *it = &ch->tx[cls].items[place];
+    const dxpui_item *it = &tx->queue[cls].items[place];
     if (it->flags & DXPUI_UNSENT)
         return DXPU_OK;
-    c.tlp = dxpui_item_tlp(&ch->tx[cls], it);
+    c.tlp = dxpui_item_tlp(&tx->queue[cls], it);
     c.crc = it->crc;
     c.head_bytes = it->head_bytes;
     c.at_bytes = *at;
@@ -4943,13 +4947,13 @@ static int dxpui_place_element(const dxpu_channel *ch, dxpu_builder *b, uint32_t
 
 /* Rebuild a frame that was sent before: the same elements from the same place fill the same body,
    because the builder's choices depend only on the room (D-16). */
-static void dxpui_refill(const dxpu_channel *ch, const dxpui_sent *s, dxpu_builder *b)
+static void dxpui_refill(const dxpui_sender *tx, const dxpui_frame *s, dxpu_builder *b)
 {
     uint32_t index = s->first;
     uint16_t at = s->at_bytes;
     b->cap = s->body_bytes;
     while (b->used < b->cap) {
-        int rc = dxpui_place_element(ch, b, ch->list[index & ch->list_mask], &at);
+        int rc = dxpui_place_element(tx, b, tx->placed[index & tx->placed_mask], &at);
         DXPU_ASSERT(b->used > 0 && rc != DXPU_E_ROOM);
         if (rc != DXPU_OK)
             break;
@@ -4961,37 +4965,39 @@ static void dxpui_refill(const dxpu_channel *ch, const dxpui_sent *s, dxpu_build
 /* Take the picked thing out of its queue and into the list of what was sent. */
 static void dxpui_element_begin(dxpu_channel *ch, int pick, uint32_t element)
 {
-    if (pick == DXPUI_LIST_EVENT) {
-        ch->event_next++;
+    if (pick == DXPUI_PLACED_EVENT) {
+        ch->tx.events.next++;
     } else {
-        dxpui_fifo *f = &ch->tx[pick];
+        dxpui_queue *f = &ch->tx.queue[pick];
         const dxpui_item *it = &f->items[f->next];
-        dxpu_credit_add(&ch->used, (unsigned)pick, it->units);
+        dxpu_credit_add(&ch->tx.used, (unsigned)pick, it->units);
         if (pick == DXPU_NONPOSTED && ch->cfg.tags)
-            dxpui_tag_leaves(ch->cfg.tags, it->id, dxpui_item_tag(f, it), it->order);
-        dxpui_fifo_advance(f);
+            dxpui_tag_leaves(ch->cfg.tags, it->id, dxpui_item_tag(f, it, 6), it->order);
+        dxpui_queue_advance(f);
         ch->count.tx_tlps++;
     }
-    ch->list[ch->list_tail++ & ch->list_mask] = element;
+    ch->tx.placed[ch->tx.placed_tail++ & ch->tx.placed_mask] = element;
 }
 
 /* Fill a new frame: first the rest of the TLP that the last one could not hold, then what was
    picked, then what else may go. */
-static void dxpui_fill(dxpu_channel *ch, dxpui_sent *s, dxpu_builder *b, int pick)
+static void dxpui_fill(dxpu_channel *ch, dxpui_frame *s, dxpu_builder *b, int pick)
 {
+    dxpui_sender *tx = &ch->tx;
     bool starved;
     int rc = DXPU_OK;
-    s->first = (uint16_t)(ch->tx_at ? ch->list_tail - 1 : ch->list_tail);
-    s->at_bytes = ch->tx_at;
-    if (ch->tx_at) {
-        rc = dxpui_place_element(ch, b, ch->list[(ch->list_tail - 1) & ch->list_mask], &ch->tx_at);
+    s->first = (uint16_t)(tx->partial_bytes ? tx->placed_tail - 1 : tx->placed_tail);
+    s->at_bytes = tx->partial_bytes;
+    if (tx->partial_bytes) {
+        rc = dxpui_place_element(tx, b, tx->placed[(tx->placed_tail - 1) & tx->placed_mask],
+                                 &tx->partial_bytes);
         pick = rc == DXPU_OK ? dxpui_pick_next(ch, &starved) : -1;
     }
     while (pick >= 0) {
         uint32_t element = (uint32_t)pick << 30;
-        element |=
-            pick == DXPUI_LIST_EVENT ? ch->event_next & (DXPUI_EVENTS - 1) : ch->tx[pick].next;
-        rc = dxpui_place_element(ch, b, element, &ch->tx_at);
+        element |= pick == DXPUI_PLACED_EVENT ? tx->events.next & (DXPUI_EVENTS - 1)
+                                              : tx->queue[pick].next;
+        rc = dxpui_place_element(tx, b, element, &tx->partial_bytes);
         if (rc != DXPU_E_ROOM)
             dxpui_element_begin(ch, pick, element);
         pick = rc == DXPU_OK ? dxpui_pick_next(ch, &starved) : -1;
@@ -5002,45 +5008,47 @@ static void dxpui_fill(dxpu_channel *ch, dxpui_sent *s, dxpu_builder *b, int pic
 /* Writes what a sequenced frame's header reports of our receiving side, and marks it sent. */
 static void dxpui_put_acks(dxpu_channel *ch, uint64_t now_ns, uint32_t seq, uint8_t *out)
 {
+    dxpui_receiver *rx = &ch->rx;
     uint64_t sack = 0;
     uint32_t mask = ch->cfg.window_frames - 1;
-    for (uint32_t i = 0, left = ch->rx_held; left && i < 64 && i + 1 <= mask; i++) {
-        if (ch->reorder_bytes[(ch->rx_next + 1 + i) & mask]) {
+    for (uint32_t i = 0, left = rx->early; left && i < 64 && i + 1 <= mask; i++) {
+        if (rx->early_bytes[(rx->next + 1 + i) & mask]) {
             sack |= (uint64_t)1 << i;
             left--;
         }
     }
-    dxpui_full_store(out, seq, ch->rx_next, sack, ch->seen,
-                     (uint32_t)dxpui_min64(now_ns - ch->seen_ns, UINT32_MAX), ch->ecn_ce,
-                     &ch->granted);
-    ch->told = ch->granted;
-    ch->unacked = 0;
-    ch->ack_now = false;
-    ch->ack_at_ns = DXPU_NEVER;
+    dxpui_full_store(out, seq, rx->next, sack, rx->seen,
+                     (uint32_t)dxpui_min64(now_ns - rx->seen_ns, UINT32_MAX), rx->ecn_ce,
+                     &rx->granted);
+    rx->advertised = rx->granted;
+    rx->unacked = 0;
+    rx->ack_now = false;
+    rx->ack_at_ns = DXPU_NEVER;
 }
 
 /* Seal and count the frame whose body stands at its place in out. */
 static int dxpui_finish(dxpu_channel *ch, uint8_t kind, uint8_t path, uint8_t *out,
                         size_t body_bytes)
 {
+    dxpui_link *l = &ch->link;
     size_t header = dxpui_frame_header_bytes(kind), used = header + body_bytes;
-    uint64_t packet = ch->packet++;
-    uint8_t phase = ch->key_phase;
-    dxpui_base_store(out, kind, phase, path, kind == DXPU_KIND_OPEN ? 0 : ch->remote_id, packet,
-                     used + ch->trailer);
+    uint64_t packet = l->packet++;
+    uint8_t phase = l->key_phase;
+    dxpui_base_store(out, kind, phase, path, kind == DXPU_KIND_OPEN ? 0 : l->remote_id, packet,
+                     used + l->trailer);
     if (ch->cfg.suite) {
         ch->busy = 1;
         bool sealed = ch->cfg.suite->seal(ch->cfg.suite_user, phase, packet,
                                           dxpui_view(out, header), out + header, body_bytes);
         ch->busy = 0;
         if (!sealed)
-            return dxpui_fail(ch, DXPU_E_PROTO, DXPU_REASON_PROTOCOL, false);
+            return dxpui_fail(l, DXPU_E_PROTO, DXPU_REASON_PROTOCOL, false);
     } else {
         dxpu_frame_seal_crc(out, used);
     }
     ch->count.tx_frames++;
-    ch->count.tx_bytes += used + ch->trailer;
-    return (int)(used + ch->trailer);
+    ch->count.tx_bytes += used + l->trailer;
+    return (int)(used + l->trailer);
 }
 
 /* A frame with sequence and acknowledgements, its body at its place in out. */
@@ -5055,32 +5063,33 @@ static int dxpui_emit_full(dxpu_channel *ch, uint64_t now_ns, uint8_t kind, uint
 static int dxpui_emit_data(dxpu_channel *ch, uint64_t now_ns, uint8_t path, uint32_t seq, int pick,
                            uint8_t *out)
 {
-    dxpui_sent *s = dxpui_sent_of(ch, seq);
-    dxpui_path *p = &ch->paths[path];
+    dxpui_frame *s = dxpui_frame_of(&ch->flight, seq);
+    dxpui_path *p = &ch->paths.path[path];
     dxpu_builder b;
-    dxpu_builder_init(&b, out + DXPU_FRAME_FULL_BYTES, dxpui_body_max(ch, ch->frame_limit));
-    if (seq == ch->nxt) {
+    dxpu_builder_init(&b, out + DXPU_FRAME_FULL_BYTES,
+                      ch->link.frame_limit - ch->flight.overhead_bytes);
+    if (seq == ch->flight.next) {
         dxpui_fill(ch, s, &b, pick);
         s->tries = 0;
-        ch->nxt++;
-        ch->blocked_at_ns = DXPU_NEVER; /* there was credit: F-12 starts over */
-        ch->blocked_tries = 0;
+        ch->flight.next++;
+        ch->tx.blocked_at_ns = DXPU_NEVER; /* there was credit: F-12 starts over */
+        ch->tx.blocked_tries = 0;
     } else {
-        dxpui_refill(ch, s, &b);
+        dxpui_refill(&ch->tx, s, &b);
         ch->count.tx_retransmits++;
     }
     s->state = 0;
     s->sent_ns = now_ns;
-    s->packet_lo = (uint32_t)ch->packet;
+    s->packet_lo = (uint32_t)ch->link.packet;
     s->path = path & 63u;
     s->index = p->index;
     s->tries = (uint8_t)(s->tries + (s->tries < UINT8_MAX));
     if (s->tries >= DXPUI_SUSPECT) {
         p->suspect = true;
-        ch->look_ns = 0;
+        ch->link.look_ns = 0;
     }
     p->log[p->index & (2 * ch->cfg.window_frames - 1)] = (uint16_t)seq;
-    dxpui_path_sent(ch, p, dxpui_sent_bytes(ch, s), now_ns);
+    dxpui_path_sent(ch, p, dxpui_frame_bytes(&ch->flight, s), now_ns);
     return dxpui_emit_full(ch, now_ns, DXPU_KIND_DATA, path, seq, out, b.used);
 }
 
@@ -5105,7 +5114,7 @@ static int dxpui_emit_offer(dxpu_channel *ch, uint8_t kind, uint8_t path, uint8_
     o.suites = c->suite ? c->suite->id : (uint16_t)DXPU_SUITE_CRC;
     o.tlp_formats = 1;
     o.window_frames = (uint16_t)c->window_frames;
-    o.frame_limit_bytes = ch->frame_limit;
+    o.frame_limit_bytes = ch->link.frame_limit;
     o.hold_ms = c->hold_ms;
     o.sequence = c->sequence;
     o.completions_infinite = c->tags != NULL;
@@ -5115,14 +5124,14 @@ static int dxpui_emit_offer(dxpu_channel *ch, uint8_t kind, uint8_t path, uint8_
     o.destination = c->remote;
     dxpu_offer_encode(&o, body);
     return dxpui_emit_base(ch, kind, path, body, sizeof body,
-                           ch->frame_limit - DXPU_FRAME_BASE_BYTES - ch->trailer, out);
+                           ch->link.frame_limit - DXPU_FRAME_BASE_BYTES - ch->link.trailer, out);
 }
 
 static int dxpui_emit_probe(dxpu_channel *ch, uint8_t path, uint64_t now_ns, uint8_t *out)
 {
-    dxpui_path *p = &ch->paths[path];
-    size_t bytes =
-        p->reply_bytes ? p->reply_bytes : ch->frame_limit - DXPU_FRAME_BASE_BYTES - ch->trailer;
+    dxpui_path *p = &ch->paths.path[path];
+    size_t bytes = p->reply_bytes ? p->reply_bytes
+                                  : ch->link.frame_limit - DXPU_FRAME_BASE_BYTES - ch->link.trailer;
     uint8_t body[DXPU_PROBE_BYTES];
     dxpui_zero(body, sizeof body);
     body[0] = p->reply_bytes ? DXPU_PROBE_REPLY : 0;
@@ -5137,37 +5146,30 @@ static int dxpui_emit_probe(dxpu_channel *ch, uint8_t path, uint64_t now_ns, uin
 static int dxpui_emit_reason(dxpu_channel *ch, uint8_t kind, uint8_t path, uint8_t b1, uint8_t b2,
                              uint8_t *out)
 {
-    uint8_t body[4] = { ch->reason, b1, b2, 0 };
+    uint8_t body[4] = { ch->link.reason, b1, b2, 0 };
     return dxpui_emit_base(ch, kind, path, body, sizeof body, sizeof body, out);
-}
-
-/* The paths take turns: only its answer shows that a close can arrive (P-6). */
-static int dxpui_emit_close(dxpu_channel *ch, uint8_t *out)
-{
-    uint8_t path = ch->close_path;
-    ch->close_path = dxpui_path_after(ch, path);
-    return dxpui_emit_reason(ch, DXPU_KIND_CLOSE, path, 0, 0, out);
 }
 
 /* ---- Timers ---- */
 /* What time alone brings about.  DXPU_OK or how the channel ended. */
 DXPUI_APART int dxpui_timers(dxpu_channel *ch, uint64_t now_ns)
 {
-    bool hold = now_ns - ch->heard_ns >= ch->hold_ns;
-    if (!dxpui_alive(ch))
-        return ch->lingers && !hold ? DXPU_OK : ch->error; /* D-66 */
-    if (hold || now_ns >= dxpui_all_silent_ns(ch))         /* D-48 */
-        return dxpui_fail(ch, ch->state < DXPU_STATE_UP ? DXPU_E_NO_ANSWER : DXPU_E_DEAD,
-                          DXPU_REASON_HOLD, ch->remote_id != 0);
+    dxpui_link *l = &ch->link;
+    bool hold = now_ns - l->heard_ns >= l->hold_ns;
+    if (!dxpui_alive(l))
+        return l->lingers && !hold ? DXPU_OK : l->error; /* D-66 */
+    if (hold || now_ns >= dxpui_all_silent_ns(ch))       /* D-48 */
+        return dxpui_fail(l, l->state < DXPU_STATE_UP ? DXPU_E_NO_ANSWER : DXPU_E_DEAD,
+                          DXPU_REASON_HOLD, l->remote_id != 0);
     for (uint8_t i = 0; i < ch->cfg.paths; i++) {
-        if (now_ns >= ch->paths[i].loss_ns)
+        if (now_ns >= ch->paths.path[i].loss_ns)
             dxpui_detect_loss(ch, i, now_ns);
-        if (now_ns >= ch->paths[i].timer_ns)
+        if (now_ns >= ch->paths.path[i].timer_ns)
             dxpui_path_timeout(ch, i, now_ns);
     }
-    if (now_ns >= ch->ack_at_ns) {
-        ch->ack_now = true;
-        ch->ack_at_ns = DXPU_NEVER;
+    if (now_ns >= ch->rx.ack_at_ns) {
+        ch->rx.ack_now = true;
+        ch->rx.ack_at_ns = DXPU_NEVER;
     }
     return DXPU_OK;
 }
@@ -5176,18 +5178,20 @@ DXPUI_APART int dxpui_timers(dxpu_channel *ch, uint64_t now_ns)
    dxpui_emit_control().  0: at once. */
 static uint64_t dxpui_look_ns(const dxpu_channel *ch)
 {
-    uint64_t t = ch->send_reset || ch->send_answer ? 0 : DXPU_NEVER;
+    const dxpui_link *l = &ch->link;
+    uint64_t t = l->send_reset || l->send_answer ? 0 : DXPU_NEVER;
     for (unsigned i = 0; i < ch->cfg.paths; i++)
-        t = dxpui_min64(t, dxpui_probe_due(ch, &ch->paths[i])); /* answers even when it is over */
-    if (!dxpui_alive(ch)) {
-        uint64_t end_ns = ch->lingers ? dxpui_later(ch->heard_ns, ch->hold_ns) : 0;
-        return ch->error && !ch->end_emitted ? dxpui_min64(t, end_ns) : t;
+        t = dxpui_min64(t,
+                        dxpui_probe_due(ch, &ch->paths.path[i])); /* answers even when it is over */
+    if (!dxpui_alive(l)) {
+        uint64_t end_ns = l->lingers ? dxpui_later(l->heard_ns, l->hold_ns) : 0;
+        return l->error && !l->end_reported ? dxpui_min64(t, end_ns) : t;
     }
     for (unsigned i = 0; i < ch->cfg.paths; i++)
-        t = dxpui_min64(t, dxpui_min64(ch->paths[i].timer_ns, ch->paths[i].loss_ns));
-    t = dxpui_min64(t, dxpui_min64(ch->next_try_ns, ch->ack_at_ns));
+        t = dxpui_min64(t, dxpui_min64(ch->paths.path[i].timer_ns, ch->paths.path[i].loss_ns));
+    t = dxpui_min64(t, dxpui_min64(l->next_try_ns, ch->rx.ack_at_ns));
     t = dxpui_min64(t, dxpui_all_silent_ns(ch));
-    return dxpui_min64(t, dxpui_later(ch->heard_ns, ch->hold_ns));
+    return dxpui_min64(t, dxpui_later(l->heard_ns, l->hold_ns));
 }
 
 /* True when something new waits for nothing but a path; *pick is what goes first, -1 the rest of a
@@ -5195,53 +5199,60 @@ static uint64_t dxpui_look_ns(const dxpu_channel *ch)
 static bool dxpui_can_send(const dxpu_channel *ch, int *pick, bool *starved)
 {
     *starved = false;
-    *pick = dxpui_none_waits(ch) ? -1 : dxpui_pick(ch, starved);
-    bool sending = ch->state == DXPU_STATE_UP || ch->state == DXPU_STATE_DRAINING;
-    return sending && (ch->tx_at || *pick >= 0) && ch->nxt - ch->una < ch->tx_window;
+    *pick = dxpui_none_waits(&ch->tx) ? -1 : dxpui_pick(&ch->tx, starved);
+    bool sending = ch->link.state == DXPU_STATE_UP || ch->link.state == DXPU_STATE_DRAINING;
+    return sending && (ch->tx.partial_bytes || *pick >= 0) &&
+           ch->flight.next - ch->flight.una < ch->flight.window;
 }
 
 static bool dxpui_drained(const dxpu_channel *ch)
 {
-    return ch->una == ch->nxt && ch->tx_at == 0 && dxpui_none_waits(ch);
+    return ch->flight.una == ch->flight.next && ch->tx.partial_bytes == 0 &&
+           dxpui_none_waits(&ch->tx);
 }
 
 /* ---- emit ---- */
 /* Frames of the handshake and the end, repeated with back-off until the peer has answered. */
 DXPUI_APART int dxpui_emit_control(dxpu_channel *ch, uint64_t now_ns, uint8_t *out)
 {
-    if (ch->send_reset) {
-        ch->send_reset = false;
-        return dxpui_emit_reason(ch, DXPU_KIND_RESET, dxpui_ack_path(ch), DXPU_WIRE_VERSION,
+    dxpui_link *l = &ch->link;
+    if (l->send_reset) {
+        l->send_reset = false;
+        return dxpui_emit_reason(ch, DXPU_KIND_RESET, dxpui_ack_path(&ch->paths), DXPU_WIRE_VERSION,
                                  DXPU_WIRE_VERSION, out);
     }
-    if (ch->send_answer) {
-        ch->send_answer = false;
-        return dxpui_emit_reason(ch, DXPU_KIND_CLOSE, ch->answer_path, DXPU_CLOSE_ANSWER, 0, out);
+    if (l->send_answer) {
+        l->send_answer = false;
+        return dxpui_emit_reason(ch, DXPU_KIND_CLOSE, l->answer_path, DXPU_CLOSE_ANSWER, 0, out);
     }
-    if (now_ns >= ch->next_try_ns) {
-        ch->tries = (uint8_t)(ch->tries < DXPUI_BACKOFF_MAX ? ch->tries + 1 : ch->tries - 3);
-        uint64_t wait_ns = dxpui_backed_off(ch, &ch->paths[0], ch->tries - 1u);
-        ch->next_try_ns = now_ns + dxpui_min64(wait_ns, ch->hold_ns / 16); /* D-67 */
-        if (ch->state == DXPU_STATE_OPENING) {
-            ch->frame_limit = ch->cfg.frame_limit_bytes;
-            if (ch->tries % 4 == 0) /* in case no path carries more: P-3 */
-                ch->frame_limit = DXPU_FRAME_MIN_LIMIT_BYTES;
-            unsigned turn = ch->tries - 1u, n = ch->cfg.paths;
+    if (now_ns >= l->next_try_ns) {
+        l->tries = (uint8_t)(l->tries < DXPUI_BACKOFF_MAX ? l->tries + 1 : l->tries - 3);
+        uint64_t wait_ns = dxpui_backed_off(l, &ch->paths.path[0], l->tries - 1u);
+        l->next_try_ns = now_ns + dxpui_min64(wait_ns, l->hold_ns / 16); /* D-67 */
+        if (l->state == DXPU_STATE_OPENING) {
+            l->frame_limit = ch->cfg.frame_limit_bytes;
+            if (l->tries % 4 == 0) /* in case no path carries more: P-3 */
+                l->frame_limit = DXPU_FRAME_MIN_LIMIT_BYTES;
+            unsigned turn = l->tries - 1u, n = ch->cfg.paths;
             if (n % 2 == 0) /* else the small ones are all of the same paths */
                 turn += turn / (n < 4 ? 4 : n);
             uint8_t path = (uint8_t)(turn % n);
             return dxpui_emit_offer(ch, DXPU_KIND_OPEN, path, out);
         }
-        if (ch->state == DXPU_STATE_ACCEPTED) {
-            if (ch->tries >= DXPUI_ACCEPTS)
-                ch->next_try_ns = DXPU_NEVER; /* until the opener is heard again: D-41 */
-            return dxpui_emit_offer(ch, DXPU_KIND_ACCEPT, ch->heard_path, out);
+        if (l->state == DXPU_STATE_ACCEPTED) {
+            if (l->tries >= DXPUI_ACCEPTS)
+                l->next_try_ns = DXPU_NEVER; /* until the opener is heard again: D-41 */
+            return dxpui_emit_offer(ch, DXPU_KIND_ACCEPT, ch->paths.latest, out);
         }
-        if (ch->state == DXPU_STATE_CLOSING)
-            return dxpui_emit_close(ch, out);
+        if (l->state == DXPU_STATE_CLOSING) {
+            uint8_t path =
+                l->close_path; /* in turn: only its answer shows that it can arrive (P-6) */
+            l->close_path = dxpui_path_after(&ch->paths, path);
+            return dxpui_emit_reason(ch, DXPU_KIND_CLOSE, path, 0, 0, out);
+        }
     }
     for (uint8_t i = 0; i < ch->cfg.paths; i++) {
-        if (now_ns >= dxpui_probe_due(ch, &ch->paths[i]))
+        if (now_ns >= dxpui_probe_due(ch, &ch->paths.path[i]))
             return dxpui_emit_probe(ch, i, now_ns, out);
     }
     return 0;
@@ -5250,59 +5261,64 @@ DXPUI_APART int dxpui_emit_control(dxpu_channel *ch, uint64_t now_ns, uint8_t *o
 /* A class that waits for nothing but credit says so, at RTO with back-off (F-12). */
 static int dxpui_emit_blocked(dxpu_channel *ch, uint64_t now_ns, bool starved, uint8_t *out)
 {
+    dxpui_sender *tx = &ch->tx;
     if (!starved) {
-        ch->blocked_at_ns = DXPU_NEVER;
-        ch->blocked_tries = 0;
+        tx->blocked_at_ns = DXPU_NEVER;
+        tx->blocked_tries = 0;
         return 0;
     }
-    const dxpui_path *p = &ch->paths[dxpui_active(ch)];
-    if (ch->blocked_at_ns == DXPU_NEVER)
-        ch->blocked_at_ns = now_ns + dxpui_backed_off(ch, p, 0);
-    if (now_ns < ch->blocked_at_ns)
+    const dxpui_path *p = &ch->paths.path[dxpui_active(&ch->paths)];
+    if (tx->blocked_at_ns == DXPU_NEVER)
+        tx->blocked_at_ns = now_ns + dxpui_backed_off(&ch->link, p, 0);
+    if (now_ns < tx->blocked_at_ns)
         return 0;
-    if (ch->blocked_tries < DXPUI_BACKOFF_MAX)
-        ch->blocked_tries++;
-    ch->blocked_at_ns = now_ns + dxpui_backed_off(ch, p, ch->blocked_tries);
+    if (tx->blocked_tries < DXPUI_BACKOFF_MAX)
+        tx->blocked_tries++;
+    tx->blocked_at_ns = now_ns + dxpui_backed_off(&ch->link, p, tx->blocked_tries);
     ch->count.tx_blocked++;
-    return dxpui_emit_full(ch, now_ns, DXPU_KIND_BLOCKED, dxpui_ack_path(ch), ch->nxt, out, 0);
+    return dxpui_emit_full(ch, now_ns, DXPU_KIND_BLOCKED, dxpui_ack_path(&ch->paths),
+                           ch->flight.next, out, 0);
 }
 
 /* The next frame marked lost. */
-static uint32_t dxpui_next_lost(dxpu_channel *ch)
+static uint32_t dxpui_next_lost(dxpui_flight *fl)
 {
-    uint32_t seq = ch->lost_from;
-    while (!(dxpui_sent_of(ch, seq)->state & DXPUI_LOST))
+    uint32_t seq = fl->lost_from;
+    while (!(dxpui_frame_of(fl, seq)->state & DXPUI_LOST))
         seq++;
-    ch->lost--;
-    ch->lost_from = seq + 1;
+    fl->lost--;
+    fl->lost_from = seq + 1;
     return seq;
 }
 
 /* Data, a retransmission first; else a word on credit or what has come.  Bytes, 0 for nothing. */
 static int dxpui_emit_sequenced(dxpu_channel *ch, uint64_t now_ns, uint8_t *out)
 {
+    dxpui_flight *fl = &ch->flight;
     bool starved, fresh;
     int pick;
     /* not while the youngest in the list is in frames only in part */
-    if (!ch->tx_at && dxpui_unsent(ch) && dxpui_discard(ch))
+    if (!ch->tx.partial_bytes && dxpui_unsent(ch) && dxpui_discard(ch))
         dxpui_free_acked(ch, now_ns);
     fresh = dxpui_can_send(ch, &pick, &starved);
-    if (ch->lost || fresh) {
+    if (fl->lost || fresh) {
         uint64_t when_ns;
         uint8_t path = (uint8_t)dxpui_path_pick(ch, &when_ns);
         if (now_ns >= when_ns)
-            return dxpui_emit_data(ch, now_ns, path, ch->lost ? dxpui_next_lost(ch) : ch->nxt, pick,
-                                   out);
+            return dxpui_emit_data(ch, now_ns, path, fl->lost ? dxpui_next_lost(fl) : fl->next,
+                                   pick, out);
     }
-    int n = dxpui_emit_blocked(ch, now_ns, starved && !fresh && !ch->lost, out);
-    bool last = ch->state == DXPU_STATE_DRAINING && dxpui_drained(ch);
-    if (n == 0 && (ch->ack_now || (last && ch->unacked))) /* a close ends the peer's waiting */
-        n = dxpui_emit_full(ch, now_ns, DXPU_KIND_ACK, dxpui_ack_path(ch), ch->nxt, out, 0);
+    int n = dxpui_emit_blocked(ch, now_ns, starved && !fresh && !fl->lost, out);
+    bool last = ch->link.state == DXPU_STATE_DRAINING && dxpui_drained(ch);
+    if (n == 0 &&
+        (ch->rx.ack_now || (last && ch->rx.unacked))) /* a close ends the peer's waiting */
+        n = dxpui_emit_full(ch, now_ns, DXPU_KIND_ACK, dxpui_ack_path(&ch->paths), fl->next, out,
+                            0);
     if (n == 0 && last) {
-        dxpui_go(ch, DXPUI_EV_DRAINED);
-        ch->heard_ns = now_ns;
-        ch->close_path = dxpui_ack_path(ch);
-        dxpui_try_now(ch, now_ns);
+        dxpui_go(&ch->link, DXPUI_EV_DRAINED);
+        ch->link.heard_ns = now_ns;
+        ch->link.close_path = dxpui_ack_path(&ch->paths);
+        dxpui_try_now(&ch->link, now_ns);
         n = dxpui_emit_control(ch, now_ns, out);
     }
     return n;
@@ -5311,22 +5327,23 @@ static int dxpui_emit_sequenced(dxpu_channel *ch, uint64_t now_ns, uint8_t *out)
 /* True when emit() has nothing to do, which is the answer to every second call of a loop. */
 static inline bool dxpui_rests(const dxpu_channel *ch, uint64_t now_ns)
 {
-    return now_ns < ch->look_ns && ch->state == DXPU_STATE_UP && !ch->ack_now && ch->lost == 0 &&
-           ch->tx_at == 0 && ch->blocked_at_ns == DXPU_NEVER && dxpui_none_waits(ch);
+    return now_ns < ch->link.look_ns && ch->link.state == DXPU_STATE_UP && !ch->rx.ack_now &&
+           ch->flight.lost == 0 && ch->tx.partial_bytes == 0 &&
+           ch->tx.blocked_at_ns == DXPU_NEVER && dxpui_none_waits(&ch->tx);
 }
 
 /* What is due; bytes of a frame, 0, or how the channel ended. */
 DXPUI_APART int dxpui_emit(dxpu_channel *ch, uint64_t now_ns, uint8_t *out)
 {
     int rc = DXPU_OK, n = 0;
-    if (now_ns >= ch->look_ns) {
+    if (now_ns >= ch->link.look_ns) {
         rc = dxpui_timers(ch, now_ns);
         n = dxpui_emit_control(ch, now_ns, out);
-        ch->end_emitted = n == 0 && rc != DXPU_OK;
-        if (n == 0 && dxpui_alive(ch))
-            ch->look_ns = dxpui_look_ns(ch);
+        ch->link.end_reported = n == 0 && rc != DXPU_OK;
+        if (n == 0 && dxpui_alive(&ch->link))
+            ch->link.look_ns = dxpui_look_ns(ch);
     }
-    if (n == 0 && rc == DXPU_OK && dxpui_sequenced(ch))
+    if (n == 0 && rc == DXPU_OK && dxpui_sequenced(&ch->link))
         n = dxpui_emit_sequenced(ch, now_ns, out);
     return n != 0 ? n : rc;
 }
@@ -5335,7 +5352,7 @@ DXPU_API int dxpu_channel_emit(dxpu_channel *ch, uint64_t now_ns, uint8_t *out, 
                                uint8_t *path)
 {
     DXPU_ASSERT(!ch->busy);
-    DXPU_ASSERT(now_ns >= ch->look_ns || now_ns < dxpui_look_ns(ch));
+    DXPU_ASSERT(now_ns >= ch->link.look_ns || now_ns < dxpui_look_ns(ch));
     if (now_ns == DXPU_NEVER)
         return DXPU_E_ARG; /* every timer that is not armed would be due */
     if (cap < ch->cfg.frame_limit_bytes)
@@ -5351,19 +5368,19 @@ static uint64_t dxpui_data_due(const dxpu_channel *ch)
     int pick;
     bool starved, fresh = dxpui_can_send(ch, &pick, &starved);
     uint64_t when_ns = DXPU_NEVER;
-    if (!dxpui_sequenced(ch))
+    if (!dxpui_sequenced(&ch->link))
         return DXPU_NEVER;
-    if (ch->lost || fresh)
+    if (ch->flight.lost || fresh)
         dxpui_path_pick(ch, &when_ns);
     else if (starved)
-        when_ns = ch->blocked_at_ns == DXPU_NEVER ? 0 : ch->blocked_at_ns;
+        when_ns = ch->tx.blocked_at_ns == DXPU_NEVER ? 0 : ch->tx.blocked_at_ns;
     return when_ns;
 }
 
 DXPU_API uint64_t dxpu_channel_next_ns(const dxpu_channel *ch)
 {
-    bool last = ch->state == DXPU_STATE_DRAINING && dxpui_drained(ch);
-    if ((dxpui_sequenced(ch) && ch->ack_now) || last)
+    bool last = ch->link.state == DXPU_STATE_DRAINING && dxpui_drained(ch);
+    if ((dxpui_sequenced(&ch->link) && ch->rx.ack_now) || last)
         return 0;
     return dxpui_min64(dxpui_look_ns(ch), dxpui_data_due(ch));
 }
@@ -5372,13 +5389,13 @@ DXPU_API uint64_t dxpu_channel_next_ns(const dxpu_channel *ch)
 /* ---- Acknowledgements ---- */
 static void dxpui_acked(dxpu_channel *ch, uint32_t seq, const dxpu_frame *f, uint64_t now_ns)
 {
-    dxpui_sent *s = dxpui_sent_of(ch, seq);
-    dxpui_path *p = &ch->paths[s->path];
-    uint32_t bytes = dxpui_sent_bytes(ch, s);
+    dxpui_frame *s = dxpui_frame_of(&ch->flight, seq);
+    dxpui_path *p = &ch->paths.path[s->path];
+    uint32_t bytes = dxpui_frame_bytes(&ch->flight, s);
     if (s->state & DXPUI_ACKED)
         return;
     if (s->state & DXPUI_LOST)
-        ch->lost--;
+        ch->flight.lost--;
     else
         p->in_flight -= bytes;
     s->state = DXPUI_ACKED;
@@ -5391,15 +5408,15 @@ static void dxpui_acked(dxpu_channel *ch, uint32_t seq, const dxpu_frame *f, uin
     dxpui_window_count(p, s->index, bytes);
     if (s->packet_lo == (uint32_t)f->seen && now_ns - s->sent_ns >= f->delay_ns) {
         dxpui_rtt_sample(ch, p, now_ns - s->sent_ns - f->delay_ns); /* D-10 */
-        ch->seen_path = s->path;
+        ch->paths.newest = s->path;
     }
 }
 
 /* True when ack and sack name only frames that were sent.  What is half-way round the numbers is
    neither before nor after (D-7), so that the peer could mean either: it was not sent. */
-static bool dxpui_ack_valid(const dxpu_channel *ch, const dxpu_frame *f)
+static bool dxpui_ack_valid(const dxpui_flight *fl, const dxpu_frame *f)
 {
-    uint32_t beyond = ch->nxt - f->ack; /* frames from ack on: bit i is frame ack + 1 + i */
+    uint32_t beyond = fl->next - f->ack; /* frames from ack on: bit i is frame ack + 1 + i */
     if (beyond > INT32_MAX)
         return false;
     uint32_t bits = beyond ? beyond - 1 : 0;
@@ -5410,52 +5427,55 @@ static bool dxpui_ack_valid(const dxpu_channel *ch, const dxpu_frame *f)
    has no room for its link events.  Its path is as good as one that acknowledges (D-62). */
 static void dxpui_on_held(dxpu_channel *ch, const dxpu_frame *f)
 {
-    const dxpui_sent *s = dxpui_sent_of(ch, ch->una);
-    if (ch->una == ch->nxt || s->packet_lo != (uint32_t)f->seen || f->ack != ch->una ||
+    dxpui_flight *fl = &ch->flight;
+    const dxpui_frame *s = dxpui_frame_of(fl, fl->una);
+    if (fl->una == fl->next || s->packet_lo != (uint32_t)f->seen || f->ack != fl->una ||
         (s->state & DXPUI_LOST))
         return;
-    ch->held = ch->held ? ch->held : 1;
-    ch->paths[s->path].timeouts = 0;
+    fl->unstored = fl->unstored ? fl->unstored : 1;
+    ch->paths.path[s->path].timeouts = 0;
 }
 
 static void dxpui_on_ack(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns)
 {
-    uint32_t before = ch->una;
-    dxpu_credit_raise(&ch->limits, &f->limits);
-    for (uint32_t seq = ch->una; dxpui_seq_cmp(seq, f->ack) < 0; seq++)
+    dxpui_flight *fl = &ch->flight;
+    uint32_t before = fl->una;
+    dxpui_credits_raise(&ch->tx.limits, &f->limits);
+    for (uint32_t seq = fl->una; dxpui_seq_cmp(seq, f->ack) < 0; seq++)
         dxpui_acked(ch, seq, f, now_ns);
-    if (dxpui_seq_cmp(f->ack, ch->una) > 0)
-        ch->una = f->ack;
+    if (dxpui_seq_cmp(f->ack, fl->una) > 0)
+        fl->una = f->ack;
     uint64_t sack = f->sack;
     for (uint32_t seq = f->ack + 1; sack; seq++, sack >>= 1) {
-        if ((sack & 1) && dxpui_seq_cmp(seq, ch->una) >= 0)
+        if ((sack & 1) && dxpui_seq_cmp(seq, fl->una) >= 0)
             dxpui_acked(ch, seq, f, now_ns);
     }
-    if (ch->una != before) {
-        ch->held = 0;
-        if (dxpui_seq_cmp(ch->lost_from, ch->una) < 0)
-            ch->lost_from = ch->una;
+    if (fl->una != before) {
+        fl->unstored = 0;
+        if (dxpui_seq_cmp(fl->lost_from, fl->una) < 0)
+            fl->lost_from = fl->una;
         dxpui_free_acked(ch, now_ns);
     }
-    if (dxpui_seq_cmp(f->ecn_ce, ch->ecn_told) > 0) { /* P-25 */
-        ch->ecn_told = f->ecn_ce;
-        dxpui_congestion(ch, &ch->paths[ch->seen_path], ch->paths[ch->seen_path].index_acked);
+    if (dxpui_seq_cmp(f->ecn_ce, ch->paths.ecn_reported) > 0) { /* P-25 */
+        ch->paths.ecn_reported = f->ecn_ce;
+        dxpui_congestion(ch, &ch->paths.path[ch->paths.newest],
+                         ch->paths.path[ch->paths.newest].index_acked);
     }
-    if (before == ch->nxt)
+    if (before == fl->next)
         return; /* nothing was in flight */
     dxpui_on_held(ch, f);
     for (uint8_t i = 0; i < ch->cfg.paths; i++) {
-        dxpui_path *p = &ch->paths[i];
+        dxpui_path *p = &ch->paths.path[i];
         if (p->progress) {
             p->progress = false;
             dxpui_detect_loss(ch, i, now_ns);
             dxpui_window_grow(ch, p);
             p->timer_ns = DXPU_NEVER;
-            ch->look_ns = 0;
+            ch->link.look_ns = 0;
         }
         if (p->timer_ns == DXPU_NEVER && dxpui_path_waits(ch, i)) {
             p->timer_ns = now_ns + dxpui_path_wait(ch, p); /* una may be its, by another's ack */
-            ch->look_ns = 0;
+            ch->link.look_ns = 0;
         }
     }
 }
@@ -5497,21 +5517,20 @@ static int dxpui_body_check(dxpu_bytes body, unsigned *events)
 /* The TLP in `part` is complete: check its CRC where it now stands, match it, offer it. */
 static int dxpui_part_complete(dxpu_channel *ch)
 {
-    dxpui_fifo *f = &ch->rx[ch->part.cls];
+    dxpui_queue *f = &ch->rx.queue[ch->rx.partial.cls];
     dxpui_item *it = &f->items[f->tail];
-    ch->part.active = 0;
-    if (ch->part.skip)
+    ch->rx.partial.active = 0;
+    if (ch->rx.partial.skip)
         return DXPU_OK; /* a completion without a request */
     dxpu_bytes tlp = dxpui_item_tlp(f, it);
     if (dxpu_crc32(0, tlp.ptr, tlp.len) != it->crc) {
         ch->count.rx_tlp_crc++;
-        return dxpui_broken(ch, DXPU_E_TLP_CRC, DXPU_REASON_PROTOCOL); /* W-38 */
+        return dxpui_broken(&ch->link, DXPU_E_TLP_CRC, DXPU_REASON_PROTOCOL); /* W-38 */
     }
     it->crc = 0;
-    if (ch->part.cls == DXPU_COMPLETION && ch->cfg.tags) {
+    if (ch->rx.partial.cls == DXPU_COMPLETION && ch->cfg.tags) {
         dxpu_tlp t;
         dxpu_request req;
-        dxpui_zero(&t, sizeof t);
         int rc = dxpu_tlp_decode_header(tlp, &t); /* what measures and is a completion decodes */
         DXPU_ASSERT(rc == DXPU_OK);
         (void)rc;
@@ -5523,23 +5542,23 @@ static int dxpui_part_complete(dxpu_channel *ch)
         it->last = req.done;
         it->crc = req.offset_bytes;
     }
-    it->order = ch->rx_order++;
-    dxpui_fifo_commit(f);
+    it->order = ch->rx.arrived++;
+    dxpui_queue_commit(f);
     ch->count.rx_tlps++;
     return DXPU_OK;
 }
 
 static int dxpui_rx_tlp(dxpu_channel *ch, const dxpu_record *r)
 {
-    dxpui_fifo *f = &ch->rx[r->cls];
+    dxpui_queue *f = &ch->rx.queue[r->cls];
     const uint8_t *h = r->bytes.ptr + 4u * r->prefix_dw;
     uint32_t units = dxpu_credit_units(r->data_bytes - ((h[2] & 0x80) ? 4u : 0u)); /* digest */
-    ch->part.active = 1;
-    ch->part.cls = r->cls;
-    ch->part.left_bytes = r->data_bytes;
-    ch->part.skip = !dxpui_fifo_fits(f, units);
-    if (!ch->part.skip) {
-        dxpui_item *it = dxpui_fifo_place(f, (uint32_t)r->bytes.len + r->data_bytes);
+    ch->rx.partial.active = 1;
+    ch->rx.partial.cls = r->cls;
+    ch->rx.partial.left_bytes = r->data_bytes;
+    ch->rx.partial.skip = !dxpui_queue_fits(f, units);
+    if (!ch->rx.partial.skip) {
+        dxpui_item *it = dxpui_queue_place(f, (uint32_t)r->bytes.len + r->data_bytes);
         it->bytes = (uint16_t)(r->bytes.len + r->data_bytes);
         it->head_bytes = (uint16_t)r->bytes.len;
         it->prefix_dw = r->prefix_dw;
@@ -5549,21 +5568,21 @@ static int dxpui_rx_tlp(dxpu_channel *ch, const dxpu_record *r)
     } else if (r->cls == DXPU_COMPLETION && ch->cfg.tags) {
         ch->count.rx_cpl_refused++; /* room was reserved for all that we asked for: F-10 */
     } else {
-        return dxpui_broken(ch, DXPU_E_CREDIT, DXPU_REASON_CREDIT); /* F-5 */
+        return dxpui_broken(&ch->link, DXPU_E_CREDIT, DXPU_REASON_CREDIT); /* F-5 */
     }
     return r->data_bytes ? DXPU_OK : dxpui_part_complete(ch);
 }
 
 static int dxpui_rx_payload(dxpu_channel *ch, dxpu_bytes bytes)
 {
-    const dxpui_fifo *f = &ch->rx[ch->part.cls];
+    const dxpui_queue *f = &ch->rx.queue[ch->rx.partial.cls];
     const dxpui_item *it = &f->items[f->tail];
-    if (!ch->part.active || bytes.len > ch->part.left_bytes)
-        return dxpui_broken(ch, DXPU_E_RECORD, DXPU_REASON_PROTOCOL); /* W-42 */
-    if (!ch->part.skip)
-        memcpy(f->mem + it->pos + it->bytes - ch->part.left_bytes, bytes.ptr, bytes.len);
-    ch->part.left_bytes = (uint16_t)(ch->part.left_bytes - bytes.len);
-    return ch->part.left_bytes ? DXPU_OK : dxpui_part_complete(ch);
+    if (!ch->rx.partial.active || bytes.len > ch->rx.partial.left_bytes)
+        return dxpui_broken(&ch->link, DXPU_E_RECORD, DXPU_REASON_PROTOCOL); /* W-42 */
+    if (!ch->rx.partial.skip)
+        memcpy(f->mem + it->pos + it->bytes - ch->rx.partial.left_bytes, bytes.ptr, bytes.len);
+    ch->rx.partial.left_bytes = (uint16_t)(ch->rx.partial.left_bytes - bytes.len);
+    return ch->rx.partial.left_bytes ? DXPU_OK : dxpui_part_complete(ch);
 }
 
 /* Use a checked body that is next in sequence. */
@@ -5574,51 +5593,45 @@ static int dxpui_rx_body(dxpu_channel *ch, dxpu_bytes body)
     while (rc == DXPU_OK && dxpui_record_next(&body, &r) == DXPU_OK) {
         if (r.type == DXPU_RECORD_PAYLOAD) {
             rc = dxpui_rx_payload(ch, r.bytes);
-        } else if (ch->part.active) {
-            rc = dxpui_broken(ch, DXPU_E_RECORD, DXPU_REASON_PROTOCOL); /* W-43 */
+        } else if (ch->rx.partial.active) {
+            rc = dxpui_broken(&ch->link, DXPU_E_RECORD, DXPU_REASON_PROTOCOL); /* W-43 */
         } else if (r.type == DXPU_RECORD_TLP) {
             rc = dxpui_rx_tlp(ch, &r);
         } else if (r.event.type == 0) {
             ch->count.rx_events_ignored++; /* W-52 */
         } else {
-            unsigned at = ch->rx_event_tail++ & (DXPUI_EVENTS - 1);
-            ch->rx_events[at] = r.event;
-            ch->event_order[DXPUI_EVENTS + at] = ch->rx_order++;
+            dxpui_events_push(&ch->rx.events, &r.event, ch->rx.arrived++);
         }
     }
-    ch->rx_next++;
-    ch->malformed = 0;
+    ch->rx.next++;
+    ch->rx.malformed = 0;
     return rc;
-}
-
-static bool dxpui_event_room(const dxpu_channel *ch, unsigned events)
-{
-    return ch->rx_event_tail - ch->rx_event_head + events <= DXPUI_EVENTS;
 }
 
 /* Where the body of a frame that came too early waits. */
 static uint8_t *dxpui_reorder_of(const dxpu_channel *ch, uint32_t slot)
 {
-    return ch->reorder + (size_t)slot * dxpui_body_max(ch, ch->cfg.frame_limit_bytes);
+    return ch->rx.early_bodies +
+           (size_t)slot * (ch->cfg.frame_limit_bytes - ch->flight.overhead_bytes);
 }
 
 /* Use the frames that waited for the one just used. */
 static int dxpui_rx_held(dxpu_channel *ch)
 {
     int rc = DXPU_OK;
-    while (rc == DXPU_OK && ch->rx_held) {
-        uint32_t slot = ch->rx_next & (ch->cfg.window_frames - 1);
-        dxpu_bytes body = dxpui_view(dxpui_reorder_of(ch, slot), ch->reorder_bytes[slot]);
+    while (rc == DXPU_OK && ch->rx.early) {
+        uint32_t slot = ch->rx.next & (ch->cfg.window_frames - 1);
+        dxpu_bytes body = dxpui_view(dxpui_reorder_of(ch, slot), ch->rx.early_bytes[slot]);
         unsigned events;
         if (body.len == 0)
             break;
         rc = dxpui_body_check(body, &events);
         DXPU_ASSERT(rc == DXPU_OK);
-        if (!dxpui_event_room(ch, events))
+        if (!dxpui_events_fit(&ch->rx.events, events))
             break; /* D-36: goes on when an event is taken */
-        ch->reorder_bytes[slot] = 0;
-        ch->rx_held--;
-        ch->ack_now = true;
+        ch->rx.early_bytes[slot] = 0;
+        ch->rx.early--;
+        ch->rx.ack_now = true;
         rc = dxpui_rx_body(ch, body);
     }
     return rc;
@@ -5628,14 +5641,14 @@ static int dxpui_rx_held(dxpu_channel *ch)
 static int dxpui_rx_ahead(dxpu_channel *ch, const dxpu_frame *f)
 {
     uint32_t slot = f->sequence & (ch->cfg.window_frames - 1);
-    ch->ack_now = true;
-    if (ch->reorder_bytes[slot]) {
+    ch->rx.ack_now = true;
+    if (ch->rx.early_bytes[slot]) {
         ch->count.rx_duplicate++;
         return DXPU_OK;
     }
     memcpy(dxpui_reorder_of(ch, slot), f->body.ptr, f->body.len);
-    ch->reorder_bytes[slot] = (uint16_t)f->body.len;
-    ch->rx_held++;
+    ch->rx.early_bytes[slot] = (uint16_t)f->body.len;
+    ch->rx.early++;
     ch->count.rx_reordered++;
     return DXPU_OK;
 }
@@ -5643,34 +5656,34 @@ static int dxpui_rx_ahead(dxpu_channel *ch, const dxpu_frame *f)
 /* An acknowledgement leaves by then. */
 static void dxpui_ack_by(dxpu_channel *ch, uint64_t by_ns)
 {
-    ch->ack_at_ns = dxpui_min64(ch->ack_at_ns, by_ns);
-    ch->look_ns = dxpui_min64(ch->look_ns, ch->ack_at_ns);
+    ch->rx.ack_at_ns = dxpui_min64(ch->rx.ack_at_ns, by_ns);
+    ch->link.look_ns = dxpui_min64(ch->link.look_ns, ch->rx.ack_at_ns);
 }
 
 static int dxpui_on_data(dxpu_channel *ch, const dxpu_frame *f, unsigned events, uint64_t now_ns,
                          unsigned flags)
 {
+    dxpui_receiver *rx = &ch->rx;
     if (flags & DXPU_RX_ECN_CE)
-        ch->ecn_ce++;
-    if (f->packet >= ch->seen) {
-        ch->seen = f->packet;
-        ch->seen_ns = now_ns;
+        rx->ecn_ce++;
+    if (f->packet >= rx->seen) {
+        rx->seen = f->packet;
+        rx->seen_ns = now_ns;
     }
-    if (dxpui_seq_cmp(f->sequence, ch->rx_next) < 0) {
+    if (dxpui_seq_cmp(f->sequence, rx->next) < 0) {
         ch->count.rx_duplicate++;
-        ch->ack_now = true; /* our acknowledgement was lost: D-8 */
+        rx->ack_now = true; /* our acknowledgement was lost: D-8 */
         return DXPU_OK;
     }
-    if (f->sequence != ch->rx_next ||
-        ch->reorder_bytes[f->sequence & (ch->cfg.window_frames - 1)] ||
-        !dxpui_event_room(ch, events)) /* D-36 */
+    if (f->sequence != rx->next || rx->early_bytes[f->sequence & (ch->cfg.window_frames - 1)] ||
+        !dxpui_events_fit(&rx->events, events)) /* D-36 */
         return dxpui_rx_ahead(ch, f);
-    bool gap = ch->rx_held != 0;
+    bool gap = rx->early != 0;
     int rc = dxpui_rx_body(ch, f->body);
     if (rc == DXPU_OK && gap)
         rc = dxpui_rx_held(ch);
-    if (gap || ++ch->unacked >= dxpui_min64(ch->tx_window / 8 + 1, DXPUI_ACK_FRAMES))
-        ch->ack_now = true;
+    if (gap || ++rx->unacked >= dxpui_min64(ch->flight.window / 8 + 1, DXPUI_ACK_FRAMES))
+        rx->ack_now = true;
     dxpui_ack_by(ch, now_ns + ch->cfg.ack_delay_ns);
     return rc;
 }
@@ -5678,58 +5691,60 @@ static int dxpui_on_data(dxpu_channel *ch, const dxpu_frame *f, unsigned events,
 /* ---- Frames of each kind ---- */
 static int dxpui_on_offer(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns)
 {
+    dxpui_link *l = &ch->link;
     dxpu_offer o;
     int rc = dxpu_offer_decode(f->body, &o);
     if (rc != DXPU_OK)
         return rc;
     if (f->kind == DXPU_KIND_OPEN) { /* again: our accept was lost, or it is late */
-        if (ch->state != DXPU_STATE_ACCEPTED)
+        if (l->state != DXPU_STATE_ACCEPTED)
             return DXPU_E_STATE;
-        dxpui_set_limit(ch, ch->frame_limit, o.frame_limit_bytes); /* the opener went lower: P-3 */
-        dxpui_try_now(ch, now_ns);
+        dxpui_set_limit(ch, l->frame_limit, o.frame_limit_bytes); /* the opener went lower: P-3 */
+        dxpui_try_now(l, now_ns);
         return DXPU_OK;
     }
     if (o.version_min != o.version_max || (o.suites & (o.suites - 1)))
         return DXPU_E_OFFER; /* W-22, W-23: an accept names one */
-    if (ch->state == DXPU_STATE_UP && o.channel == ch->remote_id) {
-        ch->ack_now = true; /* our first sequenced frame was lost: D-43 */
+    if (l->state == DXPU_STATE_UP && o.channel == l->remote_id) {
+        ch->rx.ack_now = true; /* our first sequenced frame was lost: D-43 */
         return DXPU_OK;
     }
-    if (ch->state != DXPU_STATE_OPENING)
+    if (l->state != DXPU_STATE_OPENING)
         return DXPU_E_STATE;
-    uint64_t since_ns = ch->heard_ns;
+    uint64_t since_ns = l->heard_ns;
     rc = dxpui_establish(ch, &o, f->path, now_ns);
     if (rc != DXPU_OK) {
-        ch->remote_id = o.channel;
-        return dxpui_broken(ch, rc, rc == DXPU_E_EPOCH ? DXPU_REASON_EPOCH : DXPU_REASON_VERSION);
+        l->remote_id = o.channel;
+        return dxpui_broken(l, rc, rc == DXPU_E_EPOCH ? DXPU_REASON_EPOCH : DXPU_REASON_VERSION);
     }
-    dxpui_go(ch, DXPUI_EV_RX_ACCEPT);
+    dxpui_go(l, DXPUI_EV_RX_ACCEPT);
     dxpui_rtt_of_open(ch, now_ns - since_ns);
-    ch->ack_now = true; /* the peer waits for a sequenced frame */
+    ch->rx.ack_now = true; /* the peer waits for a sequenced frame */
     return DXPU_OK;
 }
 
 static int dxpui_on_close(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns)
 {
+    dxpui_link *l = &ch->link;
     if (f->body.len < 4)
         return DXPU_E_SHORT;
-    if (ch->state == DXPU_STATE_OPENING)
+    if (l->state == DXPU_STATE_OPENING)
         return DXPU_E_STATE;
     bool answer = f->body.ptr[1] & DXPU_CLOSE_ANSWER;
     if (!answer) {
-        ch->send_answer = true;
-        ch->answer_path = f->path < ch->cfg.paths ? f->path : dxpui_ack_path(ch);
+        l->send_answer = true;
+        l->answer_path = f->path < ch->cfg.paths ? f->path : dxpui_ack_path(&ch->paths);
     }
-    if (ch->state == DXPU_STATE_UP || ch->state == DXPU_STATE_ACCEPTED)
-        ch->reason = f->body.ptr[0];
-    bool ours = ch->state == DXPU_STATE_CLOSING; /* the peer has all that was submitted */
-    if (dxpui_go(ch, DXPUI_EV_RX_CLOSE)) {
-        ch->error = ours ? DXPU_E_CLOSED : DXPU_E_PEER_CLOSED;
-        ch->heard_ns = now_ns;
-        ch->lingers = true;
+    if (l->state == DXPU_STATE_UP || l->state == DXPU_STATE_ACCEPTED)
+        l->reason = f->body.ptr[0];
+    bool ours = l->state == DXPU_STATE_CLOSING; /* the peer has all that was submitted */
+    if (dxpui_go(l, DXPUI_EV_RX_CLOSE)) {
+        l->error = ours ? DXPU_E_CLOSED : DXPU_E_PEER_CLOSED;
+        l->heard_ns = now_ns;
+        l->lingers = true;
     }
     if (answer) /* the peer has had our close: it repeats none of its own */
-        ch->lingers = false;
+        l->lingers = false;
     return DXPU_OK;
 }
 
@@ -5737,13 +5752,13 @@ static int dxpui_on_probe(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns
 {
     if (f->body.len < DXPU_PROBE_BYTES)
         return DXPU_E_SHORT;
-    if (ch->state == DXPU_STATE_OPENING)
+    if (ch->link.state == DXPU_STATE_OPENING)
         return DXPU_E_STATE; /* whom to answer is not known yet */
-    if (ch->state == DXPU_STATE_ACCEPTED)
-        dxpui_try_now(ch, now_ns); /* the opener is there; our accept may be lost: D-41 */
+    if (ch->link.state == DXPU_STATE_ACCEPTED)
+        dxpui_try_now(&ch->link, now_ns); /* the opener is there; our accept may be lost: D-41 */
     if (f->path >= ch->cfg.paths)
         return DXPU_E_PATH; /* P-4 */
-    dxpui_path *p = &ch->paths[f->path];
+    dxpui_path *p = &ch->paths.path[f->path];
     p->known = true;
     uint64_t cookie = dxpu_get_be64(f->body.ptr + 4);
     if (!(f->body.ptr[0] & DXPU_PROBE_REPLY)) {
@@ -5759,9 +5774,9 @@ static int dxpui_on_probe(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns
    would ever follow one that is malformed in each transmission (D-64). */
 static int dxpui_on_malformed(dxpu_channel *ch, const dxpu_frame *f)
 {
-    bool next = f->kind == DXPU_KIND_DATA && f->sequence == ch->rx_next;
-    return next && ++ch->malformed >= DXPUI_MALFORMED
-               ? dxpui_broken(ch, DXPU_E_RECORD, DXPU_REASON_PROTOCOL)
+    bool next = f->kind == DXPU_KIND_DATA && f->sequence == ch->rx.next;
+    return next && ++ch->rx.malformed >= DXPUI_MALFORMED
+               ? dxpui_broken(&ch->link, DXPU_E_RECORD, DXPU_REASON_PROTOCOL)
                : DXPU_E_RECORD;
 }
 
@@ -5771,24 +5786,24 @@ static int dxpui_on_sequenced(dxpu_channel *ch, const dxpu_frame *f, uint64_t no
 {
     unsigned events = 0;
     bool data = f->kind == DXPU_KIND_DATA;
-    if (ch->state == DXPU_STATE_OPENING || ch->state == DXPU_STATE_CLOSED)
+    if (ch->link.state == DXPU_STATE_OPENING || ch->link.state == DXPU_STATE_CLOSED)
         return DXPU_E_STATE; /* the accept was lost or is late; it will come again */
-    if (!dxpui_ack_valid(ch, f))
+    if (!dxpui_ack_valid(&ch->flight, f))
         return DXPU_E_ACK; /* D-6 */
     if (data == (f->body.len == 0) || dxpui_body_check(f->body, &events) != DXPU_OK)
         return dxpui_on_malformed(ch, f); /* W-11, W-30 ff. */
-    if (data && dxpui_seq_cmp(f->sequence, ch->rx_next) >= 0 &&
-        f->sequence - ch->rx_next >= ch->cfg.window_frames)
+    if (data && dxpui_seq_cmp(f->sequence, ch->rx.next) >= 0 &&
+        f->sequence - ch->rx.next >= ch->cfg.window_frames)
         return DXPU_E_WINDOW; /* D-9 */
     dxpui_on_ack(ch, f, now_ns);
-    if (ch->state == DXPU_STATE_ACCEPTED) {
-        dxpui_go(ch, DXPUI_EV_RX_SEQUENCED);
-        dxpui_rtt_of_open(ch, now_ns - ch->heard_ns);
+    if (ch->link.state == DXPU_STATE_ACCEPTED) {
+        dxpui_go(&ch->link, DXPUI_EV_RX_SEQUENCED);
+        dxpui_rtt_of_open(ch, now_ns - ch->link.heard_ns);
     }
     if (data)
         return dxpui_on_data(ch, f, events, now_ns, flags);
     if (f->kind == DXPU_KIND_BLOCKED)
-        ch->ack_now = true; /* F-13 */
+        ch->rx.ack_now = true; /* F-13 */
     return DXPU_OK;
 }
 
@@ -5796,7 +5811,7 @@ static int dxpui_dispatch(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns
 {
     if (f->kind <= DXPU_KIND_BLOCKED)
         return dxpui_on_sequenced(ch, f, now_ns, flags);
-    ch->look_ns = 0;
+    ch->link.look_ns = 0;
     switch (f->kind) {
     case DXPU_KIND_OPEN:
     case DXPU_KIND_ACCEPT:
@@ -5804,7 +5819,7 @@ static int dxpui_dispatch(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns
     case DXPU_KIND_RESET:
         if (f->body.len < 4)
             return DXPU_E_SHORT;
-        return dxpui_fail(ch, DXPU_E_RESET, f->body.ptr[0], false);
+        return dxpui_fail(&ch->link, DXPU_E_RESET, f->body.ptr[0], false);
     case DXPU_KIND_CLOSE:
         return dxpui_on_close(ch, f, now_ns);
     case DXPU_KIND_PROBE:
@@ -5839,19 +5854,20 @@ DXPU_API int dxpu_channel_ingest(dxpu_channel *ch, uint64_t now_ns, uint8_t *pkt
 {
     dxpu_frame f;
     DXPU_ASSERT(!ch->busy);
-    if (ch->state == DXPU_STATE_IDLE)
+    if (ch->link.state == DXPU_STATE_IDLE)
         return DXPU_E_ARG;
-    if (ch->state == DXPU_STATE_FAILED)
-        return ch->error;
+    if (ch->link.state == DXPU_STATE_FAILED)
+        return ch->link.error;
     int rc = dxpui_admit(ch, pkt, len, &f);
     if (rc == DXPU_OK)
         rc = dxpui_dispatch(ch, &f, now_ns, flags);
-    if (rc == DXPU_OK || ch->state == DXPU_STATE_FAILED) { /* a refused frame is no sign of life */
+    if (rc == DXPU_OK ||
+        ch->link.state == DXPU_STATE_FAILED) { /* a refused frame is no sign of life */
         ch->count.rx_frames++;
         ch->count.rx_bytes += len;
         ch->count.rx_ecn_ce += flags & DXPU_RX_ECN_CE;
-        if (ch->state < DXPU_STATE_CLOSING)
-            ch->heard_ns = now_ns;
+        if (ch->link.state < DXPU_STATE_CLOSING)
+            ch->link.heard_ns = now_ns;
         if (f.path < ch->cfg.paths)
             dxpui_path_heard(ch, f.path, now_ns);
     } else {
@@ -5864,16 +5880,14 @@ DXPU_API int dxpu_channel_ingest(dxpu_channel *ch, uint64_t now_ns, uint8_t *pkt
 /* The item that is offered of a class; NULL for none. */
 static const dxpui_item *dxpui_rx_offered(const dxpu_channel *ch, unsigned cls)
 {
-    const dxpui_fifo *f = &ch->rx[cls];
-    if (f->waiting == 0 || ch->state == DXPU_STATE_FAILED)
+    const dxpui_queue *f = &ch->rx.queue[cls];
+    if (f->waiting == 0 || ch->link.state == DXPU_STATE_FAILED)
         return NULL;
     const dxpui_item *it = &f->items[f->next];
-    if (ch->rx_event_head != ch->rx_event_tail) {
-        uint32_t at = DXPUI_EVENTS + (ch->rx_event_head & (DXPUI_EVENTS - 1));
-        if (dxpui_seq_cmp(it->order, ch->event_order[at]) > 0)
-            return NULL; /* D-35 */
-    }
-    return dxpui_may_go(ch->rx, cls) ? it : NULL;
+    const dxpui_events *e = &ch->rx.events;
+    if (e->head != e->tail && dxpui_seq_cmp(it->order, dxpui_events_order(e, e->head)) > 0)
+        return NULL; /* D-35 */
+    return dxpui_may_go(ch->rx.queue, cls) ? it : NULL;
 }
 
 DXPU_API dxpu_delivery dxpu_channel_peek(const dxpu_channel *ch, unsigned cls)
@@ -5882,7 +5896,7 @@ DXPU_API dxpu_delivery dxpu_channel_peek(const dxpu_channel *ch, unsigned cls)
     dxpu_delivery d;
     dxpui_zero(&d, sizeof d);
     if (it) {
-        const uint8_t *tlp = ch->rx[cls].mem + it->pos;
+        const uint8_t *tlp = ch->rx.queue[cls].mem + it->pos;
         size_t digest = tlp[4u * it->prefix_dw + 2] & 0x80 ? 4 : 0;
         d.tlp = dxpui_view(tlp, it->bytes);
         d.data = dxpui_view(tlp + it->head_bytes, it->bytes - it->head_bytes - digest);
@@ -5898,30 +5912,31 @@ DXPU_API int dxpu_channel_take(dxpu_channel *ch, unsigned cls, uint64_t now_ns)
     DXPU_ASSERT(!ch->busy);
     if (cls >= DXPU_CLASSES || !dxpui_rx_offered(ch, cls))
         return DXPU_E_NONE;
-    dxpui_fifo_advance(&ch->rx[cls]);
-    const dxpui_item *it = dxpui_fifo_free(&ch->rx[cls]);
+    dxpui_queue_advance(&ch->rx.queue[cls]);
+    const dxpui_item *it = dxpui_queue_free(&ch->rx.queue[cls]);
     if (cls == DXPU_COMPLETION && ch->cfg.tags)
         return DXPU_OK;
-    dxpu_credit_add(&ch->granted, cls, it->units);
-    if (ch->granted.header[cls] - ch->told.header[cls] >= ch->rx[cls].header_max / 2 ||
-        ch->granted.data[cls] - ch->told.data[cls] >= ch->rx[cls].data_max / 2)
-        ch->ack_now = true; /* F-8, and section 2 of deliver.md */
+    dxpu_credit_add(&ch->rx.granted, cls, it->units);
+    if (ch->rx.granted.header[cls] - ch->rx.advertised.header[cls] >=
+            ch->rx.queue[cls].header_max / 2 ||
+        ch->rx.granted.data[cls] - ch->rx.advertised.data[cls] >= ch->rx.queue[cls].data_max / 2)
+        ch->rx.ack_now = true; /* F-8, and section 2 of deliver.md */
     dxpui_ack_by(ch, now_ns + ch->cfg.ack_delay_ns);
     return DXPU_OK;
 }
 
 DXPU_API bool dxpu_channel_peek_event(const dxpu_channel *ch, dxpu_event *out)
 {
-    if (ch->rx_event_head == ch->rx_event_tail || ch->state == DXPU_STATE_FAILED)
+    const dxpui_events *e = &ch->rx.events;
+    if (e->head == e->tail || ch->link.state == DXPU_STATE_FAILED)
         return false;
-    uint32_t at = ch->rx_event_head & (DXPUI_EVENTS - 1);
+    uint32_t order = dxpui_events_order(e, e->head);
     for (unsigned cls = 0; cls < DXPU_CLASSES; cls++) {
-        const dxpui_fifo *f = &ch->rx[cls];
-        if (f->waiting &&
-            dxpui_seq_cmp(f->items[f->next].order, ch->event_order[DXPUI_EVENTS + at]) < 0)
+        const dxpui_queue *f = &ch->rx.queue[cls];
+        if (f->waiting && dxpui_seq_cmp(f->items[f->next].order, order) < 0)
             return false; /* D-35 */
     }
-    *out = ch->rx_events[at];
+    *out = e->event[e->head & (DXPUI_EVENTS - 1)];
     return true;
 }
 
@@ -5930,7 +5945,7 @@ DXPU_API int dxpu_channel_take_event(dxpu_channel *ch)
     dxpu_event e;
     if (!dxpu_channel_peek_event(ch, &e))
         return DXPU_E_NONE;
-    ch->rx_event_head++;
+    ch->rx.events.head++;
     dxpui_rx_held(ch);
     return DXPU_OK;
 }
@@ -5938,14 +5953,14 @@ DXPU_API int dxpu_channel_take_event(dxpu_channel *ch)
 DXPU_API unsigned dxpu_channel_wants(const dxpu_channel *ch, uint64_t now_ns)
 {
     unsigned wants = 0;
-    bool open = dxpui_may_submit(ch) == DXPU_OK;
+    bool open = dxpui_may_submit(&ch->link) == DXPU_OK;
     dxpu_event e;
     if (dxpu_channel_next_ns(ch) <= now_ns)
         wants |= DXPU_WANTS_EMIT;
     for (unsigned cls = 0; cls < DXPU_CLASSES; cls++) {
         if (dxpu_channel_peek(ch, cls).tlp.len)
             wants |= (unsigned)DXPU_WANTS_TAKE_POSTED << cls;
-        if (open && dxpui_fifo_fits(&ch->tx[cls], dxpui_units_max[cls]))
+        if (open && dxpui_queue_fits(&ch->tx.queue[cls], dxpui_units_max[cls]))
             wants |= (unsigned)DXPU_WANTS_SUBMIT_POSTED << cls;
     }
     if (dxpu_channel_peek_event(ch, &e))

@@ -66,10 +66,10 @@ static const dxpu_suite suite = { 2, TAG_BYTES, seal, open_any };
 static void check_stores(void)
 {
     dxpu_path_info p;
-    must(w.ch.nxt - w.ch.una <= WINDOW);
+    must(w.ch.flight.next - w.ch.flight.una <= WINDOW);
     for (unsigned i = 0; i < DXPU_CLASSES; i++)
-        must(w.ch.rx[i].count <= w.ch.cfg.rx.header[i] &&
-             w.ch.rx[i].data_used <= w.ch.cfg.rx.data[i]);
+        must(w.ch.rx.queue[i].count <= w.ch.cfg.rx.header[i] &&
+             w.ch.rx.queue[i].data_used <= w.ch.cfg.rx.data[i]);
     for (unsigned i = 0; i < PATHS; i++)
         must(dxpu_channel_path(&w.ch, i, &p) == DXPU_OK && p.in_flight_bytes <= WINDOW * LIMIT);
 }
@@ -102,7 +102,7 @@ static void emit_all(void)
 /* D-6, D-9: what a frame of a channel that is up may say. */
 static void ingest(const dxpu_frame *f, uint8_t *pkt, size_t bytes)
 {
-    uint32_t ahead = f->sequence - w.ch.rx_next, behind = w.ch.nxt - f->ack;
+    uint32_t ahead = f->sequence - w.ch.rx.next, behind = w.ch.flight.next - f->ack;
     bool data = f->kind == DXPU_KIND_DATA, late = ahead > INT32_MAX;
     bool sent = behind <= INT32_MAX;
     int rc;
@@ -142,7 +142,7 @@ static void header(dxpu_frame *f, uint8_t kind, uint8_t how)
     f->path = how >> 2 & 3;
     f->sequence = w.sequence;
     f->ack = w.sent;
-    f->seen = w.ch.packet ? w.ch.packet - 1 : 0;
+    f->seen = w.ch.link.packet ? w.ch.link.packet - 1 : 0;
     for (unsigned i = 0; i < DXPU_CLASSES; i++) {
         f->limits.header[i] = 64;
         f->limits.data[i] = 4096;
@@ -230,7 +230,7 @@ static void put_far(uint8_t how)
     header(&f, how & 0x80 ? DXPU_KIND_DATA : DXPU_KIND_ACK, how);
     for (unsigned i = 0; i < 4; i++)
         far = far << 8 | next();
-    f.ack = w.ch.nxt + far;
+    f.ack = w.ch.flight.next + far;
     f.sack = next();
     if (how & 0x80) {
         f.sequence += next() % 32u - 16u;

@@ -201,7 +201,7 @@ static uint64_t hook_work(void *user, void *suite_user, dxpu_channel *ch, uint64
     (void)user;
     must(now == now_ns && s->taken && ch->cfg.suite_user == s);
     if ((hook_random(NULL) >> 8) % 16 == 0)
-        dxpu_channel_set_key_phase(ch, (uint8_t)(ch->key_phase + 1));
+        dxpu_channel_set_key_phase(ch, (uint8_t)(ch->link.key_phase + 1));
     return hook_random(NULL) & 0x100 ? DXPU_NEVER : now + 1000000;
 }
 

@@ -135,15 +135,15 @@ static void check_stores(const world *w)
 {
     dxpu_path_info p;
     for (unsigned i = 0; i < DXPU_CLASSES; i++)
-        must(w->ch.rx[i].count <= w->ch.cfg.rx.header[i] &&
-             w->ch.rx[i].data_used <= w->ch.cfg.rx.data[i]);
+        must(w->ch.rx.queue[i].count <= w->ch.cfg.rx.header[i] &&
+             w->ch.rx.queue[i].data_used <= w->ch.cfg.rx.data[i]);
     must(dxpu_channel_path(&w->ch, 0, &p) == DXPU_OK);
-    must(p.in_flight_bytes <= WINDOW * LIMIT && w->ch.nxt - w->ch.una <= WINDOW);
+    must(p.in_flight_bytes <= WINDOW * LIMIT && w->ch.flight.next - w->ch.flight.una <= WINDOW);
 }
 
 static void put(world *w, dxpu_frame *f, const uint8_t *body, size_t bytes)
 {
-    uint32_t expected = w->ch.rx_next;
+    uint32_t expected = w->ch.rx.next;
     unsigned state = dxpu_channel_status(&w->ch).state;
     f->packet = w->packet++;
     size_t head = dxpu_frame_encode_header(f, bytes, DXPU_FRAME_CRC_BYTES, w->pkt);
@@ -189,7 +189,7 @@ static void acknowledge(world *w, dxpu_frame *f, uint8_t some)
     open = w->seen_next - f->ack;
     if (open > 1)
         f->sack = next(&w->in) & (((uint64_t)1 << (open - 1)) - 1);
-    f->seen = w->ch.packet - 1;
+    f->seen = w->ch.link.packet - 1;
 }
 
 static void put_any(world *w)

@@ -182,7 +182,7 @@ static void take(unsigned end, unsigned cls)
         must(d.user < s->sent[DXPU_NONPOSTED] && d.last);
         must(s->answered[d.user]++ == 0);
     }
-    if (cls == DXPU_NONPOSTED && s->ch.state == DXPU_STATE_UP)
+    if (cls == DXPU_NONPOSTED && s->ch.link.state == DXPU_STATE_UP)
         answer(s, &t, (uint16_t)(8 + end));
     must(dxpu_channel_take(&s->ch, cls, w.now_ns) == DXPU_OK);
 }

@@ -833,11 +833,11 @@ static uint64_t next_phase_ns(const dxpu_secure_session *x)
 
 void dxpu_secure_work(dxpu_secure_session *x, dxpu_channel *ch, uint64_t now_ns)
 {
-    unsigned state = dxpu_channel_status(ch).state;
-    if (x->state != DXPU_SECURE_KEYED || state < DXPU_STATE_UP || state > DXPU_STATE_CLOSING)
+    dxpu_status s = dxpu_channel_status(ch);
+    if (x->state != DXPU_SECURE_KEYED || s.state < DXPU_STATE_UP || s.state > DXPU_STATE_CLOSING)
         return;
     if (!x->gap_ns) { /* it came up */
-        x->gap_ns = ch->hold_ns;
+        x->gap_ns = s.hold_ns;
         x->phase_ns = now_ns;
     }
     if (x->seal.rx.moved) { /* S-45 */

@@ -23,10 +23,11 @@ static void measure(uint32_t window)
     all = dxpu_channel_bytes(&cfg);
     mem = malloc(all);
     bench_must(mem && dxpu_channel_init(&ch, &cfg, mem, all) == DXPU_OK, "a channel");
-    buffers = (size_t)(mem + all - ch.reorder);
+    buffers = (size_t)(mem + all - ch.rx.early_bodies);
     for (unsigned i = 0; i < DXPU_CLASSES; i++)
-        buffers += ch.tx[i].cap + ch.rx[i].cap +
-                   (ch.tx[i].header_max + ch.rx[i].header_max) * sizeof *ch.tx[i].items;
+        buffers +=
+            ch.tx.queue[i].cap + ch.rx.queue[i].cap +
+            (ch.tx.queue[i].header_max + ch.rx.queue[i].header_max) * sizeof *ch.tx.queue[i].items;
     snprintf(row, sizeof row, "memory channel of %u frames", window);
     bench_result(row, (double)(sizeof ch + all), 0);
     snprintf(row, sizeof row, "memory state of %u frames", window);

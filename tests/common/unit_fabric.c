@@ -381,7 +381,7 @@ static void test_d66_who_is_closed_stays(void **state)
     assert_true(dxpu_channel_emit(&c->ch, dxpu_udp_now_ns(), out, sizeof out, &path) <= 0);
     c->ch.send_answer = true; /* as for one that comes again */
     assert_true(dxpu_channel_emit(&c->ch, dxpu_udp_now_ns(), out, sizeof out, &path) > 0);
-    c->ch.hold_ns = 0; /* it has passed */
+    c->ch.link.hold_ns = 0; /* it has passed */
     pump();
     assert_int_equal(places_used(HOST), 0);
     close_both();

@@ -227,7 +227,7 @@ static void check_crcs(dxpu_bytes in)
         uint8_t crc[4];
         char text[9];
         assert_non_null(sequence);
-        dxpu_tlp_crc_store(dxpu_tlp_lcrc((uint16_t)atoi(sequence), in), crc);
+        dxpu_put_le32(crc, dxpu_tlp_lcrc((uint16_t)atoi(sequence), in));
         snprintf(text, sizeof text, "%02x%02x%02x%02x", crc[0], crc[1], crc[2], crc[3]);
         assert_string_equal(text, lcrc);
     }

@@ -318,7 +318,7 @@ static void test_d36_held_frame_is_not_replaced(void **state)
         assert_int_equal(dxpu_channel_take_event(&r.ch), DXPU_OK);
     }
     assert_false(dxpu_channel_peek_event(&r.ch, &e));
-    assert_int_equal(r.ch.rx_held, 0);
+    assert_int_equal(r.ch.rx.early, 0);
     rig_free(&r);
 }
 
@@ -1123,7 +1123,7 @@ static void test_d10_d11_rtt_and_rto(void **state)
         r.say.delay_ns = 0;
         assert_int_equal(rig_put_ack(&r, RIG_SEQ + 5 + i), DXPU_OK);
     }
-    assert_true(r.ch.paths[0].rto_ns == RIG_MS);
+    assert_true(r.ch.paths.path[0].rto_ns == RIG_MS);
     rig_free(&r);
 }
 
@@ -1149,7 +1149,7 @@ static void test_d12_backoff(void **state)
         while (rig_emit(&r) > 0)
             assert_int_equal(r.f.kind, DXPU_KIND_PROBE); /* does the path still carry it? */
     }
-    r.say.seen = r.ch.packet - 1; /* the newest transmission (D-19); no sample, by its delay */
+    r.say.seen = r.ch.link.packet - 1; /* the newest transmission (D-19); no sample, by its delay */
     r.say.delay_ns = UINT32_MAX;
     assert_int_equal(rig_put_ack(&r, RIG_SEQ + 1), DXPU_OK); /* ends it */
     assert_true(rig_emit(&r) > 0); /* and shows that the second, older, is lost: D-14 */
@@ -2253,7 +2253,7 @@ static void test_d14_found_after_many_retransmissions(void **state)
             assert_int_equal(r.f.sequence, RIG_SEQ);
         }
         assert_int_equal(r.ch.count.tx_fast, 0);
-        r.say.seen = r.ch.packet - 1; /* D-19 */
+        r.say.seen = r.ch.link.packet - 1; /* D-19 */
         r.say.delay_ns = UINT32_MAX;
         assert_int_equal(rig_put_ack(&r, RIG_SEQ + 1), DXPU_OK);
         assert_int_equal(r.ch.count.tx_fast, found[row]);
@@ -2306,11 +2306,12 @@ static void test_d6_d7_half_way(void **state)
             rig_config(&r);
             rig_up(&r);
             send_writes(sent);
-            uint32_t in_flight = r.ch.paths[0].in_flight, ack = RIG_SEQ + sent + rows[i].from_next;
+            uint32_t in_flight = r.ch.paths.path[0].in_flight,
+                     ack = RIG_SEQ + sent + rows[i].from_next;
             assert_int_equal(rig_put_ack(&r, ack), rows[i].old ? DXPU_OK : DXPU_E_ACK);
             assert_int_equal(r.ch.count.rx_ack, !rows[i].old);
-            assert_in_range(r.ch.paths[0].in_flight, 0, in_flight);
-            assert_in_range(r.ch.nxt - r.ch.una, 0, sent);
+            assert_in_range(r.ch.paths.path[0].in_flight, 0, in_flight);
+            assert_in_range(r.ch.flight.next - r.ch.flight.una, 0, sent);
             rig_free(&r);
         }
     }

@@ -17,8 +17,8 @@ static rig r;
 /* The caller may change it: the channel looks at its timers again. */
 static dxpui_path *path(unsigned i)
 {
-    r.ch.look_ns = 0;
-    return &r.ch.paths[i];
+    r.ch.link.look_ns = 0;
+    return &r.ch.paths.path[i];
 }
 
 static void up(unsigned paths, bool lossless)
@@ -54,7 +54,7 @@ static unsigned burst(void)
 static void ack_after(uint32_t ack, uint64_t rtt_ns)
 {
     r.now_ns += rtt_ns;
-    r.say.seen = r.ch.packet - 1;
+    r.say.seen = r.ch.link.packet - 1;
     assert_int_equal(rig_put_ack(&r, ack), DXPU_OK);
 }
 
@@ -104,7 +104,7 @@ static void test_p20_first_window(void **state)
     assert_in_range(info.in_flight_bytes, 10 * (LIMIT - 4), 10 * LIMIT);
     assert_true(info.known && info.usable && info.active);
     assert_int_equal(dxpu_channel_path(&r.ch, 1, &info), DXPU_E_NONE);
-    assert_true(dxpu_channel_next_ns(&r.ch) == r.ch.paths[0].timer_ns); /* nothing sooner */
+    assert_true(dxpu_channel_next_ns(&r.ch) == r.ch.paths.path[0].timer_ns); /* nothing sooner */
     rig_free(&r);
     up(1, true); /* the control: a fabric that never drops */
     submit_big(30);
@@ -142,28 +142,28 @@ static void test_p22_growth(void **state)
         submit_big(20);
         burst();
         acked += path(0)->in_flight;
-        ack_after(r.ch.nxt, 1000000);
+        ack_after(r.ch.flight.next, 1000000);
     }
     assert_int_equal(path(0)->window, 11 * LIMIT);
     assert_in_range(acked, 10 * LIMIT, 20 * LIMIT);
     path(0)->window = 2 * 64 * LIMIT - 5;
     path(0)->threshold = UINT32_MAX;
-    path(0)->limited = path(0)->index + 100;
+    path(0)->limited_at = path(0)->index + 100;
     submit_big(10);
     burst();
-    ack_after(r.ch.nxt, 1000000);
+    ack_after(r.ch.flight.next, 1000000);
     assert_int_equal(path(0)->window, 2 * 64 * LIMIT); /* never more */
     while (dxpu_channel_wants(&r.ch, r.now_ns) & DXPU_WANTS_ACK) {
         burst();
-        ack_after(r.ch.nxt, 1000000);
+        ack_after(r.ch.flight.next, 1000000);
     }
     path(0)->window = 30 * LIMIT;
-    path(0)->counted = 30 * LIMIT - 1;
+    path(0)->acked_bytes = 30 * LIMIT - 1;
     path(0)->threshold = 2 * LIMIT;
-    path(0)->limited = path(0)->index + 100;
+    path(0)->limited_at = path(0)->index + 100;
     assert_int_equal(rig_submit(&r, rig_mwr(1, 4, 0)), DXPU_OK);
     assert_int_equal(burst(), 1);
-    ack_after(r.ch.nxt, 1000000);
+    ack_after(r.ch.flight.next, 1000000);
     assert_int_equal(path(0)->window, 31 * LIMIT); /* small ones count as well */
     rig_free(&r);
 }
@@ -178,7 +178,7 @@ static void test_p22_never_beyond_the_frame_window(void **state)
     rig_up(&r);
     assert_int_equal(path(0)->window, 8 * LIMIT);
     for (unsigned i = 1; i < 12; i++) {
-        path(0)->limited = path(0)->index + 100; /* as 2^31 transmissions later */
+        path(0)->limited_at = path(0)->index + 100; /* as 2^31 transmissions later */
         submit_big(1);
         assert_int_equal(burst(), 1);
         ack_after(RIG_SEQ + i, 1000000);
@@ -204,7 +204,7 @@ static void test_p23_loss_halves_once(void **state)
     assert_int_equal(again, 5);         /* what the halved window lets go */
     ack_after(RIG_SEQ + sent, 1000000); /* a flight of the halved window: one frame more */
     assert_in_range(path(0)->window, 5 * LIMIT + LIMIT / 2, 6 * LIMIT);
-    assert_int_equal(r.ch.lost, 0);
+    assert_int_equal(r.ch.flight.lost, 0);
     path(0)->window = 3 * LIMIT;
     submit_big(8);
     burst();
@@ -249,7 +249,7 @@ static void test_p25_ecn(void **state)
         assert_int_equal(r.ch.count.tx_congestion, lossless ? 0 : 1);
         r.say.ecn_ce = 2; /* a late acknowledgement */
         ack_after(RIG_SEQ + 3, 1000);
-        assert_int_equal(r.ch.ecn_told, 3);
+        assert_int_equal(r.ch.paths.ecn_reported, 3);
         if (!lossless)
             assert_int_equal(path(0)->window, 5 * LIMIT); /* the old flight: no growth */
         rig_free(&r);
@@ -354,10 +354,10 @@ static void test_d19_which_transmission(void **state)
         ack_after(RIG_SEQ + 1, 100000);
         submit_big(8);
         unsigned sent = burst();
-        uint64_t seen = r.ch.packet - 1;
+        uint64_t seen = r.ch.link.packet - 1;
         r.now_ns = path(0)->timer_ns;
         assert_int_equal(burst(), 1); /* the probe, of the oldest */
-        r.say.seen = newest ? r.ch.packet - 1 : seen;
+        r.say.seen = newest ? r.ch.link.packet - 1 : seen;
         r.say.delay_ns = UINT32_MAX;
         assert_int_equal(rig_put_ack(&r, RIG_SEQ + 2), DXPU_OK);
         assert_int_equal(r.ch.count.tx_fast, newest ? sent - 1 : 0);
@@ -382,13 +382,13 @@ static void test_d14_beyond_the_sack(void **state)
     }
     r.say.sack = UINT64_MAX; /* the first is lost, 1 to 64 have come, the others are unknown */
     assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
-    assert_int_equal(r.ch.lost, 1);
+    assert_int_equal(r.ch.flight.lost, 1);
     assert_true(rig_emit(&r) > 0);
     assert_int_equal(r.f.sequence, RIG_SEQ);
     r.say.sack = 0;
-    r.say.seen = r.ch.packet - 1;
+    r.say.seen = r.ch.link.packet - 1;
     assert_int_equal(rig_put_ack(&r, RIG_SEQ + 97), DXPU_OK); /* 97 is lost, 98 and 99 unknown */
-    assert_int_equal(r.ch.lost, 1);
+    assert_int_equal(r.ch.flight.lost, 1);
     assert_true(rig_emit(&r) > 0);
     assert_int_equal(r.f.sequence, RIG_SEQ + 97);
     rig_free(&r);
@@ -413,14 +413,14 @@ static void test_d14_far_from_the_oldest(void **state)
     assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
     assert_int_equal(burst(), 2);
     r.say.sack = UINT64_MAX; /* the second has come, 65 to 99 left before it */
-    r.say.seen = r.ch.packet - 1;
+    r.say.seen = r.ch.link.packet - 1;
     assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
-    assert_int_equal(r.ch.lost, 0);
+    assert_int_equal(r.ch.flight.lost, 0);
     assert_int_equal(r.ch.count.tx_fast, 2);
     assert_true(path(0)->loss_ns == DXPU_NEVER);
     r.say.sack = 0x3fffffffe; /* the control: near the oldest they are lost */
     assert_int_equal(rig_put_ack(&r, RIG_SEQ + 65), DXPU_OK);
-    assert_int_equal(r.ch.lost, 2);
+    assert_int_equal(r.ch.flight.lost, 2);
     rig_free(&r);
 }
 
@@ -441,11 +441,11 @@ static void far_ahead_on_path_1(void)
         path(0)->timeouts = i != 0;
         assert_int_equal(rig_submit(&r, rig_mwr(1, 4, 0)), DXPU_OK);
         assert_int_equal(burst(), 1);
-        assert_int_equal(dxpui_sent_of(&r.ch, RIG_SEQ + i)->path, i != 0);
+        assert_int_equal(dxpui_frame_of(&r.ch.flight, RIG_SEQ + i)->path, i != 0);
     }
     path(0)->timeouts = 0;
     r.say.sack = UINT64_MAX;
-    r.say.seen = r.ch.packet - 1;
+    r.say.seen = r.ch.link.packet - 1;
     assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
     path(0)->timer_ns = path(0)->loss_ns = r.now_ns + 100 * RIG_MS; /* the slow path */
     r.now_ns = path(1)->timer_ns;
@@ -486,7 +486,7 @@ static void test_d14_loss_behind_a_full_window(void **state)
     assert_int_equal(burst(), 0);
     r.now_ns = path(1)->timer_ns;
     assert_int_equal(burst(), 1);
-    assert_int_equal(dxpui_sent_of(&r.ch, RIG_SEQ)->path, 1);
+    assert_int_equal(dxpui_frame_of(&r.ch.flight, RIG_SEQ)->path, 1);
     assert_int_equal(r.ch.count.tx_tail_probes + r.ch.count.tx_timeouts, 0);
     assert_true(path(1)->timer_ns != DXPU_NEVER);
     rig_free(&r);
@@ -507,7 +507,7 @@ static void test_d62_no_room_for_events(void **state)
         assert_int_equal(burst(), 1);
         for (unsigned i = 0; i < 5; i++) {
             uint64_t sent_ns = r.now_ns;
-            r.say.seen = seen ? dxpui_sent_of(&r.ch, RIG_SEQ)->packet_lo : 0;
+            r.say.seen = seen ? dxpui_frame_of(&r.ch.flight, RIG_SEQ)->packet_lo : 0;
             assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
             r.now_ns = dxpui_min64(path(0)->timer_ns, path(1)->timer_ns);
             assert_true(!seen || r.now_ns - sent_ns >= gap_ns);
@@ -520,9 +520,9 @@ static void test_d62_no_room_for_events(void **state)
             assert_int_equal(path(0)->timeouts, 0);
             assert_int_equal(path(0)->window, window);
             assert_true(gap_ns > 100 * RIG_MS && gap_ns <= 250 * RIG_MS);
-            r.say.seen = r.ch.packet - 1;
+            r.say.seen = r.ch.link.packet - 1;
             assert_int_equal(rig_put_ack(&r, RIG_SEQ + 1), DXPU_OK);
-            assert_int_equal(r.ch.held, 0);
+            assert_int_equal(r.ch.flight.unstored, 0);
         }
         rig_free(&r);
     }
@@ -536,16 +536,16 @@ static void test_d62_not_the_oldest_then(void **state)
     submit_big(2);
     assert_int_equal(burst(), 2);
     r.say.sack = 1; /* the second has come, the first has not */
-    r.say.seen = dxpui_sent_of(&r.ch, RIG_SEQ + 1)->packet_lo;
+    r.say.seen = dxpui_frame_of(&r.ch.flight, RIG_SEQ + 1)->packet_lo;
     assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
-    assert_int_equal(r.ch.held, 0);
-    r.ch.una++; /* as if a later acknowledgement had overtaken the next one */
+    assert_int_equal(r.ch.flight.unstored, 0);
+    r.ch.flight.una++; /* as if a later acknowledgement had overtaken the next one */
     r.say.sack = 0;
     assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
-    assert_int_equal(r.ch.held, 0);
+    assert_int_equal(r.ch.flight.unstored, 0);
     dxpui_mark_lost(&r.ch, RIG_SEQ + 1);
     assert_int_equal(rig_put_ack(&r, RIG_SEQ + 1), DXPU_OK);
-    assert_int_equal(r.ch.held, 0);
+    assert_int_equal(r.ch.flight.unstored, 0);
     rig_free(&r);
 }
 
@@ -577,15 +577,15 @@ static void test_p22_limited_long_ago(void **state)
     (void)state;
     up(1, false);
     dxpui_path *p = path(0);
-    p->limited = p->index - 0x40000000u;
+    p->limited_at = p->index - 0x40000000u;
     p->threshold = p->window; /* past slow start */
     for (unsigned i = 0; i < 10; i++) {
         submit_big(1);
         assert_int_equal(burst(), 1);
-        assert_true(p->index - p->limited <= 0x40000001u);
+        assert_true(p->index - p->limited_at <= 0x40000001u);
         ack_after(RIG_SEQ + 1 + i, RIG_MS);
     }
-    assert_int_equal(p->counted, 0);
+    assert_int_equal(p->acked_bytes, 0);
     rig_free(&r);
 }
 
@@ -602,11 +602,11 @@ static void test_d14_moved_to_another_path(void **state)
             dxpui_mark_lost(&r.ch, RIG_SEQ);
             path(0)->usable = false;
             assert_int_equal(burst(), 1);
-            assert_int_equal(r.ch.sent[RIG_SEQ & 63].path, 1);
+            assert_int_equal(r.ch.flight.frame[RIG_SEQ & 63].path, 1);
         }
         r.say.sack = 0x6; /* three left after it, the last of them has come */
         assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
-        assert_int_equal(r.ch.lost, moved ? 0 : 1);
+        assert_int_equal(r.ch.flight.lost, moved ? 0 : 1);
         rig_free(&r);
     }
 }
@@ -638,12 +638,12 @@ static void test_d15_other_losses_first(void **state)
     burst();
     r.say.sack = 0x0f8;
     assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
-    assert_int_equal(r.ch.lost, 4);
+    assert_int_equal(r.ch.flight.lost, 4);
     path(0)->window = LIMIT; /* no room for any of them */
     assert_int_equal(burst(), 0);
     r.now_ns = path(0)->timer_ns;
     assert_int_equal(burst(), 1);
-    assert_int_equal(r.ch.lost, 3);
+    assert_int_equal(r.ch.flight.lost, 3);
     rig_free(&r);
 }
 
@@ -665,10 +665,10 @@ static void test_f12_not_while_losses_wait(void **state)
         assert_int_equal(rig_submit(&r, rig_mrd(tag, 64)), DXPU_OK);
         burst();
     }
-    assert_int_equal(r.ch.used.header[DXPU_NONPOSTED], 1); /* the second waits for credit */
+    assert_int_equal(r.ch.tx.used.header[DXPU_NONPOSTED], 1); /* the second waits for credit */
     r.say.sack = 0x0f8;
     assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
-    assert_true(r.ch.lost >= 4 && path(0)->in_flight > 0);
+    assert_true(r.ch.flight.lost >= 4 && path(0)->in_flight > 0);
     path(0)->window = LIMIT;
     assert_int_equal(burst(), 0);
     uint64_t since = r.ch.count.tx_blocked;
@@ -678,7 +678,7 @@ static void test_f12_not_while_losses_wait(void **state)
         r.now_ns += RIG_MS;
         burst();
     }
-    assert_true(r.ch.lost >= 4);
+    assert_true(r.ch.flight.lost >= 4);
     assert_int_equal(r.ch.count.tx_blocked, since);
     rig_free(&r);
 }
@@ -700,10 +700,10 @@ static void test_d15_oldest_was_sacked(void **state)
         r.say.sack = 1;
         ack_after(RIG_SEQ, 100000);
         r.say.sack = 0;
-        uint32_t lost = r.ch.lost;
+        uint32_t lost = r.ch.flight.lost;
         ack_after(RIG_SEQ + 1, 100000);
         assert_int_equal(lost, 0);
-        assert_int_equal(r.ch.una, RIG_SEQ + 1);
+        assert_int_equal(r.ch.flight.una, RIG_SEQ + 1);
         if (leave) {
             dxpui_path_leave(&r.ch, 0, r.now_ns);
             dxpui_path_leave(&r.ch, 0, r.now_ns); /* again: it is marked already */
@@ -715,7 +715,7 @@ static void test_d15_oldest_was_sacked(void **state)
         burst();
         assert_int_equal(r.ch.count.tx_retransmits, again + 1);
         ack_after(RIG_SEQ + 2, 100000);
-        assert_int_equal(r.ch.una, r.ch.nxt);
+        assert_int_equal(r.ch.flight.una, r.ch.flight.next);
         rig_free(&r);
     }
 }
@@ -736,8 +736,8 @@ static void test_d15_oldest_of_the_path(void **state)
     assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
     r.say.sack = 0;
     dxpui_path_timeout(&r.ch, 1, r.now_ns);
-    assert_int_equal(r.ch.lost, 1);
-    assert_int_equal(r.ch.lost_from, RIG_SEQ + 2);
+    assert_int_equal(r.ch.flight.lost, 1);
+    assert_int_equal(r.ch.flight.lost_from, RIG_SEQ + 2);
     rig_free(&r);
 }
 
@@ -758,14 +758,14 @@ static void test_p1_configured_and_known(void **state)
     make_usable(1);
     assert_int_equal(dxpu_channel_path(&r.ch, 1, &info), DXPU_OK);
     assert_true(info.known && info.usable && !info.active);
-    assert_int_equal(dxpui_path_after(&r.ch, 0), 1);
+    assert_int_equal(dxpui_path_after(&r.ch.paths, 0), 1);
     path(1)->known = false;
-    assert_int_equal(dxpui_path_after(&r.ch, 0), 2);
+    assert_int_equal(dxpui_path_after(&r.ch.paths, 0), 2);
     path(2)->known = false;
-    assert_int_equal(dxpui_path_after(&r.ch, 0), 0);
+    assert_int_equal(dxpui_path_after(&r.ch.paths, 0), 0);
     path(0)->awaiting = true; /* P-14 asks nothing of an unknown path */
     path(0)->awaited_ns = r.now_ns;
-    assert_true(dxpui_all_silent_ns(&r.ch) == r.now_ns + r.ch.hold_ns);
+    assert_true(dxpui_all_silent_ns(&r.ch) == r.now_ns + r.ch.link.hold_ns);
     path(1)->known = true;
     assert_true(dxpui_all_silent_ns(&r.ch) == DXPU_NEVER);
     rig_free(&r);
@@ -780,7 +780,7 @@ static void test_p1_p2_acceptor_learns(void **state)
     rig_accepted(&r);
     r.say.path = 0;
     assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
-    assert_int_equal(r.ch.state, DXPU_STATE_UP);
+    assert_int_equal(r.ch.link.state, DXPU_STATE_UP);
     assert_int_equal(dxpu_channel_path(&r.ch, 1, &info), DXPU_OK);
     assert_false(info.known);
     for (unsigned i = 0; i < 40; i++) { /* nothing is sent to an unknown address */
@@ -994,7 +994,7 @@ static void test_p4_opens(void **state)
     rig_init(&r);
     r.say.path = 2;
     assert_int_equal(rig_accept_open(&r), DXPU_E_PATH);
-    assert_int_equal(r.ch.state, DXPU_STATE_IDLE);
+    assert_int_equal(r.ch.link.state, DXPU_STATE_IDLE);
     r.say.path = 1;
     assert_int_equal(rig_accept_open(&r), DXPU_OK);
     assert_true(rig_emit(&r) > 0);
@@ -1007,7 +1007,7 @@ static void test_p4_opens(void **state)
     rig_opening(&r);
     r.say.path = 3;
     assert_int_equal(rig_put_offer(&r, DXPU_KIND_ACCEPT), DXPU_OK);
-    assert_int_equal(r.ch.heard_path, 0);
+    assert_int_equal(r.ch.paths.latest, 0);
     rig_free(&r);
 }
 
@@ -1105,7 +1105,7 @@ static void test_p10_timeouts_leave_a_path(void **state)
     assert_false(path(0)->usable);
     assert_int_equal(r.ch.count.path_down, 1);
     assert_int_equal(path(0)->in_flight, 0);
-    assert_int_equal(r.ch.lost, 0); /* all of it has left on the other one */
+    assert_int_equal(r.ch.flight.lost, 0); /* all of it has left on the other one */
     ack_after(RIG_SEQ + sent, 100000);
     assert_int_equal(path(1)->in_flight, 0);
     /* P-13: three answers in a row, and it is the active one again */
@@ -1114,10 +1114,10 @@ static void test_p10_timeouts_leave_a_path(void **state)
         await_probe(0);
         if (i == 1) { /* one that is not answered restarts the count */
             await_probe(0);
-            assert_int_equal(path(0)->good, 0);
+            assert_int_equal(path(0)->answers, 0);
             i = 0;
             answer_on(0);
-            assert_int_equal(path(0)->good, 1);
+            assert_int_equal(path(0)->answers, 1);
             await_probe(0);
             i = 1;
         }
@@ -1196,10 +1196,11 @@ static void test_p11_long_round_trip_of_an_idle_path(void **state)
     up(2, true);
     make_usable(1);
     path(1)->heard_ns = path(1)->probe_ns = r.now_ns;
-    assert_true(dxpui_probe_due(&r.ch, path(1)) == r.now_ns + r.ch.hold_ns / 4); /* the control */
+    assert_true(dxpui_probe_due(&r.ch, path(1)) ==
+                r.now_ns + r.ch.link.hold_ns / 4); /* the control */
     for (unsigned i = 0; i < 50; i++)
         dxpui_rtt_sample(&r.ch, path(1), 240 * RIG_MS);
-    path(1)->heard_ns -= r.ch.hold_ns / 4;
+    path(1)->heard_ns -= r.ch.link.hold_ns / 4;
     assert_true(dxpui_probe_due(&r.ch, path(1)) >= r.now_ns + 240 * RIG_MS);
     rig_free(&r);
 }
@@ -1212,7 +1213,7 @@ static void test_p1_first_probe_at_time_zero(void **state)
     r.cfg.paths = 2;
     r.now_ns = 0;
     rig_up(&r); /* sees one frame a path, and then none */
-    assert_true(dxpu_channel_next_ns(&r.ch) == r.ch.hold_ns / 64);
+    assert_true(dxpu_channel_next_ns(&r.ch) == r.ch.link.hold_ns / 64);
     rig_free(&r);
 }
 
@@ -1225,14 +1226,14 @@ static void test_p12_p14_shrunk_mtu(void **state)
             make_usable(1);
         submit_big(1);
         uint64_t start = r.now_ns;
-        while (r.ch.state == DXPU_STATE_UP && path(0)->usable &&
+        while (r.ch.link.state == DXPU_STATE_UP && path(0)->usable &&
                r.now_ns < start + 3000 * (uint64_t)RIG_MS) {
             assert_int_equal(rig_put(&r, DXPU_KIND_BLOCKED, NULL, 0), DXPU_OK);
             burst();
             uint64_t next = dxpu_channel_next_ns(&r.ch);
             r.now_ns = next > r.now_ns ? next : r.now_ns;
         }
-        assert_int_equal(r.ch.state, paths == 1 ? DXPU_STATE_FAILED : DXPU_STATE_UP);
+        assert_int_equal(r.ch.link.state, paths == 1 ? DXPU_STATE_FAILED : DXPU_STATE_UP);
         if (paths == 1) {
             assert_int_equal(dxpu_channel_status(&r.ch).error, DXPU_E_DEAD);
             assert_true(r.now_ns - start > 1000 * (uint64_t)RIG_MS);
@@ -1291,15 +1292,16 @@ static void test_p10_spread(void **state)
     assert_true(n[0] >= 10 && n[1] >= 10 && n[2] == 0);
     /* each path's losses are its own: what came over 1 says nothing of 0 */
     uint64_t sack = 0;
-    for (uint32_t seq = RIG_SEQ; seq != r.ch.nxt; seq++)
-        sack |=
-            r.ch.sent[seq & 63].path == 1 && seq > RIG_SEQ ? (uint64_t)1 << (seq - RIG_SEQ - 1) : 0;
+    for (uint32_t seq = RIG_SEQ; seq != r.ch.flight.next; seq++)
+        sack |= r.ch.flight.frame[seq & 63].path == 1 && seq > RIG_SEQ
+                    ? (uint64_t)1 << (seq - RIG_SEQ - 1)
+                    : 0;
     r.say.sack = sack;
     r.now_ns += 100;
     assert_int_equal(rig_put_ack(&r, RIG_SEQ + 1), DXPU_E_ACK);
     r.say.sack = sack >> 1;
     assert_int_equal(rig_put_ack(&r, RIG_SEQ + 1), DXPU_OK);
-    assert_int_equal(r.ch.lost, 0);
+    assert_int_equal(r.ch.flight.lost, 0);
     assert_int_equal(path(1)->in_flight, 0);
     assert_int_equal(path(0)->in_flight, n[0] * LIMIT);
     rig_free(&r);
@@ -1319,21 +1321,21 @@ static void test_p10_active_path(void **state)
     path(1)->timeouts = 1;
     assert_int_equal(dxpui_path_pick(&r.ch, &when_ns), 0);
     path(0)->usable = false;
-    assert_int_equal(dxpui_active(&r.ch), 1); /* better than one that is not usable */
+    assert_int_equal(dxpui_active(&r.ch.paths), 1); /* better than one that is not usable */
     path(0)->usable = true;
     submit_big(1);
     assert_int_equal(burst(), 1);
     path(0)->usable = path(1)->usable = false;
-    r.ch.fallback = 2;
+    r.ch.paths.fallback = 2;
     for (unsigned i = 0; i < 2; i++) { /* the known ones in turn: not left before four timeouts */
         r.now_ns = path(0)->timer_ns;
         dxpui_path_timeout(&r.ch, 0, r.now_ns);
         assert_true(path(0)->timer_ns > r.now_ns && path(0)->timer_ns != DXPU_NEVER);
         assert_false(path(0)->suspect);
-        r.ch.lost--;
-        r.ch.sent[RIG_SEQ & 63].state = 0;
+        r.ch.flight.lost--;
+        r.ch.flight.frame[RIG_SEQ & 63].state = 0;
     }
-    assert_int_equal(r.ch.fallback, 2);
+    assert_int_equal(r.ch.paths.fallback, 2);
     rig_free(&r);
 }
 
@@ -1354,7 +1356,7 @@ static void test_d46_closed_is_quiet(void **state)
         r.now_ns = dxpu_channel_next_ns(&r.ch);
     }
     assert_int_equal(rig_put(&r, DXPU_KIND_CLOSE, answer, sizeof answer), DXPU_OK);
-    assert_int_equal(r.ch.state, DXPU_STATE_CLOSED);
+    assert_int_equal(r.ch.link.state, DXPU_STATE_CLOSED);
     assert_true(dxpu_channel_next_ns(&r.ch) == 0); /* the end is due, once */
     assert_int_equal(rig_emit(&r), DXPU_E_CLOSED);
     assert_true(dxpu_channel_next_ns(&r.ch) == DXPU_NEVER);
@@ -1428,19 +1430,19 @@ static void test_d48_unanswered_close(void **state)
     up(1, false);
     submit_big(1);
     assert_int_equal(burst(), 1);
-    r.now_ns += r.ch.hold_ns / 2;
+    r.now_ns += r.ch.link.hold_ns / 2;
     ack_after(RIG_SEQ + 1, 0);
-    r.now_ns += r.ch.hold_ns / 4 * 3; /* silent for that long, and yet hold for the close */
+    r.now_ns += r.ch.link.hold_ns / 4 * 3; /* silent for that long, and yet hold for the close */
     assert_int_equal(dxpu_channel_close(&r.ch, DXPU_REASON_DETACH), DXPU_OK);
     assert_int_equal(await_close(), 0);
-    uint64_t over_ns = r.now_ns + r.ch.hold_ns;
+    uint64_t over_ns = r.now_ns + r.ch.link.hold_ns;
     while (r.now_ns < over_ns) {
         assert_int_equal(dxpu_channel_status(&r.ch).state, DXPU_STATE_CLOSING);
         assert_int_equal(rig_put_ack(&r, RIG_SEQ + 1), DXPU_OK);
         rig_answer(&r);
         while (rig_emit(&r) > 0)
             continue;
-        r.now_ns += r.ch.hold_ns / 8;
+        r.now_ns += r.ch.link.hold_ns / 8;
     }
     while (rig_emit(&r) > 0)
         continue;
@@ -1485,7 +1487,7 @@ static void test_d60_containment(void **state)
     assert_int_equal(r.ch.count.contain_dropped, 8); /* 2, 5 queued, 1 posted received */
     assert_int_equal(r.tags.in_flight, 0);
     for (unsigned cls = 0; cls < DXPU_CLASSES; cls++)
-        assert_int_equal(r.ch.tx[cls].count + r.ch.rx[cls].count, 0);
+        assert_int_equal(r.ch.tx.queue[cls].count + r.ch.rx.queue[cls].count, 0);
     rig_free(&r);
     rig_config(&r); /* without tags, and closed */
     rig_up(&r);
@@ -1497,7 +1499,7 @@ static void test_d60_containment(void **state)
     assert_int_equal(dxpu_channel_submit_event(&r.ch, &e), DXPU_OK);
     assert_int_equal(rig_put_tlp(&r, rig_cpl(1, 64, 64, 0)), DXPU_OK);
     assert_int_equal(rig_put(&r, DXPU_KIND_CLOSE, close, sizeof close), DXPU_OK);
-    assert_int_equal(r.ch.state, DXPU_STATE_CLOSED);
+    assert_int_equal(r.ch.link.state, DXPU_STATE_CLOSED);
     assert_true(dxpu_channel_peek_event(&r.ch, &e)); /* what had come may still be taken */
     assert_false(dxpu_channel_contain(&r.ch, &q));
     assert_false(dxpu_channel_peek_event(&r.ch, &e));

@@ -40,7 +40,7 @@ void proof_credits(void)
         must(i == cls || (used.header[i] == before.header[i] && used.data[i] == before.data[i]));
     }
     before = limit;
-    bool rose = dxpu_credit_raise(&limit, &offer);
+    bool rose = dxpui_credits_raise(&limit, &offer);
     uint32_t header_ahead = room(offer.header[i], before.header[i]);
     uint32_t data_ahead = room(offer.data[i], before.data[i]);
     must(limit.header[i] - before.header[i] == header_ahead);

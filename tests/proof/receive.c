@@ -22,11 +22,11 @@ void proof_replay(void)
     dxpui_path *p = &paths[1];
     dxpu_frame f;
     ch.cfg.paths = 2;
-    ch.paths = paths;
+    ch.paths.path = paths;
     f.path = 1;
     f.packet = packet;
     p->replay = bits;
-    ch.replay_bits = BITS;
+    ch.paths.replay_bits = BITS;
     p->replay_top = nondet_u64();
     given(p->replay_top < UINT64_MAX - 2 * JUMP);
     given(packet < p->replay_top + JUMP || packet == UINT64_MAX);
@@ -52,23 +52,23 @@ void proof_replay(void)
    unwind   65
    when     check
    control  - if (beyond > INT32_MAX)
-            + if (dxpui_seq_cmp(f->ack, ch->nxt) > 0) */
+            + if (dxpui_seq_cmp(f->ack, ch->flight.next) > 0) */
 void proof_ack_valid(void)
 {
     static dxpu_channel ch;
     dxpu_frame f;
     unsigned bit = nondet_u32();
-    ch.nxt = nondet_u32();
-    ch.una = nondet_u32();
-    uint32_t in_flight = ch.nxt - ch.una, from_ack = ch.nxt - f.ack, seq = f.ack + 1 + bit;
+    ch.flight.next = nondet_u32();
+    ch.flight.una = nondet_u32();
+    uint32_t in_flight = ch.flight.next - ch.flight.una, from_ack = ch.flight.next - f.ack, seq = f.ack + 1 + bit;
     bool sent = from_ack < 0x80000000u;
     given(bit < 64 && in_flight <= 16384);
     for (unsigned i = 0; i < 64; i++)
         sent = sent && (!(f.sack >> i & 1) || i + 1 < from_ack);
-    must(dxpui_ack_valid(&ch, &f) == sent);
+    must(dxpui_ack_valid(&ch.flight, &f) == sent);
     if (!sent)
         return;
     /* what dxpui_on_ack() goes through: its comparisons, and how far they can lead */
-    must(dxpui_seq_cmp(ch.una, f.ack) >= 0 || f.ack - ch.una <= in_flight);
-    must(!(f.sack >> bit & 1) || dxpui_seq_cmp(seq, ch.una) < 0 || seq - ch.una < in_flight);
+    must(dxpui_seq_cmp(ch.flight.una, f.ack) >= 0 || f.ack - ch.flight.una <= in_flight);
+    must(!(f.sack >> bit & 1) || dxpui_seq_cmp(seq, ch.flight.una) < 0 || seq - ch.flight.una < in_flight);
 }

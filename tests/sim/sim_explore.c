@@ -255,7 +255,7 @@ static uint64_t mix(uint64_t h, uint64_t v)
     return h ^ h >> 29;
 }
 
-static uint64_t hash_fifo(uint64_t h, const dxpui_fifo *f)
+static uint64_t hash_fifo(uint64_t h, const dxpui_queue *f)
 {
     h = mix(h, (uint64_t)f->head << 32 | f->next);
     return mix(h, (uint64_t)f->tail << 32 | f->count << 16 | f->waiting);
@@ -263,9 +263,9 @@ static uint64_t hash_fifo(uint64_t h, const dxpui_fifo *f)
 
 static uint64_t hash_path(uint64_t h, const dxpui_path *p)
 {
-    h = mix(h, (uint64_t)(p->index - p->index_acked) << 32 | (p->index - p->scan));
-    h = mix(h, (uint64_t)p->in_flight << 32 | (uint64_t)p->good << 24 | (uint64_t)p->need << 16 |
-                   (uint64_t)p->missed << 8 | p->timeouts);
+    h = mix(h, (uint64_t)(p->index - p->index_acked) << 32 | (p->index - p->judged));
+    h = mix(h, (uint64_t)p->in_flight << 32 | (uint64_t)p->answers << 24 |
+                   (uint64_t)p->answers_needed << 16 | (uint64_t)p->missed << 8 | p->timeouts);
     h = mix(h, (uint64_t)p->known << 4 | (uint64_t)p->usable << 3 | (uint64_t)p->suspect << 2 |
                    (uint64_t)p->awaiting << 1 | (uint64_t)p->urgent);
     return mix(h, (uint64_t)(p->timer_ns != DXPU_NEVER) << 3 |
@@ -275,26 +275,28 @@ static uint64_t hash_path(uint64_t h, const dxpui_path *p)
 
 static uint64_t hash_channel(uint64_t h, const dxpu_channel *c)
 {
-    h = mix(h, (uint64_t)c->state << 32 | (uint64_t)c->ack_now << 1 | (c->ack_at_ns != DXPU_NEVER));
-    h = mix(h, (uint64_t)(c->nxt - c->una) << 32 | c->una);
-    h = mix(h, (uint64_t)c->lost << 32 | (c->lost_from - c->una));
-    h = mix(h, (uint64_t)c->rx_next << 32 | c->rx_held << 8 | c->tries);
-    h = mix(h, (uint64_t)c->tx_at << 32 | c->list_tail << 16 | c->list_head);
-    h = mix(h, (uint64_t)c->heard_path << 24 | (uint64_t)c->seen_path << 16 |
-                   (uint64_t)c->fallback << 8 | (c->blocked_at_ns != DXPU_NEVER));
+    h = mix(h, (uint64_t)c->link.state << 32 | (uint64_t)c->rx.ack_now << 1 |
+                   (c->rx.ack_at_ns != DXPU_NEVER));
+    h = mix(h, (uint64_t)(c->flight.next - c->flight.una) << 32 | c->flight.una);
+    h = mix(h, (uint64_t)c->flight.lost << 32 | (c->flight.lost_from - c->flight.una));
+    h = mix(h, (uint64_t)c->rx.next << 32 | c->rx.early << 8 | c->link.tries);
+    h = mix(h, (uint64_t)c->tx.partial_bytes << 32 | c->tx.placed_tail << 16 | c->tx.placed_head);
+    h = mix(h, (uint64_t)c->paths.latest << 24 | (uint64_t)c->paths.newest << 16 |
+                   (uint64_t)c->paths.fallback << 8 | (c->tx.blocked_at_ns != DXPU_NEVER));
     for (unsigned i = 0; i < DXPU_CLASSES; i++) {
-        h = hash_fifo(hash_fifo(h, &c->tx[i]), &c->rx[i]);
-        h = mix(h, (uint64_t)c->limits.header[i] << 32 | c->granted.header[i]);
-        h = mix(h, (uint64_t)c->used.header[i] << 32 | c->told.header[i]);
+        h = hash_fifo(hash_fifo(h, &c->tx.queue[i]), &c->rx.queue[i]);
+        h = mix(h, (uint64_t)c->tx.limits.header[i] << 32 | c->rx.granted.header[i]);
+        h = mix(h, (uint64_t)c->tx.used.header[i] << 32 | c->rx.advertised.header[i]);
     }
     for (unsigned i = 0; i < WINDOW; i++) {
-        const dxpui_sent *s = &c->sent[i];
-        h = mix(h, (uint64_t)(c->paths[s->path].index - s->index) << 32 | (uint64_t)s->path << 16 |
-                       (uint64_t)s->state << 8 | (uint64_t)(s->tries < 5));
-        h = mix(h, c->reorder_bytes[i]);
+        const dxpui_frame *s = &c->flight.frame[i];
+        h = mix(h, (uint64_t)(c->paths.path[s->path].index - s->index) << 32 |
+                       (uint64_t)s->path << 16 | (uint64_t)s->state << 8 |
+                       (uint64_t)(s->tries < 5));
+        h = mix(h, c->rx.early_bytes[i]);
     }
     for (unsigned i = 0; i < c->cfg.paths; i++)
-        h = hash_path(h, &c->paths[i]);
+        h = hash_path(h, &c->paths.path[i]);
     return h;
 }
 
@@ -353,11 +355,11 @@ static void check_credits(void)
 {
     for (int end = 0; end < 2; end++) {
         const dxpu_channel *from = &w.ch[end], *to = &w.ch[1 - end];
-        if (from->state != DXPU_STATE_UP || to->state != DXPU_STATE_UP)
+        if (from->link.state != DXPU_STATE_UP || to->link.state != DXPU_STATE_UP)
             continue;
         for (unsigned cls = 0; cls < DXPU_CLASSES; cls++) {
-            if (dxpui_seq_cmp(from->used.header[cls], to->granted.header[cls]) > 0 ||
-                dxpui_seq_cmp(from->used.data[cls], to->granted.data[cls]) > 0)
+            if (dxpui_seq_cmp(from->tx.used.header[cls], to->rx.granted.header[cls]) > 0 ||
+                dxpui_seq_cmp(from->tx.used.data[cls], to->rx.granted.data[cls]) > 0)
                 breaks("more credit used than granted");
         }
     }
@@ -407,8 +409,8 @@ static void must_come_to_rest(void)
         if (w.packets)
             continue;
         if (all_done() &&
-            (w.closing || (w.tags[0].in_flight == 0 && w.ch[0].paths[0].in_flight == 0 &&
-                           w.ch[1].paths[0].in_flight == 0)))
+            (w.closing || (w.tags[0].in_flight == 0 && w.ch[0].paths.path[0].in_flight == 0 &&
+                           w.ch[1].paths.path[0].in_flight == 0)))
             return;
         uint64_t a = dxpu_channel_next_ns(&w.ch[0]), b = dxpu_channel_next_ns(&w.ch[1]);
         tick(a < b ? 0 : 1);
@@ -420,9 +422,9 @@ static void must_come_to_rest(void)
 /* What happens at most once on a way: a close of either end, a path that dies, a new epoch. */
 static bool act_once(unsigned a, bool *happened)
 {
-    bool up = w.ch[0].state == DXPU_STATE_UP && w.ch[1].state == DXPU_STATE_UP;
+    bool up = w.ch[0].link.state == DXPU_STATE_UP && w.ch[1].link.state == DXPU_STATE_UP;
     if (a < 2) {
-        *happened = !(w.closing >> a & 1) && w.ch[a].state <= DXPU_STATE_UP &&
+        *happened = !(w.closing >> a & 1) && w.ch[a].link.state <= DXPU_STATE_UP &&
                     dxpu_channel_close(&w.ch[a], 1) == DXPU_OK; /* also before it is UP: D-65 */
         w.closing |= (uint8_t)(*happened << a);
     } else if (a < 5) { /* one way, the other, or both */
@@ -500,7 +502,8 @@ static void run(unsigned depth, enum from from, unsigned paths)
     visited = (uint64_t *)calloc(visited_room, sizeof *visited);
     assert_non_null(visited);
     start(paths);
-    while (from != OPEN && (w.ch[0].state != DXPU_STATE_UP || w.ch[1].state != DXPU_STATE_UP)) {
+    while (from != OPEN &&
+           (w.ch[0].link.state != DXPU_STATE_UP || w.ch[1].link.state != DXPU_STATE_UP)) {
         deliver(0, false);
         emit_all();
     }

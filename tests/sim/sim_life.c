@@ -41,7 +41,7 @@ static void jump_ahead(void)
            !sim_is_up(one.pair->end[0].live) || !sim_is_up(one.pair->end[1].live))
         assert_true(sim_step(&one));
     for (int end = 0; end < 2; end++)
-        channel(end)->packet = 0xffffff80u; /* a sent frame keeps the low 32 bits */
+        channel(end)->link.packet = 0xffffff80u; /* a sent frame keeps the low 32 bits */
 }
 
 /* D-7, W-8: 20,000 writes across the wrap of frame sequence and of 32 bits of the packet number,
@@ -67,7 +67,8 @@ static void test_d7_wraps(void **state)
         sim_start(&one, &o);
         jump_ahead();
         finish();
-        assert_true(channel(0)->nxt < 0x80000000u && channel(0)->packet > 0x100000000u);
+        assert_true(channel(0)->flight.next < 0x80000000u &&
+                    channel(0)->link.packet > 0x100000000u);
         assert_true(channel(0)->count.tx_retransmits > 0 && channel(1)->count.rx_replay > 0);
         sim_teardown(&one);
     }

@@ -92,7 +92,7 @@ static inline int rig_emit(rig *r)
     if (r->n > 0) {
         d.ptr = r->out;
         d.len = (size_t)r->n;
-        assert_int_equal(dxpu_frame_decode(d, r->ch.trailer, &r->f), DXPU_OK);
+        assert_int_equal(dxpu_frame_decode(d, r->ch.link.trailer, &r->f), DXPU_OK);
         if (!r->cfg.suite)
             assert_int_equal(dxpu_frame_check_crc(d), DXPU_OK);
         if (r->f.kind == DXPU_KIND_PROBE && r->f.body.ptr[0] == 0) {

@@ -361,7 +361,7 @@ static void encode_object(encode_run *run, json_t *object, place at)
         return;
     }
     if (in.tlp.td && !in.digest_given)
-        dxpu_tlp_crc_store(dxpu_tlp_ecrc((dxpu_bytes){ out, len }), out + len - 4);
+        dxpu_put_le32(out + len - 4, dxpu_tlp_ecrc((dxpu_bytes){ out, len }));
     run->encoded++;
     print_hex(run, out, len);
 }

@@ -742,7 +742,7 @@ const char *fabric_end_text(const fabric_channel *c, char out[FABRIC_END_BYTES])
     case DXPU_E_NO_ANSWER:
         snprintf(out, FABRIC_END_BYTES, "no %s for %llu ms",
                  error == DXPU_E_DEAD ? "frame" : "answer",
-                 (unsigned long long)(c->ch.hold_ns / 1000000u));
+                 (unsigned long long)(dxpu_channel_status(&c->ch).hold_ns / 1000000u));
         break;
     case DXPU_E_CLOSED:
     case DXPU_E_PEER_CLOSED:
@@ -1049,7 +1049,7 @@ dxpu_path_info fabric_path_info(const fabric_channel *c, unsigned path)
 
 const dxpu_udp_address *fabric_peer(const fabric_channel *c)
 {
-    return &c->paths.path[c->ch.heard_path].at.remote;
+    return &c->paths.path[dxpu_channel_status(&c->ch).path].at.remote;
 }
 
 static void add_path(fabric_path *sum, const fabric_path *p)

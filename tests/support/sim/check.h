@@ -154,20 +154,22 @@ static inline void sim_check_direction(sim *s, const sim_conn *from, const sim_c
 {
     const dxpu_channel *a = &from->ch, *b = &to->ch;
     for (unsigned c = 0; c < DXPU_CLASSES; c++) {
-        if (a->tx[c].count || a->tx[c].data_used || a->rx[c].count || a->rx[c].data_used)
+        if (a->tx.queue[c].count || a->tx.queue[c].data_used || a->rx.queue[c].count ||
+            a->rx.queue[c].data_used)
             sim_fail(s, "a queue is not empty, class", c, from->end);
         if (s->o.tags && c == DXPU_COMPLETION)
             continue;
-        if (a->used.header[c] + b->cfg.rx.header[c] != b->granted.header[c] ||
-            a->used.data[c] + b->cfg.rx.data[c] != b->granted.data[c])
+        if (a->tx.used.header[c] + b->cfg.rx.header[c] != b->rx.granted.header[c] ||
+            a->tx.used.data[c] + b->cfg.rx.data[c] != b->rx.granted.data[c])
             sim_fail(s, "credit ledgers differ, class", c, from->end);
         /* the frame with the last limits may have been lost: then they are lower */
-        if (dxpui_seq_cmp(a->limits.header[c], b->granted.header[c]) > 0 ||
-            dxpui_seq_cmp(a->limits.data[c], b->granted.data[c]) > 0)
+        if (dxpui_seq_cmp(a->tx.limits.header[c], b->rx.granted.header[c]) > 0 ||
+            dxpui_seq_cmp(a->tx.limits.data[c], b->rx.granted.data[c]) > 0)
             sim_fail(s, "credit that was never given, class", c, from->end);
     }
-    if (a->lost || a->una != a->nxt || a->rx_held || a->rx_next != b->nxt)
-        sim_fail(s, "a frame is still under way", from->end, a->lost);
+    if (a->flight.lost || a->flight.una != a->flight.next || a->rx.early ||
+        a->rx.next != b->flight.next)
+        sim_fail(s, "a frame is still under way", from->end, a->flight.lost);
     for (unsigned p = 0; p < s->o.paths; p++) {
         dxpu_path_info info;
         if (dxpu_channel_path(a, p, &info) == DXPU_OK && info.in_flight_bytes)
@@ -192,8 +194,8 @@ static inline void sim_check_books(sim *s, sim_pair *p)
 enum { SIM_WAITS = DXPU_WANTS_SUBMIT_POSTED - DXPU_WANTS_TAKE_POSTED };
 static inline bool sim_quiet(const sim *s, const sim_conn *c)
 {
-    return !(dxpu_channel_wants(&c->ch, sim_clock(s, c)) & SIM_WAITS) && !c->ch.ack_now &&
-           c->ch.ack_at_ns == DXPU_NEVER;
+    return !(dxpu_channel_wants(&c->ch, sim_clock(s, c)) & SIM_WAITS) && !c->ch.rx.ack_now &&
+           c->ch.rx.ack_at_ns == DXPU_NEVER;
 }
 
 #endif

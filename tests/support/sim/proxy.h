@@ -287,7 +287,7 @@ static inline void sim_take(sim *s, sim_conn *c, sim_conn *from, unsigned cls,
     if (dxpu_channel_take(&c->ch, cls, sim_clock(s, c)) != DXPU_OK)
         sim_fail(s, "take refused what peek showed", cls, 0);
     if (sim_sabotage_due(s, SIM_LEDGER))
-        c->ch.granted.header[DXPU_POSTED]--;
+        c->ch.rx.granted.header[DXPU_POSTED]--;
 }
 
 static inline void sim_consume(sim *s, sim_conn *c)
@@ -295,7 +295,7 @@ static inline void sim_consume(sim *s, sim_conn *c)
     sim_conn *from = sim_peer(c);
     dxpu_event e;
     if (!from) {
-        sim_fail(s, "up with nobody", c->id, c->ch.remote_id);
+        sim_fail(s, "up with nobody", c->id, c->ch.link.remote_id);
         return;
     }
     for (unsigned n = 0, idle = 0; idle < 3 && !s->why[0]; n++) {
@@ -340,7 +340,7 @@ static inline void sim_check_hold(sim *s, sim_conn *c, unsigned state)
     sim_conn *peer = sim_peer(c);
     bool up = state >= DXPU_STATE_UP && peer && peer->state >= DXPU_STATE_UP && !peer->over;
     s->count.deaths++;
-    uint64_t now_ns = sim_clock(s, c), hold_ns = c->ch.hold_ns;
+    uint64_t now_ns = sim_clock(s, c), hold_ns = c->ch.link.hold_ns;
     if (now_ns - c->heard_ns < hold_ns && (!c->asked_ns || now_ns - c->asked_ns < hold_ns) &&
         (!c->closing_ns || now_ns - c->closing_ns < hold_ns))
         sim_fail(s, "ended by hold though frames came", now_ns - c->heard_ns, c->end);
@@ -562,7 +562,8 @@ static inline sim_conn *sim_authorize(sim *s, sim_pair *p, uint8_t *bytes, size_
     if (!sim_read_open(s, bytes, len, &o))
         return NULL;
     for (uint32_t i = 0; i < box->conns; i++) {
-        if (box->conn[i]->ch.remote_id == o.channel && !box->conn[i]->gone && !box->conn[i]->over)
+        if (box->conn[i]->ch.link.remote_id == o.channel && !box->conn[i]->gone &&
+            !box->conn[i]->over)
             return box->conn[i];
     }
     if (o.epoch < box->epoch)
@@ -608,8 +609,8 @@ static inline void sim_arrive(sim *s, sim_event *e)
             c->peer_sent = peer ? peer->sent : 0;
         }
         if (c->state == DXPU_STATE_UP && sim_sabotage_due(s, SIM_GIVE_UP)) {
-            c->ch.heard_ns -= c->ch.hold_ns;
-            c->ch.look_ns = 0;
+            c->ch.link.heard_ns -= c->ch.link.hold_ns;
+            c->ch.link.look_ns = 0;
         }
         sim_service(s, c);
     }

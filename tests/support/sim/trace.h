@@ -70,7 +70,7 @@ static inline void sim_frame_text(const sim_conn *from, const sim_conn *to, cons
     dxpu_bytes datagram = { bytes, len };
     dxpu_frame f;
     size_t n;
-    if (dxpu_frame_decode(datagram, from->ch.trailer, &f) != DXPU_OK) {
+    if (dxpu_frame_decode(datagram, from->ch.link.trailer, &f) != DXPU_OK) {
         snprintf(out, room, "?");
         return;
     }

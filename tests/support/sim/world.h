@@ -202,7 +202,7 @@ static inline sim_conn *sim_find(const sim_end *e, uint32_t id)
 /* The same incarnation at the other end; NULL before it is known. */
 static inline sim_conn *sim_peer(const sim_conn *c)
 {
-    return sim_find(&c->pair->end[1 - c->end], c->ch.remote_id);
+    return sim_find(&c->pair->end[1 - c->end], c->ch.link.remote_id);
 }
 
 static inline bool sim_is_up(const sim_conn *c)
