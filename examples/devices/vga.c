@@ -1,82 +1,12 @@
 /* vga.c - see vga.h
    SPDX-License-Identifier: MIT
 
-   CONTENTS   1 EDID   2 Registers   3 Picture   4 Reset   5 TLPs   6 Kind */
+   CONTENTS   1 Registers   2 Picture   3 Reset   4 TLPs   5 Kind */
 #include "vga_model.h"
 
 #include <stdlib.h>
 
-/* ==== 1  EDID =================================================================================
-   What a monitor says of itself: 128 bytes, VESA E-EDID 1.4. */
-
-enum { EDID_TIMINGS = 35, EDID_STANDARD = 38, EDID_DESCRIPTORS = 54, DESCRIPTOR_BYTES = 18 };
-
-/* A descriptor that is no timing: tag, then up to 13 characters. */
-static void edid_text(uint8_t *to, uint8_t tag, const char *text)
-{
-    size_t len = strlen(text), room = DESCRIPTOR_BYTES - 5;
-    memset(to, 0, DESCRIPTOR_BYTES);
-    to[3] = tag;
-    memset(to + 5, ' ', room);
-    memcpy(to + 5, text, len < room ? len : room);
-    if (len < room)
-        to[5 + len] = '\n';
-}
-
-/* 1024 x 768 at 60 Hz as VESA times it: 65 MHz, 1344 x 806 with blanking, 271 x 203 mm. */
-static const uint8_t edid_preferred[DESCRIPTOR_BYTES] = {
-    0x64, 0x19,             /* 6500 x 10 kHz */
-    0x00, 0x40, 0x41,       /* 1024 + 320 */
-    0x00, 0x26, 0x30,       /* 768 + 38 */
-    0x18, 0x88, 0x36, 0x00, /* front porch and sync: 24 and 136; 3 and 6 */
-    0x0f, 0xcb, 0x10,       /* size */
-    0x00, 0x00, 0x18        /* no border, separate syncs, both negative */
-};
-
-/* 50..75 Hz, 30..90 kHz, up to 170 MHz; no formula for further timings */
-static const uint8_t edid_ranges[DESCRIPTOR_BYTES] = { 0,    0,    0,    0xfd, 0,    50,
-                                                       75,   30,   90,   17,   0x01, '\n',
-                                                       0x20, 0x20, 0x20, 0x20, 0x20, 0x20 };
-
-/* Header to chromaticity: manufacturer "DXP", model of 2026, 8 bits a colour, 27 x 20 cm,
-   gamma 2.2, sRGB. */
-static const uint8_t edid_start[EDID_TIMINGS] = {
-    0x00, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x00,             /* every EDID begins so */
-    0x13, 0x10, 0x01, 0x00, 0,    0,    0,    0,    0xff, 36,   /* maker, product, serial, year */
-    0x01, 0x04, 0xa0, 27,   20,   120,  0x06,                   /* version 1.4; digital */
-    0xee, 0x91, 0xa3, 0x54, 0x4c, 0x99, 0x26, 0x0f, 0x50, 0x54, /* sRGB primaries, white D65 */
-};
-
-static const uint8_t edid_timings[EDID_DESCRIPTORS - EDID_TIMINGS] = {
-    0x21, 0x08, 0x00, /* 640 x 480, 800 x 600 and 1024 x 768 at 60 Hz */
-    0x81, 0xc0,       /* 1280 x 720 ... */
-    0x81, 0x00,       /* 1280 x 800 */
-    0x81, 0x40,       /* 1280 x 960 */
-    0x81, 0x80,       /* 1280 x 1024 */
-    0xa9, 0x40,       /* 1600 x 1200 */
-    0xd1, 0xc0,       /* 1920 x 1080, all at 60 Hz */
-    0x01, 0x01, 0x01, 0x01
-};
-
-static void edid_make(uint8_t edid[EDID_BYTES], uint64_t identity)
-{
-    char serial[14];
-    uint8_t sum = 0, *d = edid + EDID_DESCRIPTORS;
-    snprintf(serial, sizeof serial, "%012llx", (unsigned long long)(identity & 0xffffffffffffu));
-    memset(edid, 0, EDID_BYTES);
-    memcpy(edid, edid_start, sizeof edid_start);
-    dxpu_put_le32(edid + 12, (uint32_t)identity);
-    memcpy(edid + EDID_TIMINGS, edid_timings, sizeof edid_timings);
-    memcpy(d, edid_preferred, DESCRIPTOR_BYTES);
-    memcpy(d + DESCRIPTOR_BYTES, edid_ranges, DESCRIPTOR_BYTES);
-    edid_text(d + 2 * DESCRIPTOR_BYTES, 0xfc, "dxpu display");
-    edid_text(d + 3 * DESCRIPTOR_BYTES, 0xff, serial);
-    for (unsigned i = 0; i < EDID_BYTES - 1; i++)
-        sum = (uint8_t)(sum + edid[i]);
-    edid[EDID_BYTES - 1] = (uint8_t)(0x100 - sum); /* the sum of all bytes is 0 */
-}
-
-/* ==== 2  Registers ============================================================================
+/* ==== 1  Registers ============================================================================
    The window by dwords.  Where nothing is, reads return 0 and writes are dropped. */
 
 enum { WINDOW_REGS = 0x500, WINDOW_EXTENSION = 0x600, EXTENSION_BYTES = 8 };
@@ -113,7 +43,7 @@ static void window_write(vga *v, uint32_t at, uint32_t value, uint32_t enabled)
     }
 }
 
-/* ==== 3  Picture ============================================================================== */
+/* ==== 2  Picture ============================================================================== */
 
 /* One pixel as 0xrrggbb. */
 static uint32_t pixel(const vga *v, const uint8_t *p)
@@ -158,7 +88,7 @@ static bool vga_picture(void *device, uint8_t *rgb, unsigned row, unsigned rows,
     return true;
 }
 
-/* ==== 4  Reset ================================================================================ */
+/* ==== 3  Reset ================================================================================ */
 
 static const pci_identity vga_identity = { VGA_VENDOR, VGA_DEVICE,
                                            0x03800002u, /* a display that is no VGA; revision 2
@@ -179,7 +109,7 @@ static void function_reset(vga *v)
     v->count.resets++;
 }
 
-/* ==== 5  TLPs ================================================================================= */
+/* ==== 4  TLPs ================================================================================= */
 
 static void read_request(vga *v, const dxpu_tlp *t)
 {
@@ -260,7 +190,7 @@ static void vga_tlp(void *device, const dxpu_tlp *t, dxpu_bytes bytes)
     }
 }
 
-/* ==== 6  Kind ================================================================================= */
+/* ==== 5  Kind ================================================================================= */
 
 static void vga_event(void *device, const dxpu_event *e)
 {

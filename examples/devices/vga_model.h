@@ -4,10 +4,11 @@
 #define VGA_MODEL_H_INCLUDED
 
 #include "vga.h"
+#include "edid.h"
 #include "pages.h"
 #include "pci.h"
 
-enum { BAR_FRAME = 0, BAR_WINDOW = 2, EDID_BYTES = 128 };
+enum { BAR_FRAME = 0, BAR_WINDOW = 2 };
 
 enum { /* display registers of 16 bits */
        REG_ID = 0,
