@@ -46,7 +46,7 @@ attacked() {
     trace) echo trace.c ;;
     vfio_user) echo dxpu_vfio_user.c ;;
     vfio_user_client) echo dxpu_vfio_user_client.c dxpu_vfio_user_stream.c ;;
-    virtio) echo 'virtio(_[a-z]*)?.c' function.c ;;
+    virtio) echo 'virtio(_[a-z_]*)?.c' function.c ;;
     vswitch) echo dxpu_vswitch.h ;;
     wire) echo wire.c ;;
     *) echo dxpu.h ;;

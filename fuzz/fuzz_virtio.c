@@ -1,8 +1,8 @@
-/* Fuzz target: virtio's transport and its devices under a hostile driver.  The input is features,
-   then steps: descriptors, rings and tables in the host's memory, also while they are being read,
-   notifications, registers, configuration requests, unsolicited completions, jobs that end late,
-   time and resets of every kind.  Whatever the device emits is a TLP that decodes strictly; a
-   device that was reset, or needs a reset, accesses no memory; and it comes to an end.
+/* Fuzz target: virtio's transport and its devices under a hostile driver.  The input is features
+   and the device, then steps: descriptors, rings and tables in the host's memory, also while they
+   are being read, notifications, registers, configuration requests, unsolicited completions, jobs
+   that end late, time and resets of every kind.  Whatever the device emits is a TLP that decodes
+   strictly; a device that was reset, or needs a reset, accesses no memory; and it comes to an end.
    libFuzzer: -max_len=512 */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -14,6 +14,7 @@
 
 #include "virtio.h"
 #include "virtio_blk.h"
+#include "virtio_gpu.h"
 
 /* What the root complex of the tests asks of cmocka. */
 #define assert_true(a)           must(a)
@@ -45,6 +46,7 @@ enum { /* of the host's memory and the device's place */
 enum { STATUS_OK = VIRTIO_ACKNOWLEDGE | VIRTIO_DRIVER | VIRTIO_FEATURES_OK };
 
 static rc r;
+static bool is_gpu;
 static uint64_t features, now_ns;
 static uint16_t ring_size, made[QUEUES];
 
@@ -254,6 +256,80 @@ static void put_request(input *in, uint8_t op)
         notify(q);
 }
 
+/* Rectangles are small, or anything. */
+static void put_rect(input *in, uint8_t how, uint8_t *to)
+{
+    for (unsigned i = 0; i < 4; i++)
+        dxpu_put_le32(to + i * 4u, how & 0x80 ? next32(in) : next(in));
+}
+
+/* The words of a command of the display adapter. */
+static void put_gpu_words(input *in, uint8_t how, uint32_t type, uint8_t *c)
+{
+    uint32_t id = next(in) & 7;
+    if (type == 0x101) {
+        dxpu_put_le32(c, id);
+        dxpu_put_le32(c + 4, how & 0x40 ? next(in) : 1);
+        dxpu_put_le32(c + 8, how & 0x80 ? next32(in) : next(in));
+        dxpu_put_le32(c + 12, how & 0x80 ? next32(in) : next(in));
+    } else if (type >= 0x103 && type <= 0x105) {
+        put_rect(in, how, c);
+        dxpu_put_le32(c + 16, type == 0x103 ? how >> 6 & 1 : type == 0x104 ? id : next(in) * 16u);
+        dxpu_put_le32(c + 20, type == 0x103 ? id : 0);
+        dxpu_put_le32(c + 24, id);
+    } else if (type >= 0x300) {
+        dxpu_put_le32(c, how >> 6 & 1);
+        dxpu_put_le32(c + 4, (uint32_t)(int8_t)next(in));
+        dxpu_put_le32(c + 8, (uint32_t)(int8_t)next(in));
+        dxpu_put_le32(c + 16, id);
+    } else {
+        dxpu_put_le32(c, type == 0x10a ? how >> 6 & 1 : id);
+        dxpu_put_le32(c + 4, how & 0x80 ? next32(in) : next(in) % 9u);
+    }
+}
+
+/* A command as a driver makes one, but for what the input changes; of attach a list follows it. */
+static void put_gpu_command(input *in, uint8_t op)
+{
+    static const uint16_t types[] = { 0x100, 0x101, 0x102, 0x103, 0x104, 0x105, 0x106, 0x107,
+                                      0x10a, 0x300, 0x301, 0x105, 0x101, 0x106, 0x105, 0x108 };
+    unsigned q = op >> 4 & 1;
+    uint8_t how = next(in), first = next(in) % 16 * 2;
+    uint32_t type = types[how & 15], list = type == 0x106 ? 0x100 : 0;
+    uint8_t *c = r.mem + AT_HEADERS + first * 64u, *to = r.mem + AT_DATA + first * 0x800u;
+    uint8_t *table = op & 0x20 ? r.mem + AT_TABLES + (first & 3) * 0x400u : ring_mem(q, 0);
+    unsigned at = op & 0x20 ? 0 : first;
+    dxpu_put_le32(c, type);
+    dxpu_put_le32(c + 4, how >> 4 & 1);
+    put_gpu_words(in, how, type, c + 24);
+    for (unsigned i = 0; list && i < 16; i += 4) { /* every fourth as the input says */
+        dxpu_put_le64(to + i * 16u, address(in, how & 0x20 ? next(in) : 0));
+        dxpu_put_le32(to + i * 16u + 8, how & 0x40 ? next32(in) : next(in) * 16u);
+    }
+    put_desc(table + at * 16u, MEM_LOW + AT_HEADERS + first * 64u, list ? 32 : 64, 1, at + 1);
+    put_desc(table + (at + 1) * 16u, MEM_LOW + AT_DATA + first * 0x800u, list ? list : 0x440,
+             list ? 1 : 2, at + 2);
+    put_desc(table + (at + 2) * 16u, MEM_LOW + AT_DATA + first * 0x800u + 0x400, 24, 2, 0);
+    if (op & 0x20)
+        put_desc(ring_mem(q, 0) + first * 16u, MEM_LOW + AT_TABLES + (first & 3) * 0x400u,
+                 list ? 48 : 32, 4, 0);
+    avail_put(q, first);
+    if (!(op & 0x40))
+        notify(q);
+}
+
+/* What is shown can be looked at whenever the box is asked to. */
+static void look_at_picture(void)
+{
+    static uint8_t rgb[3 * 255 * 255];
+    unsigned w = 0, h = 0;
+    if (!r.kind->picture || !r.kind->picture(r.dev, NULL, 0, 0, &w, &h))
+        return;
+    must(w && h && (uint64_t)w * h <= 16 << 20);
+    if (w <= 255 && h <= 255)
+        must(r.kind->picture(r.dev, rgb, 0, h, &w, &h));
+}
+
 static void put_ring(input *in, uint8_t op)
 {
     unsigned q = op >> 4 & 1;
@@ -434,17 +510,21 @@ static void step(input *in)
         put_ring(in, op);
         break;
     default:
-        put_request(in, op);
+        if (is_gpu)
+            put_gpu_command(in, op);
+        else
+            put_request(in, op);
         break;
     }
     rc_look(&r);
+    look_at_picture();
 }
 
 static uint64_t choose_features(uint8_t how)
 {
-    static const uint64_t bit[] = { VIRTIO_F_INDIRECT_DESC, VIRTIO_F_EVENT_IDX,
-                                    VIRTIO_F_NOTIFICATION_DATA, VIRTIO_F_RING_RESET,
-                                    (uint64_t)1 << 9 /* VIRTIO_BLK_F_FLUSH */ };
+    const uint64_t bit[] = { VIRTIO_F_INDIRECT_DESC, VIRTIO_F_EVENT_IDX, VIRTIO_F_NOTIFICATION_DATA,
+                             VIRTIO_F_RING_RESET,
+                             (uint64_t)1 << (is_gpu ? 1 : 9) /* EDID, FLUSH of blk */ };
     uint64_t out = VIRTIO_F_VERSION_1 | VIRTIO_F_ACCESS_PLATFORM;
     for (unsigned i = 0; i < sizeof bit / sizeof *bit; i++)
         out |= how >> i & 1 ? bit[i] : 0;
@@ -456,13 +536,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     jobs late = { NULL, job_submit, job_reap, job_cancel, job_settle };
     device_settings set = { .memory_bytes = STORE_BYTES, .mps_bytes = 512, .identity = 0x20001 };
     input in = { data, size };
+    uint8_t first;
     set.jobs = &late;
     now_ns = 1000000000;
     waiting.tail = &waiting.head;
     over.tail = &over.head;
-    features = choose_features(next(&in));
+    first = next(&in);
+    is_gpu = first & 0x80;
+    features = choose_features(first);
     ring_size = 32;
-    rc_open(&r, &virtio_blk_kind, &set, BDF);
+    rc_open(&r, is_gpu ? &virtio_gpu_kind : &virtio_blk_kind, &set, BDF);
     r.foreign = true;
     enable();
     for (unsigned n = 0; in.left && n < STEPS_MAX; n++)

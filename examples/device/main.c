@@ -243,6 +243,7 @@ static const option_verb verbs[] = {
     VERB("vga", "a display adapter", NO_ROWS),
     VERB("eptest", "the PCI endpoint test function", OPTION_ROWS(eptest_rows)),
     VERB("virtio-blk", "a virtio block device", OPTION_ROWS(blk_rows)),
+    VERB("virtio-gpu", "a virtio display adapter", NO_ROWS),
 };
 static const option_verbs all_verbs = { NULL, verbs, sizeof verbs / sizeof verbs[0] };
 static const option_verbs *const groups[] = { &all_verbs };

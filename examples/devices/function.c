@@ -243,12 +243,18 @@ static void fetch_unlink(fn *f, fn_fetch *x)
     x->queued = false;
 }
 
-void fn_fetch_start(fn *f, fn_fetch *x)
+void fn_fetch_start_at(fn *f, fn_fetch *x, uint32_t range, uint32_t at)
 {
-    x->asked = x->range = x->at = 0;
-    x->in_flight = 0;
+    x->asked = x->in_flight = 0;
+    x->range = range;
+    x->at = at;
     x->failed = false;
     fetch_append(f, x);
+}
+
+void fn_fetch_start(fn *f, fn_fetch *x)
+{
+    fn_fetch_start_at(f, x, 0, 0);
 }
 
 void fn_fetch_cancel(fn *f, fn_fetch *x)

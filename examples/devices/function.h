@@ -152,6 +152,8 @@ void fn_write(fn *f, uint64_t address, const uint8_t *from, uint32_t bytes);
 uint64_t fn_fetch_at(const fn_fetch *x, uint32_t *bytes);
 void fn_fetch_advance(fn_fetch *x, uint32_t bytes); /* at most as many */
 void fn_fetch_start(fn *f, fn_fetch *x);
+/* The same from byte `at` of range `range` on. */
+void fn_fetch_start_at(fn *f, fn_fetch *x, uint32_t range, uint32_t at);
 void fn_fetch_cancel(fn *f, fn_fetch *x);
 bool fn_fetch_ask(fn *f); /* send read requests; true when any was sent */
 void fn_tick(fn *f, uint64_t now_ns);

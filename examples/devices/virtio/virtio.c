@@ -63,6 +63,8 @@ static void device_reset(virtio *v)
     v->status = v->isr = 0;
     v->config_vector = 0xffff;
     v->queue_select = 0;
+    if (v->type->reset)
+        v->type->reset(v);
 }
 
 static bool features_fit(const virtio *v)

@@ -70,6 +70,7 @@ struct virtio_request {
     virtio_request *next;
     virtio_queue *queue; /* NULL: the device's own */
     bool used;
+    bool whole;   /* of an ordered device: all its descriptors are there */
     bool busy;    /* its job is not over */
     bool dropped; /* a reset took it away meanwhile */
     bool failed;  /* its last virtio_read() */
@@ -112,7 +113,8 @@ struct virtio_queue {
     uint16_t used_index, decided; /* entries of the used ring; those whose interrupt is decided */
     uint16_t flags, used_event;   /* the driver's, as last seen */
     virtio_list done;
-    struct { /* one read of what the driver wrote */
+    virtio_list arriving; /* of an ordered device: taken, and not yet given to its type */
+    struct {              /* one read of what the driver wrote */
         bool wanted, under_way;
         uint16_t count, window, used_index; /* entries, descriptors, and used_index at its begin */
         fn_fetch fetch;
@@ -139,7 +141,8 @@ struct virtio_queue {
 typedef struct virtio_type {
     virtio_then *request; /* a new one */
     virtio_then *release; /* it is over, or was taken away: free what it has */
-    virtio_then *ended;   /* a job is over, also one whose request was taken away */
+    virtio_then *ended;   /* a job is over, also one whose request was taken away; NULL: no need */
+    void (*reset)(virtio *v); /* the device is reset, its requests are gone; NULL: no need */
     /* Go on with what waited for others to be released.  True when anything was done. */
     bool (*work)(virtio *v);
 } virtio_type;
@@ -151,6 +154,7 @@ typedef struct virtio_setup {
     uint64_t features;    /* of its type; those of the transport are added */
     size_t request_bytes; /* of a request with what the type adds to it */
     unsigned config_bytes;
+    bool ordered; /* requests of a queue are given to the type as the driver made them available */
 } virtio_setup;
 
 struct virtio {

@@ -96,6 +96,7 @@ void virtio_queue_default(virtio_queue *q)
     q->size = VIRTIO_SIZE_MAX;
     q->vector = 0xffff;
     virtio_list_clear(&q->done);
+    virtio_list_clear(&q->arriving);
 }
 
 void virtio_queue_drop(virtio *v, virtio_queue *q)
@@ -104,6 +105,7 @@ void virtio_queue_drop(virtio *v, virtio_queue *q)
         fn_fetch_cancel(&v->fn, &q->look.fetch);
     q->look.under_way = false;
     virtio_list_clear(&q->done);
+    virtio_list_clear(&q->arriving);
     for (unsigned i = 0; i < VIRTIO_REQUESTS; i++) {
         virtio_request *r = virtio_pooled(v, i);
         if (r->used && !r->dropped && r->queue == q)
@@ -222,6 +224,17 @@ static void request_begin(virtio *v, virtio_request *r)
     v->type->request(v, r);
 }
 
+/* All descriptors of r are there.  Tables of indirect ones arrive in any order. */
+static void request_whole(virtio *v, virtio_request *r)
+{
+    virtio_list *l = &r->queue->arriving;
+    r->whole = true;
+    if (!v->set.ordered)
+        request_begin(v, r);
+    while (l->head && l->head->whole)
+        request_begin(v, virtio_list_take(l));
+}
+
 static void table_fetched(void *user, fn_fetch *f)
 {
     virtio *v = user;
@@ -231,7 +244,7 @@ static void table_fetched(void *user, fn_fetch *f)
         chain_follow(v, r, r->table, r->table_count, r->table_count, &at) != CHAIN_WHOLE)
         virtio_break(v);
     else
-        request_begin(v, r);
+        request_whole(v, r);
 }
 
 static void table_fetch(virtio *v, virtio_request *r)
@@ -249,7 +262,7 @@ static void request_clear(virtio_request *r, virtio_queue *q, uint16_t head)
 {
     r->queue = q;
     r->used = true;
-    r->busy = r->dropped = r->failed = r->has_status = false;
+    r->busy = r->dropped = r->failed = r->has_status = r->whole = false;
     r->head = head;
     r->written = 0;
     r->readable_bytes = r->writable_bytes = 0;
@@ -278,10 +291,12 @@ static bool request_take(virtio *v, virtio_queue *q, uint16_t head, const uint8_
         return false;
     }
     q->taken++;
+    if (v->set.ordered)
+        virtio_list_append(&q->arriving, r);
     if (c == CHAIN_INDIRECT)
         table_fetch(v, r);
     else
-        request_begin(v, r);
+        request_whole(v, r);
     return true;
 }
 
@@ -533,7 +548,8 @@ bool virtio_reap(virtio *v)
     if (!r)
         return false;
     r->busy = false;
-    v->type->ended(v, r);
+    if (v->type->ended)
+        v->type->ended(v, r);
     if (r->dropped) {
         v->dropped--;
         r->dropped = false;

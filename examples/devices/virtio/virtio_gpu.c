@@ -1,0 +1,262 @@
+/* virtio_gpu.c - see virtio_gpu.h
+   SPDX-License-Identifier: MIT
+
+   Commands are read as soon as they are available, and done one after the other in the order of
+   their queue.  A command that needs more of the driver's memory is `current` until it has it; the
+   cursor does not wait for it.
+
+   CONTENTS   1 Rectangles   2 Replies   3 Commands   4 Requests   5 Kind */
+#include "virtio_gpu_model.h"
+
+#include <stdlib.h>
+
+#define GPU_F_EDID ((uint64_t)1 << 1)
+
+enum { /* of the device's configuration */
+       CONFIG_SCANOUTS = 8,
+       CONFIG_BYTES = 16
+};
+
+enum { FLAG_FENCE = 1 };
+
+static virtio_gpu *gpu_of(virtio *v)
+{
+    return (virtio_gpu *)v;
+}
+
+static gpu_request *request_of(virtio_request *r)
+{
+    return (gpu_request *)r;
+}
+
+/* ==== 1  Rectangles =========================================================================== */
+
+gpu_rect gpu_rect_at(const uint8_t *p)
+{
+    gpu_rect r = { dxpu_get_le32(p), dxpu_get_le32(p + 4), dxpu_get_le32(p + 8),
+                   dxpu_get_le32(p + 12) };
+    return r;
+}
+
+bool gpu_rect_fits(const gpu_rect *r, uint32_t width, uint32_t height)
+{
+    return r->x <= width && r->width <= width - r->x && r->y <= height &&
+           r->height <= height - r->y;
+}
+
+/* ==== 2  Replies ============================================================================== */
+
+static void reply_sent(virtio *v, virtio_request *r)
+{
+    (void)v;
+    virtio_finish(r, 0);
+}
+
+/* As much of it as there is room for: cursor commands of Linux's driver have none. */
+static void reply(virtio_gpu *g, gpu_request *q, gpu_reply how)
+{
+    uint64_t room = q->r.writable_bytes;
+    uint32_t bytes = room < q->reply_bytes ? (uint32_t)room : q->reply_bytes;
+    memset(q->reply, 0, GPU_HEADER_BYTES);
+    dxpu_put_le32(q->reply, how);
+    if (q->bytes >= GPU_HEADER_BYTES && (dxpu_get_le32(q->command + 4) & FLAG_FENCE)) {
+        dxpu_put_le32(q->reply + 4, FLAG_FENCE);
+        memcpy(q->reply + 8, q->command + 8, 12); /* fence and context */
+    }
+    g->count.commands++;
+    g->count.commands_failed += how >= GPU_UNSPECIFIED;
+    if (bytes)
+        virtio_write(&g->v, &q->r, q->reply, bytes, reply_sent);
+    else
+        virtio_finish(&q->r, 0);
+}
+
+void gpu_end(virtio_gpu *g, gpu_reply how)
+{
+    gpu_request *q = g->current;
+    g->current = NULL;
+    reply(g, q, how);
+}
+
+/* ==== 3  Commands ============================================================================= */
+
+typedef struct command {
+    uint32_t type;
+    uint32_t bytes; /* with the header, at least */
+    gpu_reply (*run)(virtio_gpu *g, gpu_request *q);
+} command;
+
+static const command controls[] = {
+    { 0x0100, 24, gpu_display_info }, { 0x0101, 40, gpu_create },
+    { 0x0102, 32, gpu_unref },        { 0x0103, 48, gpu_set_scanout },
+    { 0x0104, 48, gpu_flush },        { 0x0105, 56, gpu_transfer_begin },
+    { 0x0106, 32, gpu_attach },       { 0x0107, 32, gpu_detach },
+    { 0x010a, 32, gpu_get_edid }
+};
+static const command cursors[] = { { 0x0300, 56, gpu_cursor_update },
+                                   { 0x0301, 56, gpu_cursor_move } };
+enum {
+    CONTROLS = sizeof controls / sizeof controls[0],
+    CURSORS = sizeof cursors / sizeof cursors[0]
+};
+
+static gpu_reply run(virtio_gpu *g, gpu_request *q, const command *list, unsigned count)
+{
+    uint32_t type = q->bytes >= 4 ? dxpu_get_le32(q->command) : 0;
+    q->reply_bytes = GPU_HEADER_BYTES;
+    if (q->r.failed)
+        return GPU_UNSPECIFIED;
+    for (unsigned i = 0; i < count; i++) {
+        if (list[i].type != type || (list[i].run == gpu_get_edid && !(g->v.accepted & GPU_F_EDID)))
+            continue;
+        return q->bytes < list[i].bytes ? GPU_BAD_PARAMETER : list[i].run(g, q);
+    }
+    return GPU_UNSPECIFIED;
+}
+
+/* ==== 4  Requests ============================================================================= */
+
+static void fetched(virtio *v, virtio_request *r)
+{
+    (void)v;
+    request_of(r)->fetched = true;
+}
+
+static virtio_list *arrived_with(virtio_gpu *g, const virtio_request *r)
+{
+    return &g->arrived[r->queue - g->v.queue];
+}
+
+/* virtio_type.request */
+static void gpu_request_begin(virtio *v, virtio_request *r)
+{
+    gpu_request *q = request_of(r);
+    uint64_t all = r->readable_bytes;
+    q->bytes = all < GPU_COMMAND_BYTES ? (uint32_t)all : GPU_COMMAND_BYTES;
+    q->fetched = !q->bytes;
+    virtio_list_append(arrived_with(gpu_of(v), r), r);
+    if (q->bytes)
+        virtio_read(v, r, q->command, q->bytes, fetched);
+}
+
+/* virtio_type.release */
+static void gpu_release(virtio *v, virtio_request *r)
+{
+    virtio_gpu *g = gpu_of(v);
+    virtio_list_remove(arrived_with(g, r), r);
+    if (g->current != request_of(r))
+        return;
+    gpu_cancel(g);
+    g->current = NULL;
+}
+
+/* The queue's next command, when it is here. */
+static gpu_request *next_command(virtio_gpu *g, unsigned queue)
+{
+    virtio_request *r = g->arrived[queue].head;
+    return r && request_of(r)->fetched ? request_of(virtio_list_take(&g->arrived[queue])) : NULL;
+}
+
+static bool cursor_work(virtio_gpu *g)
+{
+    gpu_request *q = next_command(g, GPU_CURSOR);
+    if (!q)
+        return false;
+    g->count.cursor_commands++;
+    reply(g, q, run(g, q, cursors, CURSORS));
+    return true;
+}
+
+static bool control_work(virtio_gpu *g)
+{
+    gpu_reply how;
+    gpu_request *q = g->current ? NULL : next_command(g, GPU_CONTROL);
+    if (!q)
+        return false;
+    g->current = q;
+    how = run(g, q, controls, CONTROLS);
+    if (how != GPU_LATER)
+        gpu_end(g, how);
+    return true;
+}
+
+/* virtio_type.work: a command of each queue, and what a transfer can ask for. */
+static bool gpu_work(virtio *v)
+{
+    virtio_gpu *g = gpu_of(v);
+    bool any = cursor_work(g);
+    any |= control_work(g);
+    any |= gpu_transfer_work(g);
+    return any;
+}
+
+/* virtio_type.reset */
+static void gpu_reset(virtio *v)
+{
+    gpu_screen_dark(gpu_of(v));
+    gpu_forget_all(gpu_of(v));
+}
+
+static const virtio_type gpu_type = { gpu_request_begin, gpu_release, NULL, gpu_reset, gpu_work };
+
+/* ==== 5  Kind ================================================================================= */
+
+static void gpu_destroy(void *device)
+{
+    virtio_gpu *g = device;
+    g->closing = true;
+    virtio_close(&g->v);
+    gpu_free_old(g);
+    free(g);
+}
+
+static void *gpu_create_device(const device_settings *s, const device_port *port)
+{
+    const virtio_setup setup = { .type = 16,
+                                 .class_code = VIRTIO_GPU_CLASS,
+                                 .queues = GPU_QUEUES,
+                                 .features = GPU_F_EDID,
+                                 .request_bytes = sizeof(gpu_request),
+                                 .config_bytes = CONFIG_BYTES,
+                                 .ordered = true };
+    virtio_gpu *g = calloc(1, sizeof *g);
+    if (!g)
+        return NULL;
+    for (unsigned i = 0; i < GPU_QUEUES; i++)
+        virtio_list_clear(&g->arrived[i]);
+    edid_make(g->screen.edid, s->identity);
+    dxpu_put_le32(g->v.config + CONFIG_SCANOUTS, 1);
+    if (virtio_open(&g->v, &setup, &gpu_type, s, port)) {
+        gpu_destroy(g);
+        return NULL;
+    }
+    return g;
+}
+
+static void gpu_report(void *device, report *r)
+{
+    const virtio_gpu *g = device;
+#define GPU_PRINT(name) report_number(r, #name, g->count.name);
+    GPU_COUNTERS(GPU_PRINT)
+#undef GPU_PRINT
+    virtio_report(&g->v, r);
+}
+
+const device_kind virtio_gpu_kind = { "virtio-gpu",
+                                      VIRTIO_GPU_VENDOR,
+                                      VIRTIO_GPU_DEVICE,
+                                      VIRTIO_GPU_CLASS,
+                                      gpu_create_device,
+                                      gpu_destroy,
+                                      virtio_tlp,
+                                      virtio_event,
+                                      virtio_reset,
+                                      gpu_report,
+                                      virtio_tick,
+                                      gpu_picture,
+                                      NULL,
+                                      NULL,
+                                      NULL,
+                                      NULL,
+                                      NULL,
+                                      NULL };

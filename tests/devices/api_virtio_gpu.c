@@ -1,0 +1,815 @@
+/* api_virtio_gpu.c - the virtio display adapter under a driver that knows only the standard
+   SPDX-License-Identifier: MIT
+
+   Numbers are those of Virtual I/O Device 1.2, 5.7, not of the model's headers.
+
+   CONTENTS   1 Driver   2 What the device says   3 Resources   4 Transfers and pictures   5 Cursor
+              6 Order   7 Malformed commands   8 Limits   9 Resets */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "dxpu.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "virtio_gpu.h"
+
+#include "virtio_driver.h"
+
+/* ==== 1  Driver =============================================================================== */
+
+enum { CONTROL = 0, CURSOR = 1, QUEUES = 2 };
+
+enum { /* commands */
+       DISPLAY_INFO = 0x100,
+       CREATE_2D = 0x101,
+       UNREF = 0x102,
+       SET_SCANOUT = 0x103,
+       FLUSH = 0x104,
+       TRANSFER = 0x105,
+       ATTACH = 0x106,
+       DETACH = 0x107,
+       GET_EDID = 0x10a,
+       CREATE_BLOB = 0x10c,
+       CTX_CREATE = 0x200,
+       UPDATE_CURSOR = 0x300,
+       MOVE_CURSOR = 0x301
+};
+
+enum { /* replies */
+       OK = 0x1100,
+       OK_DISPLAY = 0x1101,
+       OK_EDID = 0x1104,
+       UNSPEC = 0x1200,
+       NO_MEMORY = 0x1201,
+       BAD_SCANOUT = 0x1202,
+       BAD_RESOURCE = 0x1203,
+       BAD_PARAMETER = 0x1205
+};
+
+enum { BGRA = 1, BGRX = 2, ARGB = 3, XRGB = 4, RGBA = 67, XBGR = 68, ABGR = 121, RGBX = 134 };
+
+#define F_EDID  (1ull << 1)
+#define F_USUAL (F_EDID | F_VERSION_1 | F_PLATFORM)
+
+enum { AT_REPLIES = AT_HEADERS + 0x10000, REPLY_ROOM = 1088, AT_LIST = 0x380000 };
+
+static driver *drv_open(void)
+{
+    device_settings s = { .mps_bytes = 256, .identity = 0x77 };
+    return drv_create(&virtio_gpu_kind, &s, QUEUES);
+}
+
+static driver *drv_up(uint64_t features)
+{
+    driver *d = drv_open();
+    drv_start(d, features, 64);
+    return d;
+}
+
+static uint8_t *command_of(driver *d, unsigned head)
+{
+    return d->r.mem + AT_HEADERS + head * 128u;
+}
+
+static uint8_t *reply_of(driver *d, unsigned head)
+{
+    return d->r.mem + AT_REPLIES + head * REPLY_ROOM;
+}
+
+/* A command with its words after the header.  Its length. */
+static uint32_t put_command(driver *d, unsigned head, uint32_t type, unsigned count,
+                            const uint32_t *words)
+{
+    uint8_t *c = command_of(d, head);
+    memset(c, 0, 128);
+    dxpu_put_le32(c, type);
+    for (unsigned i = 0; i < count; i++)
+        dxpu_put_le32(c + 24 + i * 4u, words[i]);
+    return 24 + count * 4;
+}
+
+/* Descriptors from `head` on: the command, `extra` bytes of a list, room for a reply. */
+static void put_chain(driver *d, uint8_t *table, unsigned first, unsigned head, uint32_t bytes,
+                      uint32_t extra, uint32_t room)
+{
+    unsigned i = first;
+    memset(reply_of(d, head), 0, REPLY_ROOM);
+    put_desc(table, i, MEM_LOW + AT_HEADERS + head * 128u, bytes, extra || room ? NEXT : 0, i + 1);
+    if (extra) {
+        i++;
+        put_desc(table, i, MEM_LOW + AT_LIST, extra, room ? NEXT : 0, i + 1);
+    }
+    if (room)
+        put_desc(table, i + 1, MEM_LOW + AT_REPLIES + head * REPLY_ROOM, room, WRITE, 0);
+}
+
+static void submit(driver *d, unsigned q, unsigned head, uint32_t bytes, uint32_t extra,
+                   uint32_t room)
+{
+    put_chain(d, ring_mem(d, q, 0), head, head, bytes, extra, room);
+    avail_put(d, q, (uint16_t)head);
+}
+
+/* The command in place 0 is done; the type of its reply. */
+static uint32_t done(driver *d, unsigned q, uint32_t bytes, uint32_t extra, uint32_t room)
+{
+    uint32_t head, len;
+    submit(d, q, 0, bytes, extra, room);
+    notify(d, q);
+    rc_run(&d->r);
+    assert_true(reap(d, q, &head, &len));
+    assert_int_equal(head, 0);
+    assert_true(len <= room);
+    return dxpu_get_le32(reply_of(d, 0));
+}
+
+#define WORDS(...)                                                                                 \
+    (unsigned)(sizeof((uint32_t[]){ __VA_ARGS__ }) / 4), (uint32_t[])                              \
+    {                                                                                              \
+        __VA_ARGS__                                                                                \
+    }
+
+static uint32_t run(driver *d, uint32_t type, unsigned count, const uint32_t *words)
+{
+    return done(d, type >= UPDATE_CURSOR ? CURSOR : CONTROL, put_command(d, 0, type, count, words),
+                0, REPLY_ROOM);
+}
+
+static uint32_t create(driver *d, uint32_t id, uint32_t format, uint32_t width, uint32_t height)
+{
+    return run(d, CREATE_2D, WORDS(id, format, width, height));
+}
+
+static void put_entry(driver *d, unsigned i, uint64_t at, uint32_t bytes)
+{
+    uint8_t *e = d->r.mem + AT_LIST + i * 16u;
+    dxpu_put_le32(e, (uint32_t)at);
+    dxpu_put_le32(e + 4, (uint32_t)(at >> 32));
+    dxpu_put_le32(e + 8, bytes);
+}
+
+/* With `count` entries in the list. */
+static uint32_t attach(driver *d, uint32_t id, uint32_t count)
+{
+    return done(d, CONTROL, put_command(d, 0, ATTACH, WORDS(id, count)), count * 16, REPLY_ROOM);
+}
+
+static uint32_t attach_one(driver *d, uint32_t id, uint64_t at, uint32_t bytes)
+{
+    put_entry(d, 0, at, bytes);
+    return attach(d, id, 1);
+}
+
+static uint32_t transfer(driver *d, uint32_t id, uint32_t x, uint32_t y, uint32_t w, uint32_t h,
+                         uint64_t offset)
+{
+    return run(d, TRANSFER, WORDS(x, y, w, h, (uint32_t)offset, (uint32_t)(offset >> 32), id, 0));
+}
+
+static uint32_t scanout(driver *d, uint32_t id, uint32_t x, uint32_t y, uint32_t w, uint32_t h)
+{
+    return run(d, SET_SCANOUT, WORDS(x, y, w, h, 0, id));
+}
+
+/* The picture, some rows at a time; NULL: dark. */
+static uint8_t *picture(driver *d, unsigned *w, unsigned *h)
+{
+    uint8_t *rgb;
+    if (!virtio_gpu_kind.picture(d->r.dev, NULL, 0, 0, w, h))
+        return NULL;
+    rgb = malloc((size_t)*w * *h * 3);
+    assert_non_null(rgb);
+    for (unsigned row = 0; row < *h; row += 7)
+        assert_true(virtio_gpu_kind.picture(d->r.dev, rgb + (size_t)row * *w * 3, row,
+                                            *h - row < 7 ? *h - row : 7, w, h));
+    return rgb;
+}
+
+static void expect_size(driver *d, unsigned want_w, unsigned want_h)
+{
+    unsigned w, h;
+    uint8_t *rgb = picture(d, &w, &h);
+    assert_non_null(rgb);
+    assert_int_equal(w, want_w);
+    assert_int_equal(h, want_h);
+    free(rgb);
+}
+
+static void expect_pixel(driver *d, unsigned x, unsigned y, uint32_t want)
+{
+    unsigned w, h;
+    uint8_t *rgb = picture(d, &w, &h), *p;
+    assert_non_null(rgb);
+    assert_true(x < w && y < h);
+    p = rgb + ((size_t)y * w + x) * 3;
+    assert_int_equal((uint32_t)p[0] << 16 | (uint32_t)p[1] << 8 | p[2], want);
+    free(rgb);
+}
+
+static void expect_dark(driver *d)
+{
+    unsigned w, h;
+    assert_false(virtio_gpu_kind.picture(d->r.dev, NULL, 0, 0, &w, &h));
+}
+
+/* ==== 2  What the device says ================================================================= */
+
+static void test_identity_and_configuration(void **state)
+{
+    driver *d = drv_open();
+    (void)state;
+    assert_int_equal(cfg_read(&d->r, 0x00), 0x10501af4);
+    assert_int_equal(cfg_read(&d->r, 0x08) >> 8, 0x038000);
+    assert_int_equal(common(d, NUM_QUEUES, 2), QUEUES);
+    assert_int_equal(get(d, d->config, 4), 0); /* no event */
+    set(d, d->config + 4, 1, 4);
+    assert_int_equal(get(d, d->config + 8, 4), 1);  /* scanouts */
+    assert_int_equal(get(d, d->config + 12, 4), 0); /* capability sets */
+    assert_int_equal(offered(d) & 0x1f, F_EDID);    /* no 3D, UUID, blob, context init */
+    drv_close(d);
+}
+
+static void test_display_and_edid(void **state)
+{
+    driver *d = drv_up(F_USUAL);
+    const uint8_t *p = reply_of(d, 0);
+    uint8_t sum = 0;
+    (void)state;
+    assert_int_equal(run(d, DISPLAY_INFO, 0, NULL), OK_DISPLAY);
+    assert_int_equal(dxpu_get_le32(p + 24 + 8), 1024);
+    assert_int_equal(dxpu_get_le32(p + 24 + 12), 768);
+    assert_int_equal(dxpu_get_le32(p + 24 + 16), 1);
+    for (unsigned i = 1; i < 16; i++)
+        assert_int_equal(dxpu_get_le32(p + 24 + i * 24 + 16), 0); /* there are no others */
+    assert_int_equal(run(d, GET_EDID, WORDS(0, 0)), OK_EDID);
+    assert_int_equal(dxpu_get_le32(p + 24), 128);
+    for (unsigned i = 0; i < 128; i++)
+        sum = (uint8_t)(sum + p[32 + i]);
+    assert_int_equal(sum, 0);
+    assert_int_equal(p[32 + 54], 0x64); /* the preferred timing: 65 MHz */
+    assert_int_equal(dxpu_get_le32(p + 32 + 12), 0x77);
+    assert_int_equal(run(d, GET_EDID, WORDS(1, 0)), BAD_SCANOUT);
+    drv_close(d);
+    d = drv_up(F_VERSION_1); /* not negotiated */
+    assert_int_equal(run(d, GET_EDID, WORDS(0, 0)), UNSPEC);
+    drv_close(d);
+}
+
+/* ==== 3  Resources ============================================================================ */
+
+static void test_create_and_unref(void **state)
+{
+    driver *d = drv_up(F_USUAL);
+    (void)state;
+    assert_int_equal(create(d, 0, BGRX, 8, 8), BAD_RESOURCE);
+    assert_int_equal(create(d, 7, BGRX, 8, 8), OK);
+    assert_int_equal(create(d, 7, BGRX, 8, 8), BAD_RESOURCE);
+    assert_int_equal(create(d, 7 + 256, BGRX, 8, 8), OK); /* in the same bucket */
+    assert_int_equal(create(d, 8, 5, 8, 8), BAD_PARAMETER);
+    assert_int_equal(create(d, 8, BGRX, 0, 8), BAD_PARAMETER);
+    assert_int_equal(create(d, 8, BGRX, 8, 0), BAD_PARAMETER);
+    assert_int_equal(create(d, 8, BGRX, 0x80000001u, 2), BAD_PARAMETER);
+    assert_int_equal(run(d, UNREF, WORDS(9, 0)), BAD_RESOURCE);
+    assert_int_equal(run(d, UNREF, WORDS(0, 0)), BAD_RESOURCE);
+    assert_int_equal(run(d, UNREF, WORDS(7, 0)), OK);
+    assert_int_equal(run(d, UNREF, WORDS(7, 0)), BAD_RESOURCE);
+    assert_int_equal(run(d, UNREF, WORDS(7 + 256, 0)), OK);
+    assert_int_equal(create(d, 7, BGRX, 8, 8), OK);
+    drv_close(d);
+}
+
+static void test_backing(void **state)
+{
+    driver *d = drv_up(F_USUAL);
+    (void)state;
+    assert_int_equal(create(d, 1, BGRX, 16, 16), OK);
+    assert_int_equal(transfer(d, 1, 0, 0, 16, 16, 0), UNSPEC); /* it has none */
+    assert_int_equal(run(d, DETACH, WORDS(1, 0)), UNSPEC);
+    assert_int_equal(attach_one(d, 2, MEM_LOW + AT_DATA, 1024), BAD_RESOURCE);
+    assert_int_equal(attach(d, 1, 0), BAD_PARAMETER);
+    assert_int_equal(attach_one(d, 1, UINT64_MAX - 100, 1024), BAD_PARAMETER);
+    assert_int_equal(attach_one(d, 1, MEM_LOW + AT_DATA, 1024), OK);
+    assert_int_equal(attach_one(d, 1, MEM_LOW + AT_DATA, 1024), UNSPEC); /* it has some */
+    assert_int_equal(transfer(d, 1, 0, 0, 16, 16, 0), OK);
+    assert_int_equal(run(d, DETACH, WORDS(1, 0)), OK);
+    assert_int_equal(transfer(d, 1, 0, 0, 16, 16, 0), UNSPEC);
+    assert_int_equal(run(d, DETACH, WORDS(2, 0)), BAD_RESOURCE);
+    put_command(d, 0, ATTACH, WORDS(1, 3)); /* fewer entries than it says */
+    assert_int_equal(done(d, CONTROL, 32, 47, REPLY_ROOM), BAD_PARAMETER);
+    put_command(d, 0, ATTACH, WORDS(1, 16385));
+    assert_int_equal(done(d, CONTROL, 32, 64, REPLY_ROOM), BAD_PARAMETER);
+    put_command(d, 0, ATTACH, WORDS(1, 0x10000001));
+    assert_int_equal(done(d, CONTROL, 32, 16, REPLY_ROOM), BAD_PARAMETER);
+    drv_close(d);
+}
+
+/* ==== 4  Transfers and pictures =============================================================== */
+
+static void fill_words(driver *d, uint32_t at, uint32_t count, uint32_t seed)
+{
+    for (uint32_t i = 0; i < count; i++)
+        dxpu_put_le32(d->r.mem + at + i * 4, seed + i * 0x010203);
+}
+
+/* A resource of 100 x 60 in the driver's memory in pieces of odd sizes, one of them empty. */
+static void make_scattered(driver *d)
+{
+    static const uint32_t sizes[] = { 1, 4096, 0, 777, 5000, 3, 8192, 24000 - 18069 };
+    uint32_t at = AT_DATA;
+    fill_words(d, AT_DATA, 6000, 5);
+    assert_int_equal(create(d, 1, BGRX, 100, 60), OK);
+    for (unsigned i = 0; i < 8; i++) {
+        put_entry(d, i, (i & 1 ? MEM_HIGH : MEM_LOW) + at, sizes[i]);
+        at += sizes[i];
+    }
+    assert_int_equal(attach(d, 1, 8), OK);
+    assert_int_equal(scanout(d, 1, 0, 0, 100, 60), OK);
+}
+
+static void test_transfer_of_all(void **state)
+{
+    driver *d = drv_up(F_USUAL);
+    (void)state;
+    expect_dark(d);
+    make_scattered(d);
+    expect_size(d, 100, 60);
+    expect_pixel(d, 99, 59, 0);
+    assert_int_equal(transfer(d, 1, 0, 0, 100, 60, 0), OK);
+    assert_int_equal(run(d, FLUSH, WORDS(0, 0, 100, 60, 1, 0)), OK);
+    for (unsigned i = 0; i < 6000; i += 61)
+        expect_pixel(d, i % 100, i / 100, (5 + i * 0x010203) & 0xffffff);
+    assert_int_equal(scanout(d, 1, 10, 20, 30, 40), OK); /* a part of it */
+    expect_size(d, 30, 40);
+    expect_pixel(d, 1, 2, (5 + 2211 * 0x010203) & 0xffffff);
+    assert_int_equal(scanout(d, 0, 0, 0, 0, 0), OK);
+    expect_dark(d);
+    drv_close(d);
+}
+
+/* Only the rectangle changes, and the offset is where its first row begins. */
+static void test_transfer_of_a_rectangle(void **state)
+{
+    driver *d = drv_up(F_USUAL);
+    (void)state;
+    make_scattered(d);
+    assert_int_equal(transfer(d, 1, 30, 10, 41, 33, (10 * 100 + 30) * 4), OK);
+    for (unsigned i = 0; i < 6000; i += 7) {
+        unsigned x = i % 100, y = i / 100;
+        bool in = x >= 30 && x < 71 && y >= 10 && y < 43;
+        expect_pixel(d, x, y, in ? (5 + i * 0x010203) & 0xffffff : 0);
+    }
+    assert_int_equal(transfer(d, 1, 0, 0, 1, 1, 4 * 5999), OK);
+    expect_pixel(d, 0, 0, (5 + 5999 * 0x010203) & 0xffffff);
+    assert_int_equal(transfer(d, 1, 0, 0, 0, 60, 0), OK); /* nothing */
+    assert_int_equal(transfer(d, 1, 0, 0, 100, 60, 1), BAD_PARAMETER);
+    assert_int_equal(transfer(d, 1, 0, 0, 1, 1, 4 * 6000 - 3), BAD_PARAMETER);
+    assert_int_equal(transfer(d, 1, 0, 0, 1, 1, UINT64_MAX), BAD_PARAMETER);
+    assert_int_equal(transfer(d, 1, 1, 0, 100, 1, 0), BAD_PARAMETER);
+    assert_int_equal(transfer(d, 1, 0, 60, 1, 1, 0), BAD_PARAMETER);
+    assert_int_equal(transfer(d, 1, UINT32_MAX, 0, 2, 1, 0), BAD_PARAMETER);
+    assert_int_equal(transfer(d, 3, 0, 0, 1, 1, 0), BAD_RESOURCE);
+    drv_close(d);
+}
+
+/* Memory that holds no row of the rectangle is not read: it cannot be.  The control: one row more
+   cannot be transferred. */
+static void test_only_covered_rows_are_read(void **state)
+{
+    driver *d = drv_up(F_USUAL);
+    (void)state;
+    assert_int_equal(create(d, 1, BGRX, 256, 64), OK);
+    put_entry(d, 0, 0x7000000000u, 16 * 1024);
+    put_entry(d, 1, MEM_LOW + AT_DATA, 32 * 1024);
+    put_entry(d, 2, 0x7000000000u, 16 * 1024);
+    assert_int_equal(attach(d, 1, 3), OK);
+    assert_int_equal(transfer(d, 1, 0, 16, 256, 32, 16 * 1024), OK);
+    assert_int_equal(transfer(d, 1, 3, 16, 200, 32, 16 * 1024 + 12), OK);
+    assert_int_equal(transfer(d, 1, 0, 15, 256, 32, 15 * 1024), UNSPEC);
+    assert_int_equal(transfer(d, 1, 3, 16, 200, 33, 16 * 1024 + 12), UNSPEC);
+    assert_int_equal(status(d), 15);
+    assert_int_equal(transfer(d, 1, 0, 16, 256, 32, 16 * 1024), OK); /* and it goes on */
+    drv_close(d);
+}
+
+/* More bytes than are read at once, in few rows and in many. */
+static void test_large_transfers(void **state)
+{
+    (void)state;
+    for (unsigned how = 0; how < 2; how++) {
+        driver *d = drv_up(F_USUAL);
+        fill_words(d, AT_DATA, 1 << 20, 9);
+        assert_int_equal(create(d, 1, BGRX, 1024, 1024), OK);
+        assert_int_equal(attach_one(d, 1, MEM_LOW + AT_DATA, 4 << 20), OK);
+        assert_int_equal(scanout(d, 1, 0, 0, 1024, 1024), OK);
+        assert_int_equal(transfer(d, 1, 0, 0, how ? 1023 : 1024, 1024, 0), OK);
+        for (unsigned i = 0; i < 1 << 20; i += 50021) {
+            bool in = !how || i % 1024 < 1023;
+            expect_pixel(d, i % 1024, i / 1024, in ? (9 + i * 0x010203) & 0xffffff : 0);
+        }
+        drv_close(d);
+    }
+}
+
+static void test_formats(void **state)
+{
+    static const struct {
+        uint32_t number, want;
+    } f[] = { { BGRA, 0x332211 }, { BGRX, 0x332211 }, { ARGB, 0x223344 }, { XRGB, 0x223344 },
+              { RGBA, 0x112233 }, { XBGR, 0x443322 }, { ABGR, 0x443322 }, { RGBX, 0x112233 } };
+    driver *d = drv_up(F_USUAL);
+    (void)state;
+    dxpu_put_le32(d->r.mem + AT_DATA, 0x44332211);
+    for (unsigned i = 0; i < 8; i++) {
+        assert_int_equal(create(d, i + 1, f[i].number, 1, 1), OK);
+        assert_int_equal(attach_one(d, i + 1, MEM_LOW + AT_DATA, 4), OK);
+        assert_int_equal(transfer(d, i + 1, 0, 0, 1, 1, 0), OK);
+        assert_int_equal(scanout(d, i + 1, 0, 0, 1, 1), OK);
+        expect_pixel(d, 0, 0, f[i].want);
+    }
+    drv_close(d);
+}
+
+static void test_scanout_and_flush_are_checked(void **state)
+{
+    driver *d = drv_up(F_USUAL);
+    (void)state;
+    assert_int_equal(create(d, 1, BGRX, 100, 60), OK);
+    assert_int_equal(scanout(d, 2, 0, 0, 100, 60), BAD_RESOURCE);
+    assert_int_equal(run(d, SET_SCANOUT, WORDS(0, 0, 100, 60, 1, 1)), BAD_SCANOUT);
+    assert_int_equal(scanout(d, 1, 0, 0, 101, 60), BAD_PARAMETER);
+    assert_int_equal(scanout(d, 1, 1, 0, 100, 60), BAD_PARAMETER);
+    assert_int_equal(scanout(d, 1, 0, 0, 0, 60), BAD_PARAMETER);
+    assert_int_equal(scanout(d, 1, 0, UINT32_MAX, 100, 2), BAD_PARAMETER);
+    expect_dark(d);
+    assert_int_equal(run(d, FLUSH, WORDS(0, 0, 100, 60, 2, 0)), BAD_RESOURCE);
+    assert_int_equal(run(d, FLUSH, WORDS(0, 1, 100, 60, 1, 0)), BAD_PARAMETER);
+    assert_int_equal(scanout(d, 1, 0, 0, 100, 60), OK);
+    assert_int_equal(run(d, UNREF, WORDS(1, 0)), OK); /* what is shown */
+    expect_dark(d);
+    drv_close(d);
+}
+
+/* ==== 5  Cursor =============================================================================== */
+
+static uint32_t cursor(driver *d, uint32_t type, uint32_t id, int32_t x, int32_t y)
+{
+    return run(d, type, WORDS(0, (uint32_t)x, (uint32_t)y, 0, id, 0, 0, 0));
+}
+
+static uint32_t half(uint32_t c)
+{
+    return (c >> 16 & 0xff) * 127 / 255 << 16 | (c >> 8 & 0xff) * 127 / 255 << 8 |
+           (c & 0xff) * 127 / 255;
+}
+
+static void test_cursor_is_drawn(void **state)
+{
+    driver *d = drv_up(F_USUAL);
+    (void)state;
+    make_scattered(d);
+    assert_int_equal(create(d, 2, BGRA, 64, 64), OK);
+    assert_int_equal(attach_one(d, 2, MEM_LOW + AT_DATA + 0x10000, 64 * 64 * 4), OK);
+    for (unsigned i = 0; i < 64 * 64; i++) /* opaque, then half, then not there */
+        dxpu_put_le32(d->r.mem + AT_DATA + 0x10000 + i * 4, i < 64    ? 0xff0000ffu
+                                                            : i < 128 ? 0x80400000u
+                                                                      : 0);
+    assert_int_equal(transfer(d, 2, 0, 0, 64, 64, 0), OK);
+    assert_int_equal(transfer(d, 1, 0, 0, 100, 60, 0), OK);
+    assert_int_equal(cursor(d, UPDATE_CURSOR, 2, 50, 20), OK);
+    expect_pixel(d, 49, 20, (5 + 2049 * 0x010203) & 0xffffff);
+    expect_pixel(d, 50, 20, 0x0000ff);
+    expect_pixel(d, 50, 21, half(5 + 2150 * 0x010203) + 0x400000);
+    expect_pixel(d, 50, 22, (5 + 2250 * 0x010203) & 0xffffff);
+    assert_int_equal(cursor(d, MOVE_CURSOR, 0, -63, 59), OK); /* one pixel of it is left */
+    expect_pixel(d, 0, 59, 0x0000ff);
+    expect_pixel(d, 1, 59, (5 + 5901 * 0x010203) & 0xffffff);
+    expect_pixel(d, 50, 20, (5 + 2050 * 0x010203) & 0xffffff);
+    assert_int_equal(run(d, UNREF, WORDS(2, 0)), OK); /* it keeps its image */
+    expect_pixel(d, 0, 59, 0x0000ff);
+    assert_int_equal(cursor(d, UPDATE_CURSOR, 0, 0, 0), OK); /* no cursor */
+    expect_pixel(d, 0, 0, 5);
+    drv_close(d);
+}
+
+static void test_cursor_is_checked(void **state)
+{
+    driver *d = drv_up(F_USUAL);
+    uint32_t head, len;
+    (void)state;
+    assert_int_equal(create(d, 2, BGRA, 64, 63), OK);
+    assert_int_equal(cursor(d, UPDATE_CURSOR, 2, 0, 0), BAD_PARAMETER);
+    assert_int_equal(cursor(d, UPDATE_CURSOR, 3, 0, 0), BAD_RESOURCE);
+    assert_int_equal(run(d, MOVE_CURSOR, WORDS(1, 0, 0, 0, 0, 0, 0, 0)), BAD_SCANOUT);
+    put_command(d, 0, MOVE_CURSOR, WORDS(0, 0, 0, 0, 0, 0, 0, 0));
+    assert_int_equal(done(d, CONTROL, 56, 0, REPLY_ROOM), UNSPEC); /* in the other queue */
+    put_command(d, 0, DISPLAY_INFO, 0, NULL);
+    assert_int_equal(done(d, CURSOR, 24, 0, REPLY_ROOM), UNSPEC);
+    put_command(d, 0, MOVE_CURSOR, WORDS(0, 0, 0, 0, 0, 0, 0, 0));
+    submit(d, CURSOR, 0, 56, 0, 0); /* as Linux does: no place for a reply */
+    notify(d, CURSOR);
+    rc_run(&d->r);
+    assert_true(reap(d, CURSOR, &head, &len));
+    assert_int_equal(len, 0);
+    assert_int_equal(status(d), 15);
+    drv_close(d);
+}
+
+/* ==== 6  Order ================================================================================ */
+
+/* Command `i` of a cycle: a resource is made, gets memory, is filled, and goes. */
+static uint32_t put_cycle(driver *d, unsigned i)
+{
+    switch (i % 4) {
+    case 0:
+        return put_command(d, i, CREATE_2D, WORDS(1, BGRX, 16, 16));
+    case 1:
+        return put_command(d, i, ATTACH, WORDS(1, 1, (uint32_t)MEM_LOW + AT_DATA, 0, 1024, 0));
+    case 2:
+        return put_command(d, i, TRANSFER, WORDS(0, 0, 16, 16, 0, 0, 1, 0));
+    default:
+        return put_command(d, i, UNREF, WORDS(1, 0));
+    }
+}
+
+/* Whatever order reads are answered in, commands are done in the order of the queue. */
+static void test_commands_are_done_in_order(void **state)
+{
+    (void)state;
+    for (unsigned indirect = 0; indirect < 2; indirect++) {
+        driver *d = drv_up(F_USUAL | (indirect ? F_INDIRECT : 0));
+        uint32_t head, len;
+        for (unsigned round = 0; round < 16; round++) {
+            for (unsigned i = 0; i < 16; i++) {
+                uint32_t bytes = put_cycle(d, i);
+                uint64_t table = MEM_LOW + AT_TABLES + i * 4096u;
+                uint8_t *to = indirect ? rc_mem(&d->r, table, 32) : ring_mem(d, 0, 0);
+                put_chain(d, to, indirect ? 0 : i * 2, i, bytes, 0, REPLY_ROOM);
+                if (indirect)
+                    put_desc(ring_mem(d, 0, 0), i * 2, table, 32, INDIRECT, 0);
+                avail_put(d, CONTROL, (uint16_t)(i * 2));
+            }
+            notify(d, CONTROL);
+            rc_run(&d->r);
+            for (unsigned i = 0; i < 16; i++) {
+                assert_true(reap(d, CONTROL, &head, &len));
+                assert_int_equal(head, i * 2);
+                assert_int_equal(dxpu_get_le32(reply_of(d, i)), OK);
+            }
+        }
+        drv_close(d);
+    }
+}
+
+/* A fence is in the reply of its command, which comes when that is done: the picture has it. */
+static void test_fences(void **state)
+{
+    driver *d = drv_up(F_USUAL);
+    uint8_t *c = command_of(d, 0);
+    const uint8_t *p = reply_of(d, 0);
+    (void)state;
+    make_scattered(d);
+    put_command(d, 0, TRANSFER, WORDS(0, 0, 100, 60, 0, 0, 1, 0));
+    dxpu_put_le32(c + 4, 1);
+    dxpu_put_le32(c + 8, 0x89abcdefu);
+    dxpu_put_le32(c + 12, 0x01234567u);
+    dxpu_put_le32(c + 16, 5);
+    submit(d, CONTROL, 0, 56, 0, 24);
+    notify(d, CONTROL);
+    while (!used_index(d, CONTROL) || dxpu_get_le32(p) != OK) {
+        assert_true(d->r.answers_waiting);
+        answer_round(d);
+    }
+    expect_pixel(d, 99, 59, (5 + 5999 * 0x010203) & 0xffffff);
+    assert_int_equal(dxpu_get_le32(p + 4), 1);
+    assert_int_equal(dxpu_get_le32(p + 8), 0x89abcdefu);
+    assert_int_equal(dxpu_get_le32(p + 12), 0x01234567u);
+    assert_int_equal(dxpu_get_le32(p + 16), 5);
+    drv_close(d);
+}
+
+/* ==== 7  Malformed commands =================================================================== */
+
+static void test_malformed_commands(void **state)
+{
+    static const uint32_t types[] = { CREATE_2D, UNREF,  SET_SCANOUT, FLUSH,
+                                      TRANSFER,  ATTACH, DETACH,      GET_EDID };
+    static const uint32_t bytes[] = { 40, 32, 48, 48, 56, 32, 32, 32 };
+    driver *d = drv_up(F_USUAL);
+    uint32_t head, len;
+    (void)state;
+    for (unsigned i = 0; i < 8; i++) {
+        put_command(d, 0, types[i], WORDS(1, BGRX, 16, 16));
+        assert_int_equal(done(d, CONTROL, bytes[i] - 1, 0, REPLY_ROOM), BAD_PARAMETER);
+    }
+    assert_int_equal(done(d, CONTROL, 23, 0, REPLY_ROOM), BAD_PARAMETER);
+    assert_int_equal(done(d, CONTROL, 3, 0, REPLY_ROOM), UNSPEC);
+    assert_int_equal(run(d, 0, 0, NULL), UNSPEC);
+    assert_int_equal(run(d, CREATE_BLOB, WORDS(1, 1, 1, 0, 0, 0, 0, 0)), UNSPEC);
+    assert_int_equal(run(d, CTX_CREATE, WORDS(0, 0)), UNSPEC);
+    assert_int_equal(create(d, 1, BGRX, 16, 16), OK); /* none of them was made */
+    put_command(d, 0, DISPLAY_INFO, 0, NULL);
+    assert_int_equal(done(d, CONTROL, 24, 0, 24), OK_DISPLAY); /* cut off */
+    assert_int_equal(done(d, CONTROL, 24, 0, 4), OK_DISPLAY);
+    submit(d, CONTROL, 0, 24, 0, 0);
+    put_desc(ring_mem(d, CONTROL, 0), 8, MEM_LOW + AT_REPLIES, 24, WRITE, 0); /* no command */
+    avail_put(d, CONTROL, 8);
+    put_desc(ring_mem(d, CONTROL, 0), 9, 0x7000000000u, 24, NEXT, 10); /* it cannot be read */
+    put_desc(ring_mem(d, CONTROL, 0), 10, MEM_LOW + AT_REPLIES + 64, 24, WRITE, 0);
+    avail_put(d, CONTROL, 9);
+    notify(d, CONTROL);
+    rc_run(&d->r);
+    for (unsigned i = 0; i < 3; i++)
+        assert_true(reap(d, CONTROL, &head, &len));
+    assert_int_equal(dxpu_get_le32(d->r.mem + AT_REPLIES), UNSPEC);
+    assert_int_equal(dxpu_get_le32(d->r.mem + AT_REPLIES + 64), UNSPEC);
+    assert_int_equal(status(d), 15);
+    drv_close(d);
+}
+
+/* Entries that cannot be read fail their command alone. */
+static void test_list_that_cannot_be_read(void **state)
+{
+    driver *d = drv_up(F_USUAL);
+    uint32_t head, len;
+    (void)state;
+    assert_int_equal(create(d, 1, BGRX, 16, 16), OK);
+    put_command(d, 0, ATTACH, WORDS(1, 100));
+    submit(d, CONTROL, 0, 32, 1600, REPLY_ROOM);
+    put_desc(ring_mem(d, CONTROL, 0), 1, 0x7000000000u, 1600, NEXT, 2);
+    notify(d, CONTROL);
+    rc_run(&d->r);
+    assert_true(reap(d, CONTROL, &head, &len));
+    assert_int_equal(dxpu_get_le32(reply_of(d, 0)), UNSPEC);
+    assert_int_equal(attach_one(d, 1, MEM_LOW + AT_DATA, 1024), OK);
+    drv_close(d);
+}
+
+/* ==== 8  Limits =============================================================================== */
+
+static void test_number_of_resources(void **state)
+{
+    driver *d = drv_up(F_USUAL);
+    (void)state;
+    for (uint32_t i = 1; i <= 1024; i++)
+        assert_int_equal(create(d, i, BGRX, 1, 1), OK);
+    assert_int_equal(create(d, 2000, BGRX, 1, 1), NO_MEMORY);
+    assert_int_equal(run(d, UNREF, WORDS(77, 0)), OK);
+    assert_int_equal(create(d, 2000, BGRX, 1, 1), OK);
+    drv_close(d);
+}
+
+static void test_bytes_of_resources(void **state)
+{
+    driver *d = drv_up(F_USUAL);
+    (void)state;
+    assert_int_equal(create(d, 9, BGRX, 16384, 1025), NO_MEMORY);
+    assert_int_equal(create(d, 9, BGRX, 16385, 1), BAD_PARAMETER);
+    for (uint32_t i = 1; i <= 4; i++)
+        assert_int_equal(create(d, i, BGRX, 4096, 4096), OK); /* 64 MB each */
+    assert_int_equal(create(d, 9, BGRX, 1, 1), NO_MEMORY);
+    assert_int_equal(run(d, UNREF, WORDS(2, 0)), OK);
+    assert_int_equal(create(d, 9, BGRX, 4096, 4096), OK);
+    set_common(d, STATUS, 0, 1);
+    drv_start(d, F_USUAL, 64);
+    for (uint32_t i = 1; i <= 4; i++)
+        assert_int_equal(create(d, i, BGRX, 4096, 4096), OK);
+    drv_close(d);
+}
+
+static void test_entries_of_resources(void **state)
+{
+    driver *d = drv_up(F_USUAL);
+    (void)state;
+    for (unsigned i = 0; i < 16384; i++)
+        put_entry(d, i, MEM_LOW + AT_DATA + i, 1);
+    for (uint32_t i = 1; i <= 17; i++) {
+        assert_int_equal(create(d, i, BGRX, 16, 16), OK);
+        assert_int_equal(attach(d, i, 16384), i <= 16 ? OK : NO_MEMORY);
+    }
+    assert_int_equal(transfer(d, 1, 0, 0, 16, 16, 15000), OK);
+    assert_int_equal(run(d, DETACH, WORDS(3, 0)), OK);
+    assert_int_equal(attach(d, 17, 16384), OK);
+    assert_int_equal(run(d, UNREF, WORDS(5, 0)), OK);
+    assert_int_equal(attach(d, 3, 16384), OK);
+    assert_int_equal(create(d, 5, BGRX, 16, 16), OK);
+    assert_int_equal(attach(d, 5, 1), NO_MEMORY);
+    drv_close(d);
+}
+
+/* ==== 9  Resets =============================================================================== */
+
+static void reset(driver *d, unsigned how)
+{
+    dxpu_event e = { .type = DXPU_EVENT_HOT_RESET, .flags = DXPU_EVENT_ON };
+    if (how == 0) {
+        set_common(d, STATUS, 0, 1);
+        rc_run(&d->r);
+        return;
+    }
+    if (how == 1) { /* Function Level Reset */
+        cfg_write(&d->r, 0x68, 1u << 15 | cfg_read(&d->r, 0x68));
+    } else if (how == 2) {
+        virtio_gpu_kind.event(d->r.dev, &e);
+        rc_forget(&d->r);
+    } else {
+        virtio_gpu_kind.reset(d->r.dev);
+        rc_forget(&d->r);
+    }
+    rc_run(&d->r);
+    drv_enumerate(d);
+    drv_msix(d);
+}
+
+/* After any number of answers a reset, of any kind, leaves no resource, picture or access. */
+static void test_reset_in_every_state(void **state)
+{
+    (void)state;
+    for (unsigned how = 0; how < 4; how++) {
+        for (unsigned answers = 0; answers < 40; answers += 3) {
+            driver *d = drv_up(F_USUAL);
+            make_scattered(d);
+            assert_int_equal(create(d, 2, BGRX, 16, 16), OK);
+            put_command(d, 0, TRANSFER, WORDS(0, 0, 99, 60, 0, 0, 1, 0));
+            submit(d, CONTROL, 0, 56, 0, 24);
+            put_command(d, 4, ATTACH, WORDS(2, 100));
+            submit(d, CONTROL, 4, 32, 1600, 24);
+            put_command(d, 0, MOVE_CURSOR, WORDS(0, 1, 1, 0, 0, 0, 0, 0));
+            submit(d, CURSOR, 0, 56, 0, 0);
+            notify(d, CONTROL);
+            notify(d, CURSOR);
+            rc_look(&d->r);
+            for (unsigned i = 0; i < answers && rc_answer_one(&d->r); i++)
+                rc_look(&d->r);
+            reset(d, how);
+            d->r.writes = d->r.reads = 0;
+            rc_run(&d->r);
+            assert_int_equal(d->r.writes + d->r.reads, 0);
+            expect_dark(d);
+            drv_start(d, F_USUAL, 16);
+            assert_int_equal(run(d, UNREF, WORDS(1, 0)), BAD_RESOURCE);
+            make_scattered(d);
+            expect_pixel(d, 0, 0, 0);
+            assert_int_equal(transfer(d, 1, 0, 0, 100, 60, 0), OK);
+            drv_close(d);
+        }
+    }
+}
+
+/* The queue alone is reset while a transfer is under way: resources stay. */
+static void test_queue_reset(void **state)
+{
+    driver *d = drv_up(F_USUAL | F_RESET);
+    (void)state;
+    make_scattered(d);
+    put_command(d, 0, TRANSFER, WORDS(0, 0, 99, 60, 0, 0, 1, 0));
+    submit(d, CONTROL, 0, 56, 0, 24);
+    notify(d, CONTROL);
+    for (unsigned i = 0; i < 5; i++)
+        answer_round(d);
+    set_common(d, QUEUE_SELECT, CONTROL, 2);
+    set_common(d, QUEUE_RESET, 1, 2);
+    d->r.writes = 0;
+    rc_run(&d->r);
+    assert_int_equal(d->r.writes, 0);
+    make_queue(d, CONTROL, 64);
+    assert_int_equal(transfer(d, 1, 0, 0, 100, 60, 0), OK);
+    expect_pixel(d, 99, 59, (5 + 5999 * 0x010203) & 0xffffff);
+    drv_close(d);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_identity_and_configuration),
+        cmocka_unit_test(test_display_and_edid),
+        cmocka_unit_test(test_create_and_unref),
+        cmocka_unit_test(test_backing),
+        cmocka_unit_test(test_transfer_of_all),
+        cmocka_unit_test(test_transfer_of_a_rectangle),
+        cmocka_unit_test(test_only_covered_rows_are_read),
+        cmocka_unit_test(test_large_transfers),
+        cmocka_unit_test(test_formats),
+        cmocka_unit_test(test_scanout_and_flush_are_checked),
+        cmocka_unit_test(test_cursor_is_drawn),
+        cmocka_unit_test(test_cursor_is_checked),
+        cmocka_unit_test(test_commands_are_done_in_order),
+        cmocka_unit_test(test_fences),
+        cmocka_unit_test(test_malformed_commands),
+        cmocka_unit_test(test_list_that_cannot_be_read),
+        cmocka_unit_test(test_number_of_resources),
+        cmocka_unit_test(test_bytes_of_resources),
+        cmocka_unit_test(test_entries_of_resources),
+        cmocka_unit_test(test_reset_in_every_state),
+        cmocka_unit_test(test_queue_reset),
+    };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
