@@ -101,7 +101,7 @@ static int wire_submit_event(void *user, const dxpu_event *e)
 /* One queue in the order of emission keeps every ordering rule. */
 static dxpu_delivery wire_peek(void *user, unsigned cls)
 {
-    dxpu_delivery d = { { NULL, 0 }, 0, false };
+    dxpu_delivery d = { { NULL, 0 }, { NULL, 0 }, 0, 0, false };
     const wire_tlp *w = wire.head;
     (void)user;
     if (w && w->cls == cls) {

@@ -212,7 +212,7 @@ static void match(keeper_slot *s)
 static dxpu_delivery line_peek(void *user, unsigned cls)
 {
     keeper_slot *s = user;
-    dxpu_delivery d = { { NULL, 0 }, 0, false };
+    dxpu_delivery d = { { NULL, 0 }, { NULL, 0 }, 0, 0, false };
     const queue_item *w;
     if (cls == DXPU_COMPLETION)
         match(s);
