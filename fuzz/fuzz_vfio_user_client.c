@@ -1,39 +1,91 @@
 /* Fuzz target: a hostile vfio-user server.  The input is a list of steps: replies that are right,
    or wrong in a chosen place, with descriptors; commands; raw bytes; interrupts; an end of the
-   connection; and calls of the client's program, which answers DMA late, twice, or not at all.
+   connection; time that passes; and calls of the client's program, which answers DMA late, twice,
+   or not at all.
    The client never waits and never spins, what it sends is well-formed, done() comes once for each
-   request and never after gone(), what it gives on is inside the limits, and no descriptor stays
-   open.
+   request and never after gone(), and of interrupts with the error of a refused piece of its own;
+   what it gives on is inside the limits, a server that owes something for the longest time allowed
+   is gone and none is before the shortest, and no descriptor stays open.
    libFuzzer: -max_len=1024 */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include "dxpu_vfio_user_client.h"
-#include "dxpu_vfio_user_stream.h"
 #include "input.h"
 
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/timerfd.h>
+#include <time.h>
 #include <unistd.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { TOKENS = 8, TAGS = 256, TRANSFER = 4096, ASKED = 64 };
+/* -- The time -- */
+
+static uint64_t clock_ms, ring_ms; /* ring_ms 0: the timer is not set */
+static int timer_fd;
+
+static int pretend_clock(struct timespec *t)
+{
+    t->tv_sec = (time_t)(clock_ms / 1000);
+    t->tv_nsec = (long)(clock_ms % 1000) * 1000000;
+    return 0;
+}
+
+static int pretend_timer(void)
+{
+    return timer_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+}
+
+static int pretend_set(const struct itimerspec *t)
+{
+    uint64_t one = 1;
+    ring_ms = (uint64_t)t->it_value.tv_sec * 1000 + (uint64_t)t->it_value.tv_nsec / 1000000;
+    if (ring_ms <= clock_ms) {
+        ring_ms = 0;
+        return write(timer_fd, &one, sizeof one) == (ssize_t)sizeof one ? 0 : -1;
+    }
+    return 0;
+}
+
+/* Not linked: replaces clock_gettime(), timerfd_create() and timerfd_settime(). */
+#define clock_gettime(clock, t)              pretend_clock(t)
+#define timerfd_create(clock, flags)         pretend_timer()
+#define timerfd_settime(fd, flags, t, other) pretend_set(t)
+#include "dxpu_vfio_user_client.c"
+
+enum { TOKENS = 8, TAGS = 256, TRANSFER = 4096, ASKED = 64, CALLS = 64 };
+enum { ANSWER_MS = 5000, RESET_MS = 30000, UNIT_MS = 20 };
+
+/* A call that enables interrupts: pieces of it that were not seen yet. */
+typedef struct call {
+    uint8_t tag;
+    unsigned pieces;
+} call;
 
 typedef struct world {
     dxpu_vfuc *c;
     int peer, twin; /* the server's ends */
     bool ready, later, deaf;
-    bool due[TAGS]; /* done() has to come for these */
+    bool due[TAGS];  /* done() has to come for these */
+    bool irqs[TAGS]; /* of them: those that enable interrupts */
     uint64_t tokens[TOKENS];
     uint32_t sizes[TOKENS];
     unsigned kept;
     uint8_t asked[ASKED][HEADER + 32]; /* commands of the client that were not answered */
+    uint16_t asked_tag[ASKED];         /* of interrupts; TAGS: another command */
     unsigned asked_head, asked_tail;
+    call calls[CALLS]; /* in the order in which their pieces are sent */
+    unsigned calls_head, calls_tail;
+    bool refused[TAGS], muddled; /* muddled: replies may be anything */
     int eventfd;
     size_t have;
+    bool paused;
+    unsigned open_dma;        /* commands of the server that are not answered */
+    uint64_t timeouts;        /* that were counted */
+    uint64_t owed_ms, its_ms; /* since the server said something, was connected: its time */
 } world;
 
 static void on_ready(void *user)
@@ -50,7 +102,11 @@ static void on_gone(void *user, const char *why)
 {
     world *w = user;
     must(why != NULL && !dxpu_vfuc_is_connected(w->c));
+    must(dxpu_vfuc_count(w->c)->timeouts == w->timeouts || w->its_ms >= ANSWER_MS);
+    w->timeouts = dxpu_vfuc_count(w->c)->timeouts;
     w->ready = false;
+    w->open_dma = 0;
+    w->owed_ms = 0;
     memset(w->due, 0, sizeof w->due);
 }
 
@@ -59,7 +115,15 @@ static void on_done(void *user, uint64_t tag, int error, dxpu_bytes data)
     world *w = user;
     must(w->ready && tag < TAGS && w->due[tag]);
     must(error >= 0 && (error == 0 || data.len == 0) && data.len <= TRANSFER);
+    if (w->irqs[tag] && !w->muddled)
+        must((error != 0) == w->refused[tag]);
     w->due[tag] = false;
+}
+
+static void set_pause(world *w, bool pause)
+{
+    dxpu_vfuc_pause(w->c, pause);
+    w->paused = pause;
 }
 
 static void remember(world *w, uint64_t token, uint32_t bytes)
@@ -74,6 +138,7 @@ static void on_dma_read(void *user, uint64_t token, uint64_t address, uint32_t b
     world *w = user;
     must(w->ready && token && bytes && bytes <= TRANSFER && address + (bytes - 1) >= address);
     remember(w, token, bytes);
+    w->open_dma += w->later;
     if (!w->later)
         must(dxpu_vfuc_dma_reply_read(w->c, token, zero, bytes) == DXPU_OK);
 }
@@ -87,14 +152,24 @@ static void on_dma_write(void *user, uint64_t token, uint64_t address, dxpu_byte
     if (token)
         remember(w, token, 0);
     if (address == 0x5000)
-        dxpu_vfuc_pause(w->c, true);
+        set_pause(w, true);
+    w->open_dma += token && w->later;
     if (token && !w->later)
         must(dxpu_vfuc_dma_reply_write(w->c, token) == DXPU_OK);
 }
 
-static void on_interrupt(void *user, uint32_t irq, uint32_t vector)
+static void on_interrupt(void *user, uint32_t irq, uint32_t index)
 {
-    must(((world *)user)->ready && irq < DXPU_VFU_IRQS && vector < 2048);
+    must(((world *)user)->ready && irq < DXPU_VFU_IRQS && index < VECTORS_MAX);
+}
+
+/* The tag of the call whose piece this is. */
+static uint16_t piece_of(world *w)
+{
+    call *x = &w->calls[w->calls_head % CALLS];
+    must(w->calls_head < w->calls_tail);
+    w->calls_head += --x->pieces == 0;
+    return x->tag;
 }
 
 static void take_message(world *w, const uint8_t *p, uint32_t length)
@@ -104,6 +179,7 @@ static void take_message(world *w, const uint8_t *p, uint32_t length)
     if ((flags & TYPE_REPLY) || (flags & FLAG_NO_REPLY))
         return;
     memcpy(w->asked[w->asked_tail % ASKED], p, length < HEADER + 32 ? length : HEADER + 32);
+    w->asked_tag[w->asked_tail % ASKED] = get16(p + 2) == CMD_SET_IRQS ? piece_of(w) : TAGS;
     w->asked_tail++;
     if (w->asked_tail - w->asked_head > ASKED)
         w->asked_head = w->asked_tail - ASKED;
@@ -146,10 +222,12 @@ static void pump(world *w)
     struct pollfd p;
     p.fd = dxpu_vfuc_fd(w->c);
     p.events = POLLIN;
-    for (i = 0; i < 1000 && poll(&p, 1, 0) == 1; i++) {
-        must(dxpu_vfuc_process(w->c) == DXPU_OK);
+    for (i = 0; i < 1000; i++) {
         if (w->peer >= 0 && !w->deaf)
             drain(w);
+        if (poll(&p, 1, 0) != 1)
+            break;
+        must(dxpu_vfuc_process(w->c) == DXPU_OK);
     }
     must(i < 1000);
 }
@@ -169,7 +247,7 @@ static void connect_again(world *w)
 {
     int pair[2], sndbuf = 0; /* as small as there is */
     hang_up(w);
-    dxpu_vfuc_pause(w->c, false);
+    set_pause(w, false);
     dxpu_vfuc_disconnect(w->c, "again");
     pump(w);
     must(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
@@ -177,7 +255,10 @@ static void connect_again(world *w)
     must(dxpu_vfuc_adopt(w->c, pair[0]) == DXPU_OK);
     w->peer = pair[1];
     w->have = 0;
-    w->asked_head = w->asked_tail = 0;
+    w->asked_head = w->asked_tail = w->calls_head = w->calls_tail = 0;
+    w->muddled = false;
+    w->its_ms = w->owed_ms = 0;
+    pump(w); /* what it asks first can be answered by the next step */
 }
 
 static void transmit(world *w, int to, const uint8_t *p, size_t n, int fd)
@@ -205,8 +286,8 @@ static void transmit(world *w, int to, const uint8_t *p, size_t n, int fd)
         memcpy(CMSG_DATA(c), &fd, sizeof fd);
     }
     if (to >= 0 && n)
-        (void)!sendmsg(to, &h, MSG_DONTWAIT | MSG_NOSIGNAL);
-    (void)w;
+        w->muddled |= sendmsg(to, &h, MSG_DONTWAIT | MSG_NOSIGNAL) != (ssize_t)n;
+    w->owed_ms = 0;
 }
 
 static size_t right_version(world *w, uint8_t *out, uint8_t kind, int *fd)
@@ -266,10 +347,14 @@ static void step_answer(world *w, input *in)
 {
     uint8_t m[HEADER + ACCESS + TRANSFER];
     uint8_t kind = next(in), wrong = next(in), at = next(in), value = next(in);
+    uint16_t tag = w->asked_tag[w->asked_head % ASKED];
     int fd = -1;
     size_t len;
     if (w->asked_head == w->asked_tail)
         return;
+    w->muddled |= (wrong & (8 | 32)) != 0;
+    if (tag < TAGS)
+        w->refused[tag] |= wrong & 1;
     memcpy(m, w->asked[w->asked_head++ % ASKED], HEADER);
     len = right_answer(w, w->asked[(w->asked_head - 1) % ASKED], m + HEADER, kind, &fd);
     put32(m + 8, TYPE_REPLY | (wrong & 1 ? FLAG_ERROR : 0));
@@ -310,9 +395,27 @@ static void step_raw(world *w, input *in)
 {
     size_t len = next(in);
     len = len < in->left ? len : in->left;
+    w->muddled = true;
     transmit(w, len & 1 && w->twin >= 0 ? w->twin : w->peer, in->at, len, -1);
     in->at += len;
     in->left -= len;
+}
+
+static int enable(world *w, uint32_t irq, uint32_t count, uint8_t tag)
+{
+    uint32_t each = w->c->server_fds < FDS_MAX ? (uint32_t)w->c->server_fds : FDS_MAX;
+    call *x = &w->calls[w->calls_tail % CALLS];
+    int rc;
+    if (w->calls_tail - w->calls_head == CALLS)
+        return DXPU_E_NONE;
+    rc = dxpu_vfuc_enable_irqs(w->c, irq, count, tag);
+    if (rc == DXPU_OK) {
+        x->tag = tag;
+        x->pieces = 1 + (count ? (count + each - 1) / each : 0);
+        w->calls_tail++;
+        w->refused[tag] = false;
+    }
+    return rc;
 }
 
 static void step_program(world *w, input *in)
@@ -321,7 +424,7 @@ static void step_program(world *w, input *in)
     uint8_t what = next(in), i = next(in), tag = next(in);
     uint64_t token = w->tokens[i % TOKENS], one = 1;
     uint32_t region = i & 7;
-    int rc = DXPU_E_NONE;
+    int rc = DXPU_E_NONE, answered = DXPU_E_NONE;
     if (w->due[tag] && what % 12 < 6)
         return; /* tags are the program's, and it has each once */
     switch (what % 12) {
@@ -341,23 +444,23 @@ static void step_program(world *w, input *in)
         rc = dxpu_vfuc_dma_unmap(w->c, (uint64_t)i << 56, (uint64_t)tag << 52, tag);
         break;
     case 5:
-        rc = dxpu_vfuc_enable_irqs(w->c, i & 3, i >> 2, tag);
+        rc = enable(w, i & 3, i >> 2, tag);
         break;
     case 6:
         for (unsigned k = 0; k < i; k++)
             (void)dxpu_vfuc_write(w->c, region, k, block, 1u + (k & 7), true, 0);
         break;
     case 7:
-        (void)dxpu_vfuc_dma_reply_read(w->c, token, block, w->sizes[i % TOKENS]);
+        answered = dxpu_vfuc_dma_reply_read(w->c, token, block, w->sizes[i % TOKENS]);
         break;
     case 8:
-        (void)dxpu_vfuc_dma_reply_write(w->c, token);
+        answered = dxpu_vfuc_dma_reply_write(w->c, token);
         break;
     case 9:
-        (void)dxpu_vfuc_dma_reply_error(w->c, token, i);
+        answered = dxpu_vfuc_dma_reply_error(w->c, token, i);
         break;
     case 10:
-        dxpu_vfuc_pause(w->c, i & 1);
+        set_pause(w, i & 1);
         if (w->eventfd >= 0)
             (void)!write(w->eventfd, &one, sizeof one);
         break;
@@ -369,8 +472,32 @@ static void step_program(world *w, input *in)
     }
     must(rc == DXPU_E_NONE || rc == DXPU_OK || rc == DXPU_E_AGAIN || rc == DXPU_E_ARG ||
          rc == DXPU_E_CLOSED);
-    if (rc == DXPU_OK)
+    w->open_dma -= answered == DXPU_OK;
+    if (rc == DXPU_OK) {
         w->due[tag] = true;
+        w->irqs[tag] = what % 12 == 5;
+    }
+}
+
+/* Time passes.  How much the server owed is counted from its last word on; beyond all limits it
+   must be gone. */
+static void step_wait(world *w, input *in)
+{
+    uint64_t one = 1, ms = next(in) & 1 ? RESET_MS : next(in) * (uint64_t)UNIT_MS;
+    bool its, owes;
+    pump(w);
+    its = dxpu_vfuc_is_connected(w->c) && !w->paused && w->open_dma == 0;
+    owes = dxpu_vfuc_unanswered(w->c) > 0 || dxpu_vfuc_waiting_bytes(w->c) > 0;
+    w->its_ms += w->paused ? 0 : ms;
+    w->owed_ms = owes ? w->owed_ms + (its ? ms : 0) : 0;
+    its = w->owed_ms >= RESET_MS;
+    clock_ms += ms;
+    if (ring_ms && ring_ms <= clock_ms) {
+        ring_ms = 0;
+        must(write(timer_fd, &one, sizeof one) == (ssize_t)sizeof one);
+    }
+    pump(w);
+    must(!its || !dxpu_vfuc_is_connected(w->c));
 }
 
 static dxpu_vfuc *start(world *w)
@@ -385,6 +512,7 @@ static dxpu_vfuc *start(world *w)
     cfg.requests = 32;
     cfg.dma_commands = 3;
     cfg.burst = 16;
+    must(cfg.answer_ms == ANSWER_MS && cfg.reset_ms == RESET_MS);
     return dxpu_vfuc_open(&cfg, &cb, &why);
 }
 
@@ -403,6 +531,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     int before = lowest();
     in.at = data;
     in.left = size;
+    clock_ms = 1000;
+    ring_ms = 0;
     memset(&w, 0, sizeof w);
     w.peer = w.twin = w.eventfd = -1;
     w.c = start(&w);
@@ -416,6 +546,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             step_command(&w, &in);
         else if (step % 8 == 4)
             step_raw(&w, &in);
+        else if (step % 8 == 5 && (step & 0x80) && (step & 0x20))
+            step_wait(&w, &in);
         else if (step % 8 == 5 && (step & 0x80))
             connect_again(&w);
         else
@@ -424,7 +556,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             pump(&w);
     }
     hang_up(&w);
-    dxpu_vfuc_pause(w.c, false);
+    set_pause(&w, false);
     pump(&w);
     dxpu_vfuc_close(w.c);
     for (unsigned i = 0; i < 10000 && lowest() != before; i++)

@@ -1,7 +1,8 @@
 /* dxpu_vfio_user_client.c - see dxpu_vfio_user_client.h.  SPDX-License-Identifier: MIT
 
    Written from the public vfio-user specification.  Order of the file: the server's time,
-   connection, output, requests, the server's DMA, interrupts, what the device is, receiving, opening. */
+   connection, output, requests, the server's DMA, interrupts, what the device is, receiving,
+   opening. */
 #define _GNU_SOURCE
 #include "dxpu_vfio_user_client.h"
 #include "dxpu_vfio_user_stream.h"
@@ -461,6 +462,8 @@ static void look_at_clock(dxpu_vfuc *c)
         break_bad(c, "the server does not read");
         return;
     }
+    if (!is_up(c)) /* closed meanwhile */
+        return;
     for (i = 0; i < c->cfg.requests; i++) {
         if (c->requests[i].used && due_ms(c, c->requests[i].since_ms) < next)
             next = due_ms(c, c->requests[i].since_ms);
