@@ -1220,7 +1220,7 @@ static void test_s40_channels_over_a_bad_network(void **state)
         l->to_send[0] = l->to_send[1] = 2000;
         line_up(l);
         assert_int_equal(dxpu_sodium_suite(l->w.x[0])->id, 1u << bit);
-        assert_int_equal(l->ch[0].trailer, dxpu_sodium_suite(l->w.x[0])->tag_bytes);
+        assert_int_equal(l->ch[0].link.trailer, dxpu_sodium_suite(l->w.x[0])->tag_bytes);
         run_all(l);
         assert_true(l->ch[0].count.tx_retransmits > 0); /* control: it was bad */
         assert_true(l->ch[1].count.rx_replay > 0);

@@ -107,7 +107,7 @@ static void test_s161_a_closed_channel_waits_for_its_turns(void **state)
     open_test_port(&set, &cb);
     busy = true;
     downs = 0;
-    channels[0]->ch.state = DXPU_STATE_CLOSED; /* as if it had been: much of it is to be taken */
+    channels[0]->ch.link.state = DXPU_STATE_CLOSED; /* as if it had been: much of it is to be taken */
     for (; !downs && rounds <= 2 * CLOSED_TURNS; rounds++) {
         served = 0;
         run(&port, dxpu_udp_now_ns());
@@ -116,7 +116,7 @@ static void test_s161_a_closed_channel_waits_for_its_turns(void **state)
     }
     assert_int_equal(rounds, CLOSED_TURNS);
     busy = false;
-    channels[1]->ch.state = DXPU_STATE_CLOSED;
+    channels[1]->ch.link.state = DXPU_STATE_CLOSED;
     run(&port, dxpu_udp_now_ns()); /* the control: one with nothing left ends at once */
     assert_int_equal(downs, 2);
     for (unsigned i = 0; i < CHANNELS; i++)
@@ -379,7 +379,7 @@ static void test_d66_who_is_closed_stays(void **state)
     assert_int_equal(ends[HOST].f.up, 0);
     assert_int_equal(places_used(HOST), 1);
     assert_true(dxpu_channel_emit(&c->ch, dxpu_udp_now_ns(), out, sizeof out, &path) <= 0);
-    c->ch.send_answer = true; /* as for one that comes again */
+    c->ch.link.send_answer = true; /* as for one that comes again */
     assert_true(dxpu_channel_emit(&c->ch, dxpu_udp_now_ns(), out, sizeof out, &path) > 0);
     c->ch.link.hold_ns = 0; /* it has passed */
     pump();

@@ -373,7 +373,7 @@ static void test_data_that_cannot_be_read(void **state)
 static void run_many(uint64_t features, unsigned rounds)
 {
     driver *d = drv_up(features);
-    uint32_t head, len;
+    uint32_t head = 0, len = 0;
     unsigned i;
     for (unsigned round = 0; round < rounds; round++) {
         for (unsigned q = 0; q < QUEUES; q++) {
