@@ -511,7 +511,8 @@ static void rig_turn(rig *g)
     uint32_t bytes = 0;
     int n;
     g->now += 50000;
-    while ((n = dxpu_channel_emit(&g->host, g->now, out, sizeof out, &path)) > 0)
+    while (g->host_memory && /* dialed */
+           (n = dxpu_channel_emit(&g->host, g->now, out, sizeof out, &path)) > 0)
         rig_to_node(g, out, (size_t)n);
     dxpu_fw_poll(&g->fw, g->now);
     while ((frame = dxpu_fw_ring_peek(&g->tx, &bytes)) != NULL) {

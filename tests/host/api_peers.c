@@ -320,6 +320,8 @@ static void start(uint64_t hold_ms)
                          0);
         peer_start(&boxes[i], dxpu_udp_base(net.udp));
         boxes[i].cfg.hold_ms = 60000;
+        boxes[i].cfg.tx.header[DXPU_NONPOSTED] = 64; /* requests of a test at once */
+        boxes[i].cfg.tx.data[DXPU_NONPOSTED] = 64;
         boxes[i].step = box_step;
         here.len = sizeof here.u;
         assert_int_equal(getsockname(boxes[i].fd, &here.u.any, &here.len), 0);
