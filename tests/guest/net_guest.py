@@ -8,13 +8,15 @@ Skipped, loudly, where no QEMU or no guest can be had.
 
     tests/guest/net_guest.py [--cycles N] [--cut SECONDS] [--keep DIR] [STORY...]
 
-There are 20 crashes of the worker (DXPU_CRASHES); `make check` means 10 cycles of hot-plug and a cut
-of four times the hold, `make check-long`, which sets DXPU_SEEDS above 1000, 50 and 60 s."""
+There are 20 crashes of the worker (DXPU_CRASHES).  `make check` means 10 cycles of hot-plug and a
+cut of four times the hold; `make check-long`, which sets DXPU_SEEDS above 1000, 50, a storm of 200
+more, and a cut of 60 s."""
 # run.py: --timeout 1200
 # SPDX-License-Identifier: MIT
 import argparse
 import json
 import os
+import random
 import re
 import shutil
 import signal
@@ -32,6 +34,7 @@ import suite  # noqa: E402
 from suite import check, figure  # noqa: E402
 
 LONG = int(os.environ.get("DXPU_SEEDS", "0")) > 1000
+STORM = 200
 LOSS = 30  # in 1/1000, of guest b's first slot
 HOLD = 1  # seconds: what the proxies have unless set otherwise
 HANG = 150  # seconds; a driver waits 60 for an admin command of a device that died meanwhile
@@ -370,6 +373,46 @@ def cycles(w):
             figure("%s to device gone from the guest: median %.2f s, longest %.2f s"
                    % (way, middle(times), max(times)))
 
+
+def storm(w):
+    """Slots are filled and emptied at random, sooner than the guest follows: in the end it has what
+    is there, and another slot's job goes on."""
+    a, chance, filled, epoch = w.a, random.Random(STORM), set(), 0
+    box = Box(w.lab, 16, "--device", "nvme", "--size", "16M", "--slots", 2)
+    box.start()
+    a.background(a.fio(1, "--rw=randrw", "--bs=4k", "--iodepth=4", "--size=8m",
+                       "--verify=crc32c", "--verify_fatal=1", "--do_verify=1"))
+    for _ in range(STORM):
+        slot = chance.choice((3, 4))
+        if slot in filled:
+            a.detach(slot)
+            filled.remove(slot)
+        else:
+            epoch += 1
+            if not w.lab.run("dxpu", "attach", "--epoch", epoch, a.control, slot, box.at, slot - 2,
+                             seconds=HANG).status:
+                filled.add(slot)
+        time.sleep(chance.random() / 4)
+    start = time.monotonic()
+    for slot in sorted(filled):
+        a.detach(slot)
+    for slot in (3, 4):
+        a.emptied(slot)
+        a.attach(slot, box.at, slot - 2, epoch + 1)
+        a.filled(slot)
+    figure("storm of %d: %.1f s later both slots are filled" % (STORM, time.monotonic() - start))
+    status, output = a.ended(seconds=2 * HANG)
+    check("storm_other_slot_no_error", status == 0, output)
+    for slot in (3, 4):
+        a.verify(slot, "storm_slot_%d_fio_after" % slot, "--rw=randrw", MIXED, "--iodepth=8",
+                 "--size=4m")
+        a.detach(slot)
+        a.emptied(slot)
+    box.process.kill()
+
+
+if LONG:
+    story(storm)
 
 LOAD = ("--rw=randrw", "--bsrange=4k-64k", "--iodepth=16", "--size=48m", "--time_based",
         "--runtime=120")

@@ -144,7 +144,7 @@ static void ask_to_register(end *e)
     say(e, &m);
 }
 
-/* Messages that may be ignored, of so many bytes. */
+/* Messages that may be ignored, of this number of bytes at most. */
 static void chatter(end *e, size_t bytes)
 {
     static uint8_t piece[DXPU_CONTROL_HEADER_BYTES + PIECE] = { 'D', 'X', 'C', 'T', 1, 0, 0x80, 1 };
@@ -259,7 +259,7 @@ static void test_m134_connections_of_a_key(void **state)
     for (unsigned i = 0; i < 5000 && !ends[KEY_CONNECTIONS].closed; i++)
         turn();
     assert_true(ends[KEY_CONNECTIONS].closed);
-    assert_false(ends[0].closed); /* nor was it for want of time */
+    assert_false(ends[0].closed);        /* nor was it for want of time */
     join(&ends[KEY_CONNECTIONS + 1], 1); /* the control: another key's */
     greet(&ends[KEY_CONNECTIONS + 1]);
     ask_to_register(&ends[KEY_CONNECTIONS + 1]);
