@@ -246,10 +246,16 @@ static void operate(input *in, uint8_t how)
             (void)core_break(c, slot, POOL_WHY_OPERATOR);
         break;
     case 3:
-        if (slot != CORE_NONE)
-            (void)(how & 0x80 ? how & 8 ? core_recover(c, slot) : core_discard(c, slot)
-                   : how & 8 ? core_keep(c, slot)
-                              : core_repair(c, slot));
+        if (slot == CORE_NONE)
+            break;
+        if (how & 0x80)
+            (void)(how & 8 ? core_recover(c, slot) : core_discard(c, slot));
+        else if (how & 8)
+            (void)core_keep(c, slot);
+        else if (how & 0x40)
+            (void)core_recover_all(c, core_slot_owner(c, slot));
+        else
+            (void)core_repair(c, slot);
         break;
     case 4:
         if (slot != CORE_NONE)

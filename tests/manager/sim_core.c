@@ -450,7 +450,8 @@ static void user_keeps(unsigned key)
     default:
         for (slot = 0; c && slot < c->t.pool->slots; slot++)
             if (c->t.pool->slot[slot].state == POOL_RETAINED) {
-                (void)core_recover(c, slot);
+                (void)(slot % 2 ? core_recover(c, slot)
+                                : core_recover_all(c, core_slot_owner(c, slot)));
                 forget_places();
                 break;
             }
