@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Each fuzz target over its seeds (fuzz/seeds.py), built with the sanitizers and
 fuzz_main.c instead of libFuzzer; then over every seed cut short and with one bit changed: more of
-them with DXPU_WHOLE=1."""
+them with DXPU_WHOLE=1.  And what fuzz/oss_fuzz.sh makes of dxpu.h has its assertions."""
 # run.py: --timeout 900
 import os
 import random
@@ -14,6 +14,34 @@ sys.path.insert(0, os.path.join(ROOT, "fuzz"))
 import seeds as corpus  # noqa: E402
 CHANGED_PER_SEED = 20 if os.environ.get("DXPU_WHOLE") else 8
 failed = 0
+
+# A compiler of dxpu.h alone: all other objects and programs are empty.
+DXPU_ALONE = """#!/bin/sh
+for word; do
+    [ "$word" != dxpu.h ] || exec cc "$@"
+done
+while [ "$1" != -o ]; do
+    shift
+done
+: >"$2"
+"""
+
+
+def has_assertions(**more):
+    """The dxpu.h of targets that oss_fuzz.sh builds."""
+    with tempfile.TemporaryDirectory() as folder:
+        compiler = os.path.join(folder, "compiler")
+        with open(compiler, "w", encoding="utf-8") as file:
+            file.write(DXPU_ALONE)
+        os.chmod(compiler, 0o700)
+        done = subprocess.run(["fuzz/oss_fuzz.sh", "frame"], cwd=ROOT, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True,
+                              env=dict(os.environ, CC=compiler, CFLAGS="-O1", OUT=folder, **more))
+        if done.returncode:
+            print(done.stdout[-4000:])
+            return None
+        with open(os.path.join(folder, "objects", "dxpu.o"), "rb") as file:
+            return b"__assert_fail" in file.read()
 
 
 def main():
@@ -50,6 +78,11 @@ def main():
                 print("%s fuzz_%s_%s" % ("not ok" if done.returncode else "ok", target, name))
                 if done.returncode:
                     print(done.stdout[-4000:])
+    for name, more, wanted in (("oss_fuzz_has_assertions", {}, True),
+                               ("control_without_assertions", {"CONFIG": ""}, False)):
+        good = not targets or has_assertions(**more) is wanted
+        failed += not good
+        print("%s %s" % ("ok" if good else "not ok", name))
     return 1 if failed else 0
 
 
