@@ -11,14 +11,15 @@
 
 #include "connector.h"
 #include "dxpu_vfio_user_client.h"
-#include "dxpu_windows.h"
 #include "function.h"
 #include "log.h"
+#include "maps.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
+#include <time.h>
 #include <unistd.h>
 
 /* ==== 1  Object =============================================================================== */
@@ -29,10 +30,14 @@ enum {
     PIECES_MAX = 4,         /* messages for one TLP: runs of enabled bytes, naturally aligned */
     FETCHES = 64,           /* DMA reads of the server at a time */
     TRANSFER_BYTES = 65536, /* of one DMA message */
-    QUEUE_BYTES = 1 << 20,
+    OUTPUT_BYTES = 1 << 20, /* beside what is set aside for answers to all of these */
+    QUEUE_BYTES = OUTPUT_BYTES + FETCHES * (TRANSFER_BYTES + 32),
     RETRY_FIRST_MS = 50, /* between attempts to connect, doubled each time */
     RETRY_MOST_MS = 2000,
-    TURNS = 16, /* of the client, in one tick */
+    LASTED_MS = 10000, /* present for this long: it is no server that only comes and goes */
+    TURNS = 64,        /* of the client, in one tick */
+    BURST = 16,        /* messages in one */
+    TURNS_NS = 200000, /* all of them: a server sends as fast as it likes (S-161) */
     OWN_MAX = (FN_CAP_END - FN_CAP_MSI) / 4,
     CONFIG_BYTES = 256
 };
@@ -85,9 +90,9 @@ typedef struct remote {
     dxpu_vfuc *client;
     int epoll, timer, connector;
     remote_state state;
-    uint64_t retry_ms;
-    const char *explained; /* why it is absent, as it was last reported */
-    unsigned round;        /* answers of before a reset have another one */
+    uint64_t retry_ms, there_ns; /* there_ns: since when it is present */
+    const char *explained;       /* why it is absent, as it was last reported */
+    unsigned round;              /* answers of before a reset have another one */
     uint64_t now_ns;
 
     uint8_t config[CONFIG_BYTES]; /* the server's, as it was after its reset */
@@ -97,8 +102,9 @@ typedef struct remote {
     uint16_t sent_command;                /* what the server has been sent */
     uint32_t sent_vectors[DXPU_VFU_IRQS]; /* of MSI and MSI-X */
 
-    dxpu_windows windows, sent_windows; /* granted, and as the server knows them */
-    bool windows_differ;
+    dxpu_windows windows; /* that are granted */
+    maps maps;            /* and what the server knows of them */
+    bool windows_differ, missed_window, missed_vectors;
     read_job *reads;
     fetch_job *fetches;
 
@@ -112,6 +118,13 @@ typedef struct remote {
     } count;
 #undef REMOTE_FIELD
 } remote;
+
+static uint64_t clock_ns(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
 
 static uint64_t tag_of(const remote *r, unsigned kind, unsigned index, unsigned at)
 {
@@ -161,6 +174,7 @@ static void forget_work(remote *r)
     r->round++;
 }
 
+/* Later each time, also when it is the connection that does not last. */
 static void try_later(remote *r, const char *why)
 {
     explain(r, why);
@@ -208,15 +222,19 @@ static void on_gone(void *user, const char *why)
 {
     remote *r = user;
     bool was_present = r->state == PRESENT || r->state == RESETTING;
+    if (was_present && clock_ns() - r->there_ns >= LASTED_MS * 1000000ull) {
+        r->retry_ms = RETRY_FIRST_MS;
+        r->explained = NULL;
+    }
     r->state = ABSENT;
     r->count.lost++;
-    explain(r, why);
     forget_work(r);
-    dxpu_windows_clear(&r->sent_windows);
+    maps_clear(&r->maps);
     r->windows_differ = true;
+    r->missed_window = false;
     memset(r->sent_vectors, 0, sizeof r->sent_vectors);
     dxpu_vfuc_pause(r->client, false);
-    set_timer(r, r->retry_ms);
+    try_later(r, why);
     if (was_present && r->built)
         report_presence(r, false);
 }
@@ -296,7 +314,7 @@ static void describe_own(remote *r, unsigned at)
     }
     /* its successor: the place behind it, for now */
     r->own[r->own_count].value = (r->own[r->own_count].value & 0xffff00ffu) |
-                                 (FN_CAP_MSI + (r->own_count + dwords) * 4) << 8;
+                                 ((FN_CAP_MSI + (r->own_count + dwords) * 4) & 0xff) << 8;
     r->own_count += dwords;
 }
 
@@ -305,7 +323,7 @@ static void end_own(remote *r)
 {
     unsigned i = 0, next;
     while (i < r->own_count) {
-        next = ((r->own[i].value >> 8 & 0xff) - FN_CAP_MSI) / 4;
+        next = ((r->own[i].value >> 8 & 0xff) - FN_CAP_MSI) / 4; /* 0, where the place ends */
         if (next >= r->own_count)
             r->own[i].value = (r->own[i].value & 0xffff00ffu) | FN_CAP_PCIE << 8;
         i = next;
@@ -373,13 +391,27 @@ static bool send_config(remote *r, uint64_t at, uint16_t value)
                            tag_of(r, TAG_CONFIG, 0, 0)) == DXPU_OK;
 }
 
+/* Requests that accesses to BARs may need are not left. */
+static bool has_no_room(const remote *r)
+{
+    return dxpu_vfuc_unanswered(r->client) > REQUESTS / 2 ||
+           dxpu_vfuc_waiting_bytes(r->client) > OUTPUT_BYTES / 4;
+}
+
 /* Eventfds first, as a virtual machine monitor does, and then the server's own enable bit. */
 static void send_vectors(remote *r, unsigned irq, unsigned at, uint16_t enable, uint32_t count)
 {
-    if (!at || r->sent_vectors[irq] == count ||
-        dxpu_vfuc_enable_irqs(r->client, irq, count, tag_of(r, TAG_CONFIG, 0, 0)) != DXPU_OK)
+    int rc;
+    if (!at || r->sent_vectors[irq] == count)
         return;
-    if (send_config(r, at + 2, count ? enable : 0))
+    rc = dxpu_vfuc_enable_irqs(r->client, irq, count, tag_of(r, TAG_CONFIG, 0, 0));
+    if (rc == DXPU_E_AGAIN && !has_no_room(r) && !r->missed_vectors) {
+        log_warning("%s: no file descriptor is left for its interrupts; raise the limit (ulimit "
+                    "-n)",
+                    r->path);
+        r->missed_vectors = true;
+    }
+    if (rc == DXPU_OK && send_config(r, at + 2, count ? enable : 0))
         r->sent_vectors[irq] = count;
 }
 
@@ -407,27 +439,6 @@ static void send_settings(remote *r)
 
 /* ==== 5  Windows ============================================================================== */
 
-static bool has_window(const dxpu_windows *w, const dxpu_window *x)
-{
-    uint32_t low = 0, high = w->count;
-    while (low < high) {
-        uint32_t mid = low + (high - low) / 2;
-        if (w->at[mid].first < x->first)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return low < w->count && w->at[low].first == x->first && w->at[low].last == x->last &&
-           w->at[low].access == x->access;
-}
-
-/* Requests that accesses to BARs may need are left. */
-static bool has_no_room(const remote *r)
-{
-    return dxpu_vfuc_unanswered(r->client) > REQUESTS / 2 ||
-           dxpu_vfuc_waiting_bytes(r->client) > QUEUE_BYTES / 4;
-}
-
 /* Of all addresses: two halves, since a length of 2^64 cannot be said. */
 static int map(remote *r, const dxpu_window *w, bool add)
 {
@@ -441,33 +452,35 @@ static int map(remote *r, const dxpu_window *w, bool add)
     return rc;
 }
 
-/* Bring what the server knows up to what is granted, as far as there is room for messages: the next
-   tick goes on.  It asks for each access, which is checked when it leaves, so a difference that
-   lasts a moment does no harm.  All that is stale goes first: then no two of the server's touch
-   that are one to the host. */
+/* Its accesses there fail: it has reached a limit of its own, or there is no memory. */
+static void miss_window(remote *r, const char *why)
+{
+    r->count.maps_refused++;
+    if (!r->missed_window)
+        log_warning("%s: %s: its accesses to a window of the host's memory fail", r->path, why);
+    r->missed_window = true;
+}
+
+/* Bring what the server knows up to what is granted, at once, so that a grant is there before the
+   doorbell behind it; as far as there is room for messages: then the next tick goes on.  It asks
+   for each access, which is checked when it leaves, so what it knows too much does no harm. */
 static void send_windows(remote *r)
 {
-    dxpu_windows *is = &r->sent_windows;
-    const dxpu_windows *to_be = &r->windows;
-    uint32_t i = 0;
+    maps_step step;
+    uint64_t from = 0;
     if (!r->windows_differ || r->state != PRESENT)
         return;
-    while (i < is->count) {
-        dxpu_window w = is->at[i];
-        if (has_window(to_be, &w))
-            i++;
-        else if (has_no_room(r) || map(r, &w, false) != DXPU_OK)
+    while (maps_next(&r->maps, &r->windows, &from, &step)) {
+        if (has_no_room(r))
             return;
-        else
-            (void)dxpu_windows_revoke(is, w.first, w.last, w.access);
-    }
-    for (i = 0; i < to_be->count; i++) {
-        const dxpu_window *w = &to_be->at[i];
-        if (has_window(is, w))
-            continue;
-        if (has_no_room(r) || map(r, w, true) != DXPU_OK ||
-            !dxpu_windows_grant(is, w->first, w->last, w->access))
+        if (!maps_did(&r->maps, &step, &from)) {
+            miss_window(r, "out of memory");
+            break;
+        }
+        if (map(r, &step.window, step.add) != DXPU_OK) {
+            part(r, "the server takes no window of memory");
             return;
+        }
     }
     r->windows_differ = false;
 }
@@ -484,6 +497,7 @@ static void change_windows(remote *r, const dxpu_event *e)
     else
         (void)dxpu_windows_revoke(&r->windows, e->base, last, access);
     r->windows_differ = true;
+    send_windows(r);
 }
 
 /* ==== 6  Resets =============================================================================== */
@@ -801,8 +815,7 @@ static void take_config(remote *r, int error, dxpu_bytes data)
         return;
     }
     r->state = PRESENT;
-    r->retry_ms = RETRY_FIRST_MS;
-    r->explained = NULL;
+    r->there_ns = clock_ns();
     r->sent_command = 0xffff;
     log_info("%s: %04x:%04x is there", r->path, r->fn.set.vendor, r->fn.set.device);
     report_presence(r, true);
@@ -843,8 +856,8 @@ static void on_done(void *user, uint64_t tag, int error, dxpu_bytes data)
         take_reset(r, error);
     else if (kind == TAG_CONFIG && index == 1)
         take_config(r, error, data);
-    else if (kind == TAG_MAP)
-        r->count.maps_refused += error != 0;
+    else if (kind == TAG_MAP && error)
+        miss_window(r, "the server refuses it");
 }
 
 /* ==== 10  Kind ================================================================================ */
@@ -876,7 +889,8 @@ static void remote_tlp(void *device, const dxpu_tlp *t, dxpu_bytes bytes)
 static void run_client(remote *r)
 {
     struct epoll_event e[3];
-    for (unsigned i = 0; i < TURNS; i++) {
+    uint64_t end_ns = clock_ns() + TURNS_NS;
+    for (unsigned i = 0; i < TURNS && (!i || clock_ns() < end_ns); i++) {
         int n = epoll_wait(r->epoll, e, 3, 0);
         bool client = false;
         for (int k = 0; k < n; k++) {
@@ -928,6 +942,8 @@ static void remote_reset(void *device)
     dxpu_windows_clear(&r->windows); /* the server forgets them at the next tick */
     r->windows_differ = true;
     link_reset(r);
+    if (r->built)
+        fn_power_on(&r->fn); /* errors of this tenant's, and what it made of them */
 }
 
 static void remote_destroy(void *device)
@@ -941,7 +957,7 @@ static void remote_destroy(void *device)
     if (r->epoll >= 0)
         (void)close(r->epoll);
     free(r->windows.at);
-    free(r->sent_windows.at);
+    maps_free(&r->maps);
     free(r->reads);
     free(r->fetches);
     free(r);
@@ -967,6 +983,7 @@ static bool open_client(remote *r)
     cfg.queue_bytes = QUEUE_BYTES;
     cfg.requests = REQUESTS;
     cfg.dma_commands = FETCHES;
+    cfg.burst = BURST;
     r->client = dxpu_vfuc_open(&cfg, &cb, &why);
     if (!r->client)
         log_error("%s: %s", r->path, why);
@@ -998,7 +1015,7 @@ static void *remote_create(const device_settings *s, const device_port *port)
     r->epoll = r->timer = r->connector = -1;
     (void)snprintf(r->path, sizeof r->path, "%s", s->socket);
     dxpu_windows_init(&r->windows, NULL, 0, realloc);
-    dxpu_windows_init(&r->sent_windows, NULL, 0, realloc);
+    maps_init(&r->maps);
     r->reads = calloc(READS, sizeof *r->reads);
     r->fetches = calloc(FETCHES, sizeof *r->fetches);
     r->epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -1033,12 +1050,15 @@ static int remote_descriptor(const void *device)
     return ((const remote *)device)->epoll;
 }
 
-static bool remote_busy(const void *device)
+/* Reads that wait for the server hold up no write, which may be what they wait for. */
+static bool remote_busy(const void *device, bool posted)
 {
     const remote *r = device;
-    return r->state == PRESENT &&
-           (!free_read(r) || dxpu_vfuc_waiting_bytes(r->client) > QUEUE_BYTES / 2 ||
-            dxpu_vfuc_unanswered(r->client) > REQUESTS - 2 * PIECES_MAX - FN_MSIX_MAX);
+    bool full = r->windows_differ || dxpu_vfuc_waiting_bytes(r->client) > OUTPUT_BYTES / 2;
+    if (r->state != PRESENT)
+        return false;
+    return full || (!posted && (!free_read(r) || dxpu_vfuc_unanswered(r->client) >
+                                                     REQUESTS - 2 * PIECES_MAX - FN_MSIX_MAX));
 }
 
 static bool remote_ids(const void *device, device_ids *out)

@@ -377,6 +377,11 @@ static uint64_t turn_ns(const shard *sh)
     return ns > TURN_NS_MAX ? TURN_NS_MAX : ns < TURN_NS_MIN ? TURN_NS_MIN : ns;
 }
 
+static bool is_busy(const slot *s, bool posted)
+{
+    return s->kind->busy && s->kind->busy(s->device, posted);
+}
+
 bool slots_work(void *user, fabric_channel *c, uint64_t now_ns)
 {
     box *b = ((shard *)user)->box;
@@ -390,11 +395,11 @@ bool slots_work(void *user, fabric_channel *c, uint64_t now_ns)
     if (s->kind->tick)
         s->kind->tick(s->device, now_ns);
     for (unsigned n = 0; n < TLPS_PER_TURN && (n % 4 || dxpu_udp_now_ns() < end_ns); n++) {
-        bool any = take_event(s), busy = s->kind->busy && s->kind->busy(s->device);
-        if (!busy)
+        bool any = take_event(s);
+        if (!is_busy(s, true))
             any |= take_one(b, s, DXPU_POSTED, now_ns);
         /* bounds what waits, and a device that streams still answers */
-        if (!busy && !held_up(s))
+        if (!held_up(s) && !is_busy(s, false))
             any |= take_one(b, s, DXPU_NONPOSTED, now_ns);
         any |= take_one(b, s, DXPU_COMPLETION, now_ns);
         if (!any)

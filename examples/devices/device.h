@@ -101,8 +101,9 @@ typedef struct device_kind {
     bool (*fits)(void *device);
     /* Readable when tick() has work, also while no host has the device.  NULL: never. */
     int (*descriptor)(const void *device);
-    /* True: give it no further request or write for now, only completions.  NULL: false. */
-    bool (*busy)(const void *device);
+    /* True: give it no further request for now, and, posted: no further write either, only
+       completions.  NULL: false. */
+    bool (*busy)(const void *device, bool posted);
     /* IDs of a device that has other ones than its kind.  False: they are not known now.  NULL: it
        has its kind's. */
     bool (*ids)(const void *device, device_ids *out);

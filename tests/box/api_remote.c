@@ -2,7 +2,8 @@
    message the test decides about, and the TLPs of a host
    SPDX-License-Identifier: MIT
 
-   CONTENTS   1 The server   2 The slot   3 What happens to DMA   4 Connections */
+   CONTENTS   1 The server   2 The slot   3 What happens to DMA   4 Windows   5 Configuration space
+              6 Turns   7 Connections */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -14,6 +15,7 @@
 
 #include <cmocka.h>
 
+#include "dxpu_vfio_user.h"
 #include "dxpu_vfio_user_stream.h"
 #include "remote.h"
 
@@ -43,11 +45,22 @@ static struct {
     int listener, fd;
     uint8_t config[256], bar[BAR_BYTES], *in;
     size_t have;
-    bool deaf[32]; /* commands that it leaves unanswered */
-    bool sleeps;   /* reads nothing */
+    uint32_t vectors; /* of MSI-X */
+    bool deaf[32];    /* commands that it leaves unanswered */
+    bool sleeps;      /* reads nothing */
     command log[LOG];
     unsigned count, replies, refused; /* replies: to its own commands */
 } srv;
+
+/* Of the box. */
+static struct {
+    void *device;
+    device_port port;
+    bool present;
+    unsigned waiting, count, changes;
+    dxpu_tlp tlp[TLPS];
+    uint8_t bytes[TLPS][32]; /* the beginning of each */
+} slot;
 
 static uint64_t now_ns(void)
 {
@@ -74,9 +87,19 @@ static void srv_close(void)
     srv.have = 0;
 }
 
+/* The box takes what arrives meanwhile: it is in the same thread. */
 static void srv_send(const void *bytes, size_t len)
 {
-    assert_int_equal(send(srv.fd, bytes, len, MSG_NOSIGNAL), (ssize_t)len);
+    size_t at = 0;
+    while (at < len && srv.fd >= 0) {
+        ssize_t n =
+            send(srv.fd, (const uint8_t *)bytes + at, len - at, MSG_NOSIGNAL | MSG_DONTWAIT);
+        at += n > 0 ? (size_t)n : 0;
+        if (n < 0 && errno == EAGAIN)
+            vfio_user_kind.tick(slot.device, now_ns());
+        else if (n < 0)
+            return; /* the box has ended the connection */
+    }
 }
 
 static void srv_message(uint16_t id, uint16_t what, uint32_t flags, const void *body, size_t len)
@@ -134,7 +157,9 @@ static size_t srv_answer(uint16_t what, const uint8_t *body, uint8_t *out)
         dxpu_put_le64(out + 16, index == 0 ? BAR_BYTES : index == CONFIG ? 256 : 0);
         return 32;
     case CMD_GET_IRQ_INFO:
+        dxpu_put_le32(out + 4, 1);
         dxpu_put_le32(out + 8, index);
+        dxpu_put_le32(out + 12, index == DXPU_VFU_MSIX ? srv.vectors : 0);
         return 16;
     case CMD_REGION_READ:
     case CMD_REGION_WRITE:
@@ -205,15 +230,6 @@ static void srv_work(void)
 }
 
 /* ==== 2  The slot ============================================================================= */
-
-static struct {
-    void *device;
-    device_port port;
-    bool present;
-    unsigned waiting, count, changes;
-    dxpu_tlp tlp[TLPS];
-    uint8_t bytes[TLPS][32]; /* the beginning of each */
-} slot;
 
 static void on_emit(void *user, dxpu_bytes tlp)
 {
@@ -306,13 +322,22 @@ static void turn(void)
 /* Turns until `what` is so, for a time that a loaded machine needs as well. */
 #define UNTIL(what)                                                                                \
     do {                                                                                           \
-        uint64_t end_ns = now_ns() + 30000000000u;                                                 \
+        uint64_t until_ns = now_ns() + 30000000000u;                                               \
         while (!(what)) {                                                                          \
-            assert_true(now_ns() < end_ns);                                                        \
+            assert_true(now_ns() < until_ns);                                                      \
             turn();                                                                                \
             (void)usleep(100);                                                                     \
         }                                                                                          \
     } while (0)
+
+static void turns(unsigned ms)
+{
+    uint64_t end_ns = now_ns() + ms * 1000000ull;
+    while (now_ns() < end_ns) {
+        turn();
+        (void)usleep(200);
+    }
+}
 
 static void event(unsigned type, uint64_t base, uint64_t length, unsigned flags)
 {
@@ -469,7 +494,197 @@ static void test_s240_dma_at_a_reset_is_answered(void **state)
     assert_int_equal(srv.refused, 3 * 64);
 }
 
-/* ==== 4  Connections ========================================================================== */
+/* ==== 4  Windows ============================================================================== */
+
+/* The commands since number `since` of the server's log, as far as they are of these kinds: a letter
+   each, in order.  +: map, -: unmap, w: posted write of a BAR. */
+static const char *since_then(unsigned since)
+{
+    static char text[LOG + 1];
+    size_t at = 0;
+    for (unsigned i = since; i < srv.count; i++) {
+        const command *c = &srv.log[i % LOG];
+        if (c->what == CMD_DMA_MAP || c->what == CMD_DMA_UNMAP)
+            text[at++] = c->what == CMD_DMA_MAP ? '+' : '-';
+        else if (c->what == CMD_REGION_WRITE && c->region != CONFIG)
+            text[at++] = 'w';
+    }
+    text[at] = 0;
+    return text;
+}
+
+/* Bytes that the server may ask for, by what it was sent; *pieces: how many maps. */
+static uint64_t mapped_bytes(unsigned *pieces)
+{
+    uint64_t all = 0;
+    *pieces = 0;
+    assert_true(srv.count < LOG);
+    for (unsigned i = 0; i < srv.count; i++) {
+        const command *c = &srv.log[i];
+        all += c->what == CMD_DMA_MAP ? c->length : 0;
+        all -= c->what == CMD_DMA_UNMAP ? c->length : 0;
+        *pieces += c->what == CMD_DMA_MAP;
+        *pieces -= c->what == CMD_DMA_UNMAP;
+    }
+    return all;
+}
+
+static void grant(uint64_t at, uint64_t bytes, unsigned access)
+{
+    event(DXPU_EVENT_DMA_GRANT, at, bytes, access);
+}
+
+/* Nothing but the order of the calls: a grant, and the doorbell that uses it, in one turn. */
+static void test_a_grant_is_ahead_of_the_doorbell(void **state)
+{
+    unsigned at;
+    (void)state;
+    begin();
+    enable();
+    turns(20);
+    at = srv.count;
+    mem_write(BAR_AT, 4);
+    grant(MEM_AT + (4 << 20), 1 << 20, DXPU_EVENT_READ);
+    mem_write(BAR_AT, 4);
+    UNTIL(strlen(since_then(at)) >= 3);
+    assert_string_equal(since_then(at), "w+w");
+}
+
+/* What the server uses is not taken from it for a moment, because its neighbour is granted. */
+static void test_neighbours_of_a_window(void **state)
+{
+    const unsigned both = DXPU_EVENT_READ | DXPU_EVENT_WRITE;
+    unsigned at, pieces;
+    (void)state;
+    begin();
+    enable();
+    turns(20);
+    at = srv.count;
+    grant(MEM_AT + (1 << 20), 1 << 20, both);
+    grant(MEM_AT - (1 << 20), 1 << 20, both);
+    grant(MEM_AT + (2 << 20), 4096, DXPU_EVENT_READ);
+    UNTIL(strlen(since_then(at)) >= 3);
+    assert_string_equal(since_then(at), "+++");
+    event(DXPU_EVENT_DMA_REVOKE, MEM_AT + 4096, 4096, both); /* its piece goes, the rest is back */
+    turns(50);
+    assert_string_equal(since_then(at), "+++-++");
+    assert_int_equal(mapped_bytes(&pieces), 3 << 20);
+    grant(MEM_AT + (2 << 20), 4096, DXPU_EVENT_WRITE); /* the same place, more of it allowed */
+    turns(50);
+    assert_string_equal(since_then(at), "+++-++-+");
+    event(DXPU_EVENT_DMA_REVOKE, 0, UINT64_MAX, both);
+    turns(50);
+    assert_int_equal(mapped_bytes(&pieces), 0);
+    assert_int_equal(pieces, 0);
+}
+
+/* Many small grants beside one another become one window, without as many maps. */
+static void test_small_neighbours_are_joined(void **state)
+{
+    unsigned pieces;
+    (void)state;
+    begin();
+    enable();
+    for (unsigned i = 0; i < 1100; i++) {
+        grant(MEM_AT + (1 << 20) + i * 4096u, 4096, DXPU_EVENT_READ | DXPU_EVENT_WRITE);
+        if (i % 50 == 49)
+            turns(5);
+    }
+    UNTIL(mapped_bytes(&pieces) == (1 << 20) + 1100 * 4096u &&
+          !vfio_user_kind.busy(slot.device, true));
+    assert_true(pieces < 200);
+}
+
+/* ==== 5  Configuration space ================================================================== */
+
+/* S-112: what software made of errors, and their log, are not the next tenant's. */
+static void test_s112_errors_of_a_tenant(void **state)
+{
+    uint32_t before[8];
+    (void)state;
+    begin();
+    for (unsigned i = 0; i < 8; i++)
+        before[i] = config_read(0x104 + i * 4);
+    enable();
+    config_write(0x108, 0x00001000); /* mask and severity */
+    config_write(0x10c, 0x00100000);
+    mem_read(BAR_AT + BAR_BYTES * 4ull, 4, 1); /* Unsupported Request */
+    assert_int_not_equal(config_read(0x104), before[0]);
+    assert_int_not_equal(config_read(0x11c), before[6]); /* the log */
+    vfio_user_kind.reset(slot.device);
+    UNTIL(counter("present"));
+    for (unsigned i = 0; i < 8; i++)
+        assert_int_equal(config_read(0x104 + i * 4), before[i]);
+}
+
+/* Capabilities of the server's own that fill their place to its end. */
+static void test_capabilities_to_the_end(void **state)
+{
+    unsigned at = 0x40, seen = 0, vendors = 0;
+    (void)state;
+    srv.vectors = 1;
+    srv.config[6] = 0x10;
+    srv.config[0x34] = 0x40;
+    dxpu_put_le32(srv.config + 0x40, 0x5011); /* MSI-X, then four of 24 bytes */
+    dxpu_put_le32(srv.config + 0x44, 0x1000);
+    dxpu_put_le32(srv.config + 0x48, 0x2000);
+    for (unsigned i = 0; i < 4; i++)
+        dxpu_put_le32(srv.config + 0x50 + i * 24, 0x180009u | (i < 3 ? 0x68 + i * 24 : 0) << 8);
+    begin();
+    for (at = config_read(0x34) & 0xff; at && seen < 32; at = config_read(at) >> 8 & 0xff) {
+        seen++;
+        if ((config_read(at) & 0xff) != 9)
+            continue;
+        vendors++;
+        assert_int_equal(config_read(at) >> 16, 0x18);
+    }
+    assert_int_equal(vendors, 4);
+    assert_int_equal(seen, 7); /* power management, MSI-X, PCI Express */
+}
+
+/* ==== 6  Turns ================================================================================ */
+
+/* S-161: what a server sends at once does not have the loop to itself. */
+static void test_s161_a_server_that_floods(void **state)
+{
+    enum { MANY = 4000, EACH = 32 };
+    uint8_t *all = calloc(MANY, EACH);
+    (void)state;
+    begin();
+    assert_non_null(all);
+    for (unsigned i = 0; i < MANY; i++) { /* refused: no host lets it */
+        dxpu_put_le16(all + i * EACH + 2, CMD_DMA_READ);
+        dxpu_put_le32(all + i * EACH + 4, EACH);
+        dxpu_put_le64(all + i * EACH + 16, MEM_AT);
+        dxpu_put_le64(all + i * EACH + 24, 64);
+    }
+    srv_send(all, MANY * EACH);
+    vfio_user_kind.tick(slot.device, now_ns());
+    assert_true(counter("dma_refused") > 0 && counter("dma_refused") < 1000);
+    UNTIL(counter("dma_refused") == MANY);
+    free(all);
+}
+
+/* Reads that wait hold up no write: it may be what the other end waits for. */
+static void test_writes_pass_reads_that_wait(void **state)
+{
+    (void)state;
+    begin();
+    enable();
+    turns(20);
+    srv.deaf[CMD_REGION_READ] = true;
+    assert_false(vfio_user_kind.busy(slot.device, false));
+    for (unsigned i = 0; i < 64; i++)
+        mem_read(BAR_AT, 4, i);
+    assert_true(vfio_user_kind.busy(slot.device, false));
+    assert_false(vfio_user_kind.busy(slot.device, true));
+    srv.sleeps = true;
+    for (unsigned i = 0; i < 20000 && !vfio_user_kind.busy(slot.device, true); i++)
+        mem_write(BAR_AT, 128);
+    assert_true(vfio_user_kind.busy(slot.device, true)); /* the control: nothing is taken at all */
+}
+
+/* ==== 7  Connections ========================================================================== */
 
 static void fill_backlog(int fd[8])
 {
@@ -502,11 +717,35 @@ static void test_a_full_backlog_is_tried_again(void **state)
     UNTIL(slot.present);
 }
 
+/* A server that is there and gone again and again does not have more and more of the loop. */
+static void test_a_server_that_comes_and_goes(void **state)
+{
+    uint64_t end_ns = now_ns() + 2000000000u;
+    (void)state;
+    begin();
+    while (now_ns() < end_ns) {
+        if (slot.present)
+            srv_close();
+        turn();
+        (void)usleep(100);
+    }
+    assert_in_range(counter("connects"), 2, 9);
+    UNTIL(slot.present);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_device_is_served, setup, teardown),
         cmocka_unit_test_setup_teardown(test_s240_dma_at_a_reset_is_answered, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_grant_is_ahead_of_the_doorbell, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_neighbours_of_a_window, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_small_neighbours_are_joined, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_s112_errors_of_a_tenant, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_capabilities_to_the_end, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_s161_a_server_that_floods, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_writes_pass_reads_that_wait, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_server_that_comes_and_goes, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_full_backlog_is_tried_again, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

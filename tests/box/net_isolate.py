@@ -126,7 +126,7 @@ class Managed:
 
     def __init__(self, l, *more):
         self.lab, self.more = l, more
-        self.manager = fm.Manager()
+        self.manager, self.link = fm.Manager(), None
         self.start()
 
     def start(self, *more):
@@ -134,7 +134,7 @@ class Managed:
         self.box = self.lab.start("dxpu-box", "--listen", "127.0.0.1:0", "--manager",
                                   self.manager.address, "--identity", file("box.id"), "--state",
                                   file("box.state"), "-v", *self.more, *more)
-        self.link = self.manager.link(fm.BOX)
+        self.link = self.manager.link(fm.BOX, after=self.link)
 
     def disks(self):
         """Lines of a slot's device that is there."""
