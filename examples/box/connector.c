@@ -8,6 +8,8 @@
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
@@ -81,6 +83,16 @@ static void close_others(int own)
     }
 }
 
+void connector_outlive(void)
+{
+    static const int all[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGPIPE };
+    const struct rlimit no_core = { 0, 0 };
+    for (unsigned i = 0; i < sizeof all / sizeof all[0]; i++)
+        (void)signal(all[i], SIG_IGN);
+    (void)setrlimit(RLIMIT_CORE, &no_core);
+    (void)prctl(PR_SET_DUMPABLE, 0);
+}
+
 int connector_start(const char *path)
 {
     int pair[2], status = 0;
@@ -91,8 +103,7 @@ int connector_start(const char *path)
     if (child == 0) {
         /* its parent ends at once: the box cannot wait for it behind the filter */
         if (fork() == 0) {
-            (void)signal(SIGINT, SIG_IGN); /* it ends with the box, not before */
-            (void)signal(SIGTERM, SIG_IGN);
+            connector_outlive();
             close_others(pair[1]);
             serve(pair[1], path);
         }

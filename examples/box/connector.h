@@ -7,7 +7,10 @@
 #ifndef CONNECTOR_H_INCLUDED
 #define CONNECTOR_H_INCLUDED
 
-/* Before there is a filter or a thread.  A descriptor that is readable when there is an answer, and
+/* For a process that ends with the box, not before: signals that users send to the box, or to all
+   processes of its name, end it no more; it has no core file, and none but root reads it. */
+void connector_outlive(void);
+/* Before there is a filter, a thread, or a secret.  A descriptor that is readable when there is an answer, and
    whose closing ends that process; -1 and errno. */
 int connector_start(const char *path);
 /* Ask once; connector_take() follows.  0, or -1: that process is gone. */

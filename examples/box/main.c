@@ -16,6 +16,7 @@
 #include "starter.h"
 
 #include <stdlib.h>
+#include <sys/socket.h>
 
 enum { SLOTS_MAX = 1024 };
 enum { END_MS = 60000 }; /* below the 90 s after which systemd kills */
@@ -288,15 +289,47 @@ static int open_control(void)
     return (set.control && !the_box.control) || (set.manager.address && !the_box.manager) ? -1 : 0;
 }
 
+static struct event *starter_over;
+
+/* It ends with the box alone; without it no device is started again. */
+static void on_starter(evutil_socket_t fd, short what, void *user)
+{
+    char any;
+    (void)what;
+    (void)user;
+    if (recv(fd, &any, 1, MSG_DONTWAIT) != 0)
+        return;
+    log_error("--isolate: the process that starts devices is gone, and they with it; restart the "
+              "box");
+    (void)event_del(starter_over);
+}
+
+/* 0, or an exit status after a message. */
+static int watch_starter(void)
+{
+    if (!the_box.starter)
+        return PROGRAM_GOOD;
+    starter_seal(the_box.starter);
+    starter_over = event_new(the_box.base, the_box.starter, EV_READ | EV_PERSIST, on_starter, NULL);
+    if (starter_over && !event_add(starter_over, NULL))
+        return PROGRAM_GOOD;
+    log_error("out of memory");
+    return PROGRAM_SYSTEM;
+}
+
 /* 0, or an exit status after a message. */
 static int open_box(void)
 {
     bool wrong;
     int rc;
+    the_box.count = (unsigned)set.slots;
+    the_box.plans = plans.slot;
+    rc = slots_connectors(&the_box);
+    if (rc)
+        return rc;
     the_box.keys = set.fabric.keys = keys_open(&set.keys, &wrong);
     if (!the_box.keys)
         return wrong ? PROGRAM_USAGE : PROGRAM_SYSTEM;
-    the_box.count = (unsigned)set.slots;
     the_box.disk_threads = (unsigned)set.disk_threads;
     the_box.node = set.manager.address ? 0 : (uint32_t)set.node; /* 0: the manager sets it */
     the_box.state_file = set.state;
@@ -304,7 +337,6 @@ static int open_box(void)
     the_box.limit_tlps = set.limit_tlps;
     the_box.limit_bytes = set.limit_bytes;
     the_box.model = set.model;
-    the_box.plans = plans.slot;
     the_box.group_slots = (unsigned)set.group_slots;
     the_box.managed = set.manager.address != NULL;
     if (the_box.managed) {
@@ -315,8 +347,8 @@ static int open_box(void)
     if (shards_open(&the_box, &set.fabric))
         return PROGRAM_SYSTEM;
     rc = slots_open(&the_box, kinds[set.kind], &set.device);
-    if (the_box.starter)
-        starter_seal(the_box.starter);
+    if (!rc)
+        rc = watch_starter();
     if (rc)
         return rc;
     return open_control() || recorder_open(&the_box.record, "--record", set.record) ? PROGRAM_SYSTEM
@@ -389,6 +421,8 @@ int main(int argc, char **argv)
     shots_close(the_box.shots);
     requests_close(the_box.requests);
     slots_close(&the_box);
+    if (starter_over)
+        event_free(starter_over);
     if (shards_close(&the_box))
         rc = PROGRAM_SYSTEM;
     if (!keys_are_read)

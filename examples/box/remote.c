@@ -1020,7 +1020,7 @@ static void *remote_create(const device_settings *s, const device_port *port)
     r->fetches = calloc(FETCHES, sizeof *r->fetches);
     r->epoll = epoll_create1(EPOLL_CLOEXEC);
     r->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-    r->connector = connector_start(r->path);
+    r->connector = s->connector ? s->connector : connector_start(r->path);
     if (r->connector < 0)
         log_error("%s: no process to connect with: %s", r->path, strerror(errno));
     if (r->connector < 0 || !r->reads || !r->fetches || r->epoll < 0 || r->timer < 0 ||

@@ -8,6 +8,7 @@
 #endif
 #include "slots.h"
 #include "block_store.h"
+#include "connector.h"
 #include "log.h"
 #include "identity.h"
 #include "isolate.h"
@@ -808,6 +809,10 @@ static int open_device(box *b, unsigned index, device_settings *own)
         if (!s->lane)
             return -1;
     }
+    if (b->connectors) {
+        own->connector = b->connectors[index];
+        b->connectors[index] = 0;
+    }
     s->device = s->kind->create(own, &s->port);
     if (!s->device || watch_device(s))
         return -1;
@@ -849,6 +854,36 @@ static int open_slot(box *b, unsigned index, const device_kind *kind, const devi
         return -1;
     /* a manager's box keeps the slot, so that it can be wiped */
     dxpu_box_slot(&b->table, (uint16_t)(index + 1))->valid = b->managed || !s->unfit;
+    return 0;
+}
+
+/* Where the server of a slot's device is to listen; NULL: it has none. */
+static const char *socket_of(const box *b, unsigned index, char path[STARTER_PATH_BYTES])
+{
+    const slot_plan *plan = b->plans && b->plans[index].kind ? &b->plans[index] : NULL;
+    if (plan && plan->kind == &vfio_user_kind)
+        return plan->set.socket;
+    if (!b->starter)
+        return NULL;
+    starter_socket(index + 1, path);
+    return path;
+}
+
+int slots_connectors(box *b)
+{
+    char path[STARTER_PATH_BYTES];
+    b->connectors = calloc(b->count, sizeof *b->connectors);
+    if (!b->connectors) {
+        log_error("out of memory");
+        return PROGRAM_SYSTEM;
+    }
+    for (unsigned i = 0; i < b->count; i++) {
+        const char *to = socket_of(b, i, path);
+        if (to && (b->connectors[i] = connector_start(to)) < 0) {
+            log_error("%s: no process to connect with: %s", to, strerror(errno));
+            return PROGRAM_SYSTEM;
+        }
+    }
     return 0;
 }
 
@@ -954,6 +989,7 @@ void slots_close(box *b)
     free(b->phase);
     free(b->medium);
     free(b->lease_key);
+    free(b->connectors);
 }
 
 /* ==== 5  Screens ============================================================================== */

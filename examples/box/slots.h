@@ -155,6 +155,7 @@ typedef struct box {
     const char *model;      /* NULL: the device kind's name */
     const slot_plan *plans; /* of each slot; NULL: none has its own */
     int starter;            /* of devices in processes of their own; 0: none is */
+    int *connectors;        /* of each slot; 0: none.  NULL: devices start their own */
     unsigned group_slots;   /* 0: no groups */
     dxpu_udp_address advertised[DXPU_CONTROL_PATHS_MAX];
     unsigned advertised_count; /* 0: where it listens */
@@ -168,6 +169,9 @@ typedef struct box {
     manager_link *manager;   /* NULL: none */
 } box;
 
+/* Start the processes that connect to servers of slots, while there is no secret that they would
+   have a copy of.  0, or an exit status after a message. */
+int slots_connectors(box *b);
 /* Make the slots with a device of `kind` each, unless a plan says otherwise, when the shards are
    open, and read the state file.
    0, or an exit status after a message. */

@@ -6,6 +6,7 @@
 #define _GNU_SOURCE 1
 #endif
 #include "starter.h"
+#include "connector.h"
 #include "log.h"
 
 #include <errno.h>
@@ -30,7 +31,7 @@ enum {
     AGAIN_FIRST_MS = 100, /* before a device is started again, doubled each time */
     AGAIN_MOST_MS = 10000,
     LASTED_MS = 10000, /* after this long it counts as one that works */
-    END_MS = 5000,     /* for a device to end by itself */
+    END_MS = 60000,    /* for a device to end by itself: a disk may take long to flush */
     NICE = 5           /* loops go first where cores are few */
 };
 
@@ -75,7 +76,7 @@ void starter_end(int starter)
     (void)shutdown(starter, SHUT_WR);
     p.fd = starter;
     p.events = POLLIN;
-    (void)poll(&p, 1, 2 * END_MS); /* its end closes the other one */
+    (void)poll(&p, 1, END_MS); /* its end closes the other one */
     (void)close(starter);
 }
 
@@ -92,6 +93,7 @@ typedef struct device {
 static device devices[DEVICES_MAX];
 static unsigned device_count;
 static char program[4096];
+static pid_t starter; /* itself */
 
 static uint64_t now_ms(void)
 {
@@ -103,7 +105,7 @@ static uint64_t now_ms(void)
 /* In the child: it ends with the starter, and Ctrl-C is for the box alone. */
 static void become(const device *d)
 {
-    const struct rlimit no_core = { 0, 0 };
+    static const int all[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGPIPE };
     char *argv[ARGUMENTS_MAX + 2];
     unsigned count = 0;
     argv[count++] = program;
@@ -112,10 +114,11 @@ static void become(const device *d)
         argv[count++] = d->arguments + at;
     argv[count] = NULL;
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    (void)signal(SIGINT, SIG_DFL);
-    (void)signal(SIGTERM, SIG_DFL);
+    if (getppid() != starter) /* it has ended before that */
+        _exit(127);
+    for (unsigned i = 0; i < sizeof all / sizeof all[0]; i++)
+        (void)signal(all[i], SIG_DFL);
     (void)setpgid(0, 0);
-    (void)setrlimit(RLIMIT_CORE, &no_core);
     (void)setpriority(PRIO_PROCESS, 0, NICE);
     (void)execv(program, argv);
     log_error("%s: %s", program, strerror(errno));
@@ -262,6 +265,14 @@ static int refuse(const char *what)
     return -1;
 }
 
+/* The same, when there is a directory. */
+static int refuse_in(const char *what)
+{
+    (void)refuse(what);
+    (void)rmdir(directory);
+    return -1;
+}
+
 int starter_start(void)
 {
     int pair[2], room = 2 * STARTER_ARGUMENTS_BYTES;
@@ -272,15 +283,18 @@ int starter_start(void)
     if (!mkdtemp(directory))
         return refuse(directory);
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
-        return refuse("no socket");
+        return refuse_in("no socket");
     (void)setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
     child = fork();
-    if (child < 0)
-        return refuse("no process");
+    if (child < 0) {
+        (void)close(pair[0]);
+        (void)close(pair[1]);
+        return refuse_in("no process");
+    }
     if (child == 0) {
         (void)close(pair[0]);
-        (void)signal(SIGINT, SIG_IGN); /* it ends with the box, not before */
-        (void)signal(SIGTERM, SIG_IGN);
+        connector_outlive();
+        starter = getpid();
         serve(pair[1]);
         _exit(0);
     }

@@ -56,6 +56,8 @@ typedef struct device_settings {
     bool read_only;       /* virtio-blk: its file is never changed */
     uint64_t bar_bytes;   /* eptest: size of its 64-bit prefetchable BAR; 0: 64 KB */
     const char *socket;   /* vfio-user: where its server listens */
+    int connector;        /* vfio-user: of connector_start() for `socket`, which the device closes;
+                             0: it starts one */
     bool stateless;       /* vfio-user: a reset leaves nothing of a tenant's data */
     const device_medium *medium; /* vfio-user: its server's, as its owner has seen it; NULL: it is
                                     not known */

@@ -3,6 +3,7 @@
 
 Prints `ok NAME` or `not ok NAME` for each case."""
 # SPDX-License-Identifier: MIT
+import base64
 import glob
 import os
 import signal
@@ -251,6 +252,79 @@ def s163_the_layout_of_a_block_device_outlives_a_process():
                 check(not os.path.exists(folder), os.listdir(os.path.dirname(folder)))
         finally:
             subprocess.run(["losetup", "-d", loop], check=False, timeout=10)
+    return None
+
+
+def helpers(box):
+    """The box's own processes beside it: those that connect and start."""
+    exe = os.readlink("/proc/%d/exe" % box.popen.pid)
+    with open("/proc/%d/cmdline" % box.popen.pid, "rb") as f:
+        line = f.read()
+    found = []
+    for entry in glob.glob("/proc/[0-9]*"):
+        try:
+            with open(entry + "/cmdline", "rb") as f:
+                same = f.read() == line and os.readlink(entry + "/exe") == exe
+        except OSError:
+            continue
+        if same and int(entry[6:]) != box.popen.pid:
+            found.append(int(entry[6:]))
+    return found
+
+
+def remembers(pid, secret):
+    """Is it anywhere in the memory that the process may write?"""
+    with open("/proc/%d/maps" % pid, encoding="ascii") as maps, \
+            open("/proc/%d/mem" % pid, "rb", 0) as memory:
+        for line in maps:
+            where, rights = line.split()[:2]
+            first, last = (int(x, 16) for x in where.split("-"))
+            if not rights.startswith("rw") or last - first > 64 << 20:
+                continue
+            try:
+                memory.seek(first)
+                if secret in memory.read(last - first):
+                    return True
+            except OSError:
+                continue  # a guard
+    return False
+
+
+@case
+def s243_signals_for_the_box_end_none_of_its_processes():
+    """As `pkill dxpu-box` and its like send them to all of that name."""
+    with lab.Lab() as l:
+        b = Box(l)
+        own = helpers(b.box)
+        check(len(own) == 3, own)  # one that starts, two that connect
+        for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT,
+                       signal.SIGINT, signal.SIGTERM, signal.SIGPIPE):
+            for pid in own:
+                os.kill(pid, number)
+        os.kill(b.devices(1)[0], signal.SIGKILL)
+        until(lambda: b.times(1) == 2, "the device again")
+        check(helpers(b.box) == own, own)
+        with open("/proc/%d/stat" % b.devices(1)[0], encoding="ascii") as f:
+            starter = int(f.read().rsplit(")", 1)[1].split()[1])
+        check(starter in own, starter, own)
+        os.kill(starter, signal.SIGKILL)
+        b.box.says("process that starts devices is gone")
+        check(b.box.stop() == 0, b.box.errors())
+
+
+@case
+def s122_no_secret_is_in_processes_that_connect():
+    if os.getuid():
+        return "reads memory of other processes: for root"
+    with lab.Lab() as l:
+        b = Box(l)
+        with open(l.file("box.key"), encoding="ascii") as f:
+            text = [word for word in f.read().split() if len(word) == 44][0]
+        secret = base64.b64decode(text)
+        check(remembers(b.box.popen.pid, secret), "the control: the box has its key")
+        for pid in helpers(b.box):
+            check(not remembers(pid, secret) and not remembers(pid, text.encode()), pid)
+        check(b.box.stop() == 0, b.box.errors())
     return None
 
 
