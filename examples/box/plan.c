@@ -86,9 +86,15 @@ static const char *add_file(slot_plan *p, const char *value)
     char both[8192];
     int put = snprintf(both, sizeof both, "%s%s%s", p->set.file ? p->set.file : "",
                        p->set.file ? "," : "", value);
+    char *files;
     if (put < 0 || put >= (int)sizeof both)
         return wrong("too many files:", value);
-    return keep_const(p, both, "file", &p->set.file);
+    files = strdup(both);
+    if (!files)
+        return plan_no_memory;
+    free(p->files);
+    p->set.file = p->files = files;
+    return NULL;
 }
 
 static bool is_word(const char *text, size_t max)
@@ -204,6 +210,7 @@ void plan_free(slot_plans *p)
     for (unsigned i = 0; p->slot && i < p->count; i++) {
         for (unsigned k = 0; k < p->slot[i].text_count; k++)
             free(p->slot[i].texts[k]);
+        free(p->slot[i].files);
     }
     free(p->slot);
     p->slot = NULL;

@@ -11,7 +11,8 @@ typedef struct slot_plan {
     const device_kind *kind; /* NULL: as the slots that no --slot names */
     device_settings set;     /* names of files are this slot's alone */
     char *model;             /* NULL: the box's */
-    char *texts[8];          /* what `set` points to */
+    char *files;             /* what set.file is; NULL: none */
+    char *texts[8];          /* what `set` points to besides */
     unsigned text_count;
 } slot_plan;
 

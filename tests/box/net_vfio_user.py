@@ -110,11 +110,12 @@ class Server:
     """A server of this script's own: one 64-bit BAR of 64 KB.  `attack(sock)` is called when a
     client has read its configuration space."""
 
-    def __init__(self, path, attack=None, config=None, info=3, deaf=()):
+    def __init__(self, path, attack=None, config=None, info=3, deaf=(), keeps_reads=False):
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(path)
         self.listener.listen(1)
         self.attack, self.info, self.deaf = attack, info, deaf
+        self.keeps_reads = keeps_reads  # of its BAR, unanswered
         self.config = bytearray(config or b"\0" * 256)
         if not config:
             self.config[0:4] = b"\xf4\x1a\xf0\x10"
@@ -149,7 +150,8 @@ class Server:
         if flags & 15:  # a reply
             self.answers.append((command, flags, body))
             return True
-        if command in self.deaf:
+        if command in self.deaf or (self.keeps_reads and command == 9 and
+                                    struct.unpack_from("<QI", body)[1] == 0):
             return True
         out = self.answer(command, body)
         if not flags & 16:
@@ -262,9 +264,28 @@ def capabilities_that_loop():
 
 
 @case
+def s242_unanswered_reads_end_the_channel():
+    """A server that does not answer reads of its BAR: the host's reads have an end, as the device's
+    removal; the slot beside it goes on."""
+    with lab.Lab() as l:
+        path = l.file("s.sock")
+        server = Server(path, keeps_reads=True)
+        box, to = start_box(l, path)
+        box.says("is there")
+        host = l.start("dxpu-host", "--box", to, "--slot", 2, *LOAD, "--count", 10,
+                       "--give-up-ms", 500)
+        box.says("slot 2: lent to")
+        other = l.run("dxpu-host", "--box", to, "--slot", 1, *LOAD, "--count", 1000)
+        check(other.status == 0 and other.result()["mismatched"] == 0, other.errors())
+        box.says("the server does not answer", 20)
+        check(host.wait(30) not in (0, None), host.errors())
+        until(lambda: server.clients == 2, "another attempt")
+        check(box.stop() == 0, box.errors())
+
+
+@case
 def silent_server_is_given_up():
-    """One that does not answer reads of its BAR: the host's read has an end, and so has the lease
-    of the connection; the slot beside it goes on."""
+    """One that does not even answer what it is."""
     with lab.Lab() as l:
         path = l.file("s.sock")
         server = Server(path, deaf=(1,))
@@ -305,6 +326,13 @@ def options_of_slots():
         kinds = [box.result()["slot_%d" % n]["device"] for n in (1, 2, 3)]
         check(kinds == ["nvme", "memory", "eptest"], kinds)
         check(os.path.getsize(l.file("a")) == os.path.getsize(l.file("b")) == 1 << 20)
+    with lab.Lab() as l:  # as many files as a controller has namespaces
+        files = "".join(",file=" + l.file("n%d" % n) for n in range(32))
+        box = l.start("dxpu-box", "--listen", "127.0.0.1:0", "--slot",
+                      "1=nvme,serial=s,model=m,size=1M" + files)
+        box.address()
+        check(box.stop() == 0, box.errors())
+        check(os.path.getsize(l.file("n31")) == 1 << 20)
 
 
 if __name__ == "__main__":
