@@ -10,8 +10,8 @@
 /* For a process that ends with the box, not before: signals that users send to the box, or to all
    processes of its name, end it no more; it has no core file, and none but root reads it. */
 void connector_outlive(void);
-/* Before there is a filter, a thread, or a secret.  A descriptor that is readable when there is an answer, and
-   whose closing ends that process; -1 and errno. */
+/* Before there is a filter, a thread, or a secret.  A descriptor that is readable when there is an
+   answer, and whose closing ends that process; -1 and errno. */
 int connector_start(const char *path);
 /* Ask once; connector_take() follows.  0, or -1: that process is gone. */
 int connector_ask(int connector);

@@ -27,6 +27,7 @@ enum {
     ACCESSES = 8,     /* unanswered at a time, each of up to 17 reads: fewer than there are tags */
     TRANSFER_BYTES = 65536, /* of one access */
     WAITING_MAX = 256,      /* TLPs of the model; with more it makes no further ones */
+    TURNS = 8,              /* of the model in one of the loop's */
     CONFIG_BYTES = 4096,
     CONFIG_TAG = 255,
     MESSAGE_BYTES = 4
@@ -50,9 +51,10 @@ typedef struct sent_tlp {
     uint8_t bytes[];
 } sent_tlp;
 
-/* A read of a BAR; token 0: free. */
+/* A read of a BAR, or one of configuration space that waits; token 0: free. */
 typedef struct region_read {
-    uint64_t token;
+    uint64_t token, config_at;
+    bool config;
     uint32_t bytes;
     unsigned unanswered;
     bool failed;
@@ -84,7 +86,7 @@ struct server {
 
     sent_tlp *head, **tail; /* in the order in which they were sent */
     unsigned waiting;
-    bool draining;
+    bool draining, full;    /* full: so much waited that the model stopped */
     dxpu_tlp config_answer; /* of the configuration request under way */
     uint8_t config_data[4];
     bool config_answered;
@@ -155,6 +157,7 @@ static void on_emit(void *user, dxpu_bytes tlp)
     *v->tail = s;
     v->tail = &s->next;
     v->waiting++;
+    v->full |= v->waiting >= WAITING_MAX;
 }
 
 static unsigned on_waiting(void *user)
@@ -350,6 +353,7 @@ static void forget_all(server *v)
     }
     v->tail = &v->head;
     v->waiting = 0;
+    v->full = false;
     memset(v->asked, 0, sizeof v->asked);
     memset(v->dma, 0, sizeof v->dma);
     for (unsigned i = 0; i < ACCESSES; i++) {
@@ -547,6 +551,27 @@ static bool handle(server *v, dxpu_bytes tlp)
     return true; /* messages of errors have no way to a client */
 }
 
+static void config_reply(server *v, uint64_t token, uint64_t at, uint32_t bytes)
+{
+    uint8_t data[CONFIG_BYTES + 8];
+    uint64_t first = at & ~(uint64_t)3;
+    for (uint64_t dword = first; dword < at + bytes; dword += 4)
+        dxpu_put_le32(data + (dword - first), config_read(v, (unsigned)dword));
+    (void)dxpu_vfu_reply_read(v->vfu, token, data + (at - first), bytes);
+}
+
+/* Those that were asked while TLPs of the model waited. */
+static void config_replies(server *v)
+{
+    for (unsigned i = 0; i < ACCESSES; i++) {
+        region_read *r = &v->reads[i];
+        if (!r->token || !r->config)
+            continue;
+        config_reply(v, r->token, r->config_at, r->bytes);
+        r->token = 0;
+    }
+}
+
 /* In the order of the model, each behind what it sent before. */
 static void drain(server *v)
 {
@@ -566,33 +591,25 @@ static void drain(server *v)
         free(s);
     }
     v->draining = false;
+    if (!v->head)
+        config_replies(v);
 }
 
 /* ==== 7  The server's callbacks =============================================================== */
-
-static void on_config_read(server *v, const dxpu_vfu_access *a)
-{
-    uint8_t data[CONFIG_BYTES + 8];
-    uint64_t first = a->offset & ~(uint64_t)3;
-    for (uint64_t at = first; at < a->offset + a->bytes; at += 4)
-        dxpu_put_le32(data + (at - first), config_read(v, (unsigned)at));
-    (void)dxpu_vfu_reply_read(v->vfu, a->token, data + (a->offset - first), a->bytes);
-}
 
 static void on_read(void *user, const dxpu_vfu_access *a)
 {
     server *v = user;
     region_read *r = v->reads;
-    if (a->region == DXPU_VFU_CONFIG) {
-        on_config_read(v, a);
-        return;
-    }
     while (r->token) /* there are as many as accesses can be unanswered */
         r++;
     r->token = a->token;
     r->bytes = a->bytes;
     r->failed = false;
-    read_bar(v, r, v->bar_at[a->region] + a->offset);
+    r->config = a->region == DXPU_VFU_CONFIG;
+    r->config_at = a->offset;
+    if (!r->config)
+        read_bar(v, r, v->bar_at[a->region] + a->offset);
     drain(v);
 }
 
@@ -789,6 +806,12 @@ int server_descriptor(const server *v)
     return v->epoll;
 }
 
+static void wake(const server *v)
+{
+    uint64_t one = 1;
+    (void)!write(v->wake, &one, sizeof one);
+}
+
 int server_work(server *v)
 {
     jobs_woken(v->wake);
@@ -797,9 +820,16 @@ int server_work(server *v)
         return -1;
     }
     drain(v);
-    if (v->set.kind->tick && v->waiting < WAITING_MAX)
-        v->set.kind->tick(v->device, now_ns());
-    drain(v);
+    for (unsigned n = 0; n < TURNS && v->waiting < WAITING_MAX; n++) {
+        v->full = false;
+        if (v->set.kind->tick)
+            v->set.kind->tick(v->device, now_ns());
+        drain(v);
+        if (!v->full)
+            break;
+    }
+    if (v->full && !v->head) /* all of it has left, and nothing comes back for it */
+        wake(v);
     if (v->broken)
         log_error("out of memory for a TLP of the device");
     return v->broken ? -1 : 0;

@@ -496,8 +496,8 @@ static void test_s240_dma_at_a_reset_is_answered(void **state)
 
 /* ==== 4  Windows ============================================================================== */
 
-/* The commands since number `since` of the server's log, as far as they are of these kinds: a letter
-   each, in order.  +: map, -: unmap, w: posted write of a BAR. */
+/* A letter for each command since number `since` of the server's log, in order, if it is of these
+   kinds.  +: map, -: unmap, w: posted write of a BAR. */
 static const char *since_then(unsigned since)
 {
     static char text[LOG + 1];

@@ -1,0 +1,184 @@
+/* api_server.c - a model behind the vfio-user server of dxpu-device, and a client in this process
+   SPDX-License-Identifier: MIT
+
+   Nothing calls the server but events: it has no clock of 10 ms here. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <setjmp.h>
+#include <stdlib.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "dxpu_vfio_user_client.h"
+#include "eptest.h"
+#include "server.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <unistd.h>
+
+enum { BYTES = 4 << 20, WAIT_MS = 10000, MASTER_AND_MEMORY = 6 };
+enum { TAG_NONE, TAG_CONFIG };
+#define MEM_AT 0x100000000u
+
+static struct {
+    char folder[40], path[64];
+    server *server;
+    dxpu_vfuc *client;
+    uint64_t written, written_before; /* before the answer of the configuration space */
+    bool answered;
+} the;
+
+static void on_done(void *user, uint64_t tag, int error, dxpu_bytes data)
+{
+    (void)user;
+    (void)data;
+    assert_int_equal(error, 0);
+    if (tag == TAG_CONFIG) {
+        the.answered = true;
+        the.written_before = the.written;
+    }
+}
+
+static void on_dma_write(void *user, uint64_t token, uint64_t address, dxpu_bytes data)
+{
+    (void)user;
+    assert_true(address >= MEM_AT && address - MEM_AT <= BYTES - data.len);
+    the.written += data.len;
+    if (token)
+        assert_int_equal(dxpu_vfuc_dma_reply_write(the.client, token), DXPU_OK);
+}
+
+/* One round: what is ready, and a wait for it.  False: nothing happens any more. */
+static bool turn(bool client)
+{
+    struct pollfd p[2] = { { server_descriptor(the.server), POLLIN, 0 },
+                           { dxpu_vfuc_fd(the.client), POLLIN, 0 } };
+    if (poll(p, client ? 2 : 1, client ? WAIT_MS : 0) <= 0)
+        return false;
+    if (p[0].revents)
+        assert_int_equal(server_work(the.server), 0);
+    if (client && p[1].revents)
+        assert_int_equal(dxpu_vfuc_process(the.client), DXPU_OK);
+    return true;
+}
+
+static int setup(void **state)
+{
+    server_settings s = { .kind = &eptest_kind, .mode = 0600 };
+    dxpu_vfuc_callbacks cb = { .done = on_done, .dma_write = on_dma_write };
+    dxpu_vfuc_config cfg;
+    const char *why;
+    (void)state;
+    memset(&the, 0, sizeof the);
+    snprintf(the.folder, sizeof the.folder, "/tmp/api_server.XXXXXX");
+    if (!mkdtemp(the.folder))
+        return -1;
+    snprintf(the.path, sizeof the.path, "%s/s", the.folder);
+    s.socket = the.path;
+    s.device.memory_bytes = 1 << 20;
+    s.device.mps_bytes = 128; /* what the model sends in a turn fits into the socket */
+    the.server = server_open(&s);
+    dxpu_vfuc_config_default(&cfg);
+    cfg.path = the.path;
+    cfg.twin = false;
+    the.client = dxpu_vfuc_open(&cfg, &cb, &why);
+    if (!the.server || !the.client || dxpu_vfuc_connect(the.client) != DXPU_OK)
+        return -1;
+    while (!dxpu_vfuc_is_ready(the.client) && turn(true)) {
+    }
+    return dxpu_vfuc_is_ready(the.client) ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    dxpu_vfuc_close(the.client);
+    server_close(the.server);
+    (void)unlink(the.path);
+    return rmdir(the.folder);
+}
+
+static void write_register(uint64_t at, uint32_t value)
+{
+    uint8_t bytes[4];
+    dxpu_put_le32(bytes, value);
+    assert_int_equal(dxpu_vfuc_write(the.client, 0, at, bytes, 4, true, 0), DXPU_OK);
+}
+
+/* The model writes 4 MB, to memory that it reaches by messages. */
+static void begin_writing(void)
+{
+    const uint8_t command[2] = { MASTER_AND_MEMORY };
+    assert_int_equal(dxpu_vfuc_dma_map(the.client, MEM_AT, BYTES, DXPU_VFU_WRITE, TAG_NONE),
+                     DXPU_OK);
+    assert_int_equal(dxpu_vfuc_write(the.client, DXPU_VFU_CONFIG, 4, command, 2, false, TAG_NONE),
+                     DXPU_OK);
+    write_register(EPTEST_DESTINATION, (uint32_t)MEM_AT);
+    write_register(EPTEST_DESTINATION + 4, (uint32_t)(MEM_AT >> 32));
+    write_register(EPTEST_SIZE, BYTES);
+    write_register(EPTEST_COMMAND, EPTEST_WRITE);
+}
+
+/* A model that stopped because much waited goes on when it has left: no answer comes for writes. */
+static void test_a_long_write_goes_on_by_itself(void **state)
+{
+    (void)state;
+    begin_writing();
+    while (the.written < BYTES)
+        assert_true(turn(true));
+}
+
+/* Bytes that the model has sent. */
+static uint64_t sent(void)
+{
+    char *text = NULL;
+    size_t size = 0;
+    unsigned long long value = 0;
+    FILE *out = open_memstream(&text, &size);
+    const char *at;
+    report r;
+    assert_non_null(out);
+    report_begin(&r, out, true);
+    server_report(the.server, &r);
+    report_end(&r);
+    (void)fclose(out);
+    at = strstr(text, "\"dma_write_bytes\":");
+    assert_non_null(at);
+    assert_int_equal(sscanf(at + strlen("\"dma_write_bytes\":"), "%llu", &value), 1);
+    free(text);
+    return value;
+}
+
+/* A read of the configuration space comes back behind the writes before it, as any read does. */
+static void test_a_config_read_is_behind_writes(void **state)
+{
+    uint64_t before;
+    (void)state;
+    begin_writing();
+    while (turn(false)) { /* until the socket takes no more */
+    }
+    assert_int_equal(dxpu_vfuc_read(the.client, DXPU_VFU_CONFIG, 0, 4, TAG_CONFIG), DXPU_OK);
+    while (turn(false)) {
+    }
+    before = sent();
+    assert_in_range(before, 1, BYTES - 1);
+    while (!the.answered)
+        assert_true(turn(true));
+    assert_true(the.written_before >= before);
+    while (the.written < BYTES)
+        assert_true(turn(true));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_a_long_write_goes_on_by_itself, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_config_read_is_behind_writes, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,3 @@
+# tests of dxpu-device
+uses/tests/device = $(uses/examples/device) examples/device
+libs/tests/device := -lcmocka
