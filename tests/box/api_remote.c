@@ -494,6 +494,33 @@ static void test_s240_dma_at_a_reset_is_answered(void **state)
     assert_int_equal(srv.refused, 3 * 64);
 }
 
+/* From the moment a reset begins until the server has ended it (S-240). */
+static void test_s240_no_dma_during_a_reset(void **state)
+{
+    command reset;
+    (void)state;
+    begin();
+    enable();
+    srv.deaf[CMD_RESET] = true;
+    vfio_user_kind.reset(slot.device);
+    UNTIL(srv.count && srv.log[(srv.count - 2) % LOG].what == CMD_RESET);
+    reset = srv.log[(srv.count - 2) % LOG]; /* Command is cleared behind it */
+    assert_int_equal(config_read(0), 0xffffffffu);
+    config_write(0x04, 6); /* a host that does not wait: refused as well */
+    srv_dma(1, false, MEM_AT, 64, 0);
+    srv_dma(2, true, MEM_AT, 64, 0);
+    UNTIL(srv.replies == 2);
+    assert_int_equal(srv.refused, 2);
+    assert_int_equal(counter("present"), 0);
+    srv.deaf[CMD_RESET] = false;
+    srv_message(reset.id, CMD_RESET, TYPE_REPLY, "", 0);
+    UNTIL(counter("present"));
+    enable();
+    srv_dma(3, true, MEM_AT, 64, 0);
+    UNTIL(srv.replies == 3);
+    assert_int_equal(srv.refused, 2);
+}
+
 /* ==== 4  Windows ============================================================================== */
 
 /* A letter for each command since number `since` of the server's log, in order, if it is of these
@@ -738,6 +765,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_device_is_served, setup, teardown),
         cmocka_unit_test_setup_teardown(test_s240_dma_at_a_reset_is_answered, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_s240_no_dma_during_a_reset, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_grant_is_ahead_of_the_doorbell, setup, teardown),
         cmocka_unit_test_setup_teardown(test_neighbours_of_a_window, setup, teardown),
         cmocka_unit_test_setup_teardown(test_small_neighbours_are_joined, setup, teardown),
