@@ -61,9 +61,9 @@ FUZZERS   := $(filter-out fuzz/fuzz_main.c,$(wildcard fuzz/fuzz_*.c))
 TARGETS    = $(FUZZERS:fuzz/fuzz_%.c=%)
 # The tests of dxpu.h itself; the second set of options is about the CRC alone.
 COV_TESTS = $(addprefix core/unit_,channel flow paths route tlp wire) core/prop_tlp \
-            $(addprefix core/api_,contract frames names vectors) bindings/api_crc \
+            $(addprefix core/api_,contract crc frames names vectors) \
             $(addprefix sim/sim_,channel explore life recovery)
-COV_ALL   = $(COV_TESTS:%=build/cov1/tests/%) build/cov8/tests/bindings/api_crc \
+COV_ALL   = $(COV_TESTS:%=build/cov1/tests/%) build/cov8/tests/core/api_crc \
             build/cov8/tests/core/unit_wire
 SAN_ALL   = $(patsubst %,build/san/%,$(C_TESTS:%.c=%) $(FUZZERS:fuzz/%.c=replay_%) $(PROGRAMS))
 # Rooms without a program are linked for the sake of what is missing.

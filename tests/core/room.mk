@@ -1,2 +1,3 @@
 # tests of dxpu.h
+uses/tests/core := bindings/zlib
 libs/tests/core := -lcmocka

@@ -19,7 +19,7 @@ static uint32_t by_bits(uint32_t crc, const uint8_t *p, size_t len)
    bounds   at most 2 bytes, table of 1 KB
    stubs    none
    open     longer runs: each byte is one turn of the same loop; the table of 8 KB:
-            tests/bindings/api_crc.c
+            tests/core/api_crc.c
    unwind   10
    when     long
    control  - crc = crc >> 8 ^ dxpui_crc_table[0][(crc ^ *p) & 0xffu];
