@@ -164,7 +164,9 @@ check: all firmware $(LIBRARIES) $(SAN_ALL) $(COV_ALL) $(LONG_SIMS) $(BENCHES:%.
 
 ## test       one test: make test T=unit_tlp [K=test_t9*], make test T=net_proxies [K=case]
 TEST := $(wildcard $(addprefix tests/*/$(T),.c .py))
-test: $(if $(TEST:%.py=),$(TEST:%.c=build/san/%),all)
+# A script says in a line of its own what it runs beside the programs of `all`.
+$(eval TEST_NEEDS := $(if $(filter %.py,$(TEST)),all $(shell sed -n 's/^# make: //p' $(TEST))))
+test: $(if $(TEST:%.py=),$(TEST:%.c=build/san/%),$(TEST_NEEDS))
 	$(if $(TEST),,$(error T=$(T) is no test: give the name of a file of tests/ without its suffix))
 	$(if $(TEST:%.py=),DXPU_TEST='$(or $(K),*)' $(TEST:%.c=build/san/%),$(PYTHON) $(TEST) $(K))
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# make: $(BENCHES:%.c=build/%)
 """What `make bench` runs, with a trace of its work: every part measures something and every figure
 is in the JSON.  No figure is judged here.
 

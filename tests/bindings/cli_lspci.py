@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# make: build/san/tests/bindings/unit_vswitch
 """lspci's view of the virtual switch: configuration dumps of every port, made by the unit test
 after it enumerated, decoded by pciutils.  Environment: DXPU_VSWITCH (default
 build/san/tests/bindings/unit_vswitch)."""

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # run.py: --timeout 600
+# make: $(COV_ALL)
 """Coverage of dxpu.h by its own C tests, built for coverage with asserts off (build/cov1; those of
 the CRC once more with other options, build/cov8; `make cov` and `make check` build them) and run
 with few seeds: every line and every branch, as gcc -O0 --coverage and gcov -b count them, must have

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# make: $(FUZZERS:fuzz/%.c=build/san/replay_%)
 """Each fuzz target over its seeds (fuzz/seeds.py), built with the sanitizers and
 fuzz_main.c instead of libFuzzer; then over every seed cut short and with one bit changed: more of
 them with DXPU_WHOLE=1.  And what fuzz/oss_fuzz.sh makes of dxpu.h has its assertions."""

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The Makefile and its helpers: that help lists every target, and what happens when packages are
 missing."""
+import glob
 import os
 import re
 import stat
@@ -52,6 +53,32 @@ def targets():
     check("makefile_no_recursion", "$(MAKE)" not in text and not re.search(r"\tmake ", text))
 
 
+def undeclared(source):
+    """Whether a script runs what `all` does not build, and has no line that says so."""
+    return bool(re.search(r'(?m)^sanitized\(\)|"build", "(?:san"|cov|firmware")|HERE, "bench\.py"', source)
+                and not re.search(r"(?m)^# make: \S", source))
+
+
+def one_test():
+    """`make test T=NAME` builds what that test runs, and no more."""
+    problems = []
+    for name in sorted(glob.glob(os.path.join(ROOT, "tests", "*", "*.py"))):
+        with open(name, encoding="utf-8") as file:
+            if "/support/" not in name and undeclared(file.read()):
+                problems.append(name)
+    check("test_declares_what_it_runs", not problems, "\n".join(problems))
+    seen = undeclared("sanitized()\n") and undeclared('x("build", ' + '"san")\n')
+    check("control_test_declares_what_it_runs", seen and not undeclared("# make: a\nsanitized()\n"))
+    for name, linked, other in (("cli_pool", "build/san/dxpu-manager", "build/san/tests/"),
+                                ("cli_lspci", "build/san/tests/bindings/unit_vswitch",
+                                 "build/san/dxpu"),
+                                ("cli_tlp", "build/dxpu", "build/san/"),
+                                ("unit_tlp", "build/san/tests/core/unit_tlp", "build/dxpu")):
+        plan = run("make", "-n", "-B", "test", "T=" + name)[1]
+        check("test_builds_for_" + name, "' LD %s;" % linked in plan
+              and "' LD %s" % other not in plan, "\n".join(re.findall("' LD [^;]*", plan)))
+
+
 def packages(folder):
     """tests/packages.sh and the targets that use it, with none, or all, of the packages there."""
     def fake(name, text):
@@ -101,6 +128,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         packages(folder)
     targets()
+    one_test()
     return 1 if failed else 0
 
 

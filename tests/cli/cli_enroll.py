@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# make: $(PROGRAMS:%=build/san/%)
 """dxpu enroll: two ends that get to know each other's keys, with people who answer at terminals or
 without, and what goes wrong: somebody between them, floods, lost datagrams, files, time.
 

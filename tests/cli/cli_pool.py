@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# make: $(PROGRAMS:%=build/san/%)
 """dxpu pool, list, show, lease, drain, events, top and so on against a manager that is a fake: what
 is asked of it, what is printed, and what comes of answers that no manager gives.
 

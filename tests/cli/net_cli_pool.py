@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# make: $(PROGRAMS:%=build/san/%)
 """The pool's commands of dxpu with a real dxpu-manager, dxpu-box and dxpu-host.
 
 The hosts wait for virtual machines that do not come: their slots fill and empty all the same.

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# make: $(PROGRAMS:%=build/san/%)
 """What the programs report to a service manager ($NOTIFY_SOCKET): READY=1 when all their sockets
 answer, and never before; STOPPING=1 when they were asked to end."""
 import os

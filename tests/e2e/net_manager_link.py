@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# make: $(PROGRAMS:%=build/san/%)
 """dxpu-box and dxpu-host with a manager: a fake one (fake_manager.py) asks, and looks at what they
 report.  The host waits for a virtual machine that does not come; channels carry TLPs all the same.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# make: firmware
 """What a box in firmware needs: stack, code, memory, instructions of a frame.
 
 Stack comes from the call graph and the frames that gcc writes (-fcallgraph-info): the worst chain

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# make: firmware
 """A box without an operating system: images of two boards under QEMU, lent to dxpu-host over
 emulated Ethernet, also through a bad network; with keys, and a guard of what its device sends.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# make: $(PROGRAMS:%=build/san/%)
 """dxpu-manager's HTTP interface, with proxies made by hand: what spec/openapi.yaml says is so, who
 may do what, what bad requests cost, events, waiting.
 
