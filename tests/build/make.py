@@ -55,7 +55,8 @@ def targets():
 
 def undeclared(source):
     """Whether a script runs what `all` does not build, and has no line that says so."""
-    return bool(re.search(r'(?m)^sanitized\(\)|"build", "(?:san"|cov|firmware")|HERE, "bench\.py"', source)
+    needs = r'(?m)^sanitized\(\)|"build", "(?:san"|cov|firmware")|HERE, "bench\.py"'
+    return bool(re.search(needs, source)
                 and not re.search(r"(?m)^# make: \S", source))
 
 
@@ -68,7 +69,8 @@ def one_test():
                 problems.append(name)
     check("test_declares_what_it_runs", not problems, "\n".join(problems))
     seen = undeclared("sanitized()\n") and undeclared('x("build", ' + '"san")\n')
-    check("control_test_declares_what_it_runs", seen and not undeclared("# make: a\nsanitized()\n"))
+    check("control_test_declares_what_it_runs",
+          seen and not undeclared("# make: a\nsanitized()\n"))
     for name, linked, other in (("cli_pool", "build/san/dxpu-manager", "build/san/tests/"),
                                 ("cli_lspci", "build/san/tests/bindings/unit_vswitch",
                                  "build/san/dxpu"),
@@ -77,6 +79,19 @@ def one_test():
         plan = run("make", "-n", "-B", "test", "T=" + name)[1]
         check("test_builds_for_" + name, "' LD %s;" % linked in plan
               and "' LD %s" % other not in plan, "\n".join(re.findall("' LD [^;]*", plan)))
+
+
+def compilers():
+    """CC may be of several words: "ccache gcc"."""
+    one = re.compile(r"(?<!shlex\.split\()os\.environ(?:\.get\(|\[)[\"']CC\b")
+    problems = []
+    for name in sorted(glob.glob(os.path.join(ROOT, "tests", "**", "*.py"), recursive=True)):
+        with open(name, encoding="utf-8") as file:
+            problems += [name] if one.search(file.read()) else []
+    check("compiler_of_several_words", not problems, "\n".join(problems))
+    check("control_compiler_of_several_words",
+          one.search("x([os.environ." + 'get("CC", "cc")])')
+          and not one.search("x([*shlex.split(os.environ." + 'get("CC", "cc"))])'))
 
 
 def packages(folder):
@@ -116,7 +131,12 @@ def packages(folder):
         asked = file.read()
     check("packages_installed_by_root", status == 0 and "install" in asked and
           "libevent-dev" in asked, out + asked)
-    fake("apt-get", "exit 1\n")
+    os.unlink(log)
+    fake("apt-get", 'echo "$@" >> %s; exit 1\n' % log)
+    run("make", "-n", "check", PATH=path)
+    check("dry_run_installs_nothing", not os.path.exists(log))
+    status, out = run("make", "check", PATH=path)
+    check("control_dry_run_installs_nothing", status == 2 and os.path.exists(log), out)
     status, out = run("sh", "tests/packages.sh", "demo", PATH=path)
     check("packages_failure_seen", status != 0, out)
     fake("dpkg-query", "echo 'ii '\n")
@@ -129,6 +149,7 @@ def main():
         packages(folder)
     targets()
     one_test()
+    compilers()
     return 1 if failed else 0
 
 

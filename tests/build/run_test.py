@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The test runner itself: it must see a failure, a crash, silence, a hang and an empty suite."""
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -61,8 +62,8 @@ with tempfile.TemporaryDirectory() as folder:
     def program(name, which):
         path = os.path.join(folder, name)
         source = script(name + ".c", C_SUITE)
-        subprocess.run([os.environ.get("CC", "cc"), "-DWHICH=" + which, "-o", path, source,
-                        "-lcmocka"], check=True)
+        subprocess.run([*shlex.split(os.environ.get("CC", "cc")), "-DWHICH=" + which, "-o", path,
+                        source, "-lcmocka"], check=True)
         return path
 
     good = script("good.sh", "echo ok a; echo 'ok b'; echo 'skip c no hardware'\n")

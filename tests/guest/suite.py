@@ -4,6 +4,7 @@ Standard library only."""
 # SPDX-License-Identifier: MIT
 import glob
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -37,8 +38,9 @@ def figure(text):
 def program(l, name):
     """Compile tests/guest/NAME.c, static; its path."""
     path = l.file(name)
-    built = subprocess.run([os.environ.get("CC", "cc"), "-std=c11", "-O2", "-static", "-o", path,
-                            os.path.join(HERE, name + ".c")], stderr=subprocess.PIPE, text=True)
+    built = subprocess.run([*shlex.split(os.environ.get("CC", "cc")), "-std=c11", "-O2", "-static",
+                            "-o", path, os.path.join(HERE, name + ".c")],
+                           stderr=subprocess.PIPE, text=True)
     if built.returncode:
         raise guest.Missing("%s.c is not compiled: %s" % (name, built.stderr.strip()[:200]))
     return path
@@ -56,7 +58,7 @@ def box_without_reset(l):
                                ("libxdp libbpf", ["-lxdp", "-lbpf"])):
         if subprocess.run(["pkg-config", "--exists", *package.split()]).returncode == 0:
             optional += libraries
-    subprocess.run([os.environ.get("CC", "cc"), "-std=c11", "-pthread", "-o", path,
+    subprocess.run([*shlex.split(os.environ.get("CC", "cc")), "-std=c11", "-pthread", "-o", path,
                     *["-I" + os.path.join(lab.ROOT, room) for room in (
                         "build/include", "examples/devices", "examples/common/base")],
                     os.path.join(HERE, "memory_no_reset.c"), "-Wl,--start-group", *archives,

@@ -9,6 +9,7 @@ import glob
 import json
 import os
 import select
+import shlex
 import shutil
 import signal
 import subprocess
@@ -242,7 +243,7 @@ def dma(m, name, direct):
     m.do("writel", 0x400020, 0)
     m.configure(0x04, 0x02, "w")
     m.doorbell(2, 0, 0x400020, 0x5A5A0000)
-    m.doorbell(4, 0x400000)  # its answer comes behind the other's
+    m.doorbell(4, 0x400000)  # its answer follows the other's
     error = m.changes(BAR2 + 0x18, 0)
     check(name + "_messages_need_bus_master", 0 < error < 0x100 and m.do("readl", 0x400020) == 0,
           hex(error))
@@ -361,7 +362,7 @@ def find_program(folder):
         if name and os.access(name, os.X_OK):
             return name
     name = os.path.join(folder, "vfio_scratch")
-    subprocess.run([os.environ.get("CC", "cc"), "-std=c11", "-O1", "-g", "-I" + TOP,
+    subprocess.run([*shlex.split(os.environ.get("CC", "cc")), "-std=c11", "-O1", "-g", "-I" + TOP,
                     "-I" + os.path.join(TOP, "bindings/vfio_user"),
                     "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-o", name,
                     os.path.join(HERE, "vfio_scratch.c"),

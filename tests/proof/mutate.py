@@ -15,6 +15,7 @@ import concurrent.futures
 import os
 import re
 import resource
+import shlex
 import signal
 import subprocess
 import sys
@@ -70,7 +71,7 @@ def build(name, text, program):
     more = [os.path.join(pcap, "dxpu_pcap.c"), "-lpcap"] if program.startswith("sim_") else []
     if program.startswith("api_"):
         more.append("-DDXPU_IMPLEMENTATION")
-    subprocess.run([os.environ.get("CC", "cc"), *FLAGS, "-I" + folder, "-I" + ROOT,
+    subprocess.run([*shlex.split(os.environ.get("CC", "cc")), *FLAGS, "-I" + folder, "-I" + ROOT,
                     "-I" + os.path.join(rooms.TESTS, "support"),
                     "-I" + os.path.join(rooms.TESTS, "support", "sim"), "-I" + pcap,
                     "-o", out, rooms.c_test(program),

@@ -4,6 +4,7 @@ frame), and over copies with a bit changed: the same verdict, and the same field
 import os
 import pathlib
 import random
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -19,8 +20,9 @@ CHANGED = 30  # copies of each seed
 def decode_by_c(lines):
     with tempfile.TemporaryDirectory() as folder:
         program = os.path.join(folder, "decode")
-        subprocess.run([os.environ.get("CC", "cc"), "-std=c11", "-O1", "-I", str(ROOT), "-o",
-                        program, str(ROOT / "tests/core/reader/decode.c")], check=True)
+        subprocess.run([*shlex.split(os.environ.get("CC", "cc")), "-std=c11", "-O1",
+                        "-I", str(ROOT), "-o", program,
+                        str(ROOT / "tests/core/reader/decode.c")], check=True)
         done = subprocess.run([program], input="\n".join(lines) + "\n", stdout=subprocess.PIPE,
                               text=True, check=True)
     return [dict(part.split("=", 1) for part in line.split()) for line in done.stdout.splitlines()]
