@@ -16,7 +16,7 @@
 
 typedef struct api_conn api_conn;
 
-/* ==== 1  Who asks ============================================================================= */
+/* ==== 1  Clients ============================================================================== */
 
 enum { API_READ = 1, API_TENANT = 2, API_OPERATOR = 4, API_ALL = 7, API_ANYBODY = 8 };
 
@@ -29,7 +29,7 @@ typedef struct api_caller {
     uint64_t expires_unix_s;          /* of the token; 0: never */
 } api_caller;
 
-const char *api_role_name(unsigned role); /* "operator"; "nobody" for 0 */
+const char *api_role_name(unsigned role); /* "operator"; "anonymous" for 0 */
 
 typedef struct api_tokens api_tokens;
 /* NULL after a message on stderr with the remedy; *system: it was no matter of usage. */
@@ -188,7 +188,7 @@ void api_stream_begin(api_conn *c, const char *type);
 /* More of it.  False: out of memory. */
 bool api_stream_send(api_conn *c, const char *text, size_t bytes);
 size_t api_unsent(const api_conn *c);
-/* All of them, soon: who may still read comes again, with the number of the last event. */
+/* All of them, soon: clients with access reconnect, with the number of the last event. */
 void api_end_streams(api *a);
 
 /* May the caller change something now?  False after 429.  Operators may always. */
