@@ -215,7 +215,7 @@ toc spec: ; $(PYTHON) tests/build/$@.py --strict
 ## firmware   images of a box without an operating system: examples/firmware
 include examples/firmware/firmware.mk
 ## size       text size on a Cortex-M4, nothing undefined but mem*
-## ship       dxpu.h alone in an empty folder: README program as C99, C++11, freestanding, static
+## ship       dxpu.h alone in an empty directory: README program as C99, C++11, freestanding, static
 size ship:
 	ARM=$(ARM) $(PYTHON) tests/build/build.py $@
 

@@ -309,7 +309,7 @@ DXPUI_NUMBERS(le, 1, 0)
     X(E_CPL_UNEXPECTED, -64, "peer: a completion that no request in flight asked for")             \
     X(E_CPL_BYTES, -65, "peer: a completion with other bytes than its request still expects")      \
     X(E_AGAIN, -80, "later: no room in this queue; ask again after an acknowledgement")            \
-    X(E_CREDIT, -81, "later: no credit of this class; ask again after one comes")                  \
+    X(E_CREDIT, -81, "later: no credit of this class; ask again when one is granted")              \
     X(E_MORE, -82, "later: a part was placed, the frame is full; go on in the next")               \
     X(E_NO_TAG, -83, "later: all tags are in flight; ask again after a completion")                \
     X(E_ARG, -96, "caller: an argument outside the range its comment states")                      \
@@ -328,7 +328,7 @@ DXPUI_NUMBERS(le, 1, 0)
 #define DXPUI_ERROR_ENUM(name, value, text) DXPU_##name = (value),
 enum { DXPU_OK = 0, DXPU_ERRORS(DXPUI_ERROR_ENUM) DXPU_ERRORS_END };
 
-/* The sentence of an error, "ok" for 0, "unknown error" for a number that is none.  Static text. */
+/* The sentence of an error, "ok" for 0, "unknown error" for another number.  Static text. */
 DXPU_API const char *dxpu_error_text(int error);
 /* Its name without the DXPU_ prefix ("E_TLP_BE"), "OK" for 0.  Static text. */
 DXPU_API const char *dxpu_error_name(int error);
@@ -351,7 +351,7 @@ DXPU_API const char *dxpu_error_name(int error);
     X(rx_frames, "valid frames received, all kinds")                                               \
     X(rx_bytes, "bytes of valid frames")                                                           \
     X(rx_tlps, "TLPs stored for the consumer")                                                     \
-    X(rx_reordered, "data frames that came before an earlier one")                                 \
+    X(rx_reordered, "data frames received before an earlier one")                                  \
     X(rx_duplicate, "data frames stored before")                                                   \
     X(rx_ecn_ce, "frames marked Congestion Experienced")                                           \
     X(rx_short, "refused: shorter than their header or format")                                    \
@@ -2817,7 +2817,7 @@ DXPUI_ASSURE(tag_entry, sizeof(dxpu_tag_entry) == 40);
    queue; it was sent and is not acknowledged. */
 enum { DXPUI_TAG_GONE, DXPUI_TAG_QUEUED, DXPUI_TAG_SENT };
 
-/* Entries are named by index + 1 throughout, 0 is none. */
+/* Entries are named by index + 1 throughout, 0: none. */
 static dxpu_tag_entry *dxpui_tag_at(const dxpu_tags *t, uint16_t at)
 {
     return &t->entries[at - 1];
@@ -4672,7 +4672,7 @@ static void dxpui_probe_answered(dxpu_channel *ch, dxpui_path *p, uint64_t sent_
     }
 }
 
-/* A valid frame came over `path`: life enough, unless frames of the limit are in doubt. */
+/* A valid frame was received over `path`: life enough, unless frames of the limit are in doubt. */
 static void dxpui_path_heard(dxpu_channel *ch, uint8_t path, uint64_t now_ns)
 {
     dxpui_path *p = &ch->paths.path[path];
@@ -5637,7 +5637,7 @@ static int dxpui_rx_held(dxpu_channel *ch)
     return rc;
 }
 
-/* Keep a frame that came before an earlier one, or for whose events there is no room yet. */
+/* Keep a frame received before an earlier one, or for whose events there is no room yet. */
 static int dxpui_rx_ahead(dxpu_channel *ch, const dxpu_frame *f)
 {
     uint32_t slot = f->sequence & (ch->cfg.window_frames - 1);

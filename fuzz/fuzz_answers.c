@@ -301,7 +301,7 @@ static size_t own_sequence(const char *text, bool screen)
     return 0;
 }
 
-/* The bytes of one character in UTF-8, in one way only; 0: it is none. */
+/* The bytes of one character in UTF-8, in one way only; 0: it is invalid. */
 static size_t character(const unsigned char *p, uint32_t *out)
 {
     size_t more = *p < 0x80 ? 0 : *p < 0xc2 ? 9 : *p < 0xe0 ? 1 : *p < 0xf0 ? 2 : *p < 0xf5 ? 3 : 9;

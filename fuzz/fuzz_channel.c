@@ -1,5 +1,5 @@
 /* Fuzz target: one channel among liars.  The suite's callbacks seal and open, or do not, as the
-   input says, and open() puts any bytes into a body that it calls authentic; frames come of every
+   input says, and open() puts any bytes into a body that it calls authentic; frames are of every
    kind, on any path, of any key phase; the clock leaps, up to centuries; the caller closes, resets
    and contains when it likes.  The channel asserts nothing, never spins, never sleeps with work to
    do, shows only whole TLPs, and names each request once.  It takes no frame beyond its window nor

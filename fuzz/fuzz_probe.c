@@ -1,6 +1,6 @@
 /* Fuzz target: a device that answers what it likes when a host sizes its registers before a guest
    sees it, or places it as an operating system does.  Each request is one that PCIe allows, both
-   come to an end, and the sizes that were found are looked at by the switch.
+   end, and the sizes that were found are looked at by the switch.
    libFuzzer: -max_len=1024 */
 #include "probe.h"
 #include "enumerate.h"

@@ -1,6 +1,6 @@
 /* Fuzz target: any bytes as a file of `dxpu model --trace`: rows of Nsight Systems, or a profile of
    libdxpu-inject.  What is taken has numbers that are numbers, in order of their start, and the
-   model makes times of them that are none below 0.
+   model makes times of them, and no negative ones.
    libFuzzer: -max_len=2048 */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE

@@ -50,7 +50,7 @@ typedef struct ordered {
 /* The other end of a connection. */
 typedef struct peer {
     far_end far;           /* first: rig_said() */
-    unsigned frames, sure; /* messages that came; that were heard */
+    unsigned frames, sure; /* messages received; accepted */
     unsigned heartbeats;   /* answers to them */
     uint8_t who;           /* identity */
     uint32_t ask;          /* its request, or 0; */
@@ -497,7 +497,7 @@ static void follow(void)
     check_core(c);
 }
 
-/* Of whoever is still there a heartbeat came. */
+/* Each peer that is still there has sent a heartbeat. */
 static void check_silence(void)
 {
     uint64_t now = rig_ns / 1000000u;

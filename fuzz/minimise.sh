@@ -4,7 +4,7 @@
 # that are there stay.  What is larger than SIZE bytes (4096) is left out, and named when it alone
 # reaches an edge; nothing is kept that would make all corpora larger than TOTAL bytes (4 MB).
 #
-#     fuzz/minimise.sh [TARGET...]      those that are built and have run; CORPUS=FOLDER: from there
+#     fuzz/minimise.sh [TARGET...]      those that are built and have run; CORPUS=DIR: from there
 set -eu
 cd "$(dirname "$0")/.."
 : "${SIZE:=4096}" "${TOTAL:=4000000}" "${CORPUS:=build/corpus}"

@@ -1,4 +1,4 @@
-/* pretend_proxy.h - a proxy's control port, and the loop and the files of who asks it
+/* pretend_proxy.h - a proxy's control port, and the loop and the files of its client
    SPDX-License-Identifier: MIT
 
    Include before the parts that use it.  To each question come messages of the input: a byte how,

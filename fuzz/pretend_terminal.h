@@ -1,4 +1,4 @@
-/* pretend_terminal.h - a terminal, a clock and signals that are none, for parts of `dxpu`
+/* pretend_terminal.h - a terminal, a clock and signals of its own, for parts of `dxpu`
    SPDX-License-Identifier: MIT
 
    Include before the parts that use them.  What they print is kept; waiting costs no time; Ctrl-C

@@ -19,7 +19,7 @@ cross) tests=1 packages="$packages clang-tidy cppcheck" ;;
 *) tests=1 ;;
 esac
 if [ "$tests" ]; then
-    # The sanitizer and fuzzer runtimes stand in a package of the compiler's own version up to
+    # The sanitizer and fuzzer runtimes are in a package of the compiler's own version up to
     # Debian 12 (clang 14) and in an unversioned one from Debian 13 on; QEMU for RISC-V has a
     # package of its own since then.
     release=$(. /etc/os-release 2>/dev/null && echo "${VERSION_ID:-}")

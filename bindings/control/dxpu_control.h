@@ -170,7 +170,7 @@ DXPU_API const char *dxpu_control_code_text(unsigned code); /* a sentence */
 
 /* ==== 3  Messages ============================================================================= */
 
-/* An address and port; family 0 is none. */
+/* An address and port; family 0: none. */
 typedef struct dxpu_control_address {
     uint8_t family; /* 0, 4 or 6 */
     uint16_t port;

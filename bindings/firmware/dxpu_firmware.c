@@ -326,7 +326,7 @@ uint8_t dxpu_fw_authorize(const dxpu_fw *fw, const dxpu_place *host, uint16_t sl
     if (!e ||
         (fw->cfg.security && (same_owner(owner, no_owner) ||
                               !fw->cfg.security->allowed(fw->cfg.security_user, slot, owner))))
-        return DXPU_REASON_NO_SLOT; /* no more is said to who may not know of the others' */
+        return DXPU_REASON_NO_SLOT; /* a caller without a right to them learns no more */
     before = *e;
     rc = has_other_owner(fw, slot, epoch, owner)
              ? DXPU_E_EPOCH
@@ -444,7 +444,7 @@ static void on_handshake(dxpu_fw *fw, const dxpu_fw_datagram *d, uint64_t now)
 
 /* ==== 6  To the device ======================================================================== */
 
-/* Unsupported Request for a request, in `bytes`; empty for what is none. */
+/* Unsupported Request for a request, in `bytes`; empty where it is no request. */
 static dxpu_bytes unsupported(dxpu_bytes tlp, uint8_t bytes[DXPU_TLP_HEADER_MAX_BYTES])
 {
     dxpu_bytes answer;
@@ -985,7 +985,7 @@ void dxpu_fw_poll(dxpu_fw *fw, uint64_t now_ns)
     unsigned n;
     uint16_t i;
     fw->more = false;
-    (void)ring_astray(fw, rx); /* what is lost comes again */
+    (void)ring_astray(fw, rx); /* what is lost is sent again */
     for (n = 0; n < fw->cfg.turn && (frame = dxpu_fw_ring_peek(rx, &bytes)) != NULL; n++) {
         if (bytes)
             on_frame(fw, frame, bytes, now_ns);

@@ -5,7 +5,7 @@
 #define DEBT_NS ((uint64_t)10000000000) /* on a slow part a handshake takes more than a second */
 enum { OPEN_BYTES = 1472 }; /* of an Ethernet of 1,500 bytes: no rx buffer holds a longer one */
 
-/* ==== Who may come ============================================================================ */
+/* ==== Who has access ========================================================================= */
 
 static dxpu_fw_peer *peer_of(const dxpu_fw_keys *k, const uint8_t key[DXPU_KEY_BYTES])
 {

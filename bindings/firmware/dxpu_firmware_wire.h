@@ -39,7 +39,7 @@ typedef struct dxpu_fw_address {
     X(tx_frames, "Ethernet frames sent")                                                           \
     X(tx_full, "ARP answers and refusals dropped: the ring to the network was full")               \
     X(opens, "opens accepted")                                                                     \
-    X(opens_repeated, "opens that came again")                                                     \
+    X(opens_repeated, "repeated opens")                                                            \
     X(opens_refused, "opens answered by a reset")                                                  \
     X(opens_unauthorized, "sealed opens dropped: the slot, its epoch or its owner forbids them")   \
     X(opens_bad, "opens dropped: malformed, or shorter than they may be")                          \

@@ -159,7 +159,7 @@ static unsigned message(dxpu_guard *g, const dxpu_tlp *t)
     return dxpu_guard_pasid(t) && !g->allowed.pasid ? DXPU_GUARD_pasid : DXPU_GUARD_PASS;
 }
 
-/* What a request wants with memory; 0: it is none that an endpoint makes. */
+/* What a request wants with memory; 0: an endpoint makes no such request. */
 static unsigned wanted(const dxpu_tlp *t)
 {
     switch (t->type) {

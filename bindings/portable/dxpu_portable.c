@@ -6,7 +6,7 @@
 
 enum { KEY = DXPU_KEY_BYTES, NONCE = 12, TAG = 16 };
 
-#ifndef DXPU_PORTABLE_KNOWN /* a test that marks secrets hears that this one is none any more */
+#ifndef DXPU_PORTABLE_KNOWN /* notifies a test that marks secrets: this is no secret any more */
 #define DXPU_PORTABLE_KNOWN(truth) (truth)
 #endif
 

@@ -375,7 +375,7 @@ int dxpu_secure_initiate(dxpu_secure_session *x, uint64_t now_ns, uint64_t wall_
     put_ask(x, wall_ns, ask);
     if (dxpu_noise_write(&x->noise, (dxpu_bytes){ ask, sizeof ask }, body + HEAD_BYTES,
                          INITIATION_BYTES, &bytes) != DXPU_OK)
-        return DXPU_E_STATE; /* a public key that is none */
+        return DXPU_E_STATE; /* an invalid public key */
     labelled(with, LABEL("dxpu mac 1"), x->peer, key);
     mac_of(with, (dxpu_bytes){ key, sizeof key }, (dxpu_bytes){ body, INITIATION_BYTES - 2 * MAC },
            body + INITIATION_BYTES - 2 * MAC);

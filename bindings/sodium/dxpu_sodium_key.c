@@ -127,7 +127,7 @@ static const char *file_problem(int fd)
     if (st.st_mode & (S_IRWXG | S_IRWXO))
         return "the key file is open to others; chmod 600 it";
     if (st.st_size != FILE_BYTES)
-        return "the key file is none: it has another size";
+        return "not a key file: it has another size";
     return NULL;
 }
 
@@ -180,7 +180,7 @@ dxpu_noise_pair *dxpu_sodium_key_load(const char *file, const char **why)
         *why = p ? NULL : "no memory for a key";
     }
     if (p && !parse_file(text, p)) {
-        *why = "the key file is none: it must begin with 'dxpu secret key 1'";
+        *why = "not a key file: it must begin with 'dxpu secret key 1'";
         dxpu_sodium_key_free(p);
         p = NULL;
         errno = 0;

@@ -84,7 +84,7 @@ bool dxpu_sodium_stream_up(const dxpu_sodium_stream *s);
    stranger; NULL before. */
 const uint8_t *dxpu_sodium_stream_peer(const dxpu_sodium_stream *s);
 unsigned dxpu_sodium_stream_end(const dxpu_sodium_stream *s); /* DXPU_SODIUM_STREAM_* */
-const char *dxpu_sodium_stream_end_text(unsigned end);        /* "?" for a number that is none */
+const char *dxpu_sodium_stream_end_text(unsigned end);        /* "?" for another number */
 const char *dxpu_sodium_stream_end_name(unsigned end);        /* "forged" */
 
 #ifdef __cplusplus

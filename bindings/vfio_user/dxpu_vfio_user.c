@@ -1306,7 +1306,7 @@ static void give_way(dxpu_vfu *s)
         return;
     if (!s->agreed) {
         s->count.clients_refused++;
-        break_client(s, "a newer client came before the version");
+        break_client(s, "a newer client connected before the version was agreed");
         close_client(s);
     } else if (hung_up(s)) {
         break_client(s, "client closed the connection");

@@ -51,7 +51,7 @@ typedef struct dxpu_vfu_region {
    are (64-bit, prefetchable) and where the MSI-X table is; a 64-bit BAR uses its lower index.
    There are no mappable areas: every access is a message.  Brackets: the default. */
 typedef struct dxpu_vfu_config {
-    const char *path; /* of the listening socket; NULL: none, clients come by adopt() [NULL] */
+    const char *path; /* of the listening socket; NULL: none, adopt() is given clients [NULL] */
     unsigned mode; /* permission bits of the socket file, whatever the umask, which open changes for
                          a moment [0600] */
     dxpu_vfu_region region[DXPU_VFU_REGIONS]; /* [configuration space of 256 bytes, read-write] */
@@ -121,7 +121,7 @@ int dxpu_vfu_adopt(dxpu_vfu *s, int fd);
    also before disconnected() was called, which may present, too: the last call counts. */
 int dxpu_vfu_present(dxpu_vfu *s, const dxpu_vfu_region *region, const uint32_t *irqs);
 /* The connection to a client that has agreed on a version, -1: none.  Another process that holds a
-   duplicate can end it in order when this one cannot any more: by dxpu_vfu_end(). */
+   duplicate can end it gracefully when this one cannot any more: by dxpu_vfu_end(). */
 int dxpu_vfu_client(const dxpu_vfu *s);
 /* Shut a connection down, read what the client had sent, close it: as the server does with its own.
    Descriptors that the client had sent are closed with that, which can wait for the client. */

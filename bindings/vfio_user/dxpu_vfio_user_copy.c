@@ -35,7 +35,7 @@ static void pass_on(int number, siginfo_t *info, void *context)
         before.sa_handler(number);
     } else {
         (void)sigaction(number, &before, NULL);
-        if (info->si_code <= 0) /* sent by a process; a fault comes again by itself */
+        if (info->si_code <= 0) /* sent by a process; a fault is repeated by itself */
             (void)raise(number);
     }
 }

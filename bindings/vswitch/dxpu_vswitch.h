@@ -173,7 +173,7 @@ DXPU_API int dxpu_vswitch_dump(const dxpu_vswitch *vs, unsigned index, uint8_t *
 
 /* A base address register of a device. */
 typedef struct dxpu_vswitch_bar {
-    uint64_t bytes;    /* a power of two; 0 is none */
+    uint64_t bytes;    /* a power of two; 0: none */
     bool prefetchable; /* prefetchable and 64-bit; any other is in the 32-bit window */
 } dxpu_vswitch_bar;
 enum { DXPU_VSWITCH_BARS_MAX = 48 }; /* six of each of eight functions */
@@ -759,7 +759,7 @@ static void dxpui_vs_write(dxpu_vswitch *vs, dxpu_vswitch_port *p, unsigned at, 
     dxpui_vs_wrote(vs, p, at, before, value & lanes);
     dxpui_vs_learn(vs, p, at);
     dxpui_vs_settle(vs);
-    /* any write to Slot Control is a command, done at once; one to Slot Status alone is none
+    /* any write to Slot Control is a command, done at once; not so one to Slot Status alone
        (V-8) */
     if (at == DXPUI_VS_SLTCTL && (be & 3) && p->slot && vs->cfg.power_controller)
         dxpui_vs_event(vs, p, DXPUI_VS_SLT_CC);

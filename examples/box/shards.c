@@ -371,7 +371,7 @@ static unsigned in_loop(box *b, unsigned number, const void *message, void *out,
     return a.code;
 }
 
-/* M-57: an answer that is still due is that to an earlier order, and not for who asks now. */
+/* M-57: an answer that is still due is that to an earlier order, and not for the caller of now. */
 static void do_bind(void *arg)
 {
     ask *a = arg;

@@ -22,7 +22,7 @@ void shards_say(const box *b);
 int shards_run(box *b);
 /* --peers was read again: channels end whose keys may not have them any more. */
 void shards_keys_changed(box *b);
-/* Close all channels in order, and end; asked twice, end at once. */
+/* Close all channels gracefully, and end; called twice, end at once. */
 void shards_stop(box *b);
 void shards_report(box *b, report *r);
 

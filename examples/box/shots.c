@@ -27,7 +27,7 @@ struct shots {
     size_t png_bytes;
 };
 
-/* In the slot's loop: the next rows.  A picture of another size in between is none. */
+/* In the slot's loop: the next rows.  A picture that changes its size in between is discarded. */
 static void copy_rows(void *arg)
 {
     shots *s = arg;

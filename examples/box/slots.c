@@ -464,11 +464,11 @@ static uint8_t refuse_key(shard *sh, unsigned number, const uint8_t *key)
                     "--peers, or where a manager lends the slot, ask the manager",
                     number, keys_text(sh->box->keys, key, who));
     sh->told_key = true;
-    return DXPU_REASON_NO_SLOT; /* no more is said to who may not know of the others' */
+    return DXPU_REASON_NO_SLOT; /* a caller without a right to them learns no more */
 }
 
 /* Another key than this one's opened the lease of this epoch, which may be over since: the node,
-   which whoever asks says of himself, does not make it his. */
+   which any caller claims for itself, does not make it his. */
 static bool has_other_owner(const slot *s, const dxpu_box_entry *e, uint64_t epoch,
                             const uint8_t *key)
 {
@@ -489,7 +489,7 @@ static uint8_t try_open(box *b, unsigned number, const dxpu_place *host, uint64_
     *e = before;
     if (rc != DXPU_OK)
         return bind_reason(rc);
-    /* whether the lease that is being written stands is not known yet: who asks again hears it */
+    /* not known yet whether the lease that is being written stands: a repeated open is answered */
     return s->opening.channel ? DXPU_REASON_BUSY : DXPU_REASON_NONE;
 }
 

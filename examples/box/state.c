@@ -118,7 +118,7 @@ static bool read_rest(const char *rest, uint64_t *medium, state_key *key)
     return read_key(rest, key);
 }
 
-/* The state's word, "" is empty, and what follows it; false: it is none. */
+/* The state's word, "" is empty, and what follows it; false: it is invalid. */
 static bool read_phase(const char *word, uint8_t *phase, uint64_t *medium, state_key *key)
 {
     size_t len = strcspn(word, " \n");

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Two paths between a host and a box: the one in use is cut again and again under load, and what is
-seen is how long no answer came.  The data is checked; nothing may be lost."""
+seen is how long no answer arrived.  The data is checked; nothing may be lost."""
 # SPDX-License-Identifier: MIT
 import argparse
 import os

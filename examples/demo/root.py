@@ -126,8 +126,8 @@ class Root:
         self.client.close()
 
     def allocate(self, size):
-        """The guest address of zeroed pages.  They are never given back: a device that comes again
-        takes new ones."""
+        """The guest address of zeroed pages.  They are never given back: a device that is added
+        again takes new ones."""
         at = self.used
         self.used += (size + PAGE - 1) // PAGE * PAGE
         if self.used > MEMORY_BYTES:

@@ -72,7 +72,7 @@ static void on_datagram(uint8_t *pkt, size_t len, const struct sockaddr_in *from
         e = &table[2 * (o.destination.slot - 1)];
         if ((e[1].used && e[1].opener == o.channel) ||
             (serving[o.destination.slot] == e && e->opener != o.channel))
-            e++; /* not the one that is served, unless this open comes again */
+            e++; /* not the one that is served, unless this open is repeated */
     }
     int rc = o.channel && !(e->used && e->opener == o.channel)
                  ? accept_open(e, &o, pkt, len)

@@ -108,7 +108,7 @@ struct End {
         int n = 0;
         if (now_ns >= ask_ns) { // now_ns twice: the second one should be the time of day
             check(n = dxpu_sodium_initiate(session, now_ns, now_ns, frame, sizeof frame));
-            ask_ns = now_ns + 100000000; // if no answer comes
+            ask_ns = now_ns + 100000000; // if no answer arrives
             send(frame, n);
         }
         if (dxpu_channel_status(&channel).state == DXPU_STATE_IDLE)

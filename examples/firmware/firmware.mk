@@ -1,5 +1,5 @@
-# firmware.mk: images without an operating system, one folder of build/firmware a board.  Included
-# by the Makefile at the top; README.md beside this file tells how to run them.
+# firmware.mk: images without an operating system, one directory of build/firmware a board.
+# Included by the Makefile at the top; README.md beside this file says how to run them.
 RISCV = riscv64-unknown-elf-
 FW_BOARDS := mps2-an385 riscv-virt
 FW_IMAGES := $(foreach b,$(FW_BOARDS),$(patsubst %,build/firmware/$b/%.elf,box measure))

@@ -24,7 +24,7 @@ typedef struct enumerate {
 enum { ENUMERATE_BDF = DXPU_BDF(1, 0, 0) };
 
 void enumerate_start(enumerate *e, uint64_t address, uint32_t mps_wish);
-/* The configuration request that comes next, without its tag.  payload is the caller's 4 bytes.
+/* The next configuration request, without its tag.  payload is the caller's 4 bytes.
    False when all is done, or failed: e->why. */
 bool enumerate_request(enumerate *e, dxpu_tlp *out, uint8_t payload[4]);
 /* True when the device is placed and enabled. */

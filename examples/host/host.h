@@ -32,7 +32,7 @@ host *host_open(const host_settings *set, const fabric_settings *net, const cros
                 bool again, const uint8_t key[CROSSING_KEY_BYTES], int *status);
 /* Serve until stopped: 0, or -1. */
 int host_run(host *h);
-/* The first time: close the channels in order; the second: at once. */
+/* The first time: close the channels gracefully; the second: at once. */
 void host_stop(host *h);
 /* --peers was read again. */
 void host_keys_changed(host *h);

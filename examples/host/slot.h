@@ -53,7 +53,7 @@ typedef struct slot_host {
     struct guest_slot *(*peer)(void *user, unsigned slot);
     /* Add to `out` what the device may reach besides its interrupts (S-103). */
     void (*reach)(void *user, unsigned slot, windows *out);
-    /* A message of the device (V-12); false: it is none that a root port takes. */
+    /* A message of the device (V-12); false: a root port accepts no such message. */
     bool (*message)(void *user, unsigned slot, const dxpu_tlp *t);
     /* The answer to a configuration request that the device completed with CRS, when there is one
        at once: as dxpu_vswitch_crs(). */

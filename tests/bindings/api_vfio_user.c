@@ -1894,7 +1894,7 @@ static void test_irq_intx_masks_itself(void **state)
     close(fd);
 }
 
-/* INTx is a level: while a device asserts it, an interrupt that was served comes again. */
+/* INTx is a level: while a device asserts it, an interrupt that was served is repeated. */
 static void test_irq_levels(void **state)
 {
     world *w = (world *)*state;

@@ -522,7 +522,7 @@ static void test_m13_attach_paths(void **state)
     for (size_t cut = FIRST; cut < len; cut++)
         assert_int_equal(decode(bytes, cut, &back), DXPU_E_SHORT);
     memcpy(out, bytes, len);
-    out[FIRST + EACH] = 5; /* a family that is none */
+    out[FIRST + EACH] = 5; /* an invalid family */
     assert_int_equal(decode(out, len, &back), DXPU_E_RECORD);
     memcpy(out, bytes, len);
     out[FIRST + 3] = 0; /* port 0 */
@@ -1126,7 +1126,7 @@ static void test_m48_register_paths_and_name(void **state)
                 assert_int_equal(decode(out, len, &back), DXPU_E_RECORD);
         }
         out[from] = DXPU_CONTROL_PATHS_MAX;
-        out[from + 4 + EACH] = 5; /* a family that is none */
+        out[from + 4 + EACH] = 5; /* an invalid family */
         assert_int_equal(decode(out, len, &back), DXPU_E_RECORD);
         out[from + 4 + EACH] = 4;
         out[from + 4 + EACH + 3] = 0; /* port 0 */

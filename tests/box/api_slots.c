@@ -1081,7 +1081,7 @@ static bool host_has_closed(void)
     return dxpu_channel_status(&host.ch).state >= DXPU_STATE_CLOSED;
 }
 
-/* The answer to a close may be lost; the one who asked asks again. */
+/* The answer to a close may be lost; its opener repeats it. */
 static void test_close_is_answered_again(void **state)
 {
     (void)state;
@@ -1337,7 +1337,7 @@ static void test_s165_what_cannot_be_written_is_refused(void **state)
 }
 
 /* Whether the lease that is being written stands is not known: others ask again. */
-static void test_s165_others_are_asked_to_come_again(void **state)
+static void test_s165_others_are_asked_to_retry(void **state)
 {
     (void)state;
     dial(&host, 1, 2);
@@ -1541,7 +1541,7 @@ int main(void)
         WITH_STATE(test_s165_an_open_waits_for_its_line),
         WITH_STATE(test_s165_the_older_lease_goes_on),
         WITH_STATE(test_s165_what_cannot_be_written_is_refused),
-        WITH_STATE(test_s165_others_are_asked_to_come_again),
+        WITH_STATE(test_s165_others_are_asked_to_retry),
         WITH_STATE(test_s165_two_at_once),
         WITH_STATE(test_s165_what_closed_gracefully_is_taken),
         WITH_STATE(test_s165_what_was_cut_off_is_not),

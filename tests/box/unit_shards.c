@@ -94,7 +94,7 @@ static void two_in_a_row(unsigned (*first)(void), unsigned (*next)(void))
     assert_int_equal(settled, 0);
     shards_answer(&b, 1, DXPU_CONTROL_CODE_NONE);
     assert_int_equal(next(), REQUESTS_LATER);
-    assert_int_equal(settled, 1); /* the first one's, before who asks for the next waits */
+    assert_int_equal(settled, 1); /* the first one's, before the next caller waits */
     assert_int_equal(last_code, DXPU_CONTROL_CODE_NONE);
     turn();
     assert_int_equal(settled, 1);

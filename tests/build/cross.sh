@@ -1,5 +1,5 @@
 #!/bin/sh
-# cross.sh: print the folder that holds compilers for other machines, and cmocka for them.
+# cross.sh: print the directory of compilers for other machines, and cmocka for them.
 # They are Debian's own packages of the suite that runs here, unpacked under build/cross (170 MB
 # are fetched once; signatures are checked, nothing is installed, root is not needed).  Exit status
 # 1 and a reason on standard error when they cannot be had.
@@ -43,7 +43,7 @@ if [ -e "$dir/ready" ]; then
     exit 0
 fi
 
-# A compiler finds its parts beside itself, also when the folder has moved; its libraries are
+# A compiler finds its parts beside itself, also when the directory was moved; its libraries are
 # unpacked, the C library is this machine's, for which its suite built it.
 wrap() {
     cat >"$dir/bin/$1-gcc" <<END

@@ -324,7 +324,7 @@ def somebody_in_the_middle():
 
 @case
 def a_key_that_was_not_expected():
-    """S-140, S-143: who asks ends, who waits goes on until the right one comes."""
+    """S-140, S-143: the client ends, the server goes on until the right one connects."""
     with World() as w:
         a = End(w, "a", "--expect", w.key("b"), "--json")
         stranger = End(w, "m", "--expect", w.key("b"), to=a.address())

@@ -331,7 +331,7 @@ def lists():
 
 @case
 def leases_in_lists():
-    """Slots in a row as one; a host that is away, and a need that is not kept, are seen."""
+    """Slots in a row as one; a disconnected host, and a need that is not kept, are seen."""
     with Fake(everything()) as fake:
         for slots, told in (
                 (["4.1"], "4.1"), (["4.1", "4.2"], "4.1-2"), (["4.9", "4.10", "4.11"], "4.9-11"),
@@ -343,7 +343,7 @@ def leases_in_lists():
             one["slots"] = [dict(one["slots"][0], slot=s) for s in slots]
             fake.routes["GET /v1/leases"] = dict(leases=[one], next=None)
             out = dxpu(fake, "list", "leases").out
-            check(re.search(r"(?m)^c3 +active +12 web \(away\) +nvme +%s( .*)? t +- +"
+            check(re.search(r"(?m)^c3 +active +12 web \(disconnected\) +nvme +%s( .*)? t +- +"
                             r"spread \(not met\) +-$" % re.escape(told), out), told, out)
             check(" %s " % told in dxpu(fake, "top").out.replace("~", " "), told)
 
@@ -362,10 +362,11 @@ def list_filters():
         check(not fake.one("GET /v1/tenants")["query"], "that list has no pages")
         fake.routes["GET /v1/boxes"] = dict(nodes=[node(), node(11, connected=False, broken=3)],
                                             next=None)
-        for state, number in (("connected", 10), ("away", 11)):
+        for state, number in (("connected", 10), ("disconnected", 11)):
             found = dxpu(fake, "list", "boxes", "--state", state, "--json").json()["nodes"]
             check([n["node"] for n in found] == [number], found)
-        check(re.search(r"(?m)^ *11 +box11 +away +16 +9 +6 +3 ", dxpu(fake, "list", "boxes").out))
+        out = dxpu(fake, "list", "boxes").out
+        check(re.search(r"(?m)^ *11 +box11 +disconnected +16 +9 +6 +3 ", out), out)
         dxpu(fake, "list", "boxes", "--state", "free", status=USAGE)
         err = dxpu(fake, "list", "boxes", "--model", "nvme", status=USAGE).err
         check("boxes cannot be chosen by --model" in err, err)
@@ -617,11 +618,11 @@ def lease_create_wait():
         fake.routes["GET /v1/leases/c3"] = lease(state="pending", host_connected=False,
                                                  need_kept=False)
         err = dxpu(fake, *words, "--wait", 0, status=REFUSED).err
-        check("its host is away" not in err, "that is known from the last answer alone", err)
+        check("its host is disconnected" not in err, "only the last answer says it", err)
         err = dxpu(fake, *words, "--wait", 1, status=REFUSED).err
-        check("its host is away" in err, err)
+        check("its host is disconnected" in err, err)
         out = dxpu(fake, "show", "lease", "c3").out
-        check("host away" in out and "not met" in out, out)
+        check("host disconnected" in out and "not met" in out, out)
         fake.routes["GET /v1/leases/c3"] = lease(state="pending", phase="binding")
         check("not up in time" in done.err and "dxpu show lease c3" in done.err, done)
         done = dxpu(fake, *words, "--wait=0", "--json", status=REFUSED)
@@ -683,11 +684,11 @@ def lease_release():
         fake.routes["GET /v1/slots/10.3"] = lambda _: slot(lease=None, **next(
             away, dict(state="free", dirty=False)))
         done = dxpu(fake, "lease", "release", "c3", "--wait", 30)
-        check("slot 10.3: broken (at its box: away)" in done.err, done)
+        check("slot 10.3: broken (at its box: disconnected)" in done.err, done)
         fake.routes["GET /v1/slots/10.3"] = slot(state="broken", reason="box", connected=False,
                                                  lease=None)
         err = dxpu(fake, "lease", "release", "c3", "--wait", 0, status=REFUSED).err
-        check("not done in time: its box is away" in err, err)
+        check("not done in time: its box is disconnected" in err, err)
         boxes = iter(["up", "up"])
         fake.requests.clear()
         fake.routes["GET /v1/slots/10.3"] = lambda _: slot(box_state=next(boxes, "kept"))
@@ -769,7 +770,7 @@ def drain():
         fake.routes["GET /v1/slots"] = dict(slots=[slot(), slot("10.4", connected=False)],
                                             next=None)
         err = dxpu(fake, "drain", 10, "--wait", 0, status=REFUSED).err
-        check("(10.3 leased, 10.4 leased (its box is away))" in err, err)
+        check("(10.3 leased, 10.4 leased (its box is disconnected))" in err, err)
         fake.routes["GET /v1/slots"] = dict(slots=[idle], next=None)
         check("box 10: drained" in dxpu(fake, "drain", 10, "--wait").out)
 
@@ -814,20 +815,22 @@ def drain_that_leaves_leases():
 
 
 @case
-def lease_in_a_box_that_is_away():
+def lease_in_a_disconnected_box():
     with Fake(everything()) as fake:
         create = ("lease", "create", "--host", 12, "--model", "nvme")
         found = lease(state="pending", phase="binding")
         fake.routes["POST /v1/leases"] = created(found)
-        check("away" not in dxpu(fake, *create).out, "the control")
+        check("disconnected" not in dxpu(fake, *create).out, "the control")
         found["slots"][0]["box_connected"] = False
         fake.routes["POST /v1/leases"] = created(found)
         fake.routes["GET /v1/leases/c3"] = found
         out = dxpu(fake, *create).out
-        check(out == "lease c3: slot 10.3 for slot 1 of host 12: binding (its box is away)\n", out)
+        check(out == "lease c3: slot 10.3 for slot 1 of host 12: "
+              "binding (its box is disconnected)\n", out)
         check(dxpu(fake, *create, "--json").json()["slots"][0]["box_connected"] is False)
         err = dxpu(fake, *create, "--wait", 0, status=REFUSED).err
-        check("slot 10.3 binding (its box is away)" in err and "a box of it is away" in err, err)
+        check("slot 10.3 binding (its box is disconnected)" in err
+              and "a box of it is disconnected" in err, err)
 
 
 @case

@@ -235,7 +235,7 @@ def lease_in_a_silent_box():
     with lab.Lab() as l:
         p = Pool(l, grace_ms=60000)
         lease = p.create()["lease"]
-        check("box is away" not in p.run("show", "lease", lease)[0])
+        check("box is disconnected" not in p.run("show", "lease", lease)[0])
         for box in p.boxes.values():
             box.stop()
         end = time.monotonic() + 20
@@ -245,7 +245,7 @@ def lease_in_a_silent_box():
         err = p.run("lease", "create", "--host", "h", "--model", "memory", status=1)[1]
         check(any("free slots, %s, has not reported" % name in err for name in p.boxes), err)
         out = p.run("show", "lease", lease)[0]
-        check("(its box is away)" in out, out)
+        check("(its box is disconnected)" in out, out)
 
 
 @case

@@ -263,7 +263,7 @@ static void close_both(void)
     }
 }
 
-/* A frame that comes to an end, from where it takes the other one to be. */
+/* A frame that reaches an end, from where it takes the other one to be. */
 static void bring(unsigned to, const uint8_t *frame, size_t len)
 {
     uint8_t copy[ROOM];
@@ -568,7 +568,7 @@ static bool refuse_open(unsigned from, uint8_t *frame, size_t len)
     return true;
 }
 
-static void test_s14_refused_when_the_open_comes(void **state)
+static void test_s14_refused_when_the_open_arrives(void **state)
 {
     (void)state;
     open_both(60000);
@@ -581,7 +581,7 @@ static void test_s14_refused_when_the_open_comes(void **state)
     close_both();
 }
 
-/* S-14: a promised place that somebody else has when the open comes is not taken from him. */
+/* S-14: a promised place that somebody else has when the open arrives is not taken from him. */
 static uint16_t rival;
 
 static bool rival_comes(unsigned from, uint8_t *frame, size_t len)
@@ -1205,7 +1205,7 @@ int main(void)
         cmocka_unit_test(test_s92_initiations_get_rarer),
         cmocka_unit_test(test_s92_silence_ends_it),
         cmocka_unit_test(test_s15_a_refusal_has_its_reason),
-        cmocka_unit_test(test_s14_refused_when_the_open_comes),
+        cmocka_unit_test(test_s14_refused_when_the_open_arrives),
         cmocka_unit_test(test_s14_a_place_that_is_taken),
         cmocka_unit_test(test_d66_who_is_closed_stays),
         cmocka_unit_test(test_s14_all_places),

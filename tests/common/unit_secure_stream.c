@@ -212,7 +212,7 @@ static void test_s97_bytes_without_keys(void **state)
 }
 
 /* A known key, of which the list says something else; control: above. */
-static void test_s74_s91_who_may_something_else(void **state)
+static void test_s74_s91_a_key_with_other_rights(void **state)
 {
     (void)state;
     serve(false);
@@ -351,7 +351,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(test_s70_bytes_both_ways),
         CASE(test_s97_bytes_without_keys),
-        CASE(test_s74_s91_who_may_something_else),
+        CASE(test_s74_s91_a_key_with_other_rights),
         CASE(test_s71_one_side_without_keys),
         CASE(test_a_connection_that_is_refused),
         CASE(test_ends_from_inside),

@@ -43,7 +43,7 @@ typedef struct number {
     unsigned value;
 } number;
 
-/* Text of a numeric field; false when `key` is none. */
+/* Text of a numeric field; false when there is no `key`. */
 static bool text_number(const dxpu_tlp *t, const char *key, char *out, size_t cap)
 {
     number n[] = {
@@ -74,7 +74,7 @@ static bool text_number(const dxpu_tlp *t, const char *key, char *out, size_t ca
     return false;
 }
 
-/* Text of any field; false when `key` is none. */
+/* Text of any field; false when there is no `key`. */
 static bool text_field(const dxpu_tlp *t, const char *key, char *out, size_t cap)
 {
     const char *name = NULL;

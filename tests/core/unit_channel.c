@@ -397,7 +397,7 @@ static void test_d41_accept(void **state)
         rig_free(&r);
     }
     in_state(DXPU_STATE_ACCEPTED);
-    assert_int_equal(rig_put_offer(&r, DXPU_KIND_OPEN), DXPU_OK); /* comes again */
+    assert_int_equal(rig_put_offer(&r, DXPU_KIND_OPEN), DXPU_OK); /* a repetition */
     assert_true(rig_emit(&r) > 0);
     assert_int_equal(r.f.kind, DXPU_KIND_ACCEPT);
     assert_int_equal(rig_emit(&r), 0);
@@ -2186,7 +2186,7 @@ static void test_d36_in_a_small_window(void **state)
     assert_true(rig_emit(&r) > 0);
     assert_int_equal(r.f.ack, RIG_PEER_SEQ + 2);
     assert_int_equal(r.f.sack, 0);
-    r.say.sequence = RIG_PEER_SEQ + 2; /* it comes again, and counts as a duplicate */
+    r.say.sequence = RIG_PEER_SEQ + 2; /* it is repeated, and counts as a duplicate */
     assert_int_equal(rig_put_events(&r, 1, 16), DXPU_OK);
     assert_int_equal(r.ch.count.rx_duplicate, 1);
     for (uint32_t i = 0; i < 17; i++) {
@@ -2269,7 +2269,7 @@ static void test_d14_found_after_many_retransmissions(void **state)
     }
 }
 
-/* An old ack frame comes late; frame 105 stands where 101, which its sack names, once stood. */
+/* An old ack frame arrives late; frame 105 stands where 101, which its sack names, once stood. */
 static void test_d3_late_sack_of_a_slot_used_again(void **state)
 {
     (void)state;

@@ -492,8 +492,8 @@ static void test_d14_loss_behind_a_full_window(void **state)
     rig_free(&r);
 }
 
-/* A peer that has no room for link events says by seen that their frame came.  It is repeated, less
-   and less often; no path is left for it, no window gets smaller. */
+/* A peer that has no room for link events says by seen that their frame arrived.  It is repeated,
+   less and less often; no path is left for it, no window gets smaller. */
 static void test_d62_no_room_for_events(void **state)
 {
     dxpu_event e = { .type = DXPU_EVENT_HOT_RESET };
@@ -623,7 +623,7 @@ static void test_d12_many_timeouts(void **state)
     for (unsigned i = 0; i < 20; i++) {
         r.now_ns = path(0)->timer_ns;
         assert_int_equal(burst(), 1);
-        assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK); /* it lives */
+        assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK); /* it is reachable */
     }
     assert_int_equal(path(0)->timeouts, DXPUI_BACKOFF_MAX);
     rig_free(&r);
@@ -1148,7 +1148,7 @@ static void test_p11_unanswered_probes(void **state)
             await_probe(0);
         }
         r.say.path = 1;
-        assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK); /* the other one lives */
+        assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK); /* the other one is reachable */
         r.say.path = 0;
     }
     assert_false(path(0)->usable);
@@ -1469,7 +1469,7 @@ static void test_d60_containment(void **state)
     assert_int_equal(rig_put_tlp(&r, rig_cpl(2, 64, 64, 0)), DXPU_OK); /* came, was not taken */
     assert_int_equal(rig_put_tlp(&r, rig_cpl(3, 64, 64, 0)), DXPU_OK); /* came, and was taken */
     assert_int_equal(dxpu_channel_peek(&r.ch, DXPU_COMPLETION).user, 102);
-    assert_false(dxpu_channel_contain(&r.ch, &q)); /* it lives */
+    assert_false(dxpu_channel_contain(&r.ch, &q)); /* it is reachable */
     assert_int_equal(dxpu_channel_take(&r.ch, DXPU_COMPLETION, r.now_ns), DXPU_OK);
     assert_int_equal(rig_put_tlp(&r, rig_cpl(4, 64, 64, 0)), DXPU_OK); /* behind the one of 3 */
     assert_int_equal(rig_put_tlp(&r, rig_mwr(1, 64, 0)), DXPU_OK);

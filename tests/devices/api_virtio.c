@@ -608,7 +608,7 @@ static void test_index_jumps(void **state)
     }
 }
 
-/* An index in a notification is believed only where it can be: an old one, or nonsense, is none. */
+/* An index in a notification is believed only where it can be: others are ignored. */
 static void test_notified_index(void **state)
 {
     driver *d = drv_up(F_USUAL | F_DATA);

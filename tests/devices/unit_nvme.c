@@ -1767,7 +1767,7 @@ static void test_namespace_management(void **state)
     drv_close(d);
 }
 
-/* Two files are two namespaces; names that are none, and too many. */
+/* Two files are two namespaces; invalid names, and too many. */
 static void test_namespaces_in_files(void **state)
 {
     char one[] = "/tmp/unit_nvme.XXXXXX", two[] = "/tmp/unit_nvme.XXXXXX", both[64], many[200];
@@ -3438,7 +3438,7 @@ static bool fits(const char *path)
     return good;
 }
 
-/* S-163: what a host has made of its disk is there after the box was away. */
+/* S-163: what a host has made of its disk is there after the box was off. */
 static void test_s163_the_layout_lasts(void **state)
 {
     char path[] = "/tmp/unit_nvme.XXXXXX", uuid[16];

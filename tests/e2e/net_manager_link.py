@@ -745,7 +745,7 @@ def two_boxes_with_one_state():
 
 @case
 def wrong_identity_files():
-    """Reported as damaged, and unchanged; an empty one, as a full disk leaves it, is none."""
+    """Reported as damaged, and unchanged; an empty one, as a full disk leaves it, is no damage."""
     with lab.Lab() as l:
         for name, more in (("dxpu-box", ("--listen", V4, "--state", l.file("state"))),
                            ("dxpu-host", ("--vfio-user", l.file("vm")))):
@@ -863,7 +863,7 @@ def s165_an_order_is_answered_when_it_is_on_disk():
         refused(EPOCH, b.unbind, 1, 3)  # M-63, all the same
         check(first not in b.answers and b.slots[1].epoch == 4, b.slots[1])
         again = b.ask_for(fm.BIND, struct.pack(">HHIQ", 1, 1, 78, 5))  # M-54
-        refused(BUSY, b.answer, first)  # one answer: to who asked last
+        refused(BUSY, b.answer, first)  # one answer: to the last client
         b.reset(1, 4)  # its present lease goes on
         check(b.reset(2, 0)[1] == 0 and again not in b.answers)
         reader = os.open(new, os.O_RDONLY | os.O_NONBLOCK)  # a pipe cannot be synced

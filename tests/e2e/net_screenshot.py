@@ -169,7 +169,7 @@ def protocol_by_hand():  # M-22, M-23
                 c.refused(code)
             check(piece(c, 1, 7)[1] == first[7:] + piece(c, 1, PIECE)[1][:7])
             other.send(ask(1, PIECE))
-            other.refused(GONE)  # a picture is for who asked
+            other.refused(GONE)  # a picture is for its client
             data = b""
             while len(data) < total:
                 data += piece(c, 1, len(data))[1]

@@ -146,7 +146,7 @@ def control_port_knows_its_command():
 
 
 @case
-def who_may_open_channels_may_not_control():
+def a_key_for_channels_is_refused_control():
     """S-91: what a line of --peers does not say, its key may not."""
     with lab.Lab() as l:
         box = start_box(l)

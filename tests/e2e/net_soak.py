@@ -179,7 +179,7 @@ def is_empty(world):
 
 
 def manager_is_killed(line, world):
-    """Leases come and go before, while it is away none are lost, and after."""
+    """Leases come and go before, while it is down none are lost, and after."""
     kept, _ = lease_of(world)
     for _ in range(3):
         give_back(world, lease_of(world)[0])

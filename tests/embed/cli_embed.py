@@ -221,7 +221,7 @@ def test_udp_pair_ends_gracefully_under_loss():
                         ("30", "1"), ("30", "1"), ("30", "200")):
         at = port()
         box = start("./udp_pair", "box", "127.0.0.1", at, loss)
-        relays.append(Relay(at, 0, closes=3 if loss == "0" else 0))  # its answer must come again
+        relays.append(Relay(at, 0, closes=3 if loss == "0" else 0))  # its answer must be repeated
         pairs.append((loss, words, box, start("./udp_pair", "host", "127.0.0.1", relays[-1].port,
                                               loss, words)))
     for loss, words, box, host in pairs:

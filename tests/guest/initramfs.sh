@@ -1,5 +1,5 @@
 #!/bin/sh
-# tests/guest/initramfs.sh OUTPUT [FILE...]: the guest's root file system, from the folder that
+# tests/guest/initramfs.sh OUTPUT [FILE...]: the guest's root file system, from the directory that
 # fetch.sh prints and tests/guest/init.  Further files go to /bin of the guest, modules (*.ko) to
 # /modules.  Not compressed: the guest's kernel has less to do.
 # SPDX-License-Identifier: MIT

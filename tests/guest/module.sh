@@ -63,7 +63,7 @@ dpkg-deb --fsys-tarfile "$apt"/cache/archives/linux-source-*.deb |
     tar -x -J -C "$dir/source" --strip-components=3 \
         "linux-source-$series/drivers/misc/pci_endpoint_test.c" ||
     fail "cannot unpack the kernel's source (disk full?)"
-# The headers name the folder they would be installed to; ours lie elsewhere.
+# The headers name the directory they would be installed to; ours lie elsewhere.
 headers=$all/usr/src/linux-headers-$release
 sed -i "s|/usr/src|$all/usr/src|" "$headers/Makefile"
 echo 'obj-m := pci_endpoint_test.o' >"$dir/source/Makefile"

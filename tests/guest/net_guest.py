@@ -565,7 +565,7 @@ def short_cut(w):
 
 @story
 def long_cut(w):
-    """One stall, surprise removal, nothing more while the network is away, hot-add after it."""
+    """One stall, surprise removal, nothing more while the network is down, hot-add after it."""
     a, ups = w.a, w.a.attached(1)
     a.background(a.fio(1, *LOAD))
     a.background(a.fio(2, "--rw=randrw", "--bs=4k", "--iodepth=4", "--size=16m", "--time_based",

@@ -23,7 +23,7 @@ from vfio_client import BASE, DEVICE, ECAM, PORT, READ, WINDOW  # noqa: E402
 
 ONES = 0xffffffff
 READS = 24  # in flight: fewer than a slot lets wait
-LONG = 30000  # ms of hold: an answer that comes before was not waited for
+LONG = 30000  # ms of hold: an earlier answer was not waited for
 V4 = "127.0.0.1:0"
 
 

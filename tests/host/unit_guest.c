@@ -657,7 +657,7 @@ static void complete(uint64_t user, uint8_t value)
     on_completion(&the, &cpl, user, true);
 }
 
-/* Read until the place of the first access comes again; what that one was given for its request. */
+/* Read until the place of the first access is repeated; what that one was given for its request. */
 static uint64_t read_round(void)
 {
     uint64_t first;

@@ -578,7 +578,7 @@ static void test_numbers_are_written_once_a_turn(void **state)
 }
 
 /* Whatever stands on a tape, what is printed is one object. */
-static void test_s181_tapes_that_are_none(void **state)
+static void test_s181_invalid_tapes(void **state)
 {
     static const char tape[] = "{ a\n{ b\"\nx 1\ny\"z 2\n}\n}\n}\n}\n{ a\nq 18446744073709551616\n"
                                "{ c\n{ d\nz 3";

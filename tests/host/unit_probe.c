@@ -227,7 +227,7 @@ static void test_all_functions(void **state)
     assert_int_equal(probe_bars(&p, bars), 2);
 }
 
-/* A device that reads as ones is none. */
+/* A device that reads as ones is absent. */
 static void test_no_device_at_function_0(void **state)
 {
     uint8_t ones[4] = { 0xff, 0xff, 0xff, 0xff }, out[4];

@@ -574,7 +574,7 @@ def conflicts_are_distinguished():
                 check(("3 are drained" in answer["detail"]) == on, answer)
 
 
-# ---- Who may what ----
+# ---- Access ----
 
 def example_target(path):
     return path.replace("{node}", "9").replace("{slot}", "9.9").replace("{lease}", "c9") \
@@ -1414,7 +1414,7 @@ def the_end_of_a_lease_is_reported_as_it_is():
 
 
 @case
-def a_wait_for_a_box_that_is_away_is_no_success():
+def a_wait_for_a_disconnected_box_is_no_success():
     """Its slot is broken, and wiped when it is back: neither wiped nor failed."""
     with lab.Lab(plain=True) as l:
         m = Manager(l, "--heartbeat-ms", 100, "--grace-ms", 300)

@@ -149,7 +149,7 @@ class World:
 
     def at_rest(self):
         """The states of all hosts' slots, once each is up or empty: a machine that is held up
-        longer than HOLD_MS ends channels, and they come again."""
+        longer than HOLD_MS ends channels, and they are opened again."""
         states = [[s["state"] for s in host.status().values()] for host in self.hosts]
         return all(s in ("up", "empty") for host in states for s in host) and states
 
@@ -314,7 +314,7 @@ class World:
                 self.create(random.Random(r.random()))
             except (OSError, EOFError):
                 pass
-            except Exception as error:  # half an answer is none
+            except Exception as error:  # half an answer is invalid
                 check("http" in type(error).__module__ or isinstance(error, ValueError), error)
         thread = threading.Thread(target=asking)
         thread.start()

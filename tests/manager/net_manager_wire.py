@@ -163,7 +163,7 @@ def bad_messages_cost_only_their_connection():
             refused(VERSION, f, message(REGISTER, version=2))
         with Fake(m) as f:
             refused(MALFORMED, f, message(REGISTER, length=1 << 20))
-        with Fake(m, greet=False) as f:  # room for a whole message comes with hello
+        with Fake(m, greet=False) as f:  # room for a whole message follows hello
             refused(MALFORMED, f, message(REGISTER, length=60000))
         with Fake(m) as f:
             f.register()
@@ -372,7 +372,7 @@ def a_status_without_end():
                 while number is not None and len(found) < 40:
                     found.append(struct.unpack(">H", body[:2])[0])
                     f.send(message(STATUS, answer(found[-1]), number))
-                    f.heartbeat()  # its answer comes behind what is asked because of this
+                    f.heartbeat()  # its answer follows what is asked because of this
                     number = None
                     while True:
                         kind, request, said = f.receive()
@@ -538,7 +538,7 @@ def store_is_one_managers():
 
 
 @case
-def store_that_is_none():
+def invalid_store():
     with lab.Lab(plain=True) as l:
         for name, content in (("text", b"no database\n" * 1000), ("short", b"SQLite format 3")):
             with open(l.file(name), "wb") as f:
@@ -612,7 +612,7 @@ def records_that_cannot_be_loaded():
 
 
 @case
-def addresses_that_are_none():
+def invalid_addresses():
     with lab.Lab(plain=True) as l:
         for option in ("--listen", "--http"):
             fails(l, SYSTEM, "nonsense", more=(option, "nonsense"))  # it may be resolved later

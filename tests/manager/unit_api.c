@@ -372,7 +372,7 @@ static void test_token_modes(const char *path, int fd)
     for (unsigned i = 0; i < sizeof refused / sizeof *refused; i++) {
         assert_int_equal(fchmod(fd, refused[i]), 0);
         assert_null(api_tokens_read(path, &passes));
-        assert_false(passes); /* whoever asks again */
+        assert_false(passes); /* for each client, again */
     }
     for (unsigned i = 0; i < sizeof good / sizeof *good; i++) {
         api_tokens *t;

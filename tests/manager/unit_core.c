@@ -406,7 +406,7 @@ static void test_m75_copies(void **state)
     assert_int_equal(o.m.u.detach.epoch, mine);
     done(&o, DXPU_CONTROL_SLOT_EMPTY, 0);
     epoch = expect_renewed(epoch);
-    core_ends(); /* who asks first after a restart of this program may be either */
+    core_ends(); /* the first client after a restart of this program may be either */
     now_ms += 1000;
     start();
     box[slot - 1].epoch = box[slot - 1].epoch_seen = epoch;
@@ -463,7 +463,7 @@ static void test_m75_many(void **state)
     }
 }
 
-/* A copy that ran beside the proxy does not take its place when that one is away for a moment. */
+/* A copy that ran beside the proxy does not take its place while that one is disconnected. */
 static void test_m76_rival(void **state)
 {
     (void)state;
@@ -763,8 +763,8 @@ static void test_other_peer(void **state)
     assert_int_equal(count_events(CORE_EVENT_SLOT_QUARANTINED), 1);
 }
 
-/* Which box is away, and for how long it counts; then that its slots are broken. */
-static void test_a_box_away_is_named(void **state)
+/* Which box is disconnected, and for how long it counts; then that its slots are broken. */
+static void test_a_disconnected_box_is_named(void **state)
 {
     (void)state;
     uint32_t nodes;
@@ -787,7 +787,7 @@ static void test_a_box_away_is_named(void **state)
     why = core_create(c, &r, &lease, &existed);
     assert_int_equal(why.code, CORE_E_CAPACITY);
     assert_null(strstr(why.text, "not reported"));
-    assert_non_null(strstr(why.text, "broken: box away)"));
+    assert_non_null(strstr(why.text, "broken: box disconnected)"));
     box_says(1, SLOTS);
     assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_OK);
 }
@@ -905,7 +905,8 @@ static uint64_t lease_kept(unsigned *slot, unsigned *port)
     return lease;
 }
 
-/* A parked lease is not moved by a drain, nor given to a host while its box drains or is away. */
+/* A parked lease is not moved by a drain, nor given to a host while its box drains or is
+   disconnected. */
 static void test_kept_stays(void **state)
 {
     (void)state;
@@ -2109,7 +2110,7 @@ static void test_m81_identities_of_one_key(void **state)
     assert_int_equal(rig_register(c, DXPU_CONTROL_ROLE_HOST, 200, 1, &none, 1, 1, 1, &why), 0);
     assert_int_equal(why.code, CORE_E_CAPACITY);
     assert_non_null(strstr(why.text, "keys of their own"));
-    core_disconnected(c, last); /* one that it has may come again */
+    core_disconnected(c, last); /* one that it has may reconnect */
     assert_int_equal(rig_register(c, DXPU_CONTROL_ROLE_HOST, 50 + 63, 2, &none, 1, 1, 1, &why),
                      last);
     rig_key = key[1]; /* another key has places of its own */
@@ -2257,9 +2258,9 @@ static void test_m87_the_address_of_another_key(void **state)
     assert_int_equal(count_events(CORE_EVENT_NODE_PATH), 1); /* once an hour of each key */
 }
 
-/* M-87: a box that is away keeps its address as long as its leases, and after a restart of the
+/* M-87: a disconnected box keeps its address as long as its leases, and after a restart of the
    manager too; who took it later does not keep the first one out. */
-static void test_m87_a_box_that_is_away(void **state)
+static void test_m87_a_disconnected_box(void **state)
 {
     static const uint8_t key[2][32] = { { 1 }, { 2 } };
     const unsigned port = 4400 + BOX;
@@ -2478,7 +2479,7 @@ static void test_silent_box(void **state)
 
 /* As soon as its connection ends a box lends nothing, whatever is asked of it meanwhile; no record
    says so, and it lends again when it is back. */
-static void test_box_away_for_a_moment(void **state)
+static void test_box_disconnected_for_a_moment(void **state)
 {
     (void)state;
     core_request r = { .host = host_node, .count = 1, .model = "nvme" };
@@ -2646,14 +2647,14 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_m86_the_name_of_a_list, begin, end),
         cmocka_unit_test_setup_teardown(test_m86_events_are_bounded, begin, end),
         cmocka_unit_test_setup_teardown(test_m87_the_address_of_another_key, begin, end),
-        cmocka_unit_test_setup_teardown(test_m87_a_box_that_is_away, begin, end),
+        cmocka_unit_test_setup_teardown(test_m87_a_disconnected_box, begin, end),
         cmocka_unit_test_setup_teardown(test_m82_no_keys, begin, end),
         cmocka_unit_test_setup_teardown(test_stale_reset, begin, end),
         cmocka_unit_test_setup_teardown(test_alarms, begin, end),
         cmocka_unit_test_setup_teardown(test_m133_connects_of_one_key, begin, end),
         cmocka_unit_test_setup_teardown(test_m131_one_key_among_others, begin, end),
         cmocka_unit_test_setup_teardown(test_silent_box, begin, end),
-        cmocka_unit_test_setup_teardown(test_box_away_for_a_moment, begin, end),
+        cmocka_unit_test_setup_teardown(test_box_disconnected_for_a_moment, begin, end),
         cmocka_unit_test_setup_teardown(test_store_is_old, begin, end),
         cmocka_unit_test_setup_teardown(test_foreign_box, begin, end),
         cmocka_unit_test_setup_teardown(test_fresh_store, begin, end),
@@ -2663,7 +2664,7 @@ int main(void)
                                         begin, end),
         cmocka_unit_test_setup_teardown(test_other_peer, begin, end),
         cmocka_unit_test_setup_teardown(test_silent_since_start, begin, end),
-        cmocka_unit_test_setup_teardown(test_a_box_away_is_named, begin, end),
+        cmocka_unit_test_setup_teardown(test_a_disconnected_box_is_named, begin, end),
         cmocka_unit_test_setup_teardown(test_wipe_fails, begin, end),
         cmocka_unit_test_setup_teardown(test_host_is_slow, begin, end),
         cmocka_unit_test_setup_teardown(test_park_attach, begin, end),

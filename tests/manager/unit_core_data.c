@@ -281,7 +281,7 @@ static bool says(core_event_type type, const char *what)
     return text && strstr(text, what);
 }
 
-/* A lease with a slot in a box that is away for longer than its grace, and what it had there. */
+/* A lease with a slot in a box that is disconnected longer than its grace, with its data. */
 static uint64_t lose_one(uint32_t *slot)
 {
     uint64_t lease = lease_up(1, POOL_ANY, CORE_REPLACE_YES, 0);
@@ -589,7 +589,7 @@ static void test_m91_release_wipes_what_is_retained(void **state)
 }
 
 /* The decision outlives that the slot is broken when it is made. */
-static void test_m91_release_while_away(void **state)
+static void test_m91_release_while_disconnected(void **state)
 {
     (void)state;
     uint64_t lease = lease_up(1, POOL_ANY, CORE_REPLACE_YES, 0);
@@ -727,7 +727,7 @@ static void test_m97_ended_stands_still(void **state)
     assert_null(pool_find_lease(core_pool(c), lease));
 }
 
-/* A slot that the lease left before it ended keeps its own time, however long its box is away. */
+/* A slot that the lease left before it ended keeps its own time, however long its box is off. */
 static void test_m97_a_replaced_slot_has_its_own_time(void **state)
 {
     (void)state;
@@ -1002,7 +1002,7 @@ static void test_m96_before_the_last(void **state)
     assert_false(core_clock_held(c, &step));
     restart(); /* the control */
     assert_false(core_clock_held(c, &step));
-    disk.fail_after = 0; /* a confirmation that is not stored is none */
+    disk.fail_after = 0; /* a confirmation that is not stored counts for nothing */
     disk.fault = STORE_E_FULL;
     unix_ms += 1000000;
     core_clock(c, unix_ms, now_ms);
@@ -1921,7 +1921,7 @@ int main(void)
         CASE(test_m93_box_says_kept),
         CASE(test_m94_default_by_data),
         CASE(test_m91_release_wipes_what_is_retained),
-        CASE(test_m91_release_while_away),
+        CASE(test_m91_release_while_disconnected),
         CASE(test_m91_discard),
         CASE(test_m91_would_erase),
         CASE(test_m97_retention_ends),

@@ -61,7 +61,7 @@ def sources():
 
 
 def build(folder, name, files, known=True):
-    """The path of a program, built as it is shipped but for the wrappers; or why it is none."""
+    """The path of a program, built as it is shipped but for the wrappers; or why there is none."""
     program = os.path.join(folder, name)
     flags = ["-std=c11", "-O2", "-g", "-I" + ROOT,
              *["-I" + os.path.join(ROOT, "bindings", part) for part in PARTS],

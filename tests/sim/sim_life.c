@@ -102,7 +102,7 @@ static void test_w5_key_phases(void **state)
     sim_teardown(&one);
 }
 
-/* A frame under the phase of another key is refused, and a frame that came before as well. */
+/* A frame under the phase of another key is refused, and an earlier frame as well. */
 static void test_w5_w8_cross_phase_and_replay(void **state)
 {
     uint8_t out[DXPU_FRAME_MAX_LIMIT_BYTES], copy[DXPU_FRAME_MAX_LIMIT_BYTES], path;

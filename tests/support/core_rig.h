@@ -157,7 +157,7 @@ static inline const char *rig_differs(const core *c, const rig_store *s)
             return "a node that is never stored";
     }
     for (uint32_t i = 0; i < p->slots; i++)
-        if (!c->t.slot_more[i].silent && /* hidden for as long as its box is away */
+        if (!c->t.slot_more[i].silent && /* hidden for as long as its box is disconnected */
             !rig_agrees(c, s, COREI_SLOT, i, false))
             return "a slot";
     for (uint32_t i = 0; i < p->limits.leases; i++) {

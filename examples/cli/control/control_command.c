@@ -348,7 +348,7 @@ static int fetch(request *r, uint16_t slot, picture *p)
     int rc;
     do {
         if (dxpu_udp_now_ns() >= end)
-            return no_connection(r, "the picture does not come to an end");
+            return no_connection(r, "the picture is incomplete");
         rc = fetch_piece(r, slot, p);
     } while (!rc && p->bytes < p->total);
     return rc || is_png(p) ? rc : no_connection(r, "the answer is not a PNG");
@@ -463,7 +463,7 @@ static int read_box(const request *r, dxpu_control_attach *m)
         dxpu_control_address *to = i ? &m->path[i - 1] : &m->box;
         control_address_from(&box[i], to);
         if (!to->port)
-            return options_wrong("'%s': port 0 is none", text);
+            return options_wrong("'%s': the port must not be 0", text);
     }
     m->more = (uint8_t)(count - 1);
     return 0;

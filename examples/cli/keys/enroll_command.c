@@ -49,7 +49,7 @@ static int wrong(const char *what)
     return options_wrong("%s", what);
 }
 
-/* A fingerprint without its blanks, in small letters; false: it is none. */
+/* A fingerprint without its blanks, in small letters; false: it is invalid. */
 static bool plain_digits(const char *text, char out[DIGITS + 1])
 {
     unsigned n = 0;
@@ -201,7 +201,7 @@ static bool is_wanted(const enrolling *n)
     return !is_own(n) && (!n->o.expect || is_expected(n->o.expect, n->peer.key));
 }
 
-/* ENROLL_MET: with somebody who may be the right one. */
+/* ENROLL_MET: with a peer that is possibly the right one. */
 static enroll_end meet(enrolling *n)
 {
     for (;;) {
@@ -346,7 +346,7 @@ static const option_row enroll_rows[] = {
       OPTION_TEXT, &given.as, 0, 0 },
     { "expect", "KEY",
       "do not ask: accept if this is the peer's public key, or its fingerprint (`dxpu pubkey "
-      "--json`), which came by another way; for scripts",
+      "--json`), received by another way; for scripts",
       OPTION_TEXT, &given.expect, 0, 0 },
     { "timeout", "S", "timeout in seconds (300)", OPTION_NUMBER, &given.seconds, 1, TIMEOUT_MAX_S },
     { "json", NULL, "the result as one JSON object", OPTION_FLAG, &given.json, 0, 0 },

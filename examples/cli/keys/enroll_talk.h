@@ -15,7 +15,7 @@ enum { ENROLL_PORT = 4455 };
 #define ENROLL_COUNTERS(X)                                                                         \
     X(datagrams, "datagrams received")                                                             \
     X(begun, "handshakes that others began")                                                       \
-    X(repeated, "messages that came again")                                                        \
+    X(repeated, "repeated messages")                                                               \
     X(refused, "datagrams that are no message of a handshake, or not authentic")                   \
     X(limited, "handshakes not begun: too many in a second")                                       \
     X(displaced, "handshakes that others made room for")                                           \

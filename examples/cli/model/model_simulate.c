@@ -107,9 +107,9 @@ static int simulate_one(const model_request *r, row *of, perf_result *res)
     return rc;
 }
 
-static const char *const stops[PERF_STAMPS] = { "at the box",  "sent",      "came",
+static const char *const stops[PERF_STAMPS] = { "at the box",  "sent",      "arrived",
                                                 "at the host", "in memory", "its data at the host",
-                                                "sent",        "came",      "at the box",
+                                                "sent",        "arrived",   "at the box",
                                                 "at the GPU" };
 
 /* The parts of Table 6. */

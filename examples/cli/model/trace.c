@@ -530,8 +530,7 @@ const char *perf_work_read_file(FILE *file, perf_work *out)
         rewind(file);
         root = json_loadf(file, JSON_REJECT_DUPLICATES, &error);
         why = root ? read_profile(root, out)
-                   : refuse(out, "begins as JSON and is none: line %d: %.160s", error.line,
-                            error.text);
+                   : refuse(out, "invalid JSON: line %d: %.160s", error.line, error.text);
         json_decref(root);
     } else {
         rewind(file);

@@ -1,8 +1,8 @@
 /* pool_change.c - dxpu lease, drain, replace, break, repair, reset, forget, tenant, spares
    SPDX-License-Identifier: MIT
 
-   What a command waits for is durable at the manager before: a manager that is away meanwhile is
-   asked again until the time is over.
+   What a command waits for is durable at the manager before: an unreachable manager is asked again
+   until the time is over.
 
    CONTENTS   1 Waiting   2 Leases   3 Boxes and slots   4 Settings */
 #ifndef _POSIX_C_SOURCE
@@ -132,8 +132,8 @@ int pool_finish_lease(pool_call *r)
                              "shows it, 'dxpu lease release %s' ends it",
                              id,
                              json_is_false(json_object_get(r->client.body, "host_connected"))
-                                 ? ": its host is away"
-                             : any_away(r->client.body) ? ": a box of it is away"
+                                 ? ": its host is disconnected"
+                             : any_away(r->client.body) ? ": a box of it is disconnected"
                                                         : "",
                              id, id);
         }
@@ -272,7 +272,7 @@ static int wait_over(pool_call *r, char ids[SLOTS_MAX][24], unsigned count, bool
         snprintf(text, sizeof text, "slot %s: %.30s (at its box: %.30s)", ids[i],
                  pool_string(slot, "state"),
                  json_is_false(json_object_get(slot, "connected"))
-                     ? "away"
+                     ? "disconnected"
                      : pool_string(slot, "box_state"));
         wait_say(&w, text);
         now = fate_of(r, slot, keeps);
@@ -288,7 +288,8 @@ static int wait_over(pool_call *r, char ids[SLOTS_MAX][24], unsigned count, bool
         else if (!wait_on(&w))
             return pool_fail(
                 r, EXIT_REFUSED, "slot %s is not done in time%s; it goes on by itself", ids[i],
-                json_is_false(json_object_get(slot, "connected")) ? ": its box is away" : "");
+                json_is_false(json_object_get(slot, "connected")) ? ": its box is disconnected"
+                                                                  : "");
     }
     return status;
 }
@@ -424,7 +425,8 @@ static void add_to_rest(rest *l, const json_t *slot)
                  leased ? "leased"
                  : what ? what
                         : state,
-                 json_is_false(json_object_get(slot, "connected")) ? " (its box is away)" : "");
+                 json_is_false(json_object_get(slot, "connected")) ? " (its box is disconnected)"
+                                                                   : "");
 }
 
 /* All slots of a box, page by page.  0, or an exit status after saying why. */

@@ -28,7 +28,8 @@ enum {
     TOKEN_MAX = 512,
     CONNECT_MS = 5000,
     STREAM_LINE_MAX = 1 << 16,
-    KEEPALIVE_S = 15 /* a stream says nothing for long: the system asks whether the peer lives */
+    KEEPALIVE_S =
+        15 /* a stream says nothing for long: the system probes whether the peer is reachable */
 };
 
 typedef struct pool_stream {

@@ -66,7 +66,7 @@ static const option_row list_rows[] = {
     { "state", "S",
       "slots that are free, spare, leased, wiping, drained, broken or quarantined, or retained; "
       "leases that are pending, active, degraded, parked or ended; boxes and hosts that are "
-      "connected or away",
+      "connected or disconnected",
       OPTION_TEXT, &call.state, 1, 0 },
     MODEL_ROW("slots with this model"),
     NODE_ROW("slots of this box, leases of this host; by number or name"),

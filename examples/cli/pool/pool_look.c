@@ -96,8 +96,8 @@ static int filters(pool_call *r, const list_kind *kind, char path[POOL_PATH_MAX]
     snprintf(path, POOL_PATH_MAX, "/v1/%s?", kind->name);
     if (!rc && strcmp(kind->key, "nodes") != 0)
         rc = pool_query(path, "state", r->state);
-    else if (!rc && r->state && strcmp(r->state, "connected") && strcmp(r->state, "away"))
-        rc = options_wrong("%s are connected or away, not '%s'", kind->name, r->state);
+    else if (!rc && r->state && strcmp(r->state, "connected") && strcmp(r->state, "disconnected"))
+        rc = options_wrong("%s are connected or disconnected, not '%s'", kind->name, r->state);
     if (!rc)
         rc = pool_query(path, "model", r->model);
     if (!rc)
@@ -159,7 +159,7 @@ static void print_members(json_t *o)
         if (json_is_false(value) && strcmp(key, "need_kept") == 0)
             puts("not met by its slots");
         else if (json_is_false(value) && strcmp(key, "host_connected") == 0)
-            puts("host away");
+            puts("host disconnected");
         else if (json_is_string(value))
             puts(!*json_string_value(value) ? "-"
                  : pool_text_time(json_string_value(value), time) &&

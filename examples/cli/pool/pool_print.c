@@ -13,7 +13,7 @@ static void node_state(pool_table *t, const json_t *o)
 {
     bool connected = json_is_true(json_object_get(o, "connected"));
     bool draining = json_is_true(json_object_get(o, "draining"));
-    pool_table_add(t, "%s", !connected ? "away" : draining ? "draining" : "connected");
+    pool_table_add(t, "%s", !connected ? "disconnected" : draining ? "draining" : "connected");
 }
 
 /* Short texts in one cell. */
@@ -86,7 +86,7 @@ void pool_slot_row(pool_table *t, const json_t *o)
     pool_row(t, o, *pool_string(o, "retained_for") ? "retained_for" : "lease");
     pool_row(t, o, "reason health");
     pool_table_add(t, "%s",
-                   json_is_false(json_object_get(o, "connected")) ? "away"
+                   json_is_false(json_object_get(o, "connected")) ? "disconnected"
                                                                   : pool_string(o, "box_state"));
     pool_row(t, o, "node_name group epoch serial");
 }
@@ -97,7 +97,8 @@ void pool_host_cell(pool_table *t, const json_t *o)
     uint64_t host = pool_integer(o, "host");
     if (host && *name)
         pool_table_add(t, "%" PRIu64 " %s%s", host, name,
-                       json_is_false(json_object_get(o, "host_connected")) ? " (away)" : "");
+                       json_is_false(json_object_get(o, "host_connected")) ? " (disconnected)"
+                                                                           : "");
     else
         pool_table_json(t, json_object_get(o, "host"));
 }
@@ -185,7 +186,8 @@ void pool_print_overview(const json_t *o, FILE *out, unsigned width, bool color)
 
 const char *pool_print_away(const json_t *slot)
 {
-    return json_is_false(json_object_get(slot, "box_connected")) ? " (its box is away)" : "";
+    return json_is_false(json_object_get(slot, "box_connected")) ? " (its box is disconnected)"
+                                                                 : "";
 }
 
 void pool_print_lease_slots(const json_t *lease, FILE *out)

@@ -24,7 +24,7 @@ void pool_slots_cell(pool_table *t, const json_t *slots);
 bool pool_is_overview(const json_t *o);
 /* Counts, then a table of the models. */
 void pool_print_overview(const json_t *o, FILE *out, unsigned width, bool color);
-/* " (its box is away)" or "", of a slot of a lease. */
+/* " (its box is disconnected)" or "", of a slot of a lease. */
 const char *pool_print_away(const json_t *slot);
 /* "lease c00000003: slot 10.3 is slot 1 of host 12", a line for each of its slots. */
 void pool_print_lease_slots(const json_t *lease, FILE *out);

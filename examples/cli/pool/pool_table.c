@@ -41,12 +41,12 @@ const char *pool_color(const char *word)
     static const struct {
         const char *word, *color;
     } colors[] = {
-        { "active", "\033[32m" },  { "up", "\033[32m" },        { "connected", "\033[32m" },
-        { "pending", "\033[33m" }, { "wiping", "\033[33m" },    { "draining", "\033[33m" },
-        { "ended", "\033[33m" },   { "drained", "\033[33m" },   { "parked", "\033[33m" },
-        { "binding", "\033[33m" }, { "attaching", "\033[33m" }, { "degraded", "\033[31m" },
-        { "broken", "\033[31m" },  { "lost", "\033[31m" },      { "quarantined", "\033[31m" },
-        { "away", "\033[31m" },
+        { "active", "\033[32m" },       { "up", "\033[32m" },        { "connected", "\033[32m" },
+        { "pending", "\033[33m" },      { "wiping", "\033[33m" },    { "draining", "\033[33m" },
+        { "ended", "\033[33m" },        { "drained", "\033[33m" },   { "parked", "\033[33m" },
+        { "binding", "\033[33m" },      { "attaching", "\033[33m" }, { "degraded", "\033[31m" },
+        { "broken", "\033[31m" },       { "lost", "\033[31m" },      { "quarantined", "\033[31m" },
+        { "disconnected", "\033[31m" },
     };
     for (size_t i = 0; i < sizeof colors / sizeof *colors; i++) {
         if (strcmp(colors[i].word, word) == 0)

@@ -31,7 +31,7 @@ void pool_table_json(pool_table *t, const json_t *value);
 /* width: 0 is any; then the table is empty again. */
 void pool_table_end(pool_table *t, FILE *out, unsigned width, bool color);
 
-/* Of a terminal there: its columns (and rows, may be NULL); 0: it is none. */
+/* Of a terminal there: its columns (and rows, may be NULL); 0: it is no terminal. */
 unsigned pool_terminal(FILE *out, unsigned *rows);
 /* A terminal that shows colors, without NO_COLOR. */
 bool pool_colors(FILE *out);

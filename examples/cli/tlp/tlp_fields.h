@@ -33,7 +33,7 @@ typedef struct tlp_bdf_text {
     char text[8];
 } tlp_bdf_text;
 tlp_bdf_text tlp_bdf(uint16_t bdf);
-/* The other way; a domain ("0000:") may stand before it.  -1 when it is none. */
+/* The other way; a domain ("0000:") may stand before it.  -1 when it is invalid. */
 long tlp_bdf_of(const char *text);
 
 /* An error of the TLP band as users see it: E_TLP_ALL_ONES is "all-ones". */

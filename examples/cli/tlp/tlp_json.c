@@ -263,7 +263,7 @@ static bool read_status(const key_row *k, const json_t *value, tlp_json *out)
             out->tlp.status = codes[i];
             return true;
         }
-    return fail(out, "status: \"%.40s\" is none; one of SC, UR, CRS, CA", text);
+    return fail(out, "status: \"%.40s\" must be one of SC, UR, CRS, CA", text);
 }
 
 static bool read_message(const key_row *k, const json_t *value, tlp_json *out)

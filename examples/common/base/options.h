@@ -103,8 +103,8 @@ enum { OPTIONS_GO = 0, OPTIONS_SHOWN = 1, OPTIONS_WRONG = -1, OPTIONS_MEMORY = -
 
 /* Fill the targets; set the name, level and format of the log.  The command line goes before the
    file.  call: of a program with verbs; it may be NULL without.  OPTIONS_GO, OPTIONS_SHOWN (help or
-   version was printed: exit 0), or after a message OPTIONS_WRONG (exit 2) or OPTIONS_MEMORY (there
-   is none: exit 3).  argv's order changes. */
+   version was printed: exit 0), or after a message OPTIONS_WRONG (exit 2) or OPTIONS_MEMORY (not
+   enough memory: exit 3).  argv's order changes. */
 int options_parse(const option_program *p, int argc, char **argv, option_call *call);
 
 /* Was the row with this target given, on the command line or in the file of the last
@@ -126,7 +126,7 @@ int options_wrong(const char *format, ...);
    one|two|three, one that begins with FILE names a file, one in [] may be left out. */
 void options_list(const option_program *p, FILE *out);
 
-/* Size in bytes of a text such as 64K; false when it is none. */
+/* Size in bytes of a text such as 64K; false when it is invalid. */
 bool options_size(const char *text, uint64_t *out);
 /* Decimal digits alone, at most `max`. */
 bool options_number(const char *text, uint64_t max, uint64_t *out);

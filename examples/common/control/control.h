@@ -18,9 +18,9 @@ const char *control_check(const char *at, unsigned further, const keys_settings 
 control *control_open(struct event_base *base, const char *at, unsigned further, keys *k,
                       requests *r);
 void control_close(control *c); /* NULL is allowed, also below */
-/* The keys were read again: who may not come in any more is sent away. */
+/* The keys were read again: peers without access any more are disconnected. */
 void control_recheck(control *c);
-/* With the counts of the requests, whoever asked.  Either may be NULL. */
+/* With the counts of all clients' requests.  Either may be NULL. */
 void control_report(const control *c, const requests *q, report *r);
 
 #endif /* CONTROL_H_INCLUDED */

@@ -257,7 +257,7 @@ uint16_t requests_slot(const dxpu_control *m)
     }
 }
 
-/* Who may ask for it, here? */
+/* Whether the client is authorized for it. */
 static bool allowed(const requests_peer *c, unsigned type)
 {
     const control_proxy *p = &c->owner->proxy;
@@ -330,7 +330,7 @@ static unsigned do_screenshot(const requests_peer *c, secure_conn *conn, const d
 
 void requests_picture(requests *o, uint16_t slot, unsigned code, uint8_t *png, size_t bytes)
 {
-    if (!o->viewer || o->png || o->png_slot != slot) { /* who asked has gone */
+    if (!o->viewer || o->png || o->png_slot != slot) { /* the client is gone */
         free(png);
     } else if (code) {
         send_error(o, o->viewer_conn, o->png_request, code, slot);
@@ -342,7 +342,7 @@ void requests_picture(requests *o, uint16_t slot, unsigned code, uint8_t *png, s
     }
 }
 
-/* A change is under way.  Who asked for the same before hears that it was asked again. */
+/* A change is under way.  An earlier client of the same is answered that it was requested again. */
 static void answer_later(requests_peer *c, secure_conn *conn, const dxpu_control *m)
 {
     requests *o = c->owner;

@@ -37,7 +37,7 @@ struct secure_listener {
     secure_telling strangers, plain, sealed, other_key;
 };
 
-/* ==== Who may ================================================================================= */
+/* ==== Access ================================================================================== */
 
 static bool known(void *user, const uint8_t key[DXPU_NOISE_KEY_BYTES])
 {

@@ -50,7 +50,7 @@ secure_listener *secure_listen(struct event_base *base, const dxpu_udp_address *
                                const secure_settings *set, const secure_callbacks *cb,
                                const char **why);
 void secure_unlisten(secure_listener *l); /* NULL is allowed */
-/* The keys were read again: who may not come in any more is sent away. */
+/* The keys were read again: peers without access any more are disconnected. */
 void secure_recheck(secure_listener *l);
 const dxpu_udp_address *secure_local(const secure_listener *l);
 /* connections, displaced, limited, and why streams ended. */

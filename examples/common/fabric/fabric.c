@@ -15,7 +15,7 @@
 
 enum { IP4_UDP_BYTES = 28, IP6_UDP_BYTES = 48 };
 
-/* An open comes padded to what its sender takes, which may be more than we do. */
+/* An open arrives padded to what its sender takes, which may be more than we do. */
 enum { DATAGRAM_BYTES = 9216 };
 
 /* Queues: TLPs for each frame of the window, up to a window of WINDOW_MAX; the least data units,
@@ -1043,7 +1043,7 @@ dxpu_path_info fabric_path_info(const fabric_channel *c, unsigned path)
 {
     dxpu_path_info info;
     memset(&info, 0, sizeof info);
-    (void)dxpu_channel_path(&c->ch, path, &info); /* a number that is none: all zero */
+    (void)dxpu_channel_path(&c->ch, path, &info); /* an invalid number: all zero */
     return info;
 }
 

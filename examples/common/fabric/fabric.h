@@ -240,7 +240,7 @@ int fabric_run(fabric *f);
 void fabric_stop(fabric *f);
 /* True while a channel has something to say or to wait for (not counting those that linger). */
 bool fabric_busy(const fabric *f);
-/* Close all channels in order. */
+/* Close all channels gracefully. */
 void fabric_close_all(fabric *f, uint8_t reason);
 /* How an incarnation ended, for people: "no frame for 1000 ms".  out is returned. */
 enum { FABRIC_END_BYTES = 120 };

@@ -79,7 +79,7 @@ void sealing_plain_here(sealing *z, const dxpu_udp_address *from)
                     dxpu_udp_print(from, at));
 }
 
-/* ==== Who asks ================================================================================ */
+/* ==== Clients ================================================================================= */
 
 static dxpu_sodium_peer *find(void *user, const uint8_t key[DXPU_NOISE_KEY_BYTES])
 {

@@ -283,7 +283,7 @@ int sandbox_start(const sandbox_settings *s, bool *wrong_use)
     bool changed = false;
     *wrong_use = false;
     if (s->user || !s->off)
-        raise_locked_memory(); /* before the user changes, who may not */
+        raise_locked_memory(); /* before the user changes, to one without the right */
     if (s->user && become(s->user, wrong_use, &changed))
         return -1;
     if (s->off)

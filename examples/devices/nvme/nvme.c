@@ -151,7 +151,7 @@ static void reg_write(nvme *n, uint32_t offset, uint32_t value, uint32_t enabled
         return;
     }
     if (offset >= NVME_DOORBELLS) {
-        if ((enabled & 0xffff) == 0xffff) /* half an index is none */
+        if ((enabled & 0xffff) == 0xffff) /* half an index is invalid */
             nvme_doorbell(n, offset, value & enabled);
         return;
     }

@@ -320,8 +320,8 @@ void virtio_notified(virtio *v, virtio_queue *q, const uint16_t *index)
         return;
     q->look.wanted = true;
     if (index)
-        (void)queue_know(q,
-                         *index); /* notifications may overtake one another: an old one is none */
+        (void)queue_know(
+            q, *index); /* notifications may overtake one another: an old one counts for nothing */
 }
 
 /* Does an interrupt follow from used entries `from` to `to`, as the driver was last seen? */

@@ -32,7 +32,7 @@ enum {
     CROSSING_UP,      /* the line is up, and this its life; payload: whose device, for people */
     CROSSING_DOWN,    /* it is over */
     CROSSING_BEGIN,   /* another device is to stand there; payload: attachment_memory */
-    CROSSING_DETACH,  /* close it in order; arg: DXPU_REASON_* */
+    CROSSING_DETACH,  /* close it gracefully; arg: DXPU_REASON_* */
     CROSSING_FORGET,  /* the attachment is over */
     CROSSING_NUMBERS, /* write the numbers for a report */
     /* keeper to worker */

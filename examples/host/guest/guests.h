@@ -35,7 +35,7 @@ guests *guests_open(const host_settings *set, const fabric_settings *net, const 
                     int *status);
 /* Serve until stopped: 0, or -1. */
 int guests_run(guests *g);
-/* The first time: close all channels in order; the second: at once. */
+/* The first time: close all channels gracefully; the second: at once. */
 void guests_stop(guests *g);
 /* The nth guest is gone for good. */
 void guests_abandon(guests *g, unsigned n);

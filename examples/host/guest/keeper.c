@@ -678,8 +678,8 @@ static void write_numbers(keeper *k)
 
 /* ==== 6  The loop ============================================================================= */
 
-/* The parent holds the connections, too, so that it can end them in order whatever becomes of this
-   process (V-33). */
+/* The parent holds the connections, too, so that it can end them gracefully whatever becomes of
+   this process (V-33). */
 static void share_clients(keeper *k)
 {
     for (unsigned i = 0; i < guest_sockets(k->set->guest); i++) {

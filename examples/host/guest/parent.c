@@ -443,7 +443,7 @@ static bool is_connection(int fd)
            getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &len) == 0 && domain == AF_UNIX;
 }
 
-/* S-180.  False: no keeper says that, so it is none any more. */
+/* S-180.  False: no keeper says that, so it has ended. */
 static bool on_message(parent *p, keeper_child *k, int kind, const int *fds, unsigned count)
 {
     bool client = kind >= KEEPER_CLIENT && kind <= KEEPER_CLIENT_LAST;

@@ -63,7 +63,7 @@ static int submit(load *l, const dxpu_tlp *t, uint64_t now, uint64_t user)
     int rc = dxpu_tlp_encode(t, out, sizeof out, &tlp.len);
     if (rc == DXPU_OK)
         rc = link_submit(l->link, tlp, now, user);
-    /* anything but `later` or `on the next channel` (the fatal band) would come again for ever */
+    /* anything but `later` or `on the next channel` (the fatal band) would be repeated for ever */
     if (rc != DXPU_OK && rc != DXPU_E_AGAIN && rc > DXPU_E_CLOSED) {
         log_error("cannot submit a request: %s", dxpu_error_text(rc));
         l->unsubmitted++;

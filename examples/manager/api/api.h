@@ -13,9 +13,9 @@ enum { API_PORT = 4456, API_BODY_MAX_BYTES = 64 * 1024 };
 
 struct event_base;
 
-/* A request that was to change something, or that was refused for who asked. */
+/* A request that was to change something, or that its client had no right to. */
 typedef struct api_asked {
-    const char *role, *tenant; /* "nobody" */
+    const char *role, *tenant; /* "anonymous": without a token */
     const char *token;         /* its name; "" without one */
     const char *from;          /* address and port of the client, or of its reverse proxy */
     const char *method, *target;

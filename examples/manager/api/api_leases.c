@@ -31,7 +31,7 @@ typedef enum fate {
     FATE_FAILED, /* and nothing but an operator mends that */
 } fate;
 
-/* A box that is away wipes when it is back. */
+/* A disconnected box wipes when it is back. */
 static fate wipe_of(const api *a, const api_ending *e)
 {
     uint32_t slot = core_find_slot(a->core, e->box, e->slot);

@@ -185,8 +185,8 @@ core_lease_state core_lease_now(const core *c, uint64_t lease);
 
 /* ==== 3  Opening ============================================================================== */
 
-/* A box that is away longer is broken: a restart of its service, and a link or switch that comes up
-   again, must fit in. */
+/* A box that is disconnected longer is broken: a restart of its service, and a link or switch that
+   comes up again, must fit in. */
 #define CORE_GRACE_MS    30000
 #define CORE_RETENTION_S 604800 /* 7 days */
 #define CORE_STEP_MS     60000  /* a larger step of the clock holds expiries */
@@ -338,7 +338,7 @@ core_result core_forget_key(core *c, uint32_t node);
 /* Whose a host is; "": unassigned.  Who may then name it is the callers' rule; leases
    that it has are left as they are. */
 core_result core_set_owner(core *c, uint32_t node, const char *tenant);
-/* So are all that never had a lease and were away for that long, as far as this program saw
+/* So are all that never had a lease and were disconnected for that long, as far as this program saw
    since it began: strangers that registered.  *count: how many. */
 core_result core_forget_unused(core *c, uint64_t away_ms, uint32_t *count);
 /* quota in slots; POOL_NONE: no limit */

@@ -278,7 +278,7 @@ typedef struct corei_owner {
 bool corei_slot_read(json_t *j, core_slot *out, pool_slot *was, corei_owner *owner);
 bool corei_event_read(json_t *j, core_event *out);
 
-/* Names of devices are words, as requests and keys of the store want them: `_` for what is none. */
+/* Names of devices are words, as requests and the store's keys need them: `_` for others. */
 void corei_clean_name(char *text);
 
 typedef struct corei_lease_record {

@@ -393,7 +393,7 @@ static bool has_ports(const dxpu_control_register *r, unsigned port_offset)
     return true;
 }
 
-/* M-76: a copy of the proxy that is away for a moment. */
+/* M-76: a copy of the proxy that is disconnected for a moment. */
 static bool is_rival(const core *c, uint32_t node, uint64_t instance)
 {
     const corei_node *more = &c->t.node_more[node];

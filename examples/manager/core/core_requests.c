@@ -59,7 +59,7 @@ static uint32_t tenant_for(core *c, const char *name)
     return tenant;
 }
 
-/* The newest, which got nothing: or whoever asks under ever new names fills the tables. */
+/* The newest, which got nothing: or a client under ever new names fills the tables. */
 static void drop_tenant(core *c, uint32_t tenant)
 {
     corei_tables *t = &c->t;
@@ -112,7 +112,7 @@ static core_result check_request(const core *c, const core_request *r, pool_requ
     return all_good;
 }
 
-/* A slot with this model whose box is away, and may be back; CORE_NONE: there is none. */
+/* A slot with this model whose box is disconnected, and may be back; CORE_NONE: there is none. */
 static uint32_t find_silent(const core *c, uint16_t model)
 {
     for (uint32_t i = 0; i < c->t.pool->slots; i++)
@@ -160,7 +160,7 @@ static core_result too_few(const core *c, uint16_t model)
     if (!drained && !gone && !retained)
         return corei_pool_result(POOL_E_FREE);
     if (gone)
-        snprintf(broken, sizeof broken, " (%u broken: box away)", (unsigned)gone);
+        snprintf(broken, sizeof broken, " (%u broken: box disconnected)", (unsigned)gone);
     if (retained)
         snprintf(broken + strlen(broken), sizeof broken - strlen(broken), " (%u retained)",
                  (unsigned)retained);

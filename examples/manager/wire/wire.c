@@ -822,7 +822,7 @@ static void on_closed(void *context, secure_conn *conn, const char *why)
 
 /* ==== Silence ================================================================================= */
 
-/* Its answer comes when it is on the box's disk (M-57), which may take long: another connection
+/* Its answer is sent when it is on the box's disk (M-57), which may take long: another connection
    would wait for the same. */
 static bool waits_for_disk(const core_order *o)
 {

@@ -4,7 +4,7 @@
    TCP connections that proxies make: hello, register, heartbeats, alarms arrive and are reported to
    the core; what the core orders goes out, and the answers go back to it.  A proxy that breaks a
    rule, is silent for three heartbeats, or leaves an order without an answer, loses its connection,
-   no more; it may come again.
+   no more; it may reconnect.
 
    One identity has one connection.  The same proxy (same instance) that connects again takes the
    place of its old connection.  Another instance with that identity is refused while the old one
@@ -41,7 +41,7 @@ wire *wire_open(struct event_base *base, core *c, const wire_settings *set);
 /* All connections end, which is not reported to the core; the proxies go on as they are. */
 void wire_close(wire *w); /* NULL: nothing */
 
-/* The keys were read again: who may not register any more, or not by that name, is sent away. */
+/* The keys were read again: nodes that lost the right to register or to their name are cut. */
 void wire_recheck(wire *w);
 
 /* core_clock() with the time of now: first in every callback that calls the core. */
@@ -68,7 +68,7 @@ void wire_pump(wire *w);
     X(bad, "messages that could not be read, or were not to be sent then")                         \
     X(unasked, "answers to what was not asked")                                                    \
     X(ignored, "messages of unknown types that may be ignored")                                    \
-    X(silent, "connections ended: no heartbeat came")                                              \
+    X(silent, "connections ended: no heartbeat received")                                          \
     X(unanswered, "connections ended: an order was not answered")
 
 typedef struct wire_counters {

@@ -534,7 +534,7 @@ static inline void sim_open(sim *s, sim_pair *p)
     sim_service(s, c);
 }
 
-/* What an open frame offers; false when it is none that can be read. */
+/* What an open frame offers; false when it cannot be read. */
 static inline bool sim_read_open(const sim *s, const uint8_t *bytes, size_t len, dxpu_offer *o)
 {
     uint8_t copy[DXPU_FRAME_MAX_LIMIT_BYTES];
@@ -567,7 +567,7 @@ static inline sim_conn *sim_authorize(sim *s, sim_pair *p, uint8_t *bytes, size_
             return box->conn[i];
     }
     if (o.epoch < box->epoch)
-        return NULL; /* fenced: its opener ends by hold, if it lives at all */
+        return NULL; /* fenced: its opener ends by hold, if it runs at all */
     sim_conn *opener = sim_find(&p->end[SIM_HOST], o.channel);
     s->count.late_opens += !opener || opener->over || opener->gone;
     box->epoch = o.epoch;

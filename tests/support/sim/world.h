@@ -25,7 +25,7 @@ enum { /* controls: the checker must see each of these */
        SIM_FORGET,  /* containment forgets a request */
        SIM_AGAIN,   /* containment names a request twice */
        SIM_STALL,   /* an end stops sending without a word */
-       SIM_GIVE_UP  /* a channel fails though frames come */
+       SIM_GIVE_UP  /* a channel fails though frames arrive */
 };
 
 /* Something that goes wrong at a time; sim/faults.h has the kinds. */

@@ -217,7 +217,7 @@ bool board_start(dxpu_fw_ring *rx, dxpu_fw_ring *tx, uint8_t mac[6])
     return low || high;
 }
 
-/* One frame out of the port's buffer: into the ring, or away when that is full or it is bad. */
+/* One frame out of the port's buffer: into the ring, or dropped when that is full or it is bad. */
 static void receive_one(void)
 {
     uint32_t status = *reg(LAN, RX_STATUS), bytes = status >> 16 & 0x3fffu, i, word;
