@@ -81,6 +81,21 @@ static bool write_all(int fd, const char *text, size_t len)
     return fsync(fd) == 0;
 }
 
+/* The name of a new file is on the disk, too. */
+static bool sync_name(const char *file)
+{
+    char path[4096];
+    const char *slash = strrchr(file, '/');
+    int len = slash && slash != file ? (int)(slash - file) : 1, fd;
+    bool good;
+    snprintf(path, sizeof path, "%.*s", len, slash ? file : ".");
+    fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    good = fd >= 0 && fsync(fd) == 0;
+    if (fd >= 0)
+        (void)close(fd);
+    return good;
+}
+
 dxpu_noise_pair *dxpu_sodium_key_create(const char *file, const char **why)
 {
     char text[FILE_BYTES + 1];
@@ -100,7 +115,7 @@ dxpu_noise_pair *dxpu_sodium_key_create(const char *file, const char **why)
         dxpu_sodium_key_print(p->secret, text + HEADER_BYTES);
         text[FILE_BYTES - 1] = '\n';
         *why = "the key file cannot be written";
-        written = fchmod(fd, 0600) == 0 && write_all(fd, text, FILE_BYTES);
+        written = fchmod(fd, 0600) == 0 && write_all(fd, text, FILE_BYTES) && sync_name(file);
     }
     error = errno;
     written = close(fd) == 0 && written;

@@ -9,6 +9,7 @@
 #include "slots.h"
 #include "block_store.h"
 #include "connector.h"
+#include "durable.h"
 #include "log.h"
 #include "identity.h"
 #include "isolate.h"
@@ -746,7 +747,7 @@ static int layout_of_disks(const char *state, unsigned number, uint64_t disks, c
         return snprintf(path, size, "%s", by_slot);
     put = snprintf(path, size, "%s.disk-%016llx.layout", state, (unsigned long long)disks);
     if (access(path, F_OK) && errno == ENOENT)
-        (void)rename(by_slot, path);
+        (void)durable_rename(by_slot, path);
     return put;
 }
 

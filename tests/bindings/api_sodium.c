@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "directory_sync.h"
 #include "dxpu_sodium.h"
 
 #include <errno.h>
@@ -2043,6 +2044,10 @@ static void test_s60_key_files_that_fail(void **state)
     dxpu_noise_pair *p = dxpu_sodium_key_create(file, &why);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
     assert_null(p);
+    assert_int_equal(access(file, F_OK), -1);
+    directory_sync_fails = true; /* nor one whose name a crash would undo */
+    assert_null(dxpu_sodium_key_create(file, &why));
+    directory_sync_fails = false;
     assert_int_equal(access(file, F_OK), -1);
     p = dxpu_sodium_key_create(file, &why); /* control */
     assert_non_null(p);

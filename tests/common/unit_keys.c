@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "directory_sync.h"
 #include "keys.c" /* not linked: reaches struct keys */
 
 enum { PEERS = 4 };
@@ -492,6 +493,51 @@ static void test_s144_a_line_is_added(void **state)
     unlink(link);
 }
 
+/* A line that a crash may undo is not reported as added, also when it is found there. */
+static void test_s144_a_line_that_is_not_on_the_disk(void **state)
+{
+    keys_peer p = to_add(0, "web7", KEYS_HOST);
+    char left[80];
+    const char *said;
+    (void)state;
+    snprintf(left, sizeof left, "%s.new", peers_file);
+    unlink(peers_file);
+    assert_int_equal(symlink("/dev/null", left), 0); /* what is in the way is not written to */
+    directory_sync_fails = true;
+    for (unsigned i = 0; i < 2; i++) {
+        assert_int_equal(add_said(peers_file, &p, &said), -1);
+        assert_non_null(strstr(said, "a crash may undo it"));
+        assert_non_null(strstr(content_of(peers_file), "name=web7"));
+    }
+    directory_sync_fails = false;
+    assert_int_equal(add_said(peers_file, &p, &said), 1);
+    assert_int_equal(access(left, F_OK), -1);
+}
+
+/* A file of another owner or mode keeps them; a change that fails leaves nothing beside it. */
+static void test_s144_owner_and_mode(void **state)
+{
+    keys_peer p = to_add(1, "", KEYS_FABRIC);
+    char left[80], content[300];
+    const char *said;
+    struct stat st;
+    (void)state;
+    snprintf(left, sizeof left, "%s.new", peers_file);
+    snprintf(content, sizeof content, "%s\n", text[0]);
+    write_peers(content);
+    assert_int_equal(chmod(peers_file, 0604), 0);
+    assert_int_equal(mkdir(left, 0700), 0);
+    assert_int_equal(add_said(peers_file, &p, &said), -1);
+    assert_string_equal(content_of(peers_file), content);
+    assert_int_equal(rmdir(left), 0);
+    if (geteuid() == 0)
+        assert_int_equal(chown(peers_file, 0, 2), 0);
+    assert_int_equal(add_said(peers_file, &p, &said), 0);
+    assert_int_equal(stat(peers_file, &st), 0);
+    assert_int_equal(st.st_mode & 07777, 0604);
+    assert_true(geteuid() != 0 || (st.st_uid == 0 && st.st_gid == 2));
+}
+
 /* All is as it was. */
 static void assert_not_added(const keys_peer *p, const char *why)
 {
@@ -694,6 +740,8 @@ int main(void)
         cmocka_unit_test(test_m86_names_of_lines),
         cmocka_unit_test(test_s91_a_name_is_given_once),
         cmocka_unit_test(test_s144_a_line_is_added),
+        cmocka_unit_test(test_s144_a_line_that_is_not_on_the_disk),
+        cmocka_unit_test(test_s144_owner_and_mode),
         cmocka_unit_test(test_s144_a_line_is_not_added),
         cmocka_unit_test(test_s91_only_its_owner_writes_the_file),
         cmocka_unit_test(test_s96_reload),

@@ -26,6 +26,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "directory_sync.h"
 #include "store.h"
 
 enum { LARGE_BYTES = 64 * 1024 };
@@ -577,6 +578,14 @@ static void test_removed(void **state)
     assert_non_null(strstr(why.text, "backup"));
     store_close(s);
     assert_int_equal(rmdir(saved), 0);
+    s = open_good();
+    assert_int_equal(unlink(path), 0);
+    directory_sync_fails = true; /* nor is what a crash would undo */
+    assert_int_equal(store_check(s, &why), STORE_E_IO);
+    directory_sync_fails = false;
+    assert_non_null(strstr(why.text, "backup"));
+    store_close(s);
+    assert_int_equal(unlink(saved), 0);
 }
 
 int main(void)

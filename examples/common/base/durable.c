@@ -10,6 +10,7 @@
 #include <libgen.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { PATH_BYTES = 4096 };
@@ -41,22 +42,62 @@ static bool write_all(int fd, const char *bytes, size_t len)
     return true;
 }
 
+static bool name_beside(const char *file, char temporary[PATH_BYTES])
+{
+    if (snprintf(temporary, PATH_BYTES, "%s.new", file) < PATH_BYTES)
+        return true;
+    errno = ENAMETOOLONG;
+    return false;
+}
+
+/* Syncs and closes fd, which holds the whole of a file.  False with errno. */
+static bool finish(int fd, bool good)
+{
+    int error;
+    good = good && !fsync(fd);
+    error = errno;
+    if (close(fd))
+        return false;
+    errno = error;
+    return good;
+}
+
+int durable_rename(const char *from, const char *to)
+{
+    if (rename(from, to))
+        return -1;
+    return durable_name(to) ? 1 : 0;
+}
+
 int durable_replace(const char *file, const void *bytes, size_t len)
 {
     char temporary[PATH_BYTES];
-    bool good;
     int fd;
-    if (snprintf(temporary, sizeof temporary, "%s.new", file) >= (int)sizeof temporary) {
-        errno = ENAMETOOLONG;
+    if (!name_beside(file, temporary))
         return -1;
-    }
     fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fd < 0 || !finish(fd, write_all(fd, bytes, len)))
+        return -1;
+    return durable_rename(temporary, file);
+}
+
+/* What an earlier process left, or put in the way, is not written to. */
+int durable_replace_as(const char *file, const void *bytes, size_t len, mode_t mode, uid_t owner,
+                       gid_t group)
+{
+    char temporary[PATH_BYTES];
+    int fd, error, rc = -1;
+    if (!name_beside(file, temporary))
+        return -1;
+    (void)unlink(temporary);
+    fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0)
         return -1;
-    good = write_all(fd, bytes, len) && !fsync(fd);
-    if (close(fd) || !good)
-        return -1;
-    if (rename(temporary, file))
-        return -1;
-    return durable_name(file) ? 1 : 0;
+    if (finish(fd, write_all(fd, bytes, len) && !fchown(fd, owner, group) && !fchmod(fd, mode)))
+        rc = durable_rename(temporary, file);
+    error = errno;
+    if (rc < 0)
+        (void)unlink(temporary);
+    errno = error;
+    return rc;
 }

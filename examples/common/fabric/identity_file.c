@@ -62,6 +62,7 @@ static ssize_t read_text(int fd, char *to, size_t room)
     return (ssize_t)got;
 }
 
+/* In place, not by durable_replace(): the lock is on this very file. */
 static int make(int fd, const char *file, uint8_t out[IDENTITY_BYTES])
 {
     char text[TEXT_BYTES + 1];

@@ -6,6 +6,7 @@
 #define _DEFAULT_SOURCE /* strdup, O_NOFOLLOW, flock, realpath */
 #endif
 #include "keys.h"
+#include "durable.h"
 #include "log.h"
 
 #include <ctype.h>
@@ -313,8 +314,8 @@ static const char *add_lines(table *t, FILE *f, unsigned *number)
     return ferror(f) ? strerror(errno) : NULL;
 }
 
-/* Who may write the file can grant itself every right.  NULL, or what is wrong, with *rc
-   BAD_USE where that is a matter of the file. */
+/* A user with write access to the file can grant itself every right.  NULL, or what is wrong, with
+   *rc BAD_USE where that is a matter of the file. */
 static const char *file_problem(int fd, int *rc)
 {
     struct stat st;
@@ -949,35 +950,26 @@ static int add_line(addition *a, const keys_peer *p)
     return 0;
 }
 
-/* Beside the file, and then in its place. */
+static int not_durable(const addition *a)
+{
+    char why[WHY_BYTES];
+    snprintf(why, sizeof why, "is written, but a crash may undo it: its directory: %s; try again",
+             strerror(errno));
+    return cannot(a, why);
+}
+
+/* With the owner and mode that the file has. */
 static int write_text(addition *a)
 {
-    char fresh[PATH_MAX + 8];
     mode_t mask = umask(0), mode = a->there ? a->st.st_mode & 07777 : 0644 & ~mask;
-    ssize_t written;
-    bool good;
-    int fd;
+    uid_t owner = a->there && a->st.st_uid != geteuid() ? a->st.st_uid : (uid_t)-1;
+    gid_t group = a->there && a->st.st_gid != getegid() ? a->st.st_gid : (gid_t)-1;
+    int rc;
     (void)umask(mask);
-    snprintf(fresh, sizeof fresh, "%s.XXXXXX", a->path);
-    fd = mkstemp(fresh);
-    if (fd < 0)
+    rc = durable_replace_as(a->path, a->text, a->bytes, mode, owner, group);
+    if (rc < 0)
         return cannot_write(a);
-    written = write(fd, a->text, a->bytes);
-    good = written == (ssize_t)a->bytes;
-    if (!good && written >= 0)
-        errno = ENOSPC;
-    if (good && a->there && (a->st.st_uid != geteuid() || a->st.st_gid != getegid()))
-        good = fchown(fd, a->st.st_uid, a->st.st_gid) == 0;
-    good = good && fchmod(fd, mode) == 0 && fsync(fd) == 0;
-    good = close(fd) == 0 && good && rename(fresh, a->path) == 0;
-    if (!good) {
-        int error = errno;
-        (void)unlink(fresh);
-        errno = error;
-        return cannot_write(a);
-    }
-    (void)fsync(a->folder_fd);
-    return 0;
+    return rc ? not_durable(a) : 0;
 }
 
 int keys_add(const char *file, const keys_peer *p)
@@ -994,6 +986,8 @@ int keys_add(const char *file, const keys_peer *p)
         rc = add_line(&a, p);
     if (!rc && p)
         rc = write_text(&a);
+    else if (rc > 0 && durable_name(a.path)) /* it was written a moment ago, perhaps */
+        rc = not_durable(&a);
     free(a.text);
     if (a.folder_fd >= 0)
         (void)close(a.folder_fd);

@@ -7,6 +7,7 @@
 #define _POSIX_C_SOURCE 200809L
 #endif
 #include "store.h"
+#include "durable.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -286,7 +287,7 @@ static bool save(sqlite_store *s)
            sqlite3_step(copy) == SQLITE_DONE;
     sqlite3_finalize(copy);
     int fd = good ? open_file(name, O_RDONLY | O_CLOEXEC) : -1;
-    good = fd >= 0 && !fsync(fd);
+    good = fd >= 0 && !fsync(fd) && !durable_name(name);
     if (fd >= 0)
         close(fd);
     return good;
