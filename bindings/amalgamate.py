@@ -45,7 +45,7 @@ def fragment(name, variable):
 def used(name):
     """The bindings below one, lowest first."""
     out = []
-    for other in sorted(fragment(name, "uses")):
+    for other in sorted(fragment(name, "uses") + fragment(name, "see")):
         for below in used(other.split("/")[1]) + [other.split("/")[1]]:
             out += [] if below in out else [below]
     return out
@@ -147,7 +147,10 @@ def main():
         sys.exit(__doc__)
     os.makedirs(sys.argv[1], exist_ok=True)
     for name in sorted(os.listdir(HERE)):
-        if os.path.exists(os.path.join(HERE, name, "room.mk")):
+        public = [n for n in os.listdir(os.path.join(HERE, name))
+                  if n.endswith(".h") and n not in fragment(name, "private")] if os.path.exists(
+                      os.path.join(HERE, name, "room.mk")) else []
+        if public:
             path = os.path.join(sys.argv[1], "dxpu-%s.h" % name.replace("_", "-"))
             with open(path, "w", encoding="utf-8") as file:
                 file.write(amalgamated(name))

@@ -3,7 +3,8 @@
 LIBDIR = $(PREFIX)/lib
 # Before 1.0 a minor version may change the ABI (spec/versions.md), afterwards only a major one.
 SONUM := $(shell echo $(VERSION) | sed -E 's/^(0\.[0-9]+|[0-9]+).*/\1/')
-BOUND := $(patsubst bindings/%/room.mk,%,$(wildcard bindings/*/room.mk))
+# All headers of bindings/bytes are private.
+BOUND := $(filter-out bytes,$(patsubst bindings/%/room.mk,%,$(wildcard bindings/*/room.mk)))
 SHARED := $(filter-out zlib,$(BOUND))
 # $(call lib,BINDING): sodium is dxpu-sodium, the name of its library and its .pc file
 lib = dxpu-$(subst _,-,$1)

@@ -428,8 +428,8 @@ static void to_network(void)
         bool arp = bytes == DXPU_FW_ETHERNET_MIN_BYTES && frame[13] == 0x06;
         dxpu_fw_address to = host_at;
         memcpy(to.mac, frame, sizeof to.mac); /* whom it answers, the input may have said */
-        memcpy(to.ip, frame + IP_TO, sizeof to.ip);
-        to.port = dxpu_get_be16(frame + UDP_TO);
+        memcpy(to.ip, frame + IP + DXPU_BYTES_IP4_TO, sizeof to.ip);
+        to.port = dxpu_get_be16(frame + UDP + DXPU_BYTES_UDP_TO);
         must(arp || dxpu_fw_wire_parse(&to, frame, bytes, &d, &count) == DXPU_FW_DATAGRAM);
         if (!arp && dxpu_channel_status(&host).state != DXPU_STATE_IDLE)
             (void)dxpu_channel_ingest(&host, now_ns, d.payload, d.payload_bytes, 0);

@@ -4,92 +4,17 @@
 #define _GNU_SOURCE
 #endif
 #include "dxpu_af_xdp.h"
+#include "dxpu_bytes.h"
 
+#include <arpa/inet.h>
 #include <linux/bpf.h>
 #include <stddef.h>
 
-enum { /* byte offsets in a frame; RFC 894, RFC 791, RFC 8200, RFC 768 */
-       ETH_TO = 0,
-       ETH_FROM = 6,
-       ETH_TYPE = 12,
-       ETH_BYTES = 14,
-       IP4 = ETH_BYTES,
-       IP4_TOS = IP4 + 1,
-       IP4_LEN = IP4 + 2,
-       IP4_FRAGMENT = IP4 + 6, /* flags and offset */
-       IP4_TTL = IP4 + 8,
-       IP4_PROTOCOL = IP4 + 9,
-       IP4_CHECKSUM = IP4 + 10,
-       IP4_FROM = IP4 + 12,
-       IP4_TO = IP4 + 16,
-       IP4_BYTES = 20,
-       UDP4 = IP4 + IP4_BYTES,
-       IP6 = ETH_BYTES,
-       IP6_LEN = IP6 + 4,
-       IP6_NEXT = IP6 + 6,
-       IP6_HOPS = IP6 + 7,
-       IP6_FROM = IP6 + 8,
-       IP6_TO = IP6 + 24,
-       IP6_BYTES = 40,
-       UDP6 = IP6 + IP6_BYTES,
-       UDP_FROM = 0, /* from UDP4 or UDP6 */
-       UDP_TO = 2,
-       UDP_LEN = 4,
-       UDP_CHECKSUM = 6,
-       UDP_BYTES = 8
+enum { /* offsets into a frame */
+       IP = DXPU_BYTES_ETHERNET,
+       UDP4 = IP + DXPU_BYTES_IP4,
+       UDP6 = IP + DXPU_BYTES_IP6
 };
-
-enum {
-    TYPE_IP4 = 0x0800,
-    TYPE_IP6 = 0x86dd,
-    IP4_VERSION = 0x45, /* and five words of header: no options */
-    DONT_FRAGMENT = 0x4000,
-    FRAGMENT_MASK = 0x3fff, /* more fragments, or an offset */
-    HOPS = 64,
-    ECN_MASK = 3,
-    ECN_CE = 3
-};
-
-/* ==== Sums ==================================================================================== */
-
-/* The ones' complement sum is independent of byte order (RFC 1071): its words, and its folded
-   value, are in the order of memory. */
-static uint64_t sum(uint64_t s, const uint8_t *p, size_t n)
-{
-    uint32_t word;
-    uint16_t half = 0;
-    for (; n >= sizeof word; p += sizeof word, n -= sizeof word) {
-        memcpy(&word, p, sizeof word);
-        s += word;
-    }
-    if (n >= sizeof half) {
-        memcpy(&half, p, sizeof half);
-        s += half;
-        p += sizeof half;
-        n -= sizeof half;
-        half = 0;
-    }
-    if (n) {
-        memcpy(&half, p, 1);
-        s += half;
-    }
-    return s;
-}
-
-static uint16_t fold(uint64_t s)
-{
-    while (s >> 16)
-        s = (s & 0xffff) + (s >> 16);
-    return (uint16_t)s;
-}
-
-/* Of the addresses (they lie side by side), the protocol and the UDP length. */
-static uint64_t pseudo_sum(const uint8_t *addresses, size_t bytes, size_t udp_len)
-{
-    uint8_t rest[4] = { 0, IPPROTO_UDP, 0, 0 };
-    dxpu_put_be16(rest + 2, (uint32_t)udp_len);
-    return sum(sum(0, addresses, bytes), rest, sizeof rest);
-}
 
 /* ==== Building ================================================================================ */
 
@@ -98,85 +23,50 @@ size_t dxpu_xdp_header_bytes(int family)
     return family == AF_INET6 ? DXPU_XDP_HEADERS_6 : DXPU_XDP_HEADERS_4;
 }
 
-static void build_udp(uint8_t *udp, in_port_t from, in_port_t to, uint64_t pseudo, size_t len)
-{
-    uint16_t check;
-    memcpy(udp + UDP_FROM, &from, sizeof from);
-    memcpy(udp + UDP_TO, &to, sizeof to);
-    dxpu_put_be16(udp + UDP_LEN, (uint32_t)(UDP_BYTES + len));
-    dxpu_put_be16(udp + UDP_CHECKSUM, 0);
-    check = (uint16_t)~fold(sum(pseudo, udp, UDP_BYTES + len));
-    if (!check)
-        check = 0xffff; /* 0 says that there is none */
-    memcpy(udp + UDP_CHECKSUM, &check, sizeof check);
-}
-
-static void build_4(uint8_t *f, const dxpu_xdp_way *w, size_t len)
-{
-    uint16_t check;
-    memset(f + IP4, 0, IP4_BYTES);
-    f[IP4] = IP4_VERSION;
-    f[IP4_TOS] = w->ecn;
-    dxpu_put_be16(f + IP4_LEN, (uint32_t)(IP4_BYTES + UDP_BYTES + len));
-    dxpu_put_be16(f + IP4_FRAGMENT, DONT_FRAGMENT);
-    f[IP4_TTL] = HOPS;
-    f[IP4_PROTOCOL] = IPPROTO_UDP;
-    memcpy(f + IP4_FROM, &w->from.v4.sin_addr, sizeof w->from.v4.sin_addr);
-    memcpy(f + IP4_TO, &w->to.v4.sin_addr, sizeof w->to.v4.sin_addr);
-    check = (uint16_t)~fold(sum(0, f + IP4, IP4_BYTES));
-    memcpy(f + IP4_CHECKSUM, &check, sizeof check);
-    build_udp(f + UDP4, w->from.v4.sin_port, w->to.v4.sin_port,
-              pseudo_sum(f + IP4_FROM, 8, UDP_BYTES + len), len);
-}
-
-static void build_6(uint8_t *f, const dxpu_xdp_way *w, size_t len)
-{
-    memset(f + IP6, 0, IP6_BYTES);
-    dxpu_put_be16(f + IP6, 0x6000u | (unsigned)w->ecn << 4);
-    dxpu_put_be16(f + IP6_LEN, (uint32_t)(UDP_BYTES + len));
-    f[IP6_NEXT] = IPPROTO_UDP;
-    f[IP6_HOPS] = HOPS;
-    memcpy(f + IP6_FROM, &w->from.v6.sin6_addr, sizeof w->from.v6.sin6_addr);
-    memcpy(f + IP6_TO, &w->to.v6.sin6_addr, sizeof w->to.v6.sin6_addr);
-    build_udp(f + UDP6, w->from.v6.sin6_port, w->to.v6.sin6_port,
-              pseudo_sum(f + IP6_FROM, 32, UDP_BYTES + len), len);
-}
-
 void dxpu_xdp_build(uint8_t *frame, const dxpu_xdp_way *way, size_t len)
 {
+    const struct sockaddr_in *from = &way->from.v4, *to = &way->to.v4;
+    const struct sockaddr_in6 *from6 = &way->from.v6, *to6 = &way->to.v6;
     bool six = way->to.any.sa_family == AF_INET6;
-    memcpy(frame + ETH_TO, way->to_mac, DXPU_XDP_MAC_BYTES);
-    memcpy(frame + ETH_FROM, way->from_mac, DXPU_XDP_MAC_BYTES);
-    dxpu_put_be16(frame + ETH_TYPE, six ? TYPE_IP6 : TYPE_IP4);
-    if (six)
-        build_6(frame, way, len);
-    else
-        build_4(frame, way, len);
+    uint8_t *ip = frame + IP;
+    memcpy(frame + DXPU_BYTES_ETHERNET_TO, way->to_mac, DXPU_XDP_MAC_BYTES);
+    memcpy(frame + DXPU_BYTES_ETHERNET_FROM, way->from_mac, DXPU_XDP_MAC_BYTES);
+    dxpu_put_be16(frame + DXPU_BYTES_ETHERNET_TYPE,
+                  six ? DXPU_BYTES_TYPE_IP6 : DXPU_BYTES_TYPE_IP4);
+    if (six) {
+        dxpu_bytes_put_ip6(ip, way->ecn, &from6->sin6_addr, &to6->sin6_addr, DXPU_BYTES_UDP + len);
+        dxpu_bytes_put_udp(frame + UDP6, ntohs(from6->sin6_port), ntohs(to6->sin6_port), len);
+        dxpu_bytes_seal_udp(frame + UDP6, ip + DXPU_BYTES_IP6_FROM, 32);
+    } else {
+        dxpu_bytes_put_ip4(ip, way->ecn, &from->sin_addr, &to->sin_addr, DXPU_BYTES_UDP + len);
+        dxpu_bytes_put_udp(frame + UDP4, ntohs(from->sin_port), ntohs(to->sin_port), len);
+        dxpu_bytes_seal_udp(frame + UDP4, ip + DXPU_BYTES_IP4_FROM, 8);
+    }
 }
 
 /* ==== Parsing =================================================================================
    Every length is compared with what is left before it is used. */
 
-/* The UDP part: the IP payload has `room` bytes, the frame at least UDP_BYTES there. */
+/* The UDP part: the IP payload has `room` bytes, the frame at least DXPU_BYTES_UDP there. */
 static int parse_udp(const dxpu_xdp_receiver *r, const uint8_t *udp, size_t room, bool optional,
                      const uint8_t *addresses, size_t address_bytes, dxpu_xdp_datagram *d)
 {
-    size_t len = dxpu_get_be16(udp + UDP_LEN);
+    size_t len = dxpu_get_be16(udp + DXPU_BYTES_UDP_LENGTH);
     uint16_t field;
     uint64_t pseudo;
-    if (len < UDP_BYTES || len > room)
+    if (len < DXPU_BYTES_UDP || len > room)
         return DXPU_XDP_LENGTH;
-    memcpy(&field, udp + UDP_CHECKSUM, sizeof field);
-    pseudo = pseudo_sum(addresses, address_bytes, len);
+    memcpy(&field, udp + DXPU_BYTES_UDP_CHECKSUM, sizeof field);
+    pseudo = dxpu_bytes_pseudo(addresses, address_bytes, len);
     d->partial = false;
     if (!field && !optional)
         return DXPU_XDP_CHECKSUM;
-    if (field && fold(sum(pseudo, udp, len)) != 0xffff) {
-        d->partial = r->partial_ok && field == fold(pseudo);
+    if (field && dxpu_bytes_fold(dxpu_bytes_sum(pseudo, udp, len)) != 0xffff) {
+        d->partial = r->partial_ok && field == dxpu_bytes_fold(pseudo);
         if (!d->partial)
             return DXPU_XDP_CHECKSUM;
     }
-    d->len = len - UDP_BYTES;
+    d->len = len - DXPU_BYTES_UDP;
     return DXPU_XDP_GOOD;
 }
 
@@ -197,12 +87,7 @@ static bool is_local(const dxpu_xdp_receiver *r, int family, const uint8_t *to, 
     return false;
 }
 
-/* Could a neighbour have it?  Not 0/8, loopback, multicast, broadcast. */
-static bool source_4(const uint8_t *a, const uint8_t *port)
-{
-    return a[0] != 0 && a[0] != 127 && a[0] < 224 && dxpu_get_be16(port);
-}
-
+/* Could a neighbour have it?  Not loopback, multicast. */
 static bool source_6(const uint8_t *a, const uint8_t *port)
 {
     static const uint8_t zero[15]; /* :: and ::1 begin so */
@@ -215,28 +100,30 @@ static int parse_4(const dxpu_xdp_receiver *r, const uint8_t *f, size_t len, dxp
     int rc;
     if (len < DXPU_XDP_HEADERS_4)
         return DXPU_XDP_LENGTH;
-    if (f[IP4] != IP4_VERSION || f[IP4_PROTOCOL] != IPPROTO_UDP)
+    if (f[IP] != DXPU_BYTES_IP4_VERSION || f[IP + DXPU_BYTES_IP4_PROTOCOL] != IPPROTO_UDP)
         return DXPU_XDP_NOT_OURS;
-    total = dxpu_get_be16(f + IP4_LEN);
-    if (total < IP4_BYTES + UDP_BYTES || total > len - ETH_BYTES)
+    total = dxpu_get_be16(f + IP + DXPU_BYTES_IP4_LENGTH);
+    if (total < DXPU_BYTES_IP4 + DXPU_BYTES_UDP || total > len - DXPU_BYTES_ETHERNET)
         return DXPU_XDP_LENGTH;
-    if (dxpu_get_be16(f + IP4_FRAGMENT) & FRAGMENT_MASK)
+    if (dxpu_get_be16(f + IP + DXPU_BYTES_IP4_FRAGMENT) & DXPU_BYTES_FRAGMENT_MASK)
         return DXPU_XDP_FRAGMENT;
-    if (!is_local(r, AF_INET, f + IP4_TO, f + UDP4 + UDP_TO, &d->socket))
+    if (!is_local(r, AF_INET, f + IP + DXPU_BYTES_IP4_TO, f + UDP4 + DXPU_BYTES_UDP_TO, &d->socket))
         return DXPU_XDP_NOT_OURS;
-    if (fold(sum(0, f + IP4, IP4_BYTES)) != 0xffff)
+    if (dxpu_bytes_fold(dxpu_bytes_sum(0, f + IP, DXPU_BYTES_IP4)) != 0xffff)
         return DXPU_XDP_CHECKSUM;
-    if (!source_4(f + IP4_FROM, f + UDP4 + UDP_FROM))
+    if (!dxpu_bytes_source_4(f + IP + DXPU_BYTES_IP4_FROM) ||
+        !dxpu_get_be16(f + UDP4 + DXPU_BYTES_UDP_FROM))
         return DXPU_XDP_SOURCE;
-    rc = parse_udp(r, f + UDP4, total - IP4_BYTES, true, f + IP4_FROM, 8, d);
+    rc = parse_udp(r, f + UDP4, total - DXPU_BYTES_IP4, true, f + IP + DXPU_BYTES_IP4_FROM, 8, d);
     if (rc != DXPU_XDP_GOOD)
         return rc;
     d->offset = DXPU_XDP_HEADERS_4;
-    d->flags = (f[IP4_TOS] & ECN_MASK) == ECN_CE ? DXPU_RX_ECN_CE : 0u;
+    d->flags =
+        (f[IP + DXPU_BYTES_IP4_TOS] & DXPU_BYTES_ECN_CE) == DXPU_BYTES_ECN_CE ? DXPU_RX_ECN_CE : 0u;
     memset(&d->from, 0, sizeof d->from);
     d->from.v4.sin_family = AF_INET;
-    memcpy(&d->from.v4.sin_addr, f + IP4_FROM, sizeof d->from.v4.sin_addr);
-    memcpy(&d->from.v4.sin_port, f + UDP4 + UDP_FROM, sizeof d->from.v4.sin_port);
+    memcpy(&d->from.v4.sin_addr, f + IP + DXPU_BYTES_IP4_FROM, sizeof d->from.v4.sin_addr);
+    memcpy(&d->from.v4.sin_port, f + UDP4 + DXPU_BYTES_UDP_FROM, sizeof d->from.v4.sin_port);
     return DXPU_XDP_GOOD;
 }
 
@@ -246,24 +133,26 @@ static int parse_6(const dxpu_xdp_receiver *r, const uint8_t *f, size_t len, dxp
     int rc;
     if (len < DXPU_XDP_HEADERS_6)
         return DXPU_XDP_LENGTH;
-    if (f[IP6] >> 4 != 6 || f[IP6_NEXT] != IPPROTO_UDP) /* extension headers: fragments, too */
+    if (f[IP] >> 4 != 6 ||
+        f[IP + DXPU_BYTES_IP6_PROTOCOL] != IPPROTO_UDP) /* extension headers: fragments, too */
         return DXPU_XDP_NOT_OURS;
-    payload = dxpu_get_be16(f + IP6_LEN);
-    if (payload > len - ETH_BYTES - IP6_BYTES) /* too short for UDP is seen by parse_udp() */
+    payload = dxpu_get_be16(f + IP + DXPU_BYTES_IP6_LENGTH);
+    if (payload > len - UDP6) /* too short for UDP is seen by parse_udp() */
         return DXPU_XDP_LENGTH;
-    if (!is_local(r, AF_INET6, f + IP6_TO, f + UDP6 + UDP_TO, &d->socket))
+    if (!is_local(r, AF_INET6, f + IP + DXPU_BYTES_IP6_TO, f + UDP6 + DXPU_BYTES_UDP_TO,
+                  &d->socket))
         return DXPU_XDP_NOT_OURS;
-    if (!source_6(f + IP6_FROM, f + UDP6 + UDP_FROM))
+    if (!source_6(f + IP + DXPU_BYTES_IP6_FROM, f + UDP6 + DXPU_BYTES_UDP_FROM))
         return DXPU_XDP_SOURCE;
-    rc = parse_udp(r, f + UDP6, payload, false, f + IP6_FROM, 32, d);
+    rc = parse_udp(r, f + UDP6, payload, false, f + IP + DXPU_BYTES_IP6_FROM, 32, d);
     if (rc != DXPU_XDP_GOOD)
         return rc;
     d->offset = DXPU_XDP_HEADERS_6;
-    d->flags = (f[IP6 + 1] >> 4 & ECN_MASK) == ECN_CE ? DXPU_RX_ECN_CE : 0u;
+    d->flags = (f[IP + 1] >> 4 & DXPU_BYTES_ECN_CE) == DXPU_BYTES_ECN_CE ? DXPU_RX_ECN_CE : 0u;
     memset(&d->from, 0, sizeof d->from);
     d->from.v6.sin6_family = AF_INET6;
-    memcpy(&d->from.v6.sin6_addr, f + IP6_FROM, sizeof d->from.v6.sin6_addr);
-    memcpy(&d->from.v6.sin6_port, f + UDP6 + UDP_FROM, sizeof d->from.v6.sin6_port);
+    memcpy(&d->from.v6.sin6_addr, f + IP + DXPU_BYTES_IP6_FROM, sizeof d->from.v6.sin6_addr);
+    memcpy(&d->from.v6.sin6_port, f + UDP6 + DXPU_BYTES_UDP_FROM, sizeof d->from.v6.sin6_port);
     if (IN6_IS_ADDR_LINKLOCAL(&d->from.v6.sin6_addr))
         d->from.v6.sin6_scope_id = r->scope;
     return DXPU_XDP_GOOD;
@@ -274,11 +163,11 @@ int dxpu_xdp_parse(const dxpu_xdp_receiver *r, const uint8_t *frame, size_t len,
 {
     dxpu_xdp_datagram d;
     int rc = DXPU_XDP_NOT_OURS;
-    if (len < ETH_BYTES)
+    if (len < DXPU_BYTES_ETHERNET)
         return DXPU_XDP_LENGTH;
-    if (dxpu_get_be16(frame + ETH_TYPE) == TYPE_IP4)
+    if (dxpu_get_be16(frame + DXPU_BYTES_ETHERNET_TYPE) == DXPU_BYTES_TYPE_IP4)
         rc = parse_4(r, frame, len, &d);
-    else if (dxpu_get_be16(frame + ETH_TYPE) == TYPE_IP6)
+    else if (dxpu_get_be16(frame + DXPU_BYTES_ETHERNET_TYPE) == DXPU_BYTES_TYPE_IP6)
         rc = parse_6(r, frame, len, &d);
     if (rc == DXPU_XDP_GOOD)
         *out = d;
@@ -290,7 +179,7 @@ int dxpu_xdp_parse(const dxpu_xdp_receiver *r, const uint8_t *frame, size_t len,
    has one of the labels as its offset; land() resolves it. */
 
 enum { TO_PASS = -1, TO_REDIRECT = -2, TO_NEXT = -3, TO_IP6 = -4 };
-enum { FRAME_MAX = ETH_BYTES + DXPU_XDP_PACKET_MAX };
+enum { FRAME_MAX = DXPU_BYTES_ETHERNET + DXPU_XDP_PACKET_MAX };
 
 typedef struct program {
     struct bpf_insn *insn;
@@ -349,16 +238,16 @@ static int32_t seen(const void *bytes, size_t n)
 
 static void filter_4(program *p, const dxpu_xdp_local *local, unsigned locals, unsigned queues)
 {
-    const uint8_t fragment[2] = { FRAGMENT_MASK >> 8, FRAGMENT_MASK & 0xff };
-    load(p, BPF_B, BPF_REG_5, BPF_REG_2, IP4);
-    jump_if(p, BPF_JNE, BPF_REG_5, IP4_VERSION, TO_PASS);
-    load(p, BPF_B, BPF_REG_5, BPF_REG_2, IP4_PROTOCOL);
+    const uint8_t fragment[2] = { DXPU_BYTES_FRAGMENT_MASK >> 8, DXPU_BYTES_FRAGMENT_MASK & 0xff };
+    load(p, BPF_B, BPF_REG_5, BPF_REG_2, IP);
+    jump_if(p, BPF_JNE, BPF_REG_5, DXPU_BYTES_IP4_VERSION, TO_PASS);
+    load(p, BPF_B, BPF_REG_5, BPF_REG_2, IP + DXPU_BYTES_IP4_PROTOCOL);
     jump_if(p, BPF_JNE, BPF_REG_5, IPPROTO_UDP, TO_PASS);
-    load(p, BPF_H, BPF_REG_5, BPF_REG_2, IP4_FRAGMENT);
+    load(p, BPF_H, BPF_REG_5, BPF_REG_2, IP + DXPU_BYTES_IP4_FRAGMENT);
     put(p, BPF_ALU64 | BPF_AND | BPF_K, BPF_REG_5, 0, 0, seen(fragment, 2));
     jump_if(p, BPF_JNE, BPF_REG_5, 0, TO_PASS);
-    load(p, BPF_W, BPF_REG_5, BPF_REG_2, IP4_TO);
-    load(p, BPF_H, BPF_REG_7, BPF_REG_2, UDP4 + UDP_TO);
+    load(p, BPF_W, BPF_REG_5, BPF_REG_2, IP + DXPU_BYTES_IP4_TO);
+    load(p, BPF_H, BPF_REG_7, BPF_REG_2, UDP4 + DXPU_BYTES_UDP_TO);
     for (unsigned i = 0; i < locals; i++) {
         const struct sockaddr_in *a = &local[i].at.v4;
         if (a->sin_family != AF_INET)
@@ -375,14 +264,14 @@ static void filter_6(program *p, const dxpu_xdp_local *local, unsigned locals, u
 {
     static const unsigned word[4] = { BPF_REG_0, BPF_REG_4, BPF_REG_5, BPF_REG_7 };
     want_bytes(p, DXPU_XDP_HEADERS_6);
-    load(p, BPF_B, BPF_REG_5, BPF_REG_2, IP6);
+    load(p, BPF_B, BPF_REG_5, BPF_REG_2, IP);
     put(p, BPF_ALU64 | BPF_AND | BPF_K, BPF_REG_5, 0, 0, 0xf0);
     jump_if(p, BPF_JNE, BPF_REG_5, 0x60, TO_PASS);
-    load(p, BPF_B, BPF_REG_5, BPF_REG_2, IP6_NEXT);
+    load(p, BPF_B, BPF_REG_5, BPF_REG_2, IP + DXPU_BYTES_IP6_PROTOCOL);
     jump_if(p, BPF_JNE, BPF_REG_5, IPPROTO_UDP, TO_PASS);
     for (int w = 0; w < 4; w++)
-        load(p, BPF_W, word[w], BPF_REG_2, IP6_TO + 4 * w);
-    load(p, BPF_H, BPF_REG_9, BPF_REG_2, UDP6 + UDP_TO);
+        load(p, BPF_W, word[w], BPF_REG_2, IP + DXPU_BYTES_IP6_TO + 4 * w);
+    load(p, BPF_H, BPF_REG_9, BPF_REG_2, UDP6 + DXPU_BYTES_UDP_TO);
     for (unsigned i = 0; i < locals; i++) {
         const struct sockaddr_in6 *a = &local[i].at.v6;
         if (a->sin6_family != AF_INET6)
@@ -399,8 +288,8 @@ static void filter_6(program *p, const dxpu_xdp_local *local, unsigned locals, u
 unsigned dxpu_xdp_filter(const dxpu_xdp_local *local, unsigned locals, unsigned queues, int map_fd,
                          struct bpf_insn *out)
 {
-    static const uint8_t type_4[2] = { TYPE_IP4 >> 8, TYPE_IP4 & 0xff };
-    static const uint8_t type_6[2] = { TYPE_IP6 >> 8, TYPE_IP6 & 0xff };
+    static const uint8_t type_4[2] = { DXPU_BYTES_TYPE_IP4 >> 8, DXPU_BYTES_TYPE_IP4 & 0xff };
+    static const uint8_t type_6[2] = { DXPU_BYTES_TYPE_IP6 >> 8, DXPU_BYTES_TYPE_IP6 & 0xff };
     program p = { out, 0 };
     put(&p, BPF_ALU64 | BPF_MOV | BPF_X, BPF_REG_6, BPF_REG_1, 0, 0);
     load(&p, BPF_W, BPF_REG_2, BPF_REG_1, offsetof(struct xdp_md, data));
@@ -410,7 +299,7 @@ unsigned dxpu_xdp_filter(const dxpu_xdp_local *local, unsigned locals, unsigned 
     put(&p, BPF_ALU64 | BPF_ADD | BPF_K, BPF_REG_4, 0, 0, FRAME_MAX);
     put(&p, BPF_JMP | BPF_JGT | BPF_X, BPF_REG_3, BPF_REG_4, TO_PASS, 0);
     want_bytes(&p, DXPU_XDP_HEADERS_4);
-    load(&p, BPF_H, BPF_REG_5, BPF_REG_2, ETH_TYPE);
+    load(&p, BPF_H, BPF_REG_5, BPF_REG_2, DXPU_BYTES_ETHERNET_TYPE);
     jump_if(&p, BPF_JNE, BPF_REG_5, seen(type_4, 2), TO_IP6);
     filter_4(&p, local, locals, queues);
     land(&p, TO_IP6);

@@ -4,6 +4,7 @@
 #define _DEFAULT_SOURCE /* u_char and friends, which pcap.h uses */
 #endif
 #include "dxpu_pcap.h"
+#include "dxpu_bytes.h"
 
 #include <errno.h>
 #include <pcap/pcap.h>
@@ -11,13 +12,6 @@
 #include <stdlib.h>
 
 enum {
-    ETHER_BYTES = 14,
-    IP4_BYTES = 20,
-    IP6_BYTES = 40,
-    UDP_BYTES = 8,
-    TYPE_IP4 = 0x0800,
-    TYPE_IP6 = 0x86dd,
-    PROTOCOL_UDP = 17,
     DATAGRAM_MAX_BYTES = 65000,
     SNAP_BYTES = 262144,
     PORT_MASK_3000 = 0xff00, /* 0x3000..0x30ff */
@@ -38,8 +32,8 @@ struct dxpu_pcap_writer {
     pcap_dumper_t *dump;
     int error; /* errno of the first write that failed */
     uint16_t sequence;
-    uint8_t
-        packet[ETHER_BYTES + IP6_BYTES + UDP_BYTES + DXPU_PCAP_NETTLP_BYTES + DATAGRAM_MAX_BYTES];
+    uint8_t packet[DXPU_BYTES_ETHERNET + DXPU_BYTES_IP6 + DXPU_BYTES_UDP + DXPU_PCAP_NETTLP_BYTES +
+                   DATAGRAM_MAX_BYTES];
 };
 
 /* libpcap names the file in some of its messages only; ours never do. */
@@ -92,10 +86,10 @@ static unsigned link_header(int link, dxpu_bytes *b)
     size_t n;
     switch (link) {
     case DLT_EN10MB:
-        n = ETHER_BYTES;
+        n = DXPU_BYTES_ETHERNET;
         if (b->len < n)
             return 0;
-        type = dxpu_get_be16(b->ptr + 12);
+        type = dxpu_get_be16(b->ptr + DXPU_BYTES_ETHERNET_TYPE);
         while ((type == 0x8100 || type == 0x88a8) && b->len >= n + 4) { /* VLAN tags */
             type = dxpu_get_be16(b->ptr + n + 2);
             n += 4;
@@ -114,7 +108,7 @@ static unsigned link_header(int link, dxpu_bytes *b)
         n = link == DLT_RAW ? 0 : 4;
         if (b->len < n + 1)
             return 0;
-        type = b->ptr[n] >> 4 == 6 ? TYPE_IP6 : TYPE_IP4;
+        type = b->ptr[n] >> 4 == 6 ? DXPU_BYTES_TYPE_IP6 : DXPU_BYTES_TYPE_IP4;
         break;
     default:
         return 0;
@@ -126,15 +120,17 @@ static unsigned link_header(int link, dxpu_bytes *b)
 /* Take the IP header off *b; true when a UDP datagram, or its beginning, follows. */
 static bool ip_header(unsigned type, dxpu_bytes *b)
 {
-    size_t n = IP6_BYTES;
-    if (type == TYPE_IP4) {
-        if (b->len < IP4_BYTES || b->ptr[0] >> 4 != 4)
+    size_t n = DXPU_BYTES_IP6;
+    if (type == DXPU_BYTES_TYPE_IP4) {
+        if (b->len < DXPU_BYTES_IP4 || b->ptr[0] >> 4 != 4)
             return false;
         n = (size_t)(b->ptr[0] & 15) * 4;
-        if (n < IP4_BYTES || b->len < n || b->ptr[9] != PROTOCOL_UDP ||
-            (dxpu_get_be16(b->ptr + 6) & 0x3fffu) != 0) /* a fragment */
+        if (n < DXPU_BYTES_IP4 || b->len < n ||
+            b->ptr[DXPU_BYTES_IP4_PROTOCOL] != DXPU_BYTES_PROTOCOL_UDP ||
+            (dxpu_get_be16(b->ptr + DXPU_BYTES_IP4_FRAGMENT) & DXPU_BYTES_FRAGMENT_MASK) != 0)
             return false;
-    } else if (type != TYPE_IP6 || b->len < n || b->ptr[0] >> 4 != 6 || b->ptr[6] != PROTOCOL_UDP) {
+    } else if (type != DXPU_BYTES_TYPE_IP6 || b->len < n || b->ptr[0] >> 4 != 6 ||
+               b->ptr[DXPU_BYTES_IP6_PROTOCOL] != DXPU_BYTES_PROTOCOL_UDP) {
         return false;
     }
     skip(b, n);
@@ -187,14 +183,14 @@ static void classify(dxpu_pcap_reader *r, dxpu_bytes b, dxpu_pcap_packet *out)
 {
     unsigned length;
     bool nettlp;
-    if (!ip_header(link_header(r->link, &b), &b) || b.len < UDP_BYTES)
+    if (!ip_header(link_header(r->link, &b), &b) || b.len < DXPU_BYTES_UDP)
         return;
-    length = dxpu_get_be16(b.ptr + 4);
-    if (length < UDP_BYTES)
+    length = dxpu_get_be16(b.ptr + DXPU_BYTES_UDP_LENGTH);
+    if (length < DXPU_BYTES_UDP)
         return;
-    length -= UDP_BYTES;
-    out->port = (uint16_t)dxpu_get_be16(b.ptr + 2);
-    skip(&b, UDP_BYTES);
+    length -= DXPU_BYTES_UDP;
+    out->port = (uint16_t)dxpu_get_be16(b.ptr + DXPU_BYTES_UDP_TO);
+    skip(&b, DXPU_BYTES_UDP);
     if (b.len > length) /* Ethernet's padding */
         b.len = length;
     nettlp = nettlp_port(out->port);
@@ -308,69 +304,12 @@ int dxpu_pcap_finish(dxpu_pcap_writer *w)
     return error ? -1 : 0;
 }
 
-/* Sum of 16-bit words, not yet folded (the Internet checksum). */
-static uint32_t sum16(uint32_t sum, const uint8_t *p, size_t len)
-{
-    for (; len > 1; len -= 2, p += 2)
-        sum += dxpu_get_be16(p);
-    return len ? sum + ((uint32_t)p[0] << 8) : sum;
-}
-
-static unsigned fold(uint32_t sum)
-{
-    while (sum >> 16)
-        sum = (sum & 0xffffu) + (sum >> 16);
-    return ~sum & 0xffffu;
-}
-
-/* IPv4 and UDP header at p; the UDP payload of len bytes follows.  Bytes of both headers. */
-static size_t put_ip4(uint8_t *p, uint32_t from, uint32_t to, size_t len)
-{
-    memset(p, 0, IP4_BYTES);
-    p[0] = 0x45;
-    dxpu_put_be16(p + 2, (unsigned)(IP4_BYTES + UDP_BYTES + len));
-    p[6] = 0x40; /* Don't Fragment */
-    p[8] = 64;
-    p[9] = PROTOCOL_UDP;
-    dxpu_put_be32(p + 12, from);
-    dxpu_put_be32(p + 16, to);
-    dxpu_put_be16(p + 10, fold(sum16(0, p, IP4_BYTES)));
-    return IP4_BYTES + UDP_BYTES;
-}
-
-/* The same for IPv6, whose UDP checksum may not be left out; payload must already be there. */
-static size_t put_ip6(uint8_t *p, const struct in6_addr *from, const struct in6_addr *to,
-                      size_t len)
-{
-    uint8_t *udp = p + IP6_BYTES;
-    unsigned check;
-    memset(p, 0, IP6_BYTES);
-    p[0] = 0x60;
-    dxpu_put_be16(p + 4, (unsigned)(UDP_BYTES + len));
-    p[6] = PROTOCOL_UDP;
-    p[7] = 64;
-    memcpy(p + 8, from, 16);
-    memcpy(p + 24, to, 16);
-    check = fold(
-        sum16(sum16((uint32_t)(UDP_BYTES + len) + PROTOCOL_UDP, p + 8, 32), udp, UDP_BYTES + len));
-    dxpu_put_be16(udp + 6, check ? check : 0xffffu);
-    return IP6_BYTES + UDP_BYTES;
-}
-
-static void put_udp(uint8_t *p, unsigned from, unsigned to, size_t len)
-{
-    dxpu_put_be16(p, from);
-    dxpu_put_be16(p + 2, to);
-    dxpu_put_be16(p + 4, (unsigned)(UDP_BYTES + len));
-    dxpu_put_be16(p + 6, 0);
-}
-
 /* Unassigned locally administered addresses: TLPs have no Ethernet of their own. */
 static void put_ether(uint8_t *p, unsigned type)
 {
     static const uint8_t addresses[12] = { 2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1 };
     memcpy(p, addresses, sizeof addresses);
-    dxpu_put_be16(p + 12, type);
+    dxpu_put_be16(p + DXPU_BYTES_ETHERNET_TYPE, type);
 }
 
 static void dump(dxpu_pcap_writer *w, uint64_t time_ns, size_t len)
@@ -394,15 +333,16 @@ static unsigned tag_of(dxpu_bytes tlp)
 
 int dxpu_pcap_write_tlp(dxpu_pcap_writer *w, uint64_t time_ns, dxpu_bytes tlp)
 {
-    enum { HEADERS = ETHER_BYTES + IP4_BYTES + UDP_BYTES };
+    static const uint8_t from[4] = { 10, 0, 0, 1 }, to[4] = { 10, 0, 0, 2 };
+    enum { HEADERS = DXPU_BYTES_ETHERNET + DXPU_BYTES_IP4 + DXPU_BYTES_UDP };
     uint8_t *p = w->packet;
     size_t len = DXPU_PCAP_NETTLP_BYTES + tlp.len;
     unsigned port = DXPU_PCAP_NETTLP_PORT + (tag_of(tlp) & 0xffu);
     if (tlp.len < 1 || tlp.len > DATAGRAM_MAX_BYTES)
         return DXPU_E_ARG;
-    put_ether(p, TYPE_IP4);
-    put_ip4(p + ETHER_BYTES, 0x0a000001u, 0x0a000002u, len);
-    put_udp(p + ETHER_BYTES + IP4_BYTES, port, port, len);
+    put_ether(p, DXPU_BYTES_TYPE_IP4);
+    dxpu_bytes_put_ip4(p + DXPU_BYTES_ETHERNET, 0, from, to, DXPU_BYTES_UDP + len);
+    dxpu_bytes_put_udp(p + DXPU_BYTES_ETHERNET + DXPU_BYTES_IP4, port, port, len);
     dxpu_put_be16(p + HEADERS, w->sequence++);
     dxpu_put_be32(p + HEADERS + 2, (uint32_t)time_ns);
     memcpy(p + HEADERS + DXPU_PCAP_NETTLP_BYTES, tlp.ptr, tlp.len);
@@ -413,28 +353,30 @@ int dxpu_pcap_write_tlp(dxpu_pcap_writer *w, uint64_t time_ns, dxpu_bytes tlp)
 int dxpu_pcap_write_frame(dxpu_pcap_writer *w, uint64_t time_ns, const struct sockaddr *from,
                           const struct sockaddr *to, dxpu_bytes frame)
 {
-    uint8_t *p = w->packet, *ip = p + ETHER_BYTES;
-    size_t headers = ETHER_BYTES + UDP_BYTES;
+    uint8_t *p = w->packet, *ip = p + DXPU_BYTES_ETHERNET;
+    size_t headers = DXPU_BYTES_ETHERNET + DXPU_BYTES_UDP;
     if (frame.len < 1 || frame.len > DATAGRAM_MAX_BYTES || from->sa_family != to->sa_family)
         return DXPU_E_ARG;
     if (from->sa_family == AF_INET) {
         struct sockaddr_in a, b;
         memcpy(&a, from, sizeof a);
         memcpy(&b, to, sizeof b);
-        headers += IP4_BYTES;
-        put_ether(p, TYPE_IP4);
+        headers += DXPU_BYTES_IP4;
+        put_ether(p, DXPU_BYTES_TYPE_IP4);
         memcpy(p + headers, frame.ptr, frame.len);
-        put_udp(ip + IP4_BYTES, ntohs(a.sin_port), ntohs(b.sin_port), frame.len);
-        put_ip4(ip, ntohl(a.sin_addr.s_addr), ntohl(b.sin_addr.s_addr), frame.len);
+        dxpu_bytes_put_ip4(ip, 0, &a.sin_addr, &b.sin_addr, DXPU_BYTES_UDP + frame.len);
+        dxpu_bytes_put_udp(ip + DXPU_BYTES_IP4, ntohs(a.sin_port), ntohs(b.sin_port), frame.len);
     } else if (from->sa_family == AF_INET6) {
         struct sockaddr_in6 a, b;
         memcpy(&a, from, sizeof a);
         memcpy(&b, to, sizeof b);
-        headers += IP6_BYTES;
-        put_ether(p, TYPE_IP6);
+        headers += DXPU_BYTES_IP6;
+        put_ether(p, DXPU_BYTES_TYPE_IP6);
         memcpy(p + headers, frame.ptr, frame.len);
-        put_udp(ip + IP6_BYTES, ntohs(a.sin6_port), ntohs(b.sin6_port), frame.len);
-        put_ip6(ip, &a.sin6_addr, &b.sin6_addr, frame.len);
+        dxpu_bytes_put_ip6(ip, 0, &a.sin6_addr, &b.sin6_addr, DXPU_BYTES_UDP + frame.len);
+        dxpu_bytes_put_udp(ip + DXPU_BYTES_IP6, ntohs(a.sin6_port), ntohs(b.sin6_port), frame.len);
+        /* which may not be left out there */
+        dxpu_bytes_seal_udp(ip + DXPU_BYTES_IP6, ip + DXPU_BYTES_IP6_FROM, 32);
     } else {
         return DXPU_E_ARG;
     }

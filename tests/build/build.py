@@ -153,8 +153,8 @@ def freestanding_binding(f, name, std):
     The control calls something else."""
     folder = os.path.join(ROOT, "bindings", name)
     sources = sorted(n for n in os.listdir(folder) if n.endswith(".c"))
-    own = [*["-I" + os.path.join(ROOT, "bindings", n) for n in FREESTANDING], "-ffreestanding",
-           "-I" + FREE]
+    own = [*["-I" + os.path.join(ROOT, "bindings", n) for n in ("bytes", *FREESTANDING)],
+           "-ffreestanding", "-I" + FREE]
     with open(os.path.join(folder, "dxpu_%s.c" % name), encoding="utf-8") as file:
         stray = f.write("stray.c", file.read() + "int puts(const char *);\nint stray(void);\n"
                         'int stray(void)\n{\n    return puts("");\n}\n')
@@ -214,7 +214,8 @@ int main(void)
 
 def firmware_options(f):
     """dxpu_fw_init() of a port, the binding and dxpu.h compiled with options that differ."""
-    folder, guard = (os.path.join(ROOT, "bindings", name) for name in ("firmware", "guard"))
+    folder, guard, shared = (os.path.join(ROOT, "bindings", name)
+                             for name in ("firmware", "guard", "bytes"))
     sources = {"port": f.write("port.c", FIRMWARE_PORT), "library": f.write("l.c", IMPLEMENTATION),
                "binding": os.path.join(folder, "dxpu_firmware.c"),
                "wire": os.path.join(folder, "dxpu_firmware_wire.c"),
@@ -224,8 +225,8 @@ def firmware_options(f):
         for part, source in sources.items():
             name = part + option + ".o"
             more = ["-D%s=%d" % (option, value)] if option else []
-            status, out = f.compile("gcc", "c99", source, "-I" + folder, "-I" + guard, *more, "-c",
-                                    "-o", name)
+            status, out = f.compile("gcc", "c99", source, "-I" + folder, "-I" + guard,
+                                    "-I" + shared, *more, "-c", "-o", name)
             check("firmware_part_" + label(name), status == 0, out)
         parts = ("port", "binding") if option == "DXPU_PATHS_MAX" else ("port", "binding", "library")
         for odd in parts if option else ("all",):

@@ -19,7 +19,7 @@ SYSTEM = re.compile(
 LIBRARY = {"zlib": r"(zlib|zconf|libdeflate)\.h$", "libevent": r"event2/", "pcap": r"pcap(\.h|/)",
            "af_xdp": r"(xdp|bpf)/", "sodium": r"sodium\.h$"}
 # Bindings that other bindings may use: no library, no operating system.
-PURE = ("control", "vswitch", "model", "secure", "portable", "guard")
+PURE = ("bytes", "control", "vswitch", "model", "secure", "portable", "guard")
 EMBED = "examples/embed/"  # for others to copy: dxpu.h, bindings, nothing else of this tree
 ALONE = tuple("examples/%s/" % room for room in ("embed", "firmware", "inject"))
 BASE = "examples/common/base/"
@@ -40,6 +40,8 @@ BYTES = re.compile(
     r"\] << 24 \||([\w.>-]+)\[[^\]]*\] \|\s*(?:\(\w+\))?\2\[[^\]]*\] << 8|"
     r"= \(uint8_t\)\(([^;]+?) >> 8\);\s*[^;=]*= \(uint8_t\)\3;|"
     r"= \(uint8_t\)\(?([\w.>-]+)\)?;\s*[^;=]*= \(uint8_t\)\(\4 >> 8\);")
+# EtherType of IPv6, or a carry of the Internet checksum.
+HEADERS = re.compile(r"\b0x86dd\b|(\w+) & 0xffffu?\) \+ \(\1 >> 16\)")
 MACHINE_PATH = re.compile(r"(?<![\w.>)\]}])/(?:home|root|work|Users)/\w")
 FORMATTER = 14  # others break lines elsewhere
 UNFINISHED = re.compile(r"\b(?:TO" r"DO|FIX" r"ME|X" r"XX)\b")
@@ -177,6 +179,15 @@ def copied_loads(name, source):
             % (name, source.count("\n", 0, found.start()) + 1)
             for found in BYTES.finditer(source) if name != "dxpu.h"
             and " 16" not in source[max(found.start() - 40, 0):found.start()]]
+
+
+def copied_headers(name, source):
+    """Headers of IP that a binding makes or reads by itself.  Tests have their own."""
+    if not name.startswith(("bindings/", "examples/")) or name.startswith("bindings/bytes/"):
+        return []
+    source = COMMENT.sub(lambda m: "\n" * m.group(0).count("\n"), source)
+    return ["%s:%d: headers of IP: bindings/bytes does it" % (
+        name, source.count("\n", 0, found.start()) + 1) for found in HEADERS.finditer(source)]
 
 
 def clang_format_version():
@@ -324,6 +335,12 @@ def main():
         seen = [second_ways(n, line) for n in ("examples/box/x.c", "examples/embed/x.c")]
         check("control_one_way_" + re.sub(r"\W+", "_", line),
               [] if bool(seen[0]) == bad and not seen[1] else [line])
+    check("headers_one_way", [p for n in code for p in copied_headers(n, texts[n])])
+    for line, bad in (("enum { TYPE_IP6 = 0x86dd };", True), ("if (type == 0x8100)", False),
+                      ("sum = (sum & 0xffffu) + (sum >> 16);", True),
+                      ("id = (key & 0xffff) + (bus << 16);", False)):
+        check("control_headers_one_way_" + re.sub(r"\W+", "_", line),
+              [] if bool(copied_headers("bindings/x.c", line)) == bad else [line])
     check("bytes_one_way", [p for n in code for p in copied_loads(n, texts[n])])
     for line, bad in (("v = (unsigned)p[0] << 8 | p[1];", True),
                       ("v = p[i] | p[i + 1] << 8;", True), ("(uint32_t)b->at[0] << 24 | x", True),

@@ -74,6 +74,7 @@ def build(name, text, program):
     subprocess.run([*shlex.split(os.environ.get("CC", "cc")), *FLAGS, "-I" + folder, "-I" + ROOT,
                     "-I" + os.path.join(rooms.TESTS, "support"),
                     "-I" + os.path.join(rooms.TESTS, "support", "sim"), "-I" + pcap,
+                    "-I" + os.path.join(ROOT, "bindings", "bytes"),
                     "-o", out, rooms.c_test(program),
                     *more, "-lcmocka"], check=True, cwd=ROOT)
     return out
