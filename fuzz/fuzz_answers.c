@@ -44,9 +44,7 @@ static void pretend_close(pool_client *c);
 /* Not linked: replaces pool_client_open() and others. */
 #define pool_client_open  pretend_open
 #define pool_client_close pretend_close
-#define run               run_pool
 #include "pool_command.c"
-#undef run
 #undef pool_client_open
 #undef pool_client_close
 #include "pool_data.c"
@@ -54,25 +52,12 @@ static void pretend_close(pool_client *c);
 #include "pool_look.c"
 #include "pool_print.c"
 #include "pool_table.c"
-#define keep         keep_view
-#define print_events print_view_events
 #include "pool_top.c"
-#undef keep
-#undef print_events
 #include "pretend_proxy.h" /* its keys are other words */
-#define on_bytes control_on_bytes
 #include "control_client.c"
-#undef on_bytes
-#define fetch   fetch_picture
-#define look    look_at_slot
-#define refused control_refused
-#define remedy  control_remedy
-#define run     run_control
-#define POLL_MS CONTROL_POLL_MS
 #include "control_command.c"
 #include "key_options.c"
 #include "print_json.c"
-#undef run
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

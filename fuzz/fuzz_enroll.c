@@ -185,9 +185,7 @@ LOG_PRINTF static void say_log(const char *format, ...);
 #define console_say(...)                       fprintf(stderr, __VA_ARGS__)
 
 /* Not linked: replaces read() and others. */
-#define say say_it
 #include "enroll_talk.c"
-#undef say
 static void forget(enroll_talk *t);
 #define enroll_forget forget
 #include "enroll_command.c" /* not linked: reaches enroll() */

@@ -139,9 +139,7 @@ static ssize_t draw(void *out, size_t len)
 /* Not linked: replaces dxpu_udp_open() and others. */
 #define getrandom(out, len, flags) draw(out, len)
 #include "sealing.c"
-#define same_place same_place_of_fabric
 #include "fabric.c"
-#undef same_place
 
 enum {
     DELIVER,

@@ -49,7 +49,7 @@ static void look(control_client *c)
     (void)evbuffer_drain(c->pending, there - in.len);
 }
 
-static void on_bytes(void *context, secure_conn *conn, dxpu_bytes in)
+static void on_control_bytes(void *context, secure_conn *conn, dxpu_bytes in)
 {
     control_client *c = context;
     (void)conn;
@@ -117,7 +117,7 @@ const char *control_client_open(control_client *c, const dxpu_udp_address *to, c
                                 unsigned timeout_ms)
 {
     static const char name[] = "dxpu " DXPU_VERSION;
-    secure_callbacks cb = { NULL, on_opened, on_bytes, on_closed };
+    secure_callbacks cb = { NULL, on_opened, on_control_bytes, on_closed };
     dxpu_tcp_settings set;
     dxpu_control m;
     const char *why = "out of memory";

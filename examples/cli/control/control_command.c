@@ -20,7 +20,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { POLL_MS = 50, TIMEOUT_S = 10 };
+enum { CONTROL_POLL_MS = 50, TIMEOUT_S = 10 };
 
 /* ==== 1  Arguments ============================================================================ */
 
@@ -81,7 +81,7 @@ static int no_connection(const request *r, const char *why)
 }
 
 /* The answer was an error, or nothing that was asked for. */
-static int refused(const request *r)
+static int control_refused(const request *r)
 {
     const dxpu_control *m = &r->client.answer;
     char text[100 + DXPU_CONTROL_TEXT_MAX];
@@ -183,7 +183,7 @@ static void slot_line(const dxpu_control_slot *s, bool box)
 /* ==== 3  Waiting ============================================================================== */
 
 /* The status of one slot now.  0, or an exit status after a message. */
-static int look(request *r, uint16_t slot, dxpu_control_slot *out)
+static int look_at_slot(request *r, uint16_t slot, dxpu_control_slot *out)
 {
     dxpu_control m;
     dxpu_bytes entries;
@@ -196,7 +196,7 @@ static int look(request *r, uint16_t slot, dxpu_control_slot *out)
     if (why)
         return no_connection(r, why);
     if (r->client.answer.type != DXPU_CONTROL_STATUS)
-        return refused(r);
+        return control_refused(r);
     entries = r->client.answer.u.status.entries;
     if (!dxpu_control_slot_next(&r->client.answer.u.status, &entries, out) || out->number != slot)
         return no_connection(r, misfit);
@@ -226,7 +226,7 @@ static const char *final_word(const dxpu_control_slot *s)
     }
 }
 
-static const char *remedy(const char *word)
+static const char *control_remedy(const char *word)
 {
     if (strcmp(word, "epoch") == 0)
         return "; where a manager lends the slot, ask it ('dxpu lease create'); else 'dxpu status' "
@@ -246,10 +246,10 @@ static int take_back(request *r, const dxpu_control_slot *s, const char *word, c
     dxpu_control_slot now = *s;
     uint64_t end = dxpu_udp_now_ns() + r->timeout_s * 1000000000u;
     (void)detach_one(r, s->number, s->epoch); /* gone already, or the host is: nothing to undo */
-    while (dxpu_udp_now_ns() < end && !look(r, s->number, &now) &&
+    while (dxpu_udp_now_ns() < end && !look_at_slot(r, s->number, &now) &&
            now.state == DXPU_CONTROL_SLOT_CLOSING)
-        control_client_pause(&r->client, POLL_MS);
-    snprintf(text, sizeof text, "%s%s%s%s; the slot is empty again", what, remedy(word),
+        control_client_pause(&r->client, CONTROL_POLL_MS);
+    snprintf(text, sizeof text, "%s%s%s%s; the slot is empty again", what, control_remedy(word),
              s->note[0] ? "; " : "", s->note);
     return fail(r, EXIT_REFUSED, word, text);
 }
@@ -260,7 +260,7 @@ static int wait_up(request *r, uint16_t slot, uint64_t epoch, dxpu_control_slot 
     for (;;) {
         const char *word;
         char text[200];
-        int rc = look(r, slot, s);
+        int rc = look_at_slot(r, slot, s);
         if (rc)
             return rc;
         if (s->epoch != epoch ||
@@ -279,7 +279,7 @@ static int wait_up(request *r, uint16_t slot, uint64_t epoch, dxpu_control_slot 
                      r->timeout_s, s->attempts ? last_end(s) : "no answer yet");
             return take_back(r, s, "no-answer", text);
         }
-        control_client_pause(&r->client, POLL_MS);
+        control_client_pause(&r->client, CONTROL_POLL_MS);
     }
 }
 
@@ -287,12 +287,12 @@ static int wait_empty(request *r, uint16_t slot, dxpu_control_slot *s)
 {
     uint64_t end = dxpu_udp_now_ns() + r->timeout_s * 1000000000u;
     for (;;) {
-        int rc = look(r, slot, s);
+        int rc = look_at_slot(r, slot, s);
         if (rc || s->state != DXPU_CONTROL_SLOT_CLOSING)
             return rc;
         if (dxpu_udp_now_ns() >= end)
             return fail(r, EXIT_REFUSED, "closing", "detached, but its channel still closes");
-        control_client_pause(&r->client, POLL_MS);
+        control_client_pause(&r->client, CONTROL_POLL_MS);
     }
 }
 
@@ -328,7 +328,7 @@ static int fetch_piece(request *r, uint16_t slot, picture *p)
     if (why)
         return no_connection(r, why);
     if (r->client.answer.type != DXPU_CONTROL_PICTURE)
-        return refused(r);
+        return control_refused(r);
     if (in->slot != slot || in->offset != p->bytes || (p->bytes && in->total != p->total))
         return no_connection(r, misfit);
     if (!p->png) {
@@ -342,7 +342,7 @@ static int fetch_piece(request *r, uint16_t slot, picture *p)
     return 0;
 }
 
-static int fetch(request *r, uint16_t slot, picture *p)
+static int fetch_picture(request *r, uint16_t slot, picture *p)
 {
     uint64_t end = dxpu_udp_now_ns() + r->timeout_s * 1000000000u;
     int rc;
@@ -434,7 +434,7 @@ static int change(request *r, dxpu_control *m)
     const char *why = control_client_ask(&r->client, m);
     if (why)
         return no_connection(r, why);
-    return r->client.answer.type == DXPU_CONTROL_DONE ? 0 : refused(r);
+    return r->client.answer.type == DXPU_CONTROL_DONE ? 0 : control_refused(r);
 }
 
 static int detach_one(request *r, uint16_t slot, uint64_t epoch)
@@ -492,7 +492,7 @@ static int do_attach(request *r)
         rc = change(r, &m);
     if (!rc)
         rc = r->wait ? wait_up(r, m.u.attach.slot, m.u.attach.epoch, &s)
-                     : look(r, m.u.attach.slot, &s);
+                     : look_at_slot(r, m.u.attach.slot, &s);
     return rc ? rc : print_done(r, &s);
 }
 
@@ -511,7 +511,7 @@ static int do_detach(request *r)
     if (!rc)
         rc = change(r, &m);
     if (!rc)
-        rc = r->wait ? wait_empty(r, m.u.detach.slot, &s) : look(r, m.u.detach.slot, &s);
+        rc = r->wait ? wait_empty(r, m.u.detach.slot, &s) : look_at_slot(r, m.u.detach.slot, &s);
     return rc ? rc : print_done(r, &s);
 }
 
@@ -532,7 +532,7 @@ static int show_slots(request *r, json_t *slots)
         if (why)
             return no_connection(r, why);
         if (r->client.answer.type != DXPU_CONTROL_STATUS)
-            return refused(r);
+            return control_refused(r);
         if (!r->client.answer.u.status.count || r->client.answer.u.status.first != next)
             return no_connection(r, misfit);
         entries = r->client.answer.u.status.entries;
@@ -559,7 +559,7 @@ static int do_status(request *r)
     if (!rc)
         rc = connect_to(r);
     if (!rc && slot)
-        rc = look(r, slot, &s);
+        rc = look_at_slot(r, slot, &s);
     if (rc)
         return rc;
     box = r->client.hello.role == DXPU_CONTROL_ROLE_BOX;
@@ -618,7 +618,7 @@ static int do_screenshot(request *r)
     if (!rc)
         rc = connect_to(r);
     if (!rc)
-        rc = fetch(r, slot, &p);
+        rc = fetch_picture(r, slot, &p);
     error = rc ? 0 : write_file(r->words[2], &p);
     if (error) {
         snprintf(text, sizeof text, "%.300s: %s", r->words[2], strerror(error));
@@ -632,7 +632,7 @@ static int do_screenshot(request *r)
 
 static request the_request = { .timeout_s = TIMEOUT_S }; /* it holds the longest answer */
 
-static int run(const option_call *c, int (*command)(request *))
+static int run_control(const option_call *c, int (*command)(request *))
 {
     int status;
     the_request.words = c->words;
@@ -645,22 +645,22 @@ static int run(const option_call *c, int (*command)(request *))
 
 static int attach(const option_call *c)
 {
-    return run(c, do_attach);
+    return run_control(c, do_attach);
 }
 
 static int detach(const option_call *c)
 {
-    return run(c, do_detach);
+    return run_control(c, do_detach);
 }
 
 static int show_status(const option_call *c)
 {
-    return run(c, do_status);
+    return run_control(c, do_status);
 }
 
 static int screenshot(const option_call *c)
 {
-    return run(c, do_screenshot);
+    return run_control(c, do_screenshot);
 }
 
 static const option_row shared_rows[] = {

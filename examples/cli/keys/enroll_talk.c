@@ -55,7 +55,7 @@ static void stop(enroll_talk *t, enroll_end end)
     dxpu_udp_stop(t->udp);
 }
 
-static void say(enroll_talk *t, talk *to)
+static void say_to(enroll_talk *t, talk *to)
 {
     int n = dxpu_sodium_enroll_emit(&to->e, dxpu_udp_room(t->udp), DXPU_SODIUM_FRAME_BYTES);
     if (n > 0)
@@ -113,7 +113,7 @@ static void begin(enroll_talk *t, dxpu_bytes datagram, const dxpu_udp_path *from
         place->e = *fresh;
         place->path = *from;
         place->begun_ns = now;
-        say(t, place);
+        say_to(t, place);
     } else {
         t->count.refused++;
     }
@@ -141,7 +141,7 @@ static void on_datagram(void *user, uint8_t *buf, size_t len, const dxpu_udp_pat
     t->count.repeated += rc == DXPU_E_REPLAY;
     t->count.refused += rc != DXPU_OK && rc != DXPU_E_REPLAY;
     if (rc == DXPU_OK || rc == DXPU_E_REPLAY)
-        say(t, of);
+        say_to(t, of);
     if (rc == DXPU_OK && dxpu_sodium_enroll_done(&of->e)) {
         t->peer = of;
         of->path.remote = from->remote;
@@ -163,7 +163,7 @@ static void run(void *user, uint64_t now_ns)
     if (now_ns >= t->until_ns) {
         stop(t, ENROLL_LATE);
     } else if (!t->listen && now_ns >= t->again_ns) {
-        say(t, &t->talks[0]);
+        say_to(t, &t->talks[0]);
         t->again_ns = now_ns + AGAIN_NS;
     }
 }

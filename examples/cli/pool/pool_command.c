@@ -207,12 +207,12 @@ static unsigned given_bits(void)
 
 /* ==== 2  Commands ============================================================================= */
 
-static int run(const option_call *c, int (*command)(pool_call *));
+static int run_pool(const option_call *c, int (*command)(pool_call *));
 
 #define RUN(command)                                                                               \
     static int run_##command(const option_call *c)                                                 \
     {                                                                                              \
-        return run(c, pool_##command);                                                             \
+        return run_pool(c, pool_##command);                                                        \
     }
 RUN(overview)
 RUN(list)
@@ -354,7 +354,7 @@ int pool_need(const pool_call *r, unsigned options)
     return missing ? options_wrong("%s %s required", names, missing == 1 ? "is" : "are") : 0;
 }
 
-static int run(const option_call *c, int (*command)(pool_call *))
+static int run_pool(const option_call *c, int (*command)(pool_call *))
 {
     int rc;
     const char *why;

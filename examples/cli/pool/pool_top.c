@@ -35,7 +35,7 @@ typedef struct view {
     char at[16];                    /* when that was */
 } view;
 
-static void keep(json_t **into, json_t *value)
+static void keep_view(json_t **into, json_t *value)
 {
     json_decref(*into);
     *into = value;
@@ -67,14 +67,15 @@ static int fetch(view *v)
     if (!rc && !pool_is_overview(r->client.body))
         rc = pool_misfit(r, "it is not an overview of a pool");
     if (!rc) {
-        keep(&v->pool, r->json ? pool_client_document(&r->client) : json_incref(r->client.body));
+        keep_view(&v->pool,
+                  r->json ? pool_client_document(&r->client) : json_incref(r->client.body));
         rc = pool_get(r, "/v1/leases?limit=%d", LEASES_MAX);
     }
     if (!rc && !json_is_array(json_object_get(r->client.body, "leases")))
         rc = pool_misfit(r, "it is not a list of leases");
     if (rc)
         return rc;
-    keep(&v->leases, r->json ? pool_client_document(&r->client) : json_incref(r->client.body));
+    keep_view(&v->leases, r->json ? pool_client_document(&r->client) : json_incref(r->client.body));
     rc = fetch_events(v);
     if (rc || !gmtime_r(&now, &tm))
         return rc;
@@ -130,7 +131,7 @@ static void print_leases(const view *v, FILE *out, unsigned width, bool color, s
         fprintf(out, "and %" PRIu64 " more\n", total - shown);
 }
 
-static void print_events(const view *v, FILE *out, unsigned width, bool color, size_t most)
+static void print_view_events(const view *v, FILE *out, unsigned width, bool color, size_t most)
 {
     pool_table t;
     size_t count = json_array_size(v->events), from = count > most ? count - most : 0;
@@ -159,7 +160,7 @@ static void print_view(const view *v, FILE *out, unsigned width, unsigned rows, 
         events = left - leases;
     }
     print_leases(v, out, width, color, leases);
-    print_events(v, out, width, color, events);
+    print_view_events(v, out, width, color, events);
 }
 
 /* ==== 3  The terminal ========================================================================= */

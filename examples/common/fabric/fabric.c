@@ -276,7 +276,7 @@ fabric_channel *fabric_dial(fabric *f, const dxpu_channel_config *cfg, const uin
 
 /* ==== Opens =================================================================================== */
 
-static bool same_place(const dxpu_place *a, const dxpu_place *b)
+static bool is_same_place(const dxpu_place *a, const dxpu_place *b)
 {
     return a->node == b->node && a->slot == b->slot && a->function == b->function;
 }
@@ -288,7 +288,7 @@ static fabric_channel *channel_of_open(const fabric *f, const dxpu_offer *o)
     for (unsigned i = 0; i < f->live_count; i++) {
         fabric_channel *c = f->live[i];
         if (c->accepted && c->remote_id == o->channel && c->ch.cfg.epoch == o->epoch &&
-            same_place(&c->ch.cfg.remote, &o->source) && c->slot == o->destination.slot)
+            is_same_place(&c->ch.cfg.remote, &o->source) && c->slot == o->destination.slot)
             return c;
     }
     return NULL;
