@@ -1,8 +1,9 @@
 /* Fuzz target: virtio's transport and its devices under a hostile driver.  The input is features
    and the device, then steps: descriptors, rings and tables in the host's memory, also while they
    are being read, notifications, registers, configuration requests, unsolicited completions, jobs
-   that end late, time and resets of every kind.  Whatever the device emits is a TLP that decodes
-   strictly; a device that was reset, or needs a reset, accesses no memory; and it comes to an end.
+   that end late, frames, time and resets of every kind.  Whatever the device emits is a TLP that
+   decodes strictly; a device that was reset, or needs a reset, accesses no memory; and it comes to
+   an end.
    libFuzzer: -max_len=512 */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -10,11 +11,14 @@
 #include "input.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
 #include "dxpu.h"
 
 #include "virtio.h"
 #include "virtio_blk.h"
 #include "virtio_gpu.h"
+#include "virtio_net.h"
 
 /* What the root complex of the tests asks of cmocka. */
 #define assert_true(a)           must(a)
@@ -32,7 +36,7 @@ enum { /* of the host's memory and the device's place */
        BAR = 0x20000000,
        BDF = 0x0510,
        STORE_BYTES = 128 << 10,
-       QUEUES = 2, /* that are made */
+       QUEUES = 3, /* that are made */
        AT_DATA = 0x10000,
        AT_TABLES = 0x8000,  /* 4 of indirect descriptors, 1 KB each */
        AT_HEADERS = 0xc000, /* 64 bytes for each request: header, status */
@@ -46,7 +50,8 @@ enum { /* of the host's memory and the device's place */
 enum { STATUS_OK = VIRTIO_ACKNOWLEDGE | VIRTIO_DRIVER | VIRTIO_FEATURES_OK };
 
 static rc r;
-static bool is_gpu;
+static enum { BLK, GPU, NET } which;
+static int wire; /* the other end of a network adapter's frames */
 static uint64_t features, now_ns;
 static uint16_t ring_size, made[QUEUES];
 
@@ -318,6 +323,45 @@ static void put_gpu_command(input *in, uint8_t op)
         notify(q);
 }
 
+/* A buffer for a frame, a frame, or a command of the control queue. */
+static void put_buffer(input *in, uint8_t op)
+{
+    uint8_t how = next(in), first = next(in) % 16 * 2;
+    unsigned q = how & 0x80 ? 2 : op >> 4 & 1;
+    uint8_t *table = op & 0x20 ? r.mem + AT_TABLES + (first & 3) * 0x400u : ring_mem(q, 0);
+    unsigned at = op & 0x20 ? 0 : first, pieces = q == 0 ? 1 : 2;
+    uint8_t *to = r.mem + (q == 2 ? AT_HEADERS + first * 64u : AT_DATA + first * 0x800u);
+    uint64_t place = MEM_LOW + (uint64_t)(to - r.mem);
+    uint32_t bytes = how & 0x40 ? next32(in) % 0x12000u : next(in) * 8u;
+    if (q == 2)
+        bytes = how & 31;
+    for (uint32_t i = 0; i < (q == 2 ? bytes : 16); i++)
+        to[i] = next(in);
+    put_desc(table + at * 16u, place, bytes, (q == 0 ? 2u : 0u) | (pieces > 1 ? 1u : 0u), at + 1);
+    put_desc(table + (at + 1) * 16u, place + (q == 2 ? 63 : 16), q == 2 ? 1 : next(in),
+             q == 2 ? 2 : 0, 0);
+    if (op & 0x20)
+        put_desc(ring_mem(q, 0) + first * 16u, MEM_LOW + AT_TABLES + (first & 3) * 0x400u,
+                 pieces * 16, 4, 0);
+    avail_put(q, first);
+    if (!(op & 0x40))
+        notify(q);
+}
+
+/* A frame from the other end, with a header of 12 bytes; those that came to it are taken. */
+static void put_on_wire(input *in, uint8_t op)
+{
+    static uint8_t frame[16 * 255];
+    ssize_t got;
+    do
+        got = recv(wire, frame, sizeof frame, 0);
+    while (got > 0);
+    memset(frame, 0, sizeof frame);
+    for (unsigned i = 0; i < 32 && op & 0x10; i++)
+        frame[i] = next(in);
+    (void)!send(wire, frame, op & 0x40 ? next(in) * 16u : next(in), 0);
+}
+
 /* What is shown can be looked at whenever the box is asked to. */
 static void look_at_picture(void)
 {
@@ -501,6 +545,8 @@ static void step(input *in)
             rc_look(&r);
         break;
     case 10:
+        if (which == NET)
+            put_on_wire(in, op);
         for (unsigned n = 1u + (op >> 4); n; n--)
             job_run();
         r.kind->tick(r.dev, now_ns);
@@ -510,8 +556,10 @@ static void step(input *in)
         put_ring(in, op);
         break;
     default:
-        if (is_gpu)
+        if (which == GPU)
             put_gpu_command(in, op);
+        else if (which == NET)
+            put_buffer(in, op);
         else
             put_request(in, op);
         break;
@@ -522,9 +570,13 @@ static void step(input *in)
 
 static uint64_t choose_features(uint8_t how)
 {
+    static const uint64_t own[] = {
+        (uint64_t)1 << 9,         /* FLUSH of a block device */
+        (uint64_t)1 << 1,         /* EDID of a display adapter */
+        (uint64_t)0x13f << 15 | 3 /* checksums, merged buffers, all of the control queue */
+    };
     const uint64_t bit[] = { VIRTIO_F_INDIRECT_DESC, VIRTIO_F_EVENT_IDX, VIRTIO_F_NOTIFICATION_DATA,
-                             VIRTIO_F_RING_RESET,
-                             (uint64_t)1 << (is_gpu ? 1 : 9) /* EDID, FLUSH of blk */ };
+                             VIRTIO_F_RING_RESET, own[which] };
     uint64_t out = VIRTIO_F_VERSION_1 | VIRTIO_F_ACCESS_PLATFORM;
     for (unsigned i = 0; i < sizeof bit / sizeof *bit; i++)
         out |= how >> i & 1 ? bit[i] : 0;
@@ -536,17 +588,25 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     jobs late = { NULL, job_submit, job_reap, job_cancel, job_settle };
     device_settings set = { .memory_bytes = STORE_BYTES, .mps_bytes = 512, .identity = 0x20001 };
     input in = { data, size };
+    static const device_kind *const which_kind[] = { &virtio_blk_kind, &virtio_gpu_kind,
+                                                     &virtio_net_kind };
+    int ends[2];
     uint8_t first;
     set.jobs = &late;
     now_ns = 1000000000;
     waiting.tail = &waiting.head;
     over.tail = &over.head;
     first = next(&in);
-    is_gpu = first & 0x80;
+    which = first < 0x80 ? BLK : first < 0xc0 ? GPU : NET;
     features = choose_features(first);
     ring_size = 32;
-    rc_open(&r, is_gpu ? &virtio_gpu_kind : &virtio_blk_kind, &set, BDF);
+    if (which == NET && !socketpair(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0, ends)) {
+        set.descriptor = (uint64_t)ends[1];
+        wire = ends[0];
+    }
+    rc_open(&r, which_kind[which], &set, BDF);
     r.foreign = true;
+    r.kind->tick(r.dev, now_ns); /* it knows the time before it asks for anything */
     enable();
     for (unsigned n = 0; in.left && n < STEPS_MAX; n++)
         step(&in);
@@ -555,5 +615,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (status() & VIRTIO_NEEDS_RESET)
         must_rest();
     rc_close(&r);
+    if (which == NET)
+        (void)close(wire);
     return 0;
 }

@@ -149,6 +149,15 @@ int isolate(int starter, unsigned slot, const device_kind *kind, unsigned disk_t
         add_disk(&w, kind, disk_threads, s);
     if (kind == &eptest_kind)
         add_number(&w, "--bar", s->bar_bytes);
+    if (kind == &virtio_net_kind) {
+        add_text(&w, "--tap", s->tap);
+        add_number(&w, "--identity", s->identity);
+    }
+    if (s->descriptor) {
+        log_error("slot %u: --isolate: fd is for a slot of the box's own process; use tap=NAME",
+                  slot);
+        return -1;
+    }
     /* none is started that could not serve its disk */
     if (w.full || (out->fits && starter_add(starter, slot, w.text, w.at))) {
         log_error("slot %u: its device cannot be started in a process of its own", slot);

@@ -66,6 +66,10 @@ static const option_row rows[] = {
       OPTION_TEXT, &set.device.serial, 0, 0 },
     { "read-only", NULL, "virtio-blk: the host cannot write, and a wipe leaves the file as it is",
       OPTION_FLAG, &set.device.read_only, 0, 0 },
+    { "tap", "NAME", "virtio-net: tap interface of its frames; further slots use NAME.2 and so on",
+      OPTION_TEXT, &set.device.tap, 0, 0 },
+    { "net-fd", "N", "virtio-net: inherited descriptor of a tap, or of a datagram socket",
+      OPTION_NUMBER, &set.device.descriptor, 3, 1 << 20 },
     { "isolate", NULL, "run each slot's model in a process of its own, by dxpu-device", OPTION_FLAG,
       &set.isolate, 0, 0 },
     { "disk-threads", "N", "concurrent accesses of a slot to its medium, 0: in its loop (4)",
@@ -226,6 +230,18 @@ static const char *make_plans(void)
     return bad;
 }
 
+/* What is wrong with the frames' place.  many: a descriptor cannot serve it. */
+static const char *check_net(const device_settings *d, const device_kind *kind, bool many)
+{
+    if (kind != &virtio_net_kind && (d->tap || d->descriptor))
+        return "--tap and --net-fd: go with --device virtio-net";
+    if (kind == &virtio_net_kind && !d->tap == !d->descriptor)
+        return "--device virtio-net: needs --tap NAME or --net-fd N";
+    if (d->descriptor && many)
+        return "--net-fd: goes with one slot, without --isolate; else --slot N=virtio-net,fd=N";
+    return NULL;
+}
+
 /* What is wrong with the options together; NULL: nothing. */
 static const char *check(void)
 {
@@ -249,7 +265,9 @@ static const char *check(void)
         if (*c <= ' ' || *c > '~')
             return "--serial: only printable ASCII, and no blanks";
     }
-    const char *wrong = make_plans();
+    const char *wrong = check_net(&set.device, kinds[set.kind], set.slots > 1 || set.isolate);
+    if (!wrong)
+        wrong = make_plans();
     if (!wrong)
         wrong = check_manager();
     if (!wrong)

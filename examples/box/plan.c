@@ -8,6 +8,7 @@
 #include "options.h"
 #include "remote.h"
 #include "virtio_blk.h"
+#include "virtio_net.h"
 
 #include <stdlib.h>
 
@@ -40,7 +41,8 @@ static const struct number_key {
     { "size", offsetof(device_settings, file_bytes), 1 << 20, (uint64_t)1 << 44, false },
     { "namespaces", offsetof(device_settings, namespaces), 1, 32, false },
     { "block", offsetof(device_settings, block_bytes), 512, 4096, true },
-    { "bar", offsetof(device_settings, bar_bytes), 4096, (uint64_t)1 << 44, true }
+    { "bar", offsetof(device_settings, bar_bytes), 4096, (uint64_t)1 << 44, true },
+    { "fd", offsetof(device_settings, descriptor), 3, 1 << 20, false }
 };
 
 /* NULL, or what is wrong; *found: it is one of them. */
@@ -117,6 +119,8 @@ static const char *set_text(slot_plan *p, const char *key, const char *value)
         return keep(p, value, key, &p->model);
     if (!strcmp(key, "socket") && is_word(value, 107))
         return keep_const(p, value, key, &p->set.socket);
+    if (!strcmp(key, "tap") && is_word(value, 15))
+        return keep_const(p, value, key, &p->set.tap);
     return wrong("unknown key or invalid value:", key);
 }
 
@@ -155,6 +159,10 @@ static const char *check(const slot_plan *p)
         return "--slot: read-only goes with virtio-blk and file";
     if (p->kind == &virtio_blk_kind && p->set.file && strchr(p->set.file, ','))
         return "--slot: a virtio-blk device has one file";
+    if (p->kind == &virtio_net_kind && !p->set.tap == !p->set.descriptor)
+        return "--slot: virtio-net needs tap=NAME or fd=N";
+    if (p->kind != &virtio_net_kind && (p->set.tap || p->set.descriptor))
+        return "--slot: tap and fd are for virtio-net";
     return NULL;
 }
 
@@ -178,7 +186,8 @@ static const char *add_words(const slot_plans *all, slot_plan *p, char *words)
     if (!p->kind)
         return wrong("no such device model:", word ? word : "");
     p->set = *all->usual;
-    p->set.file = p->set.serial = NULL; /* of slots that share an option */
+    p->set.file = p->set.serial = p->set.tap = NULL; /* of slots that share an option */
+    p->set.descriptor = 0;
     p->set.namespaces = 0;
     p->set.read_only = false;
     while (!bad && (word = strtok_r(NULL, ",", &rest)) != NULL)

@@ -97,6 +97,13 @@ static const option_row blk_rows[] = {
     { "read-only", NULL, "the client cannot write", OPTION_FLAG, &set.server.device.read_only, 0,
       0 },
 };
+static const option_row net_rows[] = {
+    { "tap", "NAME", "tap interface of its frames", OPTION_TEXT, &set.server.device.tap, 0, 0 },
+    { "net-fd", "N", "inherited descriptor of a tap, or of a datagram socket", OPTION_NUMBER,
+      &set.server.device.descriptor, 3, 1 << 20 },
+    { "identity", "N", "number of which its address is made (1)", OPTION_NUMBER,
+      &set.server.device.identity, 1, UINT64_MAX },
+};
 static const option_row eptest_rows[] = {
     { "bar", "SIZE", "size of its 64-bit prefetchable BAR, a power of two (64K)", OPTION_SIZE,
       &set.server.device.bar_bytes, 4096, (uint64_t)1 << 44 },
@@ -167,6 +174,8 @@ static const char *check(void)
         return "--read-only: goes with --file";
     if (set.server.kind == &virtio_blk_kind && d->file && strchr(d->file, ','))
         return "--file: a virtio-blk device has one";
+    if (set.server.kind == &virtio_net_kind && !d->tap == !d->descriptor)
+        return "one of --tap NAME and --net-fd N is required";
     return NULL;
 }
 
@@ -244,6 +253,7 @@ static const option_verb verbs[] = {
     VERB("eptest", "the PCI endpoint test function", OPTION_ROWS(eptest_rows)),
     VERB("virtio-blk", "a virtio block device", OPTION_ROWS(blk_rows)),
     VERB("virtio-gpu", "a virtio display adapter", NO_ROWS),
+    VERB("virtio-net", "a virtio network adapter", OPTION_ROWS(net_rows)),
 };
 static const option_verbs all_verbs = { NULL, verbs, sizeof verbs / sizeof verbs[0] };
 static const option_verbs *const groups[] = { &all_verbs };

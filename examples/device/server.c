@@ -770,7 +770,8 @@ server *server_open(const server_settings *s)
     v->epoll = epoll_create1(EPOLL_CLOEXEC);
     look_at_model(v);
     why = open_socket(v);
-    if (why || v->epoll < 0 || !watch(v, v->wake) || !watch(v, dxpu_vfu_fd(v->vfu))) {
+    if (why || v->epoll < 0 || !watch(v, v->wake) || !watch(v, dxpu_vfu_fd(v->vfu)) ||
+        (s->kind->descriptor && !watch(v, s->kind->descriptor(v->device)))) {
         log_error("%s: %s%s%s", s->socket, why ? why : "no file descriptor left", why ? ": " : "",
                   why ? strerror(errno) : "");
         server_close(v);

@@ -61,6 +61,8 @@ typedef struct device_settings {
     bool stateless;       /* vfio-user: a reset leaves nothing of a tenant's data */
     const device_medium *medium; /* vfio-user: its server's, as its owner has seen it; NULL: it is
                                     not known */
+    const char *tap;             /* virtio-net: the interface that its frames go to */
+    uint64_t descriptor; /* virtio-net: in its place, one that was inherited; it is the device's */
 } device_settings;
 
 /* How far a wipe is. */

@@ -9,13 +9,15 @@
 #include "vga.h"
 #include "virtio_blk.h"
 #include "virtio_gpu.h"
+#include "virtio_net.h"
 
 /* X(name in C, name for users) of each, in the order of their numbers. */
 #define DEVICE_KINDS(X, BETWEEN)                                                                   \
     X(memory, "memory")                                                                            \
     BETWEEN X(nvme, "nvme") BETWEEN X(vga, "vga") BETWEEN X(eptest, "eptest") BETWEEN X(           \
         virtio_blk, "virtio-blk") BETWEEN                                                          \
-    X(virtio_gpu, "virtio-gpu")
+    X(virtio_gpu, "virtio-gpu") BETWEEN                                                            \
+    X(virtio_net, "virtio-net")
 #define DEVICE_KIND_NAME(kind, name) name
 #define DEVICE_KIND(kind, name)      &kind##_kind
 #define DEVICE_KIND_COMMA            ,

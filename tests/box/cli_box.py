@@ -6,6 +6,7 @@ Prints `ok NAME` or `not ok NAME` for each check."""
 import errno
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -145,6 +146,34 @@ def reads_and_writes(l):
                   (not status or "standard output" in said(errors)), got, said(errors))
 
 
+def adapters(l):
+    """Where the frames of a network adapter go."""
+    net = "--device", "virtio-net"
+    refused(l, "box_adapter_without_a_tap", 2, "--tap NAME or --net-fd N", *net)
+    refused(l, "box_adapter_with_both", 2, "--tap NAME or --net-fd N", *net, "--tap", "a",
+            "--net-fd", 5)
+    refused(l, "box_tap_of_a_disk", 2, "virtio-net", "--tap", "a")
+    refused(l, "box_descriptor_of_two_slots", 2, "one slot", *net, "--net-fd", 5, "--slots", 2)
+    refused(l, "box_slot_without_a_tap", 2, "tap=NAME or fd=N", "--slot", "1=virtio-net")
+    refused(l, "box_slot_of_memory_with_a_tap", 2, "for virtio-net", "--slot", "1=memory,tap=a")
+    refused(l, "box_tap_that_is_not_there", 3, "ip tuntap add dev no-such-tap", *net, "--tap",
+            "no-such-tap")
+    refused(l, "box_descriptor_that_is_not_open", 3, "descriptor 99", "--slot",
+            "1=virtio-net,fd=99")
+    one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    os.set_inheritable(other.fileno(), True)
+    b = subprocess.Popen([os.path.join(lab.BIN, "dxpu-box"), "--plain", "--listen", "127.0.0.1:0",
+                          *net, "--net-fd", str(other.fileno())], stdin=subprocess.DEVNULL,
+                         stderr=subprocess.PIPE, text=True, close_fds=False)
+    lines = [b.stderr.readline(), b.stderr.readline()]
+    check("box_adapter_with_a_descriptor", " at 127.0.0.1:" in lines[1], lines)
+    b.terminate()
+    check("box_adapter_ends", b.wait(10) == 0)
+    b.stderr.close()
+    one.close()
+    other.close()
+
+
 def said(file):
     file.seek(0)
     return file.read()
@@ -157,4 +186,5 @@ with lab.Lab() as the_lab:
     memory(the_lab)
     options(the_lab)
     reads_and_writes(the_lab)
+    adapters(the_lab)
 sys.exit(1 if failed else 0)

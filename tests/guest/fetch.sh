@@ -31,7 +31,8 @@ programs='/bin/busybox /usr/bin/fio /usr/sbin/nvme /usr/bin/lspci /usr/bin/setpc
 # What a PCIe device may want of Debian's kernel as modules; subdirectories are named where needed.
 folders='lib lib/crc lib/math arch/x86/crypto crypto block drivers/nvme/common drivers/nvme/host
          drivers/pci/controller drivers/misc drivers/md drivers/virtio drivers/block fs fs/jbd2
-         fs/ext4 drivers/gpu/drm drivers/gpu/drm/tiny drivers/gpu/drm/ttm drivers/gpu/drm/virtio'
+         fs/ext4 drivers/gpu/drm drivers/gpu/drm/tiny drivers/gpu/drm/ttm drivers/gpu/drm/virtio
+         net/core drivers/net'
 # What a directory was made of: one that another version of this script made is fetched again.
 made_of=$(echo $programs $folders)
 is_ready() {

@@ -324,6 +324,7 @@ const char *sandbox_name(void)
 
 #include <linux/fs.h>
 #include <linux/sched.h>
+#include <linux/if_tun.h>
 #include <linux/sockios.h>
 #include <seccomp.h>
 #include <sys/ioctl.h>
@@ -540,8 +541,9 @@ static int add_controls(scmp_filter_ctx f)
                                          F_OFD_SETLKW, F_ADD_SEALS,     F_GET_SEALS, F_GETPIPE_SZ,
                                          F_SETPIPE_SZ, F_GETLK,         F_SETLK,     F_SETLKW },
                           wide[] = { 12, 13, 14 }, /* of fcntl64(), 32-bit machines' locks */
-        requests[] = { TCGETS,       TIOCGWINSZ,  FIONREAD,   FIONBIO,       FS_IOC_GETVERSION,
-                       SIOCGIFINDEX, SIOCGIFNAME, SIOCGIFMTU, SIOCGIFHWADDR, SIOCGIFFLAGS };
+        requests[] = { TCGETS,        TIOCGWINSZ,  FIONREAD,   FIONBIO,       FS_IOC_GETVERSION,
+                       SIOCGIFINDEX,  SIOCGIFNAME, SIOCGIFMTU, SIOCGIFHWADDR, SIOCGIFFLAGS,
+                       TUNSETOFFLOAD, TUNSETQUEUE };
     const int wider = seccomp_syscall_resolve_name("fcntl64");
     int rc = add_choices(f, SCMP_ACT_ALLOW, SCMP_SYS(fcntl), controls, COUNT(controls));
     rc = rc ? rc : add_choices(f, SCMP_ACT_ALLOW, wider, controls, COUNT(controls));

@@ -440,10 +440,10 @@ int virtio_open(virtio *v, const virtio_setup *set, const virtio_type *type,
     virtio_list_clear(&v->free);
     virtio_list_clear(&v->sending);
     fn_init(&v->fn, &f, port, v, function_reset);
-    v->pool = calloc(VIRTIO_REQUESTS, set->request_bytes);
+    v->pool = calloc(set->requests, set->request_bytes);
     if (!v->pool)
         return -1;
-    for (unsigned i = 0; i < VIRTIO_REQUESTS; i++)
+    for (unsigned i = 0; i < set->requests; i++)
         virtio_list_append(&v->free, virtio_pooled(v, i));
     device_reset(v);
     return 0;

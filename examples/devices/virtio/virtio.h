@@ -27,8 +27,7 @@ enum {
     VIRTIO_QUEUES = 16,    /* most of a device */
     VIRTIO_SIZE_MAX = 128, /* entries of a queue, and of a table of indirect descriptors */
     VIRTIO_DESCRIPTOR_BYTES = 16,
-    VIRTIO_BATCH = 32,     /* entries of the avail ring read at once */
-    VIRTIO_REQUESTS = 256, /* taken and not finished, of all queues together */
+    VIRTIO_BATCH = 32, /* entries of the avail ring read at once */
     VIRTIO_CONFIG_BYTES = 64,
 
     VIRTIO_BAR_BYTES = 0x8000, /* of BAR 0; where its parts begin: */
@@ -152,6 +151,7 @@ typedef struct virtio_setup {
     uint32_t class_code;
     unsigned queues;
     uint64_t features;    /* of its type; those of the transport are added */
+    unsigned requests;    /* taken and not finished, of all queues together */
     size_t request_bytes; /* of a request with what the type adds to it */
     unsigned config_bytes;
     bool ordered; /* requests of a queue are given to the type as the driver made them available */

@@ -640,6 +640,7 @@ static void *blk_create(const device_settings *s, const device_port *port)
                            .queues = VIRTIO_BLK_QUEUES,
                            .features = BLK_F_SEG_MAX | BLK_F_BLK_SIZE | BLK_F_FLUSH | BLK_F_MQ |
                                        BLK_F_DISCARD | BLK_F_WRITE_ZEROES,
+                           .requests = 256,
                            .request_bytes = sizeof(blk_request),
                            .config_bytes = CONFIG_BYTES };
     uint64_t bytes = s->file_bytes || s->file ? s->file_bytes : s->memory_bytes;

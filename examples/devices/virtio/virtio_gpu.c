@@ -216,6 +216,7 @@ static void *gpu_create_device(const device_settings *s, const device_port *port
                                  .class_code = VIRTIO_GPU_CLASS,
                                  .queues = GPU_QUEUES,
                                  .features = GPU_F_EDID,
+                                 .requests = 256,
                                  .request_bytes = sizeof(gpu_request),
                                  .config_bytes = CONFIG_BYTES,
                                  .ordered = true };

@@ -106,7 +106,7 @@ void virtio_queue_drop(virtio *v, virtio_queue *q)
     q->look.under_way = false;
     virtio_list_clear(&q->done);
     virtio_list_clear(&q->arriving);
-    for (unsigned i = 0; i < VIRTIO_REQUESTS; i++) {
+    for (unsigned i = 0; i < v->set.requests; i++) {
         virtio_request *r = virtio_pooled(v, i);
         if (r->used && !r->dropped && r->queue == q)
             request_drop(v, r);

@@ -1,0 +1,49 @@
+/* net_port.h - where the frames of a network device go: a tap interface, or a descriptor
+   SPDX-License-Identifier: MIT
+
+   Each frame is preceded by a header of 12 bytes, as virtio 1.2 (5.1.6) and Linux's tap have it: it
+   says what of the checksum and of the segmentation is left to do.  A descriptor is that of a tap,
+   or of a datagram socket whose peer reads and writes this header. */
+#ifndef NET_PORT_H_INCLUDED
+#define NET_PORT_H_INCLUDED
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    NET_PORT_QUEUES = 2,
+    NET_PORT_HEADER = 12,
+    NET_PORT_FRAME = NET_PORT_HEADER + 18 + 65535 /* the longest, with a VLAN tag */
+};
+
+enum { /* what whoever gets the frames does himself */
+       NET_PORT_CSUM = 1,
+       NET_PORT_TSO4 = 2,
+       NET_PORT_TSO6 = 4,
+       NET_PORT_ECN = 8
+};
+
+typedef struct net_port {
+    unsigned queues;
+    bool tap;
+    int fd[NET_PORT_QUEUES];
+    bool ready[NET_PORT_QUEUES]; /* there may be frames */
+    int watch;                   /* readable when there are frames of a queue that is not ready */
+} net_port;
+
+/* tap: name of an interface that exists; NULL: descriptor.  0, or -1 after a message, then closed. */
+int net_port_open(net_port *p, const char *tap, uint64_t descriptor);
+void net_port_close(net_port *p);
+/* Notes which queues have become ready. */
+void net_port_poll(net_port *p);
+/* The queue is not ready until it has frames: `watch` says so. */
+void net_port_arm(net_port *p, unsigned queue);
+/* Bytes of a frame with its header; 0: none, and the queue is not ready. */
+size_t net_port_read(net_port *p, unsigned queue, uint8_t *to, size_t room);
+/* False: not now.  What cannot be sent at all is dropped: *dropped. */
+bool net_port_write(net_port *p, unsigned queue, const uint8_t *from, size_t bytes, bool *dropped);
+void net_port_offload(net_port *p, unsigned what);  /* NET_PORT_..., of frames that are read */
+void net_port_enable(net_port *p, unsigned queues); /* frames go to the first of them alone */
+
+#endif /* NET_PORT_H_INCLUDED */
