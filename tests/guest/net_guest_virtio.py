@@ -29,16 +29,17 @@ class World:
     def __init__(self, l):
         self.lab = l
         tools = guest.tools()
-        modules = [os.path.join(tools[1], "modules", m + ".ko") for m in MODULES]
+        modules = suite.modules(tools, MODULES)
         self.at = lab.address()
         self.relay = l.start("dxpu-relay", "--to", self.at, "--json", "--loss", 10)
         path = l.file("host.sock")
         self.host = l.start("dxpu-host", "--vfio-user", path, "--slots", 2, "--topology",
                             "root-ports", "--attach", "1=%s/1" % self.relay.address(), "--json")
         self.host.says("waiting for a guest")
-        self.guest = guest.Guest(l, "a", tools, guest.initramfs(l.file("initrd"), *modules), path)
+        initrd = guest.initramfs(l.file("initrd"), *modules.values())
+        self.guest = guest.Guest(l, "a", tools, initrd, path)
         figure("boot to the first command %.1f s" % self.guest.ready())
-        for module in MODULES:
+        for module in modules:
             self.guest.must("insmod /modules/%s.ko" % module)
 
     def start_box(self):

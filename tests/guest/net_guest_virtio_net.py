@@ -76,11 +76,7 @@ class World:
     def __init__(self, l, space):
         self.lab = l
         tools = guest.tools()
-        modules = [os.path.join(tools[1], "modules", m + ".ko") for m in MODULES]
-        absent = [m for m in modules if not os.path.exists(m)]
-        if absent:
-            raise guest.Missing("the guest has no %s; remove %s to fetch it" % (absent[0],
-                                                                                tools[1]))
+        modules = suite.modules(tools, MODULES)
         self.box = l.start("dxpu-box", "--listen", "127.0.0.1:0", "--device", "virtio-net",
                            "--tap", space.tap, "--json")
         self.relay = l.start("dxpu-relay", "--to", self.box.address(), "--json", "--loss", 10)
@@ -91,9 +87,10 @@ class World:
         self.host = l.start("dxpu-host", "--vfio-user", path, "--slots", 2, "--topology",
                             "root-ports", "--attach", "1=%s/1" % self.relay.address(), "--json")
         self.host.says("waiting for a guest")
-        self.guest = guest.Guest(l, "a", tools, guest.initramfs(l.file("initrd"), *modules), path)
+        initrd = guest.initramfs(l.file("initrd"), *modules.values())
+        self.guest = guest.Guest(l, "a", tools, initrd, path)
         self.guest.ready()
-        for module in MODULES:
+        for module in modules:
             self.guest.must("insmod /modules/%s.ko" % module)
 
     def up(self):

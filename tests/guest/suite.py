@@ -67,6 +67,16 @@ def box_without_reset(l):
     return path
 
 
+def modules(tools, names):
+    """{name: path}, in the order in which they must be loaded; what the kernel of another suite
+    has built in is not among them.  The last one, the driver, must be there."""
+    paths = {name: os.path.join(tools[1], "modules", name + ".ko") for name in names}
+    if not os.path.exists(paths[names[-1]]):
+        raise guest.Missing("the guest has no %s; remove %s to fetch it" % (paths[names[-1]],
+                                                                            tools[1]))
+    return {name: path for name, path in paths.items() if os.path.exists(path)}
+
+
 def adapter(path):
     return '{"driver":"vfio-user-pci","socket":{"path":"%s","type":"unix"}}' % path
 
