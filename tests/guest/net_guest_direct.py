@@ -1,14 +1,20 @@
 #!/usr/bin/env python3
-"""A stock guest with a remote disk as a function of its own: no VMD, no driver but nvme.
+"""A stock guest with remote disks as functions of its own: no VMD, no driver but nvme.
 
-QEMU has the function from its start.  The guest finds the disk in its own domain, writes and
-verifies, resets and removes it, finds it again, and sees it go with its box.  DXPU_WHOLE=1: the
-guest is restarted as well, and all is done again with MSI.  Prints `ok NAME`, `not ok NAME` or
+QEMU has one function from its start.  The guest finds the disk in its own domain, writes and
+verifies, resets and removes it, finds it again, and sees it go with its box.  Another disk is
+plugged in and out by QMP: attached, detached when the guest has let go of it, lost, returned; a
+migration is cancelled.  DXPU_WHOLE=1: the guest is restarted as well, and all is done again with
+MSI.  DXPU_GUEST_KERNEL=cloud: with Debian's cloud kernel.  Prints `ok NAME`, `not ok NAME` or
 `skip NAME` for each check.  Skipped, loudly, where no QEMU or guest can be had."""
-# run.py: --timeout 300
+# run.py: --timeout 450
 # SPDX-License-Identifier: MIT
+import json
 import os
+import re
+import socket
 import sys
+import time
 import traceback
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -22,6 +28,8 @@ from suite import HANG, check, figure  # noqa: E402
 DISK = "/dev/nvme0n1"
 # how a function is put into a root port
 PORT = "pcie-root-port,id=rp0,chassis=1,slot=1"
+PLUGGED, PLUGGED_PORT = "/dev/nvme1n1", "pcie-root-port,id=rp1,chassis=2,slot=2"
+IO_ERRORS = re.compile(r"I/O error|Removing after probe failure|controller is down|timeout")
 FUNCTION = '{"driver":"vfio-user-pci","bus":"rp0","socket":{"path":"%s","type":"unix"}}'
 
 
@@ -36,15 +44,54 @@ class World:
                             "--interrupts", interrupts, "--attach", "1=%s/1" % self.relay.address(),
                             "--json")
         self.host.says("waiting for a guest")
+        self.qmp, self.plugged = [l.file(name) for name in ("qmp", "qmp2")], lab.address()
+        self.start_plugged()
+        self.plugger = l.start("dxpu-host", "--vfio-user", l.file("plugged.sock"), "--direct",
+                               "--slots", 1, "--qmp", self.qmp[0], "--control", "127.0.0.1:0",
+                               "--json")
+        self.control = self.plugger.says(r"control port (\S+:\d+)\n").group(1)
+        monitors = [word for path in self.qmp
+                    for word in ("-qmp", "unix:%s,server=on,wait=off" % path)]
         self.guest = guest.Guest(l, "direct", guest.tools(), guest.initramfs(l.file("initrd")),
                                  None, extra=["-device", PORT, "-device",
-                                              FUNCTION % (self.path + ".1")], reboots=True)
+                                              FUNCTION % (self.path + ".1"),
+                                              "-device", PLUGGED_PORT, *monitors], reboots=True)
         figure("%s: boot to the first command %.1f s" % (interrupts, self.guest.ready()))
 
     def start_box(self):
         self.box = self.lab.start("dxpu-box", "--listen", self.at, "--device", "nvme", "--size",
                                   "64M", "--json")
         self.box.address()
+
+    def start_plugged(self):
+        self.plugged_box = self.lab.start("dxpu-box", "--listen", self.plugged, "--device", "nvme",
+                                          "--size", "64M", "--json")
+        self.plugged_box.address()
+
+    def dxpu(self, *words):
+        start = time.monotonic()
+        done = self.lab.run("dxpu", *words)
+        assert done.status == 0, done.errors()
+        return time.monotonic() - start
+
+
+class Monitor:
+    """Another one's QMP."""
+
+    def __init__(self, path):
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(HANG)
+        self.socket.connect(path)
+        self.lines = self.socket.makefile("r")
+        self.lines.readline()
+        self.do("qmp_capabilities")
+
+    def do(self, name, **arguments):
+        self.socket.sendall(json.dumps({"execute": name, "arguments": arguments}).encode())
+        while True:
+            answer = json.loads(self.lines.readline())
+            if "return" in answer or "error" in answer:
+                return answer.get("return")
 
 
 def vectors(g):
@@ -57,7 +104,9 @@ def vectors(g):
 def verified_load(w, kind):
     g = w.guest
     g.wait_for("[ -b %s ]" % DISK, HANG)
-    check(kind + "_no_vmd_domain", "10000:" not in g.must("ls /sys/bus/pci/devices"))
+    where = g.must("readlink -f /sys/block/%s/device/device" % os.path.basename(DISK)).strip()
+    check(kind + "_disk_is_in_the_domain_of_the_machine",
+          re.fullmatch(r"/sys/devices/pci0000:00/0000:00:\S+/0000:\S+", where), where)
     status, out = g.run("fio --name=j --filename=%s --direct=1 --ioengine=libaio --iodepth=32 "
                         "--rw=randwrite --bsrange=512-256k --size=16m --verify=crc32c "
                         "--verify_fatal=1 --do_verify=1" % DISK, 2 * HANG)
@@ -89,6 +138,7 @@ def removed_and_found(w, kind):
 
 def restarted(w, kind):
     g = w.guest
+    w.dxpu("detach", "--wait", w.control, 1)  # which disk is found first is not known
     g.start("reboot -f")
     g.ready()
     g.wait_for("[ -b %s ]" % DISK, HANG)
@@ -96,15 +146,63 @@ def restarted(w, kind):
     check(kind + "_there_after_a_restart", count > 0, lines)
 
 
+def attach(w):
+    w.dxpu("attach", "--wait", w.control, 1, w.plugged, 1)
+    return w.guest.wait_for("[ -b %s ]" % PLUGGED, HANG)
+
+
+def plugged_in_and_out(w, kind):
+    """By dxpu-host, which speaks QMP."""
+    g = w.guest
+    figure("%s: plugged in after %.1f s" % (kind, attach(w)))
+    status, out = g.run("fio --name=j --filename=%s --direct=1 --rw=randwrite --bs=4k --size=1m "
+                        "--verify=crc32c --verify_fatal=1 --do_verify=1" % PLUGGED, HANG)
+    check(kind + "_plugged_in_disk_verifies", status == 0, out)
+    migration_is_cancelled(w, kind)
+    before = len(g.log())
+    figure("%s: unplugged after %.1f s" % (kind, w.dxpu("detach", "--wait", w.control, 1)))
+    check(kind + "_guest_let_go_before_the_device_was_taken",
+          g.run("[ ! -e %s ]" % PLUGGED)[0] == 0 and not IO_ERRORS.search(g.log()[before:]),
+          g.log()[before:])
+    w.plugger.says(r"slot 1: unplugged")
+    attach(w)
+    check(kind + "_plugged_in_again",
+          g.run("dd if=%s of=/dev/null bs=4k count=1" % PLUGGED)[0] == 0)
+    g.start("dd if=%s of=/dev/null bs=64k iflag=direct" % PLUGGED)
+    w.plugged_box.kill()
+    w.plugger.says(r"(?s)unplugged.*channel lost.*unplugged", HANG)
+    g.finish(g.next_id, HANG)
+    check(kind + "_lost_disk_is_unplugged", g.run("[ ! -e %s ]" % PLUGGED)[0] == 0)
+    w.start_plugged()
+    g.wait_for("[ -b %s ]" % PLUGGED, HANG)
+    check(kind + "_returns_after_the_loss", True)
+    check(kind + "_no_complaints_when_plugged", not g.complaints(), g.complaints())
+    check(kind + "_qemu_goes_on", g.popen.poll() is None, g.errors())
+
+
+def migration_is_cancelled(w, kind):
+    m = Monitor(w.qmp[1])
+    m.do("migrate-set-parameters", **{"max-bandwidth": 1 << 20})
+    m.do("migrate", uri="exec:cat >/dev/null")
+    end = time.monotonic() + HANG
+    while time.monotonic() < end:
+        status = m.do("query-migrate").get("status")
+        if status in ("cancelled", "completed", "failed"):
+            break
+        time.sleep(0.1)
+    check(kind + "_migration_is_cancelled", status == "cancelled", status)
+
+
 def lost(w, kind):
     """Without a monitor to unplug it, what the guest does is its driver's."""
     g = w.guest
+    bound = "cat /sys/bus/pci/drivers/nvme/0000:01:00.0/vendor"
+    check(kind + "_driver_has_it", g.run(bound)[0] == 0)  # control
     w.box.kill()
     w.host.says("channel lost", HANG)
     g.run("dd if=%s of=/dev/null bs=4k count=1 iflag=direct" % DISK, 2 * HANG)
     check(kind + "_guest_lives_on", g.must("echo alive").strip() == "alive")
-    bdf = g.must("ls /sys/bus/pci/drivers/nvme | grep : || true").split()
-    check(kind + "_driver_lets_go_of_it", not bdf, bdf)
+    check(kind + "_driver_lets_go_of_it", g.run(bound)[0] != 0)
     bad = g.complaints()
     check(kind + "_no_complaints_at_the_end", not bad, bad)
     check(kind + "_qemu_lives_on", g.popen.poll() is None, g.errors())
@@ -117,8 +215,9 @@ def main():
         print("skip net_guest_direct " + str(why))
         return 0
     whole = os.environ.get("DXPU_WHOLE")
-    for kind, stories in ([("msix", [removed_and_found, restarted, lost]), ("msi", [lost])]
-                          if whole else [("msix", [removed_and_found, lost])]):
+    for kind, stories in ([("msix", [removed_and_found, plugged_in_and_out, restarted, lost]),
+                           ("msi", [lost])]
+                          if whole else [("msix", [removed_and_found, plugged_in_and_out, lost])]):
         with lab.Lab() as l:
             try:
                 w = World(l, kind)
