@@ -17,7 +17,7 @@ enum {
 
 extern const option_verbs pool_verbs; /* all that go to the manager */
 extern const option_verbs control_verbs, key_verbs, enroll_verbs, audit_verbs, tlp_verbs,
-    pcap_verbs, model_verbs;
+    pcap_verbs, model_verbs, xml_verbs;
 
 /* Says so, and ends the program: nothing sensible is left to do. */
 _Noreturn void out_of_memory(void);

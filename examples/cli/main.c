@@ -15,7 +15,7 @@
 
 static const option_verbs *const groups[] = { &pool_verbs,   &control_verbs, &key_verbs,
                                               &enroll_verbs, &audit_verbs,   &tlp_verbs,
-                                              &pcap_verbs,   &model_verbs };
+                                              &pcap_verbs,   &model_verbs,   &xml_verbs };
 
 static const char tail[] =
     "  dxpu lease create --host web7 --model nvme --wait\n"
