@@ -145,6 +145,23 @@ def s201_a_keeper_reaches_no_file():
 
 
 @case
+def v48_who_speaks_qmp_connects_and_no_more():
+    """A UNIX socket is all that it may have: no file, no network."""
+    for where in ((), ("early",)):
+        check(probe("caged", "unix", *where) == GONE and probe("keeper", "unix", *where) == GONE)
+        check(probe("monitor", "unix", *where) == "fine", where)
+        check(probe("caged", "udp", *where) == "fine", "no control", where)
+        for what in (*FILES, "udp", "packet"):
+            found = probe("monitor", what, *where)
+            check(found == GONE, what, where, found)
+    for what in ("size", "memory", "thread", "fd_name"):
+        check(probe("monitor", what) == "fine", what)
+    for what, end in PROBES.items():
+        if end == KILLED:
+            check(probe("monitor", what) == KILLED, what)
+
+
+@case
 def s125_own_code():
     """Not even by /proc/self/mem; who stays root may, as spec/security.md says."""
     who = {} if os.geteuid() else {"user": NOBODY, "group": NOBODY, "extra_groups": []}

@@ -265,12 +265,13 @@ int main(int argc, char **argv)
     static const sandbox_settings set;
     pthread_t t;
     int hold[2];
-    bool caged, keeper, wrong;
+    bool caged, keeper, monitor, wrong;
     if (argc < 3)
         return 2;
     what = argv[2];
     keeper = !strcmp(argv[1], "keeper");
-    caged = keeper || !strcmp(argv[1], "caged");
+    monitor = !strcmp(argv[1], "monitor");
+    caged = keeper || monitor || !strcmp(argv[1], "caged");
     if (pipe(go) || pipe(hold))
         return 2;
     child = fork();
@@ -283,7 +284,9 @@ int main(int argc, char **argv)
         return 3;
     if (pthread_create(&t, NULL, early, NULL))
         return 2;
-    if (caged && sandbox_enter_as(keeper ? SANDBOX_KEEPER : SANDBOX_WORKER))
+    if (caged && sandbox_enter_as(keeper    ? SANDBOX_KEEPER
+                                  : monitor ? SANDBOX_MONITOR
+                                            : SANDBOX_WORKER))
         return 3;
     if (!strcmp(argv[1], "parent") && !enter_parent())
         return 3;
