@@ -300,6 +300,62 @@ def v44_next_client_finds_it_reset():
         works(f, set_up(f))
 
 
+class Two(World):
+    """Both slots of the box."""
+
+    def __init__(self, l):
+        super().__init__(l)
+        self.host.stop()
+        self.host = l.start("dxpu-host", "--vfio-user", self.path, "--direct", "--slots", 2,
+                            "--attach", "1=%s/1,2=%s/2" % (self.at, self.at), "--json")
+        self.host.says("waiting for a guest")
+        self.clients = [Function("%s.%u" % (self.path, n)) for n in (1, 2)]
+
+    def start_box(self):
+        box = self.lab.start("dxpu-box", "--listen", self.at, "--device", "eptest", "--slots", 2,
+                             "--json")
+        box.address()
+        return box
+
+    def process(self, name):
+        return until(lambda: next((pid for found, pid in self.host.children() if found == name),
+                                  None), name)
+
+
+@case
+def v33_each_connection_ends_gracefully():
+    """Also with bytes unread, on which QEMU would end: the keeper is killed."""
+    with lab.Lab() as l:
+        w = Two(l)
+        keeper = w.process("dxpu-keeper")
+        os.kill(keeper, signal.SIGSTOP)
+        for f in w.clients:
+            f.send(vfio_client.READ, struct.pack("<QII", 0, CONFIG, 4))
+        os.kill(keeper, signal.SIGKILL)
+        for f in w.clients:
+            check(f.socket.recv(1) == b"", "the end of the stream")
+        check(w.host.wait(20) == 3, w.host.errors())
+
+
+@case
+def v30_lost_worker_is_a_loss_of_each_device():
+    with lab.Lab() as l:
+        w = Two(l)
+        for f in w.clients:
+            works(f, set_up(f))
+        os.kill(w.process("dxpu-worker"), signal.SIGKILL)
+        for f in w.clients:
+            until(lambda f=f: f.read32(CONFIG, 0) == 0xffffffff, "it is gone", HANG)
+        w.host.says(r"(?s)(is attached.*){4}", HANG)
+        for n, f in enumerate(w.clients, 1):
+            check(f.read32(CONFIG, 0) == 0xffffffff, "the client's device does not come back")
+            f.close()
+            f = Function("%s.%u" % (w.path, n))
+            works(f, set_up(f))
+            f.close()
+        check(w.host.stop() == 0, w.host.errors())
+
+
 @case
 def v45_empty_slot_has_clients_wait():
     with lab.Lab() as l:
