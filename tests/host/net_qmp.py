@@ -161,6 +161,27 @@ def v47_the_machine_may_start_later_and_again():
 
 
 @case
+def each_of_several_machines_has_its_own():
+    """The first one is plugged by others."""
+    with lab.Lab() as l:
+        at, m = lab.address(), Machine(l.file("qmp"))
+        l.start("dxpu-box", "--listen", at, "--device", "eptest", "--json").address()
+        paths = l.file("a"), l.file("b")
+        host = l.start("dxpu-host", "--vfio-user", ",".join(paths), "--direct", "--slots", 2,
+                       "--attach", ";2=%s/1" % at, "--qmp", ";%s,bus=port%%u" % m.path, "--json")
+        check(m.function("dxpu-port2").read32(CONFIG, 0) == ID)
+        add = next(a for name, a in m.commands if name == "device_add")
+        check(add["bus"] == "port2" and add["socket"]["path"] == paths[1] + ".2", add)
+        check([name for name, _ in host.children()].count("dxpu-plugger") == 1)
+        check(host.stop() == 0, host.errors())
+        for wrong in ("q;q;q", "q,bus=rp", ",x"):
+            done = l.run("dxpu-host", "--vfio-user", ",".join(paths), "--direct", "--qmp", wrong)
+            check(done.status == 2 and "--qmp" in done.errors(), done.errors())
+        done = l.run("dxpu-host", "--vfio-user", paths[0], "--qmp", "q")
+        check(done.status == 2 and "--direct" in done.errors(), done.errors())
+
+
+@case
 def v48_process_that_speaks_qmp_starts_again():
     with lab.Lab() as l:
         w = World(l)
