@@ -12,16 +12,19 @@ import socket
 import struct
 import sys
 import threading
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
 import rooms  # noqa: E402,F401
 from cases import case, check, main, until  # noqa: E402
 import lab  # noqa: E402
+import net_vfio_user  # noqa: E402
 import vfio_client  # noqa: E402
 from vfio_client import CONFIG, HANG, MSI, MSIX  # noqa: E402
 
 ID = 0xb500104c  # of the endpoint test function
+SLOW_ID = 0x10f01af4  # of net_vfio_user.Server
 MEMORY, SOURCE, TARGET = 1 << 20, 0x1000, 0x9000
 # registers in BAR 0, and what is done by writing to the first of them
 COMMAND, STATUS, FROM, TO, SIZE, CHECKSUM, IRQ_TYPE, IRQ_NUMBER = 4, 8, 12, 20, 28, 32, 36, 40
@@ -286,6 +289,49 @@ def v44_resets_leave_a_function_that_works():
             check(f.read16(4) & 7 == 0 and f.read16(f.capability[5] + 2) & 1 == 0)
             check(f.read32(CONFIG, 0x10) & ~0xf == 0 and f.read32(0, SIZE) == 0)
         works(f, set_up(f))
+
+
+class Slow(net_vfio_user.Server):
+    """A device of another process, which needs longer for a reset than an access may wait."""
+
+    RESET, SECONDS = 13, 3.0
+
+    def __init__(self, path):
+        self.slow = False
+        super().__init__(path)
+
+    def answer(self, command, body):
+        if command == self.RESET and self.slow:
+            time.sleep(self.SECONDS)
+        return super().answer(command, body)
+
+
+@case
+def v44_device_that_is_slow_after_a_reset():
+    with lab.Lab() as l:
+        server, at = Slow(l.file("device")), lab.address()
+        l.start("dxpu-box", "--listen", at, "--slot", "1=vfio-user,socket=" + l.file("device"),
+                "--json").says("is there")
+        path = l.file("vm")
+        host = l.start("dxpu-host", "--vfio-user", path, "--direct", "--slots", 1, "--attach",
+                       "1=%s/1" % at, "--json")
+        host.says("waiting for a guest")
+        f = Function(path + ".1")
+        check(f.read32(CONFIG, 0) == SLOW_ID)
+        f.write32(0, 64, 7)
+        server.slow = True
+        f.reset()
+        check(f.read32(CONFIG, 0) == 0xffffffff, "not yet")
+        until(lambda: f.read32(CONFIG, 0) == SLOW_ID, "it is ready", HANG)
+        f.write32(0, 64, 8)
+        check(f.read32(0, 64) == 8)
+        server.slow = False
+        f.close()
+        f = Function(path + ".1")
+        check(f.read32(CONFIG, 0) == SLOW_ID)
+        check(host.stop() == 0, host.errors())
+        function = host.result()["function_1"]
+        check(function["setups_failed"] > 0 and function["timeouts"] == 0, function)
 
 
 @case

@@ -8,7 +8,7 @@ ROOT = os.path.dirname(TESTS)
 # Suites use parts of each other: the stream of one, the pool of another.
 sys.path[:0] = [os.path.join(ROOT, "examples", "demo"), os.path.join(TESTS, "support"),
                 os.path.join(TESTS, "support", "faults")] + [
-    os.path.join(TESTS, room) for room in ("guest", "e2e", "host", "manager", "cli")]
+    os.path.join(TESTS, room) for room in ("guest", "e2e", "host", "box", "manager", "cli")]
 
 
 def c_test(name):
