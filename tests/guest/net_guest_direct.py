@@ -46,10 +46,7 @@ class World:
         self.host.says("waiting for a guest")
         self.qmp, self.plugged = [l.file(name) for name in ("qmp", "qmp2")], lab.address()
         self.start_plugged()
-        self.plugger = l.start("dxpu-host", "--vfio-user", l.file("plugged.sock"), "--direct",
-                               "--slots", 1, "--qmp", self.qmp[0], "--control", "127.0.0.1:0",
-                               "--json")
-        self.control = self.plugger.says(r"control port (\S+:\d+)\n").group(1)
+        self.start_plugger()
         monitors = [word for path in self.qmp
                     for word in ("-qmp", "unix:%s,server=on,wait=off" % path)]
         self.guest = guest.Guest(l, "direct", guest.tools(), guest.initramfs(l.file("initrd")),
@@ -67,6 +64,12 @@ class World:
         self.plugged_box = self.lab.start("dxpu-box", "--listen", self.plugged, "--device", "nvme",
                                           "--size", "64M", "--json")
         self.plugged_box.address()
+
+    def start_plugger(self, *options):
+        self.plugger = self.lab.start("dxpu-host", "--vfio-user", self.lab.file("plugged.sock"),
+                                      "--direct", "--slots", 1, "--qmp", self.qmp[0], "--control",
+                                      "127.0.0.1:0", "--json", *options)
+        self.control = self.plugger.says(r"control port (\S+:\d+)\n").group(1)
 
     def dxpu(self, *words):
         start = time.monotonic()
@@ -175,7 +178,12 @@ def plugged_in_and_out(w, kind):
     check(kind + "_lost_disk_is_unplugged", g.run("[ ! -e %s ]" % PLUGGED)[0] == 0)
     w.start_plugged()
     g.wait_for("[ -b %s ]" % PLUGGED, HANG)
-    check(kind + "_returns_after_the_loss", True)
+    check(kind + "_returns_after_the_loss", w.plugger.stop() == 0, w.plugger.errors())
+    w.start_plugger("--attach", "1=%s/1/9" % w.plugged)
+    w.plugger.says(r"(?s)unplugged.*plugged in", HANG)  # what the other one left was dead
+    g.wait_for("[ -b %s ]" % PLUGGED, HANG)
+    check(kind + "_another_dxpu_host_replaces_the_function",
+          g.run("dd if=%s of=/dev/null bs=4k count=1 iflag=direct" % PLUGGED)[0] == 0)
     check(kind + "_no_complaints_when_plugged", not g.complaints(), g.complaints())
     check(kind + "_qemu_goes_on", g.popen.poll() is None, g.errors())
 
