@@ -858,6 +858,35 @@ static void test_host_is_slow(void **state)
     expect_none();
 }
 
+/* Its guest may need time to let go of the device; also that has an end. */
+static void test_v47_host_that_is_closing_is_waited_for(void **state)
+{
+    unsigned slot, port;
+    (void)state;
+    both_connect();
+    for (unsigned ends = 0; ends < 2; ends++) {
+        uint64_t lease = lease_up(&slot, &port);
+        core_order o;
+        assert_int_equal(core_release(c, lease, false).code, CORE_OK);
+        o = expect(DXPU_CONTROL_DETACH, host_node);
+        done(&o, DXPU_CONTROL_SLOT_CLOSING, box[slot - 1].epoch);
+        at(now_ms + COREI_YIELD_MS);
+        expect_none();
+        at(now_ms + COREI_LEAVE_MS - 1);
+        expect_none();
+        if (ends) {
+            at(now_ms + 1);
+        } else {
+            host[port - 1].state = DXPU_CONTROL_SLOT_EMPTY;
+            host[port - 1].epoch = 0;
+            host_says(port, 1);
+        }
+        o = expect(DXPU_CONTROL_UNBIND, box_node);
+        done(&o, DXPU_CONTROL_SLOT_WIPING, 0);
+        expect_none();
+    }
+}
+
 static void test_park_attach(void **state)
 {
     (void)state;
@@ -2667,6 +2696,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_disconnected_box_is_named, begin, end),
         cmocka_unit_test_setup_teardown(test_wipe_fails, begin, end),
         cmocka_unit_test_setup_teardown(test_host_is_slow, begin, end),
+        cmocka_unit_test_setup_teardown(test_v47_host_that_is_closing_is_waited_for, begin, end),
         cmocka_unit_test_setup_teardown(test_park_attach, begin, end),
         cmocka_unit_test_setup_teardown(test_kept_stays, begin, end),
         cmocka_unit_test_setup_teardown(test_kept_until_up, begin, end),

@@ -29,6 +29,8 @@ enum {
     COREI_DIAL_MS = 5000,          /* a proxy's longest back-off: so late it may be back */
     COREI_START_MS = 8000,         /* from the start: so late all proxies are back that run */
     COREI_YIELD_MS = 2000,         /* for a host to give up a slot before the box ends the lease */
+    COREI_LEAVE_MS = 25000,        /* more, where the host says that it is closing: its guest is
+                                      asked to let go of the device, for 20 s (V-47) */
     COREI_RETRY_MS = 100,          /* doubling to COREI_RETRY_MAX_MS */
     COREI_RETRY_MAX_MS = 5000,     /* of an order that was refused */
     COREI_SAVE_MS = 3600000,       /* between two writes of how much retention time is left */

@@ -31,9 +31,11 @@ static bool host_has(core *c, uint32_t slot, uint64_t epoch)
         return false;
     if (!more->yield_ms)
         more->yield_ms = c->mono_ms + COREI_YIELD_MS;
-    if (c->mono_ms >= more->yield_ms)
+    uint64_t until_ms =
+        more->yield_ms + (p->device.state == DXPU_CONTROL_SLOT_CLOSING ? COREI_LEAVE_MS : 0);
+    if (c->mono_ms >= until_ms)
         return false;
-    corei_look_at(c, corei_slot_unit(slot), more->yield_ms);
+    corei_look_at(c, corei_slot_unit(slot), until_ms);
     return true;
 }
 
