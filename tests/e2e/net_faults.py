@@ -20,6 +20,7 @@ import random
 import re
 import shutil
 import signal
+import socket
 import sys
 import threading
 import time
@@ -593,6 +594,26 @@ def signals_while_the_manager_ends():
             while process.popen.poll() is None:
                 process.popen.send_signal(signal.SIGINT)
             check(process.popen.returncode == 4, process.popen.returncode, process.errors())
+
+
+@case
+def m151_a_port_that_stayed_shut_is_opened_later():
+    """It was shut for clients without a word, 16 of 64 connections, and one call of the loop, also
+    that which opens it again, fails."""
+    with lab.Lab(plain=True) as l:
+        faults = schedule.Faults(l.file("faults"))
+        with faults.loaded():
+            manager = Manager(l, "--http-connections", 64, "--plain")
+        host, port = manager.http.rsplit(":", 1)
+        for nth in range(1, 5):
+            crowd = [socket.create_connection((host, int(port)), 10) for _ in range(20)]
+            until(lambda: faults.calls()["epoll_ctl"] > 16, "its places are taken")
+            faults.once("epoll_ctl", nth, 0)
+            check(manager.ask("GET", "/v1/pool")[0] == 200, nth)
+            check(faults.faults()["epoll_ctl"] == 1, nth)
+            for s in crowd:
+                s.close()
+        check(manager.process.stop() == 0, manager.process.errors())
 
 
 # ---- A full file system ----
