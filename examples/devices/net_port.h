@@ -32,7 +32,8 @@ typedef struct net_port {
     int watch;                   /* readable when there are frames of a queue that is not ready */
 } net_port;
 
-/* tap: name of an interface that exists; NULL: descriptor.  0, or -1 after a message, then closed. */
+/* tap: name of an interface that exists; NULL: descriptor.  0, or -1 after a message, then
+   closed. */
 int net_port_open(net_port *p, const char *tap, uint64_t descriptor);
 void net_port_close(net_port *p);
 /* Notes which queues have become ready. */

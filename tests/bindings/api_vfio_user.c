@@ -2222,7 +2222,7 @@ static void test_connections_run_out(void **state)
     assert_int_equal(rmdir(folder), 0);
 }
 
-static bool steal; /* the second accept4() from now on: another thread takes the number before */
+static bool steal; /* the second accept4() from now on: another thread has the number by then */
 static unsigned accepts;
 static int stolen = -1;
 

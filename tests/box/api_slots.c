@@ -1479,7 +1479,7 @@ static void test_s163_the_layout_of_disks(void **state)
 }
 
 /* What a manager hears of a device whose server is started again: only a long absence. */
-static void test_s242_a_short_absence_is_none(void **state)
+static void test_s242_a_short_absence_changes_nothing(void **state)
 {
     dxpu_control_device d = { .number = 1 };
     slot *s = &b.slots[0];
@@ -1515,7 +1515,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_s163_the_layout_of_disks),
         CASE(test_waiting_is_bounded),
-        CASE(test_s242_a_short_absence_is_none),
+        CASE(test_s242_a_short_absence_changes_nothing),
         CASE(test_s111_what_writes_cause_is_bounded),
         CASE(test_s108_what_is_refused_takes_its_turns),
         cmocka_unit_test_setup_teardown(test_d44_all_is_taken_before_the_end, setup_wide, teardown),

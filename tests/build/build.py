@@ -228,7 +228,7 @@ def firmware_options(f):
             status, out = f.compile("gcc", "c99", source, "-I" + folder, "-I" + guard,
                                     "-I" + shared, *more, "-c", "-o", name)
             check("firmware_part_" + label(name), status == 0, out)
-        parts = ("port", "binding") if option == "DXPU_PATHS_MAX" else ("port", "binding", "library")
+        parts = ("port", "binding") + (() if option == "DXPU_PATHS_MAX" else ("library",))
         for odd in parts if option else ("all",):
             objects = [p + (option if p == odd else "") + ".o" for p in sources]
             status, out = f.run("gcc", *objects, "-o", "port")

@@ -107,7 +107,8 @@ static void test_s161_a_closed_channel_waits_for_its_turns(void **state)
     open_test_port(&set, &cb);
     busy = true;
     downs = 0;
-    channels[0]->ch.link.state = DXPU_STATE_CLOSED; /* as if it had been: much of it is to be taken */
+    channels[0]->ch.link.state =
+        DXPU_STATE_CLOSED; /* as if it had been: much of it is to be taken */
     for (; !downs && rounds <= 2 * CLOSED_TURNS; rounds++) {
         served = 0;
         run(&port, dxpu_udp_now_ns());
@@ -379,7 +380,7 @@ static void test_d66_who_is_closed_stays(void **state)
     assert_int_equal(ends[HOST].f.up, 0);
     assert_int_equal(places_used(HOST), 1);
     assert_true(dxpu_channel_emit(&c->ch, dxpu_udp_now_ns(), out, sizeof out, &path) <= 0);
-    c->ch.link.send_answer = true; /* as for one that comes again */
+    c->ch.link.send_answer = true; /* as for a repeated close */
     assert_true(dxpu_channel_emit(&c->ch, dxpu_udp_now_ns(), out, sizeof out, &path) > 0);
     c->ch.link.hold_ns = 0; /* it has passed */
     pump();

@@ -124,7 +124,7 @@ static void begin_writing(void)
     write_register(EPTEST_COMMAND, EPTEST_WRITE);
 }
 
-/* A model that stopped because much waited goes on when it has left: no answer comes for writes. */
+/* A model that stopped because much waited goes on when it has left: writes have no answer. */
 static void test_a_long_write_goes_on_by_itself(void **state)
 {
     (void)state;

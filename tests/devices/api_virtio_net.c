@@ -486,7 +486,7 @@ static void test_vlans(void **state)
 
 /* ==== 6  Hostile drivers ====================================================================== */
 
-static void test_frames_that_are_none(void **state)
+static void test_frames_of_impossible_sizes(void **state)
 {
     driver *d = drv_up(F_USUAL);
     uint8_t *t = ring_mem(d, TX, 0), got[ROOM];
@@ -667,7 +667,7 @@ int main(void)
         cmocka_unit_test(test_modes),
         cmocka_unit_test(test_addresses),
         cmocka_unit_test(test_vlans),
-        cmocka_unit_test(test_frames_that_are_none),
+        cmocka_unit_test(test_frames_of_impossible_sizes),
         cmocka_unit_test(test_many_long_frames),
         cmocka_unit_test(test_frames_of_before),
         cmocka_unit_test(test_reset_in_every_state),

@@ -201,7 +201,8 @@ int main(void)
 @case
 def test_memory_table_of_the_header():
     table = re.search(r"window_frames     16 .*\n((?: +\w+ .*\n){4})", text("dxpu.h"))
-    usual = re.search(r"By default (\d+), with sizeof\(dxpu_channel\) (\d+)", text("dxpu.h")).groups()
+    usual = re.search(r"By default (\d+), with sizeof\(dxpu_channel\) (\d+)",
+                      text("dxpu.h")).groups()
     shown = re.findall(r"\b\d{5,}\b", table.group(1)) + list(usual)
     with open(os.path.join(here, "sizes.c"), "w", encoding="utf-8") as file:
         file.write(SIZES)

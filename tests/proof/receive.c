@@ -60,7 +60,8 @@ void proof_ack_valid(void)
     unsigned bit = nondet_u32();
     ch.flight.next = nondet_u32();
     ch.flight.una = nondet_u32();
-    uint32_t in_flight = ch.flight.next - ch.flight.una, from_ack = ch.flight.next - f.ack, seq = f.ack + 1 + bit;
+    uint32_t in_flight = ch.flight.next - ch.flight.una, from_ack = ch.flight.next - f.ack,
+             seq = f.ack + 1 + bit;
     bool sent = from_ack < 0x80000000u;
     given(bit < 64 && in_flight <= 16384);
     for (unsigned i = 0; i < 64; i++)
@@ -70,5 +71,6 @@ void proof_ack_valid(void)
         return;
     /* what dxpui_on_ack() goes through: its comparisons, and how far they can lead */
     must(dxpui_seq_cmp(ch.flight.una, f.ack) >= 0 || f.ack - ch.flight.una <= in_flight);
-    must(!(f.sack >> bit & 1) || dxpui_seq_cmp(seq, ch.flight.una) < 0 || seq - ch.flight.una < in_flight);
+    must(!(f.sack >> bit & 1) || dxpui_seq_cmp(seq, ch.flight.una) < 0 ||
+         seq - ch.flight.una < in_flight);
 }

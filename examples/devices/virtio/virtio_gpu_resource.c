@@ -174,7 +174,7 @@ static uint32_t attach_count(const gpu_request *q)
     return dxpu_get_le32(q->command + GPU_HEADER_BYTES + 4);
 }
 
-/* The list is here.  Entries without a byte are none. */
+/* The list is here.  Entries of 0 bytes are passed over. */
 static gpu_reply attach_list(virtio_gpu *g, gpu_resource *r, uint32_t count)
 {
     fn_range *to = malloc(count * sizeof *to);

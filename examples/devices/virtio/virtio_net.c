@@ -190,7 +190,8 @@ static void fetched(virtio *v, virtio_request *r)
     request_of(r)->fetched = true;
 }
 
-/* Read it, when there is memory for it.  What is too short or too long is `fetched` with nothing. */
+/* Read it, when there is memory for it.  What is too short or too long is `fetched` with
+   nothing. */
 static bool fetch(virtio_net *n, net_request *q, uint64_t least, uint64_t most)
 {
     uint64_t bytes = q->r.readable_bytes;
