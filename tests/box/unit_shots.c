@@ -16,7 +16,7 @@
 
 enum { SLOT = 3 };
 
-/* ==== The display, and its client ============================================================== */
+/* ==== The display, and its client ============================================================= */
 
 static unsigned columns, lines;  /* of the display */
 static unsigned copied, longest; /* rows: all, and of one call */
