@@ -90,9 +90,9 @@
    repeated open (offer.channel and source of an existing channel) goes to that channel's ingest(),
    every other datagram to the channel whose local_id peek() returned.
 
-   SOCKETS.  The caller keeps the address of each path.  The opener knows them; an acceptor has that
-   of path pkt[DXPU_FRAME_PATH] from a datagram for which accept() or ingest() returned DXPU_OK and
-   whose packet number is the path's largest: what is refused or late must not move an address.
+   SOCKETS.  The caller keeps the address of each path.  The opener knows them; an acceptor takes
+   the sender's for path status().path after each datagram for which accept() or ingest() returned
+   DXPU_OK and status().newest is true: what is refused or late must not move an address.
    A frame that the socket does not take (EAGAIN, ENOBUFS, EMSGSIZE) may be dropped, as one lost on
    the way; better, keep it and call emit() again when it has left.  Errors of a UDP socket, as
    ECONNREFUSED, end nothing.  Waiting in milliseconds delays acknowledgements: use ppoll().
@@ -521,8 +521,6 @@ DXPU_API int dxpu_tlp_measure(dxpu_bytes tlp, dxpu_tlp_shape *out);
 DXPU_API uint32_t dxpu_tlp_ecrc(dxpu_bytes tlp);
 /* Compare the digest of a whole TLP.  DXPU_OK (also without one), E_TLP_ECRC, or as measure. */
 DXPU_API int dxpu_tlp_ecrc_check(dxpu_bytes tlp);
-/* LCRC of a TLP (digest included) under a data link sequence number 0..4095 (Base Spec 3.6.2). */
-DXPU_API uint32_t dxpu_tlp_lcrc(uint16_t sequence, dxpu_bytes tlp);
 
 /* Byte enables for `bytes` (0..4096) at byte address `address`; 0 asks for a zero-length request.
    first_be, last_be and length_dw are written.  DXPU_OK, or E_ARG when the range crosses 4 KB. */
@@ -1206,6 +1204,7 @@ typedef struct dxpui_paths {
     dxpui_path *path;
     uint8_t count;
     uint8_t latest;        /* of the last valid frame */
+    bool moves;            /* that frame was the newest of its path */
     uint8_t newest;        /* of the newest transmission of ours that the peer has seen */
     uint8_t fallback;      /* the one to try while none is usable */
     uint32_t replay_bits;  /* of each */
@@ -1247,7 +1246,7 @@ typedef struct dxpu_channel {
 /* Sensible values, in brackets above; ids, epoch and places are left 0 for the caller to set. */
 DXPU_API void dxpu_channel_config_default(dxpu_channel_config *cfg);
 /* Bytes of memory, 8-byte aligned, that a channel of this configuration needs; 0 when a value is
-   out of range.  By default 127864, with sizeof(dxpu_channel) 129104 (64-bit machine); else:
+   out of range.  By default 127864, with sizeof(dxpu_channel) 129120 (64-bit machine); else:
        window_frames     16       64      256     1024
        1232 bytes    101912   158648   385688  1293848
        1452 bytes    105432   172728   442008  1519128
@@ -1288,15 +1287,14 @@ DXPU_API void dxpu_channel_reset(dxpu_channel *ch, uint8_t reason);
 DXPU_API bool dxpu_channel_contain(dxpu_channel *ch, dxpu_request *out);
 /* Seal from now on with keys of `phase`, 0..3; the suite holds the keys (W-5). */
 DXPU_API void dxpu_channel_set_key_phase(dxpu_channel *ch, uint8_t phase);
-
 typedef struct dxpu_status {
     uint8_t state;  /* DXPU_STATE_IDLE.. */
     uint8_t reason; /* DXPU_REASON_*, ours or theirs */
     uint8_t path;   /* of the last valid frame */
-    /* 0, or why it is FAILED or CLOSED.  E_CLOSED: our close was answered, and the peer has stored
-       all that was submitted; E_PEER_CLOSED: it closed first, and what it had not acknowledged is
-       lost. */
-    int error;
+    bool newest; /* ... of which no later one came before it: its sender's address is the path's */
+    int error;   /* 0, or why it is FAILED or CLOSED.  E_CLOSED: our close was answered, the peer
+                       has stored all that was submitted; E_PEER_CLOSED: it closed first, and what
+                       it had not acknowledged is lost */
     int last_error;   /* E_PROTO: the broken rule */
     uint64_t hold_ns; /* the smaller of both ends' cfg.hold_ms, once it is up */
 } dxpu_status;
@@ -2235,13 +2233,6 @@ DXPU_API int dxpu_tlp_ecrc_check(dxpu_bytes tlp)
     if (!s.digest_bytes || dxpu_tlp_ecrc(tlp) == dxpu_get_le32(tlp.ptr + s.total_bytes - 4))
         return DXPU_OK;
     return DXPU_E_TLP_ECRC;
-}
-
-DXPU_API uint32_t dxpu_tlp_lcrc(uint16_t sequence, dxpu_bytes tlp)
-{
-    uint8_t number[2];
-    dxpu_put_be16(number, sequence & 0xfffu);
-    return dxpu_crc32(dxpu_crc32(0, number, 2), tlp.ptr, tlp.len);
 }
 
 /* -- Byte enables, requests, completions (T-50 ff.) -- */
@@ -3959,7 +3950,7 @@ DXPU_API int dxpu_channel_init_sized(dxpu_channel *ch, size_t ch_bytes,
                                      const dxpu_channel_config *cfg, void *mem, size_t mem_bytes)
 {
     size_t need = dxpu_channel_bytes(cfg);
-    if (ch_bytes != sizeof *ch || dxpu_channel_check(cfg, NULL) != DXPU_OK || need == 0 ||
+    if (ch_bytes != sizeof *ch || need == 0 || dxpu_channel_check(cfg, NULL) != DXPU_OK ||
         mem_bytes < need || ((uintptr_t)mem & 7u) != 0)
         return DXPU_E_ARG;
     dxpui_zero(mem, need);
@@ -4181,6 +4172,7 @@ DXPU_API int dxpu_channel_accept(dxpu_channel *ch, uint64_t now_ns, uint8_t *ope
         return rc;
     }
     dxpui_go(&ch->link, DXPUI_EV_ACCEPT);
+    ch->paths.moves = true;
     ch->count.rx_frames++;
     ch->count.rx_bytes += len;
     ch->link.next_try_ns = now_ns;
@@ -4262,7 +4254,8 @@ DXPU_API void dxpu_channel_set_key_phase(dxpu_channel *ch, uint8_t phase)
 DXPU_API dxpu_status dxpu_channel_status(const dxpu_channel *ch)
 {
     const dxpui_link *l = &ch->link;
-    dxpu_status s = { l->state, l->reason, ch->paths.latest, l->error, l->last_error, l->hold_ns };
+    dxpu_status s = { l->state, l->reason,     ch->paths.latest, ch->paths.moves,
+                      l->error, l->last_error, l->hold_ns };
     return s;
 }
 
@@ -4673,14 +4666,15 @@ static void dxpui_probe_answered(dxpu_channel *ch, dxpui_path *p, uint64_t sent_
 }
 
 /* A valid frame was received over `path`: life enough, unless frames of the limit are in doubt. */
-static void dxpui_path_heard(dxpu_channel *ch, uint8_t path, uint64_t now_ns)
+static void dxpui_path_heard(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns)
 {
-    dxpui_path *p = &ch->paths.path[path];
+    dxpui_path *p = &ch->paths.path[f->path];
     if (!p->known)
         ch->link.look_ns = 0; /* it may be probed now */
     p->known = true;
     p->heard_ns = now_ns;
-    ch->paths.latest = path;
+    ch->paths.latest = f->path;
+    ch->paths.moves = f->packet + 1 == p->replay_top;
     if (p->usable && !p->suspect) {
         p->awaiting = false;
         p->missed = 0;
@@ -5861,15 +5855,15 @@ DXPU_API int dxpu_channel_ingest(dxpu_channel *ch, uint64_t now_ns, uint8_t *pkt
     int rc = dxpui_admit(ch, pkt, len, &f);
     if (rc == DXPU_OK)
         rc = dxpui_dispatch(ch, &f, now_ns, flags);
-    if (rc == DXPU_OK ||
-        ch->link.state == DXPU_STATE_FAILED) { /* a refused frame is no sign of life */
+    if (rc == DXPU_OK || ch->link.state == DXPU_STATE_FAILED) { /* refused: no sign of life */
         ch->count.rx_frames++;
         ch->count.rx_bytes += len;
         ch->count.rx_ecn_ce += flags & DXPU_RX_ECN_CE;
         if (ch->link.state < DXPU_STATE_CLOSING)
             ch->link.heard_ns = now_ns;
+        ch->paths.moves = false;
         if (f.path < ch->cfg.paths)
-            dxpui_path_heard(ch, f.path, now_ns);
+            dxpui_path_heard(ch, &f, now_ns);
     } else {
         dxpui_count_refusal(&ch->count, rc);
     }

@@ -235,14 +235,12 @@ static void learn_path(dxpu_fw_link *l, const dxpu_fw_datagram *d, uint64_t now)
 {
     dxpu_fw_path *p;
     dxpu_bytes bytes;
-    dxpu_frame frame;
     bytes.ptr = d->payload;
     bytes.len = d->payload_bytes;
-    if (dxpu_frame_decode(bytes, 0, &frame) != DXPU_OK || frame.path >= l->ch.cfg.paths)
+    if (d->payload[DXPU_FRAME_PATH] >= l->ch.cfg.paths)
         return;
-    p = &l->path[frame.path];
-    if (frame.packet >= p->newest) {
-        p->newest = frame.packet + 1;
+    p = &l->path[d->payload[DXPU_FRAME_PATH]];
+    if (dxpu_channel_status(&l->ch).newest) {
         if (!p->known || !same_address(&p->at, &d->from))
             dxpu_validation_start(&p->validation, now);
         p->known = true;

@@ -170,7 +170,6 @@ enum { DXPU_FW_LINKS = 2 }; /* channels of a slot: the one in force, and one tha
 
 typedef struct dxpu_fw_path { /* private */
     bool known;
-    uint64_t newest; /* one past the largest packet number that came over it */
     dxpu_fw_address at;
     dxpu_validation validation; /* of at */
 } dxpu_fw_path;

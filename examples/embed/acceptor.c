@@ -22,7 +22,6 @@ typedef struct entry {
     bool used;
     uint32_t opener;       /* id of the host's end: a new incarnation has a new one */
     struct sockaddr_in at; /* where path 0 leads: the program keeps it ... */
-    uint64_t newest;       /* ... as of the newest packet, whose number is one less */
     uint32_t up, words;    /* it was served; writes taken */
     bool over;             /* closed or failed, and kept until emit() says so */
 } entry;
@@ -49,7 +48,7 @@ static int accept_open(entry *e, const dxpu_offer *o, uint8_t *pkt, size_t len)
     c->local = o->destination;
     c->remote = o->source;
     e->opener = o->channel;
-    e->newest = e->up = e->words = e->over = 0;
+    e->up = e->words = e->over = 0;
     int rc = dxpu_channel_init(&e->ch, c, e->memory, dxpu_channel_bytes(c));
     e->used = rc == DXPU_OK && (rc = dxpu_channel_accept(&e->ch, clock_ns(), pkt, len)) == DXPU_OK;
     return rc;
@@ -77,10 +76,8 @@ static void on_datagram(uint8_t *pkt, size_t len, const struct sockaddr_in *from
     int rc = o.channel && !(e->used && e->opener == o.channel)
                  ? accept_open(e, &o, pkt, len)
                  : dxpu_channel_ingest(&e->ch, clock_ns(), pkt, len, 0);
-    if (rc == DXPU_OK && f.packet >= e->newest) { /* what is refused or late moves no address */
-        e->newest = f.packet + 1;
+    if (rc == DXPU_OK && dxpu_channel_status(&e->ch).newest) /* refused or late: moves no address */
         e->at = *from;
-    }
 }
 
 /* Takes writes, sends what is due, ends what is over.  Returns when to do it again. */

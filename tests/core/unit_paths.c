@@ -555,17 +555,22 @@ static void test_d63_replay_by_path(void **state)
     static const struct {
         unsigned path, packet;
         int rc;
-    } rows[] = { { 0, 10000, DXPU_OK },       { 1, 1000, DXPU_OK },
-                 { 1, 1000, DXPU_E_REPLAY },  { 0, 9999, DXPU_OK },
-                 { 0, 10000, DXPU_E_REPLAY }, { 1, 999, DXPU_OK },
-                 { 0, 9000, DXPU_E_REPLAY },  { 1, 700, DXPU_E_REPLAY },
-                 { 9, 10001, DXPU_OK },       { 9, 10001, DXPU_E_REPLAY } };
+        bool newest; /* of what was received on that path, and of no other: W-29, P-1 */
+    } rows[] = { { 0, 10000, DXPU_OK, true },        { 1, 1000, DXPU_OK, true },
+                 { 1, 1000, DXPU_E_REPLAY, true },   { 0, 9999, DXPU_OK, false },
+                 { 0, 10000, DXPU_E_REPLAY, false }, { 1, 999, DXPU_OK, false },
+                 { 0, 9000, DXPU_E_REPLAY, false },  { 1, 700, DXPU_E_REPLAY, false },
+                 { 1, 1001, DXPU_OK, true },         { 9, 10001, DXPU_OK, false },
+                 { 9, 10001, DXPU_E_REPLAY, false } };
     (void)state;
     up(2, true);
     for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         r.say.path = (uint8_t)rows[i].path;
         r.say.packet = rows[i].packet;
         assert_int_equal(rig_put_ack(&r, RIG_SEQ), rows[i].rc);
+        assert_int_equal(dxpu_channel_status(&r.ch).newest, rows[i].newest);
+        if (rows[i].rc == DXPU_OK && rows[i].path < 2)
+            assert_int_equal(dxpu_channel_status(&r.ch).path, rows[i].path);
     }
     r.say.path = 0;
     rig_free(&r);

@@ -399,6 +399,21 @@ static void test_r5_own_windows_may_overlap(void **state)
     check(&b);
 }
 
+/* A port whose bus was renumbered keeps its windows. */
+static void test_r6_set_port(void **state)
+{
+    bench b;
+    (void)state;
+    bench_init(&b);
+    assert_int_equal(add(&b, DXPU_BDF(2, 0, 0)), 0);
+    assert_int_equal(learn(&b, 0, BUSES, 0x00030302), DXPU_OK);
+    assert_int_equal(dxpu_host_set_port(&b.t, 0, DXPU_BDF(4, 0, 0)), DXPU_OK);
+    assert_int_equal(b.entries[0].port, DXPU_BDF(4, 0, 0));
+    assert_int_equal(behind(&b, 3), 0);
+    assert_int_equal(dxpu_host_set_port(&b.t, 1, DXPU_BDF(4, 0, 0)), DXPU_E_NONE);
+    check(&b);
+}
+
 /* ---- what an operating system does to bridges ---- */
 
 static dxpu_tlp config_write(unsigned type, uint16_t target, unsigned reg, unsigned be,
@@ -923,6 +938,7 @@ int main(void)
         cmocka_unit_test(test_r5_overlap_is_blocked_then_retried),
         cmocka_unit_test(test_r5_own_windows_may_overlap),
         cmocka_unit_test(test_r5_model),
+        cmocka_unit_test(test_r6_set_port),
         cmocka_unit_test(test_r8_route),
         cmocka_unit_test(test_r11_slots),
         cmocka_unit_test(test_r12_old_epochs),

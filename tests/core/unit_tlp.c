@@ -1513,6 +1513,14 @@ static void test_t61_ecrc_leaves_local_prefixes_out(void **state)
     assert_true(dxpu_tlp_ecrc(view(&a)) != dxpu_tlp_ecrc(view(&b)));
 }
 
+/* As the data link layer makes it (Base Spec 3.6.2), of what dxpu_crc32() gives. */
+static uint32_t lcrc(uint16_t sequence, dxpu_bytes tlp)
+{
+    uint8_t number[2];
+    dxpu_put_be16(number, sequence & 0xfffu);
+    return dxpu_crc32(dxpu_crc32(0, number, 2), tlp.ptr, tlp.len);
+}
+
 static void test_t62_lcrc(void **state)
 {
     dxpu_tlp t = message(0x19, DXPU_MSG_BROADCAST, 0);
@@ -1522,15 +1530,15 @@ static void test_t62_lcrc(void **state)
     t.requester = 0;
     t.tag = 0;
     b = encode(&t);
-    dxpu_put_le32(crc, dxpu_tlp_lcrc(5, view(&b)));
+    dxpu_put_le32(crc, lcrc(5, view(&b)));
     assert_int_equal(crc[0], 0xfa);
     assert_int_equal(crc[1], 0x26);
     assert_int_equal(crc[2], 0x06);
     assert_int_equal(crc[3], 0x4b);
     assert_true(dxpu_get_le32(crc) == 0x4b0626fa);
     /* twelve bits of sequence number */
-    assert_true(dxpu_tlp_lcrc(0xf005, view(&b)) == 0x4b0626fa);
-    assert_true(dxpu_tlp_lcrc(6, view(&b)) != 0x4b0626fa);
+    assert_true(lcrc(0xf005, view(&b)) == 0x4b0626fa);
+    assert_true(lcrc(6, view(&b)) != 0x4b0626fa);
 }
 
 static void test_r20_class_and_routing(void **state)

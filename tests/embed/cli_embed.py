@@ -239,6 +239,25 @@ def test_udp_pair_ends_gracefully_under_loss():
 
 
 @case
+def test_udp_pair_ends_gracefully_each_time():
+    """DXPU_WHOLE: 1,000 pairs at each loss; every second host closes at once after opening."""
+    for loss in ("5", "30"):
+        left = 1000 if os.environ.get("DXPU_WHOLE") else 16
+        while left:
+            pairs = []
+            for n in range(min(left, 16)):
+                at, words = port(), ("1", "50")[n % 2]
+                box = start("./udp_pair", "box", "127.0.0.1", at, loss)
+                pairs.append((words, box, start("./udp_pair", "host", "127.0.0.1", at, loss, words)))
+            for words, box, host in pairs:
+                for who, process in (("host", host), ("box", box)):
+                    done = end(process)
+                    check(done == (0, "%s: %s words, closed: the proxy shuts down\n" % (who, words),
+                                   ""), loss, words, left, done)
+            left -= len(pairs)
+
+
+@case
 def test_acceptor_serves_many_hosts():
     at = port()
     box = start("./acceptor", "127.0.0.1", at)

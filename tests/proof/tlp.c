@@ -143,8 +143,8 @@ void proof_tlp_redecode(void)
 }
 
 /* PROOF tlp_header
-   claim    dxpu_tlp_decode_header(), dxpu_tlp_measure(), dxpu_tlp_ecrc(), dxpu_tlp_ecrc_check()
-            and dxpu_tlp_lcrc() of any bytes read only them and end; what is measured has its
+   claim    dxpu_tlp_decode_header(), dxpu_tlp_measure(), dxpu_tlp_ecrc() and
+            dxpu_tlp_ecrc_check() of any bytes read only them and end; what is measured has its
             header within the bytes, and its parts add up
    bounds   at most 56 bytes
    stubs    CRC-32: any number, of bytes that are there
@@ -169,7 +169,6 @@ void proof_tlp_header(void)
     }
     (void)dxpu_tlp_ecrc(in);
     (void)dxpu_tlp_ecrc_check(in);
-    (void)dxpu_tlp_lcrc(nondet_u16(), in);
 }
 
 /* PROOF tlp_prefixes

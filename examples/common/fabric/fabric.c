@@ -309,14 +309,12 @@ static void learn_path(fabric_channel *c, const uint8_t *frame, size_t len,
                        const dxpu_udp_path *from, uint64_t now)
 {
     dxpu_bytes bytes = { frame, len };
-    dxpu_frame header;
     fabric_path *p;
-    if (dxpu_frame_decode(bytes, 0, &header) != DXPU_OK || header.path >= c->ch.cfg.paths)
+    if (frame[DXPU_FRAME_PATH] >= c->ch.cfg.paths)
         return;
-    p = &c->paths.path[header.path];
+    p = &c->paths.path[frame[DXPU_FRAME_PATH]];
     p->rx_frames++;
-    if (header.packet >= p->newest) {
-        p->newest = header.packet + 1;
+    if (dxpu_channel_status(&c->ch).newest) {
         if (!c->accepted)
             return;
         if (!p->known || !dxpu_udp_same(&p->at.remote, &from->remote))

@@ -34,7 +34,6 @@ enum {
 typedef struct fabric_path {
     bool known; /* at is set */
     dxpu_udp_path at;
-    uint64_t newest; /* one past the largest packet number accepted on it */
     uint64_t tx_frames, tx_data_frames, rx_frames;
     uint64_t moves;             /* times the opener's address changed */
     dxpu_validation validation; /* acceptor: of `at` */
