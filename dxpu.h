@@ -516,8 +516,9 @@ typedef struct dxpu_tlp_shape {
    Returns DXPU_OK or E_TLP_SHORT, E_TLP_TYPE, E_TLP_PREFIX*.  O(prefixes). */
 DXPU_API int dxpu_tlp_measure(dxpu_bytes tlp, dxpu_tlp_shape *out);
 
-/* ECRC of one TLP, which PCIe sends least significant byte first: over end-end prefixes, header and payload with Type[0] and EP taken as 1 (Base
-   Spec 2.7.1).  tlp may end before or after its digest.  0 when it is short or not a TLP. */
+/* ECRC of one TLP: over end-end prefixes, header and payload with Type[0] and EP taken as 1 (Base
+   Spec 2.7.1); sent as dxpu_put_le32() writes it.  tlp may end before or after its digest.  0 when
+   it is short or not a TLP. */
 DXPU_API uint32_t dxpu_tlp_ecrc(dxpu_bytes tlp);
 /* Compare the digest of a whole TLP.  DXPU_OK (also without one), E_TLP_ECRC, or as measure. */
 DXPU_API int dxpu_tlp_ecrc_check(dxpu_bytes tlp);
@@ -702,8 +703,9 @@ DXPU_API int dxpu_host_by_bdf(const dxpu_host_table *t, uint16_t bdf);
 DXPU_API int dxpu_host_route(const dxpu_host_table *t, const dxpu_tlp *tlp);
 /* Give row `index` another port BDF (its bus was renumbered).  DXPU_OK or E_NONE. */
 DXPU_API int dxpu_host_set_port(dxpu_host_table *t, uint32_t index, uint16_t port);
-/* Apply a configuration write that took effect at the port of row `index` (R-6): register offset, byte enables and the
-   dword as a number (first byte in bits 7:0).  Registers other than those of `reg` do nothing.
+/* Apply a configuration write that took effect at the port of row `index` (R-6): register offset,
+   byte enables and the dword as a number (first byte in bits 7:0).  Registers other than those of
+   `reg` do nothing.
    Returns DXPU_OK, E_NONE, or E_OVERLAP: a window or the bus span of the row is on but overlaps
    another row's; it stays off until it no longer does (R-5).  O(capacity * (1 + blocked rows)). */
 DXPU_API int dxpu_host_learn(dxpu_host_table *t, uint32_t index, uint16_t register_bytes,

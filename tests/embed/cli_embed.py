@@ -247,8 +247,9 @@ def test_udp_pair_ends_gracefully_each_time():
             pairs = []
             for n in range(min(left, 16)):
                 at, words = port(), ("1", "50")[n % 2]
-                box = start("./udp_pair", "box", "127.0.0.1", at, loss)
-                pairs.append((words, box, start("./udp_pair", "host", "127.0.0.1", at, loss, words)))
+                way = ("127.0.0.1", at, loss)
+                pairs.append((words, start("./udp_pair", "box", *way),
+                              start("./udp_pair", "host", *way, words)))
             for words, box, host in pairs:
                 for who, process in (("host", host), ("box", box)):
                     done = end(process)

@@ -52,7 +52,7 @@ void proof_replay(void)
    unwind   65
    when     check
    control  - if (beyond > INT32_MAX)
-            + if (dxpui_seq_cmp(f->ack, ch->flight.next) > 0) */
+            + if (dxpui_seq_cmp(f->ack, fl->next) > 0) */
 void proof_ack_valid(void)
 {
     static dxpu_channel ch;
@@ -60,8 +60,8 @@ void proof_ack_valid(void)
     unsigned bit = nondet_u32();
     ch.flight.next = nondet_u32();
     ch.flight.una = nondet_u32();
-    uint32_t in_flight = ch.flight.next - ch.flight.una, from_ack = ch.flight.next - f.ack,
-             seq = f.ack + 1 + bit;
+    const dxpui_flight *fl = &ch.flight;
+    uint32_t in_flight = fl->next - fl->una, from_ack = fl->next - f.ack, seq = f.ack + 1 + bit;
     bool sent = from_ack < 0x80000000u;
     given(bit < 64 && in_flight <= 16384);
     for (unsigned i = 0; i < 64; i++)
@@ -71,6 +71,5 @@ void proof_ack_valid(void)
         return;
     /* what dxpui_on_ack() goes through: its comparisons, and how far they can lead */
     must(dxpui_seq_cmp(ch.flight.una, f.ack) >= 0 || f.ack - ch.flight.una <= in_flight);
-    must(!(f.sack >> bit & 1) || dxpui_seq_cmp(seq, ch.flight.una) < 0 ||
-         seq - ch.flight.una < in_flight);
+    must(!(f.sack >> bit & 1) || dxpui_seq_cmp(seq, fl->una) < 0 || seq - fl->una < in_flight);
 }
