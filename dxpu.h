@@ -3971,7 +3971,7 @@ DXPU_API int dxpu_channel_init_sized(dxpu_channel *ch, size_t ch_bytes,
     return DXPU_OK;
 }
 
-/* ---- States: rows of spec/deliver.md's table, one to one ---- */
+/* ---- States: rows of spec/deliver.md's table; those of D-47 and D-65 in dxpui_go() ---- */
 enum {
     DXPUI_EV_OPEN,
     DXPUI_EV_ACCEPT,
@@ -5973,7 +5973,8 @@ DXPU_API unsigned dxpu_channel_wants(const dxpu_channel *ch, uint64_t now_ns)
 
 /* ==== 17  Changes, licence =======================================================================
    0.2.0  receiving as PCIe says (dxpu_tlp_receive), path validation, replay windows of paths;
-          close() and submit() before UP are kept, closing period, E_PEER_CLOSED, E_NO_ANSWER.
+          close() and submit() before UP are kept, closing period, E_PEER_CLOSED, E_NO_ANSWER;
+          dxpu_channel_status() and _check(), defaults of 126 KB: see spec/changes.md.
    0.1.0  first: codec, classifier, routing tables, tags, credits, wire version 1, channel.
 
    MIT License

@@ -31,8 +31,13 @@ PLAIN_BYTES = 1452  # a datagram of the plain streams: what the proxies' frames 
 
 # What is aimed at: a pattern for rows, of which figure, and the least or the most.
 AIMS = (
-    (r"codec (256|4096) B", "ratio", None, 1.5),
-    (r"route (channel|slot|bdf) 4096", "ratio", None, 1.3),
+    (r"codec 256 B", "ratio", None, 2.5),
+    (r"codec 8 x 256 B", "ratio", None, 2),
+    (r"codec 4096 B", "ratio", None, 1.2),
+    (r"instructions codec 256 B", "value", None, 2200),
+    (r"tlp (256|4096) B", "ratio", None, 2),
+    (r"route (channel|slot) 4096", "ratio", None, 1.5),
+    (r"route bdf 4096", "ratio", None, 1.3),
     (r"route address 4096", "ratio", None, 3),
     (r"read 64 B, .*, p50", "ratio", None, 1.25),
     (r"read 64 B, loopback, p50", "value", None, 4.9),
