@@ -33,7 +33,7 @@ WORDS = {
     r"(?:frame|datagram|message|packet|answer|heartbeat|open)s? (?:that |which )?(?:came|comes?)"
     r"(?! (?:back|from|first|up|in turn))|(?:came|comes?) again|comes? to an end":
         "arrive, be received, be repeated, end",
-    r"takes (?:an?|no|one|two|the) (?:argument|option|value|file|name|key|number)s?": "accepts",
+    r"takes (?:an?|no|one|two) (?:argument|option|value)s?": "accepts",
     r"who(?:ever)? (?:asked|asks)|who may(?= (?:not|all|something|still|=+)|$)":
         "client, caller, authorized",
     r"(?:it|peer|one|box|host|proxy|they) lives?": "is reachable, is running",
