@@ -370,6 +370,7 @@ def slot_without_a_record_is_wiped_only_when_it_can_have_no_data():
                 ("nvme", "--file", l.file("new"), "--size", "1M", "--slots", 2),
                 ("nvme", "--file", l.file("none"), "--size", "1M"),
                 ("nvme", "--memory", "1M"), ("memory", "--memory", 4096), ("vga",), ("eptest",),
+                ("virtio-gpu",),
                 ("virtio-blk", "--file", l.file("vd"), "--size", "1M"),
                 ("virtio-blk", "--file", image, "--read-only"))):
             one = start_box(l, m, "--device", *args, name="box%d" % number)
