@@ -760,12 +760,27 @@ static void test_a_server_that_comes_and_goes(void **state)
     UNTIL(slot.present);
 }
 
+/* S-242: one that reads nothing while there are only writes, which have no answer, is given up. */
+static void test_s242_a_server_that_does_not_read(void **state)
+{
+    (void)state;
+    begin();
+    enable();
+    turns(20);
+    srv.sleeps = true;
+    for (unsigned i = 0; i < 20000 && !vfio_user_kind.busy(slot.device, true); i++)
+        mem_write(BAR_AT, 128);
+    assert_true(vfio_user_kind.busy(slot.device, true));
+    UNTIL(!slot.present);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_device_is_served, setup, teardown),
         cmocka_unit_test_setup_teardown(test_s240_dma_at_a_reset_is_answered, setup, teardown),
         cmocka_unit_test_setup_teardown(test_s240_no_dma_during_a_reset, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_s242_a_server_that_does_not_read, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_grant_is_ahead_of_the_doorbell, setup, teardown),
         cmocka_unit_test_setup_teardown(test_neighbours_of_a_window, setup, teardown),
         cmocka_unit_test_setup_teardown(test_small_neighbours_are_joined, setup, teardown),
