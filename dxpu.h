@@ -1218,7 +1218,7 @@ typedef struct dxpui_receiver {
     dxpui_queue queue[DXPU_CLASSES];
     dxpui_events events;
     uint32_t next, arrived; /* frame sequence expected; TLPs and events so far */
-    uint8_t *early_bodies;  /* frames that came before an earlier one: window x frame body */
+    uint8_t *early_bodies;  /* frames received before an earlier one: window x frame body */
     uint16_t *early_bytes;  /* 0: empty */
     uint32_t early;         /* how many wait */
     struct {                /* the TLP whose payload is still coming */
@@ -5604,7 +5604,7 @@ static int dxpui_rx_body(dxpu_channel *ch, dxpu_bytes body)
     return rc;
 }
 
-/* Where the body of a frame that came too early waits. */
+/* Where the body of a frame received too early waits. */
 static uint8_t *dxpui_reorder_of(const dxpu_channel *ch, uint32_t slot)
 {
     return ch->rx.early_bodies +
@@ -5783,7 +5783,7 @@ static int dxpui_on_sequenced(dxpu_channel *ch, const dxpu_frame *f, uint64_t no
     unsigned events = 0;
     bool data = f->kind == DXPU_KIND_DATA;
     if (ch->link.state == DXPU_STATE_OPENING || ch->link.state == DXPU_STATE_CLOSED)
-        return DXPU_E_STATE; /* the accept was lost or is late; it will come again */
+        return DXPU_E_STATE; /* the accept was lost or is late; it will be repeated */
     if (!dxpui_ack_valid(&ch->flight, f))
         return DXPU_E_ACK; /* D-6 */
     if (data == (f->body.len == 0) || dxpui_body_check(f->body, &events) != DXPU_OK)

@@ -701,7 +701,7 @@ int main(void)
         CASE(test_v34_idle_worker),
         CASE(test_numbers_reach_the_worker),
         CASE(test_numbers_are_written_once_a_turn),
-        CASE(test_s181_tapes_that_are_none),
+        CASE(test_s181_invalid_tapes),
         CASE(test_v47_guest_lets_go_before_the_line_is_closed),
         CASE(test_v47_line_is_closed_in_time),
     };
