@@ -1025,9 +1025,6 @@ typedef struct dxpu_tlp_cursor {
 } dxpu_tlp_cursor;
 
 DXPU_API void dxpu_builder_init(dxpu_builder *b, uint8_t *body, size_t cap);
-/* Start a cursor on a whole TLP: measures it and computes its CRC.  DXPU_OK, E_TLP_* (also
-   E_TLP_PREFIX for local prefixes, which never cross: W-33), O(len). */
-DXPU_API int dxpu_tlp_cursor_start(dxpu_tlp_cursor *c, dxpu_bytes tlp);
 /* Place what fits.  DXPU_OK: all of it; E_MORE: a part, the frame is full; E_ROOM: nothing.  A TLP
    is begun only if its header record fits and split only by a full frame.  O(bytes placed). */
 DXPU_API int dxpu_builder_tlp(dxpu_builder *b, dxpu_tlp_cursor *c);
@@ -3548,24 +3545,6 @@ static uint8_t *dxpui_record_open(dxpu_builder *b, uint8_t type, size_t body_byt
     return p + DXPUI_RECORD_HEADER;
 }
 
-DXPU_API int dxpu_tlp_cursor_start(dxpu_tlp_cursor *c, dxpu_bytes tlp)
-{
-    dxpu_tlp_shape s;
-    int rc = dxpu_tlp_measure(tlp, &s);
-    if (rc != DXPU_OK || s.local_dw)
-        return rc != DXPU_OK ? rc : DXPU_E_TLP_PREFIX; /* W-33 */
-    DXPU_ASSERT(s.prefix_dw <= 4);
-    if (tlp.len != s.total_bytes)
-        return tlp.len < s.total_bytes ? DXPU_E_TLP_SHORT : DXPU_E_TLP_LONG;
-    c->tlp = tlp;
-    c->crc = dxpu_crc32(0, tlp.ptr, tlp.len);
-    c->head_bytes = s.head_bytes;
-    c->at_bytes = 0;
-    c->cls = s.cls;
-    c->prefix_dw = s.prefix_dw;
-    return DXPU_OK;
-}
-
 DXPU_API int dxpu_builder_tlp(dxpu_builder *b, dxpu_tlp_cursor *c)
 {
     size_t before = b->used, head = c->head_bytes;
@@ -4311,8 +4290,9 @@ static uint64_t dxpui_path_tail(const dxpu_channel *ch, const dxpui_path *p)
 }
 
 /* RFC 6298 with a floor of rto_min (D-11). */
-static void dxpui_rtt_sample(const dxpu_channel *ch, dxpui_path *p, uint64_t rtt)
+static void dxpui_rtt_sample(dxpu_channel *ch, dxpui_path *p, uint64_t rtt)
 {
+    uint64_t before_ns = p->rto_ns;
     rtt = dxpui_max64(1, dxpui_min64(rtt, DXPUI_RTT_MAX_S * (uint64_t)1000000000));
     p->latest_ns = rtt;
     if (p->srtt_ns == 0) {
@@ -4324,6 +4304,8 @@ static void dxpui_rtt_sample(const dxpu_channel *ch, dxpui_path *p, uint64_t rtt
         p->srtt_ns = p->srtt_ns - p->srtt_ns / 8 + rtt / 8;
     }
     p->rto_ns = dxpui_max64(ch->cfg.rto_min_ns, dxpui_path_tail(ch, p));
+    if (p->rto_ns < before_ns && before_ns > ch->link.hold_ns / 64)
+        ch->link.look_ns = 0; /* a probe may be due before: dxpui_probe_due() */
 }
 
 /* Open and accept, or accept and what follows, each sent once, give a round trip (D-10). */
@@ -4844,12 +4826,6 @@ static void dxpui_free_acked(dxpu_channel *ch, uint64_t now_ns)
     }
 }
 
-/* True when the queue may have requests whose requester waits no longer. */
-static bool dxpui_unsent(const dxpu_channel *ch)
-{
-    return ch->cfg.tags && ch->cfg.tags->unsent;
-}
-
 /* Requests whose requester waits no longer do not leave (F-34): they pass into the list of what was
    sent, so that their places are freed in turn, but into no frame.  True if there were any. */
 static bool dxpui_discard(dxpu_channel *ch)
@@ -4858,7 +4834,7 @@ static bool dxpui_discard(dxpu_channel *ch)
     dxpui_queue *f = &tx->queue[DXPU_NONPOSTED];
     dxpu_tags *tags = ch->cfg.tags;
     uint32_t waiting = f->waiting;
-    while (f->waiting && tags->unsent) {
+    while (tags && f->waiting && tags->unsent) {
         dxpui_item *it = &f->items[f->next];
         if (dxpui_tag_may_leave(tags, it->id, dxpui_item_tag(f, it, 6), it->order))
             break;
@@ -4912,8 +4888,7 @@ static int dxpui_pick(const dxpui_sender *tx, bool *starved)
 /* The same once more for a frame that has begun. */
 static int dxpui_pick_next(dxpu_channel *ch, bool *starved)
 {
-    if (dxpui_unsent(ch))
-        dxpui_discard(ch);
+    dxpui_discard(ch);
     return dxpui_none_waits(&ch->tx) ? -1 : dxpui_pick(&ch->tx, starved);
 }
 
@@ -5294,7 +5269,7 @@ static int dxpui_emit_sequenced(dxpu_channel *ch, uint64_t now_ns, uint8_t *out)
     bool starved, fresh;
     int pick;
     /* not while the youngest in the list is in frames only in part */
-    if (!ch->tx.partial_bytes && dxpui_unsent(ch) && dxpui_discard(ch))
+    if (!ch->tx.partial_bytes && dxpui_discard(ch))
         dxpui_free_acked(ch, now_ns);
     fresh = dxpui_can_send(ch, &pick, &starved);
     if (fl->lost || fresh) {
@@ -5467,47 +5442,67 @@ static void dxpui_on_ack(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns)
             dxpui_detect_loss(ch, i, now_ns);
             dxpui_window_grow(ch, p);
             p->timer_ns = DXPU_NEVER;
-            ch->link.look_ns = 0;
         }
-        if (p->timer_ns == DXPU_NEVER && dxpui_path_waits(ch, i)) {
+        if (p->timer_ns == DXPU_NEVER && dxpui_path_waits(ch, i))
             p->timer_ns = now_ns + dxpui_path_wait(ch, p); /* una may be its, by another's ack */
-            ch->link.look_ns = 0;
-        }
+        ch->link.look_ns = dxpui_min64(ch->link.look_ns, dxpui_min64(p->timer_ns, p->loss_ns));
     }
 }
 
 /* ---- Records ---- */
+typedef struct dxpui_body { /* a body, checked: its first records, and where the others are */
+    dxpu_record record[16]; /* a jumbo frame has up to 2,700 */
+    dxpu_bytes rest;
+    unsigned count, events;
+} dxpui_body;
+
+/* True when a TLP's header is what its record says. */
+DXPUI_INLINE bool dxpui_record_fits(const dxpu_record *r)
+{
+    const uint8_t *h = r->bytes.ptr + 4u * r->prefix_dw;
+    unsigned type = dxpui_tlp_type(h[0]), length_dw = (h[2] & 3u) << 8 | h[3];
+    dxpu_tlp_shape s;
+    if (r->prefix_dw &&
+        (dxpu_tlp_measure(r->bytes, &s) != DXPU_OK || s.local_dw || s.prefix_dw != r->prefix_dw))
+        return false; /* W-37 */
+    if (type == DXPU_TLP_TYPE_COUNT || dxpui_tlp_rows[type].cls != r->cls ||
+        dxpui_tlp_header_dw(type, (h[0] & 0x20) != 0) != r->header_dw)
+        return false; /* W-35 */
+    unsigned payload = dxpui_tlp_rows[type].data ? 4 * (length_dw ? length_dw : 1024) : 0;
+    return payload + (h[2] & 0x80 ? 4 : 0) == r->data_bytes; /* W-36 */
+}
+
 /* Check a body without using it: every record well formed, every TLP header what its record says,
    payload records only where payload is due.  The first may continue a TLP of an earlier frame. */
-static int dxpui_body_check(dxpu_bytes body, unsigned *events)
+static int dxpui_parse(dxpu_bytes body, dxpui_body *out)
 {
+    enum { KEPT = sizeof out->record / sizeof out->record[0] };
     uint32_t left = UINT32_MAX; /* unknown: the frame may start inside a TLP */
-    dxpu_record r;
-    dxpu_tlp_shape s;
+    dxpu_record more, *r = out->record;
     int rc;
-    *events = 0;
-    while ((rc = dxpui_record_next(&body, &r)) == DXPU_OK) {
-        if (r.type == DXPU_RECORD_PAYLOAD) {
-            if (r.bytes.len > left)
+    out->rest = body;
+    out->count = out->events = 0;
+    while ((rc = dxpui_record_next(&body, r)) == DXPU_OK) {
+        if (r->type == DXPU_RECORD_PAYLOAD) {
+            if (r->bytes.len > left)
                 return DXPU_E_RECORD; /* W-42 */
-            if (left != UINT32_MAX)
-                left -= (uint32_t)r.bytes.len;
-            continue;
-        }
-        if (left != UINT32_MAX && left != 0)
+            left -= left == UINT32_MAX ? 0 : (uint32_t)r->bytes.len;
+        } else if (left != UINT32_MAX && left != 0) {
             return DXPU_E_RECORD; /* W-43 */
-        left = 0;
-        if (r.type == DXPU_RECORD_EVENT) {
-            *events += r.event.type != 0; /* unknown ones need no room: W-52 */
-            continue;
+        } else if (r->type == DXPU_RECORD_EVENT) {
+            left = 0;
+            out->events += r->event.type != 0; /* unknown ones need no room: W-52 */
+        } else if (dxpui_record_fits(r)) {
+            left = r->data_bytes;
+        } else {
+            return DXPU_E_RECORD;
         }
-        if (dxpu_tlp_measure(r.bytes, &s) != DXPU_OK || s.local_dw || s.cls != r.cls ||
-            s.prefix_dw != r.prefix_dw || s.header_dw != r.header_dw ||
-            s.payload_bytes + s.digest_bytes != r.data_bytes)
-            return DXPU_E_RECORD; /* W-35, W-36, W-37 */
-        left = r.data_bytes;
+        if (r == &more)
+            continue;
+        out->rest = body;
+        r = ++out->count < KEPT ? r + 1 : &more;
     }
-    return rc == DXPU_E_NONE && *events <= DXPUI_EVENTS ? DXPU_OK : DXPU_E_RECORD; /* D-36 */
+    return rc == DXPU_E_NONE && out->events <= DXPUI_EVENTS ? DXPU_OK : DXPU_E_RECORD; /* D-36 */
 }
 
 /* The TLP in `part` is complete: check its CRC where it now stands, match it, offer it. */
@@ -5582,22 +5577,25 @@ static int dxpui_rx_payload(dxpu_channel *ch, dxpu_bytes bytes)
 }
 
 /* Use a checked body that is next in sequence. */
-static int dxpui_rx_body(dxpu_channel *ch, dxpu_bytes body)
+static int dxpui_rx_body(dxpu_channel *ch, const dxpui_body *b)
 {
-    dxpu_record r;
+    dxpu_bytes rest = b->rest;
+    dxpu_record more;
     int rc = DXPU_OK;
-    while (rc == DXPU_OK && dxpui_record_next(&body, &r) == DXPU_OK) {
-        if (r.type == DXPU_RECORD_PAYLOAD) {
-            rc = dxpui_rx_payload(ch, r.bytes);
-        } else if (ch->rx.partial.active) {
+    for (unsigned i = 0; rc == DXPU_OK; i++) {
+        const dxpu_record *r = i < b->count ? &b->record[i] : &more;
+        if (r == &more && dxpui_record_next(&rest, &more) != DXPU_OK)
+            break;
+        if (r->type == DXPU_RECORD_PAYLOAD)
+            rc = dxpui_rx_payload(ch, r->bytes);
+        else if (ch->rx.partial.active)
             rc = dxpui_broken(&ch->link, DXPU_E_RECORD, DXPU_REASON_PROTOCOL); /* W-43 */
-        } else if (r.type == DXPU_RECORD_TLP) {
-            rc = dxpui_rx_tlp(ch, &r);
-        } else if (r.event.type == 0) {
+        else if (r->type == DXPU_RECORD_TLP)
+            rc = dxpui_rx_tlp(ch, r);
+        else if (r->event.type == 0)
             ch->count.rx_events_ignored++; /* W-52 */
-        } else {
-            dxpui_events_push(&ch->rx.events, &r.event, ch->rx.arrived++);
-        }
+        else
+            dxpui_events_push(&ch->rx.events, &r->event, ch->rx.arrived++);
     }
     ch->rx.next++;
     ch->rx.malformed = 0;
@@ -5618,17 +5616,17 @@ static int dxpui_rx_held(dxpu_channel *ch)
     while (rc == DXPU_OK && ch->rx.early) {
         uint32_t slot = ch->rx.next & (ch->cfg.window_frames - 1);
         dxpu_bytes body = dxpui_view(dxpui_reorder_of(ch, slot), ch->rx.early_bytes[slot]);
-        unsigned events;
+        dxpui_body b;
         if (body.len == 0)
             break;
-        rc = dxpui_body_check(body, &events);
+        rc = dxpui_parse(body, &b);
         DXPU_ASSERT(rc == DXPU_OK);
-        if (!dxpui_events_fit(&ch->rx.events, events))
+        if (!dxpui_events_fit(&ch->rx.events, b.events))
             break; /* D-36: goes on when an event is taken */
         ch->rx.early_bytes[slot] = 0;
         ch->rx.early--;
         ch->rx.ack_now = true;
-        rc = dxpui_rx_body(ch, body);
+        rc = dxpui_rx_body(ch, &b);
     }
     return rc;
 }
@@ -5656,8 +5654,8 @@ static void dxpui_ack_by(dxpu_channel *ch, uint64_t by_ns)
     ch->link.look_ns = dxpui_min64(ch->link.look_ns, ch->rx.ack_at_ns);
 }
 
-static int dxpui_on_data(dxpu_channel *ch, const dxpu_frame *f, unsigned events, uint64_t now_ns,
-                         unsigned flags)
+static int dxpui_on_data(dxpu_channel *ch, const dxpu_frame *f, const dxpui_body *b,
+                         uint64_t now_ns, unsigned flags)
 {
     dxpui_receiver *rx = &ch->rx;
     if (flags & DXPU_RX_ECN_CE)
@@ -5672,10 +5670,10 @@ static int dxpui_on_data(dxpu_channel *ch, const dxpu_frame *f, unsigned events,
         return DXPU_OK;
     }
     if (f->sequence != rx->next || rx->early_bytes[f->sequence & (ch->cfg.window_frames - 1)] ||
-        !dxpui_events_fit(&rx->events, events)) /* D-36 */
+        !dxpui_events_fit(&rx->events, b->events)) /* D-36 */
         return dxpui_rx_ahead(ch, f);
     bool gap = rx->early != 0;
-    int rc = dxpui_rx_body(ch, f->body);
+    int rc = dxpui_rx_body(ch, b);
     if (rc == DXPU_OK && gap)
         rc = dxpui_rx_held(ch);
     if (gap || ++rx->unacked >= dxpui_min64(ch->flight.window / 8 + 1, DXPUI_ACK_FRAMES))
@@ -5780,13 +5778,13 @@ static int dxpui_on_malformed(dxpu_channel *ch, const dxpu_frame *f)
 static int dxpui_on_sequenced(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns,
                               unsigned flags)
 {
-    unsigned events = 0;
+    dxpui_body b;
     bool data = f->kind == DXPU_KIND_DATA;
     if (ch->link.state == DXPU_STATE_OPENING || ch->link.state == DXPU_STATE_CLOSED)
         return DXPU_E_STATE; /* the accept was lost or is late; it will be repeated */
     if (!dxpui_ack_valid(&ch->flight, f))
         return DXPU_E_ACK; /* D-6 */
-    if (data == (f->body.len == 0) || dxpui_body_check(f->body, &events) != DXPU_OK)
+    if (data == (f->body.len == 0) || dxpui_parse(f->body, &b) != DXPU_OK)
         return dxpui_on_malformed(ch, f); /* W-11, W-30 ff. */
     if (data && dxpui_seq_cmp(f->sequence, ch->rx.next) >= 0 &&
         f->sequence - ch->rx.next >= ch->cfg.window_frames)
@@ -5797,7 +5795,7 @@ static int dxpui_on_sequenced(dxpu_channel *ch, const dxpu_frame *f, uint64_t no
         dxpui_rtt_of_open(ch, now_ns - ch->link.heard_ns);
     }
     if (data)
-        return dxpui_on_data(ch, f, events, now_ns, flags);
+        return dxpui_on_data(ch, f, &b, now_ns, flags);
     if (f->kind == DXPU_KIND_BLOCKED)
         ch->rx.ack_now = true; /* F-13 */
     return DXPU_OK;

@@ -9,6 +9,7 @@
 #define DXPU_ASSERT(x) ((x) ? (void)0 : abort())
 #define DXPU_IMPLEMENTATION
 #include "dxpu.h"
+#include "cursor.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -206,7 +207,7 @@ static size_t some_body(uint8_t how, uint8_t body[BODY])
         tlp[10] = next() % 16;
     dxpu_bytes v = { tlp, 16 };
     dxpu_builder_init(&b, body, BODY);
-    must(dxpu_tlp_cursor_start(&c, v) == DXPU_OK && dxpu_builder_tlp(&b, &c) == DXPU_OK);
+    must(cursor_start(&c, v) == DXPU_OK && dxpu_builder_tlp(&b, &c) == DXPU_OK);
     return b.used;
 }
 

@@ -10,6 +10,7 @@
 #define DXPU_IMPLEMENTATION
 #include "dxpu.h"
 
+#include "cursor.h"
 #include "mutate.h"
 #include "input.h"
 
@@ -270,7 +271,7 @@ static void put_data(world *w)
             e.type = (uint8_t)(next(&w->in) % (DXPU_EVENT_END - 1) + 1);
             dxpu_builder_event(&b, &e);
         } else {
-            must(dxpu_tlp_cursor_start(&c, some_tlp(w, tlp)) == DXPU_OK);
+            must(cursor_start(&c, some_tlp(w, tlp)) == DXPU_OK);
             c.crc ^= (how & 0xf0) == 0xf0;
             rc = dxpu_builder_tlp(&b, &c);
             if (rc == DXPU_E_MORE)

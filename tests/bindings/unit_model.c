@@ -13,6 +13,8 @@
 #define DXPU_MODEL_IMPLEMENTATION
 #include "dxpu_model.h"
 
+#include "cursor.h"
+
 static dxpu_model m;
 static dxpu_model_work w;
 
@@ -113,7 +115,7 @@ static double bytes_on_the_cable(uint32_t payload, bool completion, unsigned cou
     for (unsigned i = 0; i < count; i++) {
         dxpu_tlp_cursor c;
         dxpu_bytes in = { tlp, len };
-        int rc = dxpu_tlp_cursor_start(&c, in);
+        int rc = cursor_start(&c, in);
         assert_int_equal(rc, DXPU_OK);
         while ((rc = dxpu_builder_tlp(&b, &c)) != DXPU_OK) {
             assert_true(rc == DXPU_E_MORE || rc == DXPU_E_ROOM);

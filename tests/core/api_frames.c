@@ -9,6 +9,7 @@
 #include <string.h>
 #include "dxpu.h"
 #include <cmocka.h>
+#include "cursor.h"
 #include "vector_file.h"
 
 enum { VECTORS_MAX = 320, TLPS_MAX = 8, LOCAL_ID = 0x77, CHAIN_MAX = 8 };
@@ -313,7 +314,7 @@ static const char *complete(const vector *v)
     made.active = false;
     if (vector_get(v, "stream"))
         return NULL;
-    WANT(dxpu_tlp_cursor_start(&c, made.c.tlp) == DXPU_OK);
+    WANT(cursor_start(&c, made.c.tlp) == DXPU_OK);
     WANT(c.crc == made.c.crc && c.cls == made.c.cls);
     WANT(c.head_bytes == made.c.head_bytes && c.prefix_dw == made.c.prefix_dw);
     assert_true(made.tlps < TLPS_MAX);

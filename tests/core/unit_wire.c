@@ -565,14 +565,14 @@ static void test_w32_cursor(void **state)
     dxpu_tlp_cursor c;
     dxpu_bytes mwr = rig_mwr(1, 64, 0);
     (void)state;
-    assert_int_equal(dxpu_tlp_cursor_start(&c, mwr), DXPU_OK);
+    assert_int_equal(cursor_start(&c, mwr), DXPU_OK);
     assert_int_equal(c.crc, dxpu_crc32(0, mwr.ptr, mwr.len)); /* W-38 */
     assert_int_equal(c.head_bytes, 12);
-    assert_int_equal(dxpu_tlp_cursor_start(&c, view(mwr.ptr, mwr.len - 1)), DXPU_E_TLP_SHORT);
+    assert_int_equal(cursor_start(&c, view(mwr.ptr, mwr.len - 1)), DXPU_E_TLP_SHORT);
     memcpy(tlp, mwr.ptr, mwr.len);
-    assert_int_equal(dxpu_tlp_cursor_start(&c, view(tlp, mwr.len + 1)), DXPU_E_TLP_LONG);
+    assert_int_equal(cursor_start(&c, view(tlp, mwr.len + 1)), DXPU_E_TLP_LONG);
     tlp[0] = 0x5f;
-    assert_int_equal(dxpu_tlp_cursor_start(&c, view(tlp, mwr.len)), DXPU_E_TLP_TYPE);
+    assert_int_equal(cursor_start(&c, view(tlp, mwr.len)), DXPU_E_TLP_TYPE);
 }
 
 static void test_w33_prefixes(void **state)
@@ -585,14 +585,14 @@ static void test_w33_prefixes(void **state)
     for (unsigned i = 0; i < 5; i++)
         tlp[4 * i] = 0x91; /* PASID: end-end */
     memcpy(tlp + 16, mwr.ptr, mwr.len);
-    assert_int_equal(dxpu_tlp_cursor_start(&c, view(tlp, 16 + mwr.len)), DXPU_OK);
+    assert_int_equal(cursor_start(&c, view(tlp, 16 + mwr.len)), DXPU_OK);
     assert_int_equal(c.prefix_dw, 4);
     tlp[16] = 0x91;
     memcpy(tlp + 20, mwr.ptr, mwr.len);
-    assert_int_equal(dxpu_tlp_cursor_start(&c, view(tlp, 20 + mwr.len)), DXPU_E_TLP_PREFIX_COUNT);
+    assert_int_equal(cursor_start(&c, view(tlp, 20 + mwr.len)), DXPU_E_TLP_PREFIX_COUNT);
     tlp[12] = 0x8e; /* vendor defined, local */
     memcpy(tlp + 16, mwr.ptr, mwr.len);
-    assert_int_equal(dxpu_tlp_cursor_start(&c, view(tlp + 12, 4 + mwr.len)), DXPU_E_TLP_PREFIX);
+    assert_int_equal(cursor_start(&c, view(tlp + 12, 4 + mwr.len)), DXPU_E_TLP_PREFIX);
 }
 
 /* Every capacity: what is placed reads back as the TLP, and nothing is begun that does not fit. */
@@ -605,7 +605,7 @@ static void test_w41_split_anywhere(void **state)
         dxpu_tlp_cursor c;
         size_t at = 0;
         unsigned frames = 0;
-        assert_int_equal(dxpu_tlp_cursor_start(&c, mwr), DXPU_OK);
+        assert_int_equal(cursor_start(&c, mwr), DXPU_OK);
         int rc = DXPU_E_MORE;
         while (rc == DXPU_E_MORE) {
             dxpu_builder b;
@@ -640,7 +640,7 @@ static void test_w41_no_room_to_go_on(void **state)
     dxpu_builder b;
     dxpu_tlp_cursor c;
     (void)state;
-    assert_int_equal(dxpu_tlp_cursor_start(&c, rig_mwr(1, 64, 0)), DXPU_OK);
+    assert_int_equal(cursor_start(&c, rig_mwr(1, 64, 0)), DXPU_OK);
     dxpu_builder_init(&b, body, 31); /* a header, and 7 bytes: no dword of payload */
     assert_int_equal(dxpu_builder_tlp(&b, &c), DXPU_E_MORE);
     assert_int_equal(b.used, 24);
@@ -658,7 +658,7 @@ static void test_w44_several_in_a_frame(void **state)
     (void)state;
     dxpu_builder_init(&b, body, 3 * 24 + 10);
     for (unsigned i = 0; i < 4; i++) {
-        assert_int_equal(dxpu_tlp_cursor_start(&c, rig_mrd((uint16_t)i, 64)), DXPU_OK);
+        assert_int_equal(cursor_start(&c, rig_mrd((uint16_t)i, 64)), DXPU_OK);
         assert_int_equal(dxpu_builder_tlp(&b, &c), i < 3 ? DXPU_OK : DXPU_E_ROOM);
     }
     assert_int_equal(b.used, 72);

@@ -5,6 +5,8 @@
 
 #include <stdlib.h>
 
+#include "cursor.h"
+
 enum { RIG_ID = 0x1000, RIG_PEER_ID = 0x2000, RIG_SEQ = 100, RIG_PEER_SEQ = 5000 };
 enum { RIG_US = 1000, RIG_MS = 1000000 };
 #define RIG_START_NS 1000000000u
@@ -314,7 +316,7 @@ static inline void rig_begin(rig_body *body)
 static inline void rig_add(rig_body *body, dxpu_bytes tlp)
 {
     dxpu_tlp_cursor c;
-    assert_int_equal(dxpu_tlp_cursor_start(&c, tlp), DXPU_OK);
+    assert_int_equal(cursor_start(&c, tlp), DXPU_OK);
     assert_int_equal(dxpu_builder_tlp(&body->b, &c), DXPU_OK);
 }
 
