@@ -16,7 +16,7 @@ static uint32_t room(uint32_t limit, uint32_t used)
             leaves no room
    stubs    none
    open     nothing
-   unwind   4
+   unwind   26
    when     check
    control  - c->data[cls] += data_units;
             + c->data[cls] += data_units - 1; */
