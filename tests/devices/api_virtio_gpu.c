@@ -470,12 +470,13 @@ static uint32_t half(uint32_t c)
            (c & 0xff) * 127 / 255;
 }
 
-static void test_cursor_is_drawn(void **state)
+/* format: with an alpha channel or, as Linux has it, without one that its pixels have all the
+   same. */
+static void draw_with_cursor(uint32_t format)
 {
     driver *d = drv_up(F_USUAL);
-    (void)state;
     make_scattered(d);
-    assert_int_equal(create(d, 2, BGRA, 64, 64), OK);
+    assert_int_equal(create(d, 2, format, 64, 64), OK);
     assert_int_equal(attach_one(d, 2, MEM_LOW + AT_DATA + 0x10000, 64 * 64 * 4), OK);
     for (unsigned i = 0; i < 64 * 64; i++) /* opaque, then half, then not there */
         dxpu_put_le32(d->r.mem + AT_DATA + 0x10000 + i * 4, i < 64    ? 0xff0000ffu
@@ -497,6 +498,13 @@ static void test_cursor_is_drawn(void **state)
     assert_int_equal(cursor(d, UPDATE_CURSOR, 0, 0, 0), OK); /* no cursor */
     expect_pixel(d, 0, 0, 5);
     drv_close(d);
+}
+
+static void test_cursor_is_drawn(void **state)
+{
+    (void)state;
+    draw_with_cursor(BGRA);
+    draw_with_cursor(BGRX);
 }
 
 static void test_cursor_is_checked(void **state)

@@ -1,10 +1,12 @@
 /* drawfb.c - draw a pattern of 640 x 480 through a DRM driver and keep it on the screen
    SPDX-License-Identifier: MIT
 
-       drawfb DEVICE        such as /dev/dri/card0; prints "drawn", then stays until it is killed
+       drawfb DEVICE [X Y]  such as /dev/dri/card0; prints "drawn", then stays until it is killed
 
    The pixel at column x and row y has red x * 255 / 639, green y * 255 / 479 and the low 8 bits of
-   x ^ y as blue, so that every misplaced or lost write shows.  No library but libc. */
+   x ^ y as blue, so that every misplaced or lost write shows.  With X and Y a cursor of 64 x 64 has
+   its first pixel there: red grows to the right, green downwards, blue is 200; its hot spot is at
+   5, 9, and its lower half cannot be seen.  No library but libc. */
 #ifndef _DEFAULT_SOURCE
 #define _DEFAULT_SOURCE
 #endif
@@ -20,7 +22,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { WIDTH = 640, HEIGHT = 480, MODES = 64 };
+enum { WIDTH = 640, HEIGHT = 480, MODES = 64, CURSOR = 64 };
 
 static int device;
 
@@ -104,35 +106,62 @@ static void draw(uint8_t *to, uint32_t pitch)
         draw_row(to + (size_t)y * pitch, y);
 }
 
+/* A buffer of 32 bits a pixel, mapped. */
+static void *make_buffer(struct drm_mode_create_dumb *buffer, uint32_t width, uint32_t height)
+{
+    struct drm_mode_map_dumb map;
+    void *at;
+    memset(buffer, 0, sizeof *buffer);
+    buffer->width = width;
+    buffer->height = height;
+    buffer->bpp = 32;
+    ask("buffer", DRM_IOCTL_MODE_CREATE_DUMB, buffer);
+    memset(&map, 0, sizeof map);
+    map.handle = buffer->handle;
+    ask("map", DRM_IOCTL_MODE_MAP_DUMB, &map);
+    at = mmap(NULL, buffer->size, PROT_READ | PROT_WRITE, MAP_SHARED, device, (off_t)map.offset);
+    if (at == MAP_FAILED) {
+        perror("drawfb: mmap");
+        exit(1);
+    }
+    return at;
+}
+
+static void draw_cursor(uint32_t crtc, int x, int y)
+{
+    struct drm_mode_create_dumb buffer;
+    struct drm_mode_cursor2 cursor;
+    uint32_t *at = make_buffer(&buffer, CURSOR, CURSOR);
+    for (uint32_t i = 0; i < CURSOR * CURSOR; i++)
+        at[i] = i < CURSOR * CURSOR / 2 ? 0xff0000c8 | i % CURSOR << 16 | i / CURSOR << 8 : 0;
+    memset(&cursor, 0, sizeof cursor);
+    cursor.flags = DRM_MODE_CURSOR_BO | DRM_MODE_CURSOR_MOVE;
+    cursor.crtc_id = crtc;
+    cursor.x = x;
+    cursor.y = y;
+    cursor.width = cursor.height = CURSOR;
+    cursor.handle = buffer.handle;
+    cursor.hot_x = 5;
+    cursor.hot_y = 9;
+    ask("cursor", DRM_IOCTL_MODE_CURSOR2, &cursor);
+}
+
 int main(int argc, char **argv)
 {
     struct drm_mode_create_dumb buffer;
-    struct drm_mode_map_dumb map;
     struct drm_mode_fb_cmd fb;
     struct drm_mode_fb_dirty_cmd dirty;
     struct drm_mode_crtc set;
     uint32_t crtc = 0, connector = 0;
     void *at;
-    device = argc == 2 ? open(argv[1], O_RDWR) : -1;
+    device = argc == 2 || argc == 4 ? open(argv[1], O_RDWR) : -1;
     if (device < 0) {
-        fprintf(stderr, "usage: drawfb DEVICE\n");
+        fprintf(stderr, "usage: drawfb DEVICE [X Y]\n");
         return 2;
     }
     memset(&set, 0, sizeof set);
     find_screen(&crtc, &connector, &set.mode);
-    memset(&buffer, 0, sizeof buffer);
-    buffer.width = WIDTH;
-    buffer.height = HEIGHT;
-    buffer.bpp = 32;
-    ask("buffer", DRM_IOCTL_MODE_CREATE_DUMB, &buffer);
-    memset(&map, 0, sizeof map);
-    map.handle = buffer.handle;
-    ask("map", DRM_IOCTL_MODE_MAP_DUMB, &map);
-    at = mmap(NULL, buffer.size, PROT_READ | PROT_WRITE, MAP_SHARED, device, (off_t)map.offset);
-    if (at == MAP_FAILED) {
-        perror("drawfb: mmap");
-        return 1;
-    }
+    at = make_buffer(&buffer, WIDTH, HEIGHT);
     memset(&fb, 0, sizeof fb);
     fb.width = WIDTH;
     fb.height = HEIGHT;
@@ -153,6 +182,8 @@ int main(int argc, char **argv)
     /* a driver that keeps a copy writes it out; one that does not has nothing to do */
     if (ioctl(device, DRM_IOCTL_MODE_DIRTYFB, &dirty) && errno != ENOSYS && errno != EOPNOTSUPP)
         perror("drawfb: dirty");
+    if (argc == 4)
+        draw_cursor(crtc, atoi(argv[2]), atoi(argv[3]));
     printf("drawn\n");
     fflush(stdout);
     pause();

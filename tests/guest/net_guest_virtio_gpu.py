@@ -111,6 +111,25 @@ def pattern(w, name):
     w.guest.must("kill $(cat /tmp/draw.pid)")
 
 
+def cursor(w):
+    """Over the pattern; its position is that of its first pixel, whatever its hot spot."""
+    left, top = 600, 30
+    rows = [bytearray(row) for row in pattern_rows()]
+    for y in range(32):
+        for x in range(640 - left):
+            at = (left + x) * 3
+            rows[top + y][at:at + 3] = bytes((x, y, 200))
+    want = [bytes(row) for row in rows]
+    w.guest.must("drawfb /dev/dri/card0 %d %d >/tmp/draw 2>&1 & echo $! >/tmp/draw.pid"
+                 % (left, top))
+    w.guest.wait_for("grep -q drawn /tmp/draw", HANG)
+    shot = w.shoot_until(lambda *now: now[2] == want)
+    wrong = sum(a != b for a, b in zip(shot[2], want)) if shot else None
+    check("cursor_is_over_the_picture", shot == (640, 480, want), "rows wrong:", wrong,
+          w.guest.must("cat /tmp/draw"))
+    w.guest.must("kill $(cat /tmp/draw.pid)")
+
+
 def console(w, name):
     w.guest.must("printf '\\033[2J\\033[H\\033[41m\\033[K\\033[0m' >/dev/tty1")
     red = [RED * WIDTH] * 16  # a line of the console
@@ -149,6 +168,7 @@ def end(w):
 def run(w):
     found(w)
     pattern(w, "first")
+    cursor(w)
     console(w, "first")
     removed_and_found(w)
     console(w, "found_again")

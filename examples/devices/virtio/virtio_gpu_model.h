@@ -76,8 +76,7 @@ typedef struct gpu_rect {
 
 typedef struct gpu_format {
     uint32_t number;
-    uint8_t red, green, blue, alpha; /* which byte of a pixel */
-    bool has_alpha;
+    uint8_t red, green, blue, alpha; /* which byte of a pixel; alpha: the one that is left */
 } gpu_format;
 
 typedef struct gpu_resource {

@@ -10,14 +10,14 @@
 
 /* Their names give the bytes of a pixel in the order of their addresses. */
 static const gpu_format formats[] = {
-    { 1, 2, 1, 0, 3, true },   /* B8G8R8A8 */
-    { 2, 2, 1, 0, 3, false },  /* B8G8R8X8 */
-    { 3, 1, 2, 3, 0, true },   /* A8R8G8B8 */
-    { 4, 1, 2, 3, 0, false },  /* X8R8G8B8 */
-    { 67, 0, 1, 2, 3, true },  /* R8G8B8A8 */
-    { 68, 3, 2, 1, 0, false }, /* X8B8G8R8 */
-    { 121, 3, 2, 1, 0, true }, /* A8B8G8R8 */
-    { 134, 0, 1, 2, 3, false } /* R8G8B8X8 */
+    { 1, 2, 1, 0, 3 },   /* B8G8R8A8 */
+    { 2, 2, 1, 0, 3 },   /* B8G8R8X8 */
+    { 3, 1, 2, 3, 0 },   /* A8R8G8B8 */
+    { 4, 1, 2, 3, 0 },   /* X8R8G8B8 */
+    { 67, 0, 1, 2, 3 },  /* R8G8B8A8 */
+    { 68, 3, 2, 1, 0 },  /* X8B8G8R8 */
+    { 121, 3, 2, 1, 0 }, /* A8B8G8R8 */
+    { 134, 0, 1, 2, 3 }  /* R8G8B8X8 */
 };
 
 const gpu_format *gpu_format_of(uint32_t number)

@@ -90,7 +90,9 @@ gpu_reply gpu_cursor_move(virtio_gpu *g, gpu_request *q)
     return GPU_OK;
 }
 
-/* The image is copied: the driver may change the resource without changing the cursor. */
+/* The image is copied: the driver may change the resource without changing the cursor.  The byte of
+   a pixel that is no colour is its opacity, also where the format has none: Linux's driver gives
+   every buffer that a program draws into such a format. */
 gpu_reply gpu_cursor_update(virtio_gpu *g, gpu_request *q)
 {
     uint32_t id = dxpu_get_le32(q->command + GPU_HEADER_BYTES + 16);
@@ -126,7 +128,7 @@ static void draw_cursor(const gpu_screen *s, uint8_t *rgb, uint32_t y)
     for (int64_t i = 0; i < GPU_CURSOR_SIDE; i++) {
         const uint8_t *p =
             s->cursor.pixels + (line * GPU_CURSOR_SIDE + i) * (int64_t)GPU_PIXEL_BYTES;
-        unsigned opacity = f->has_alpha ? p[f->alpha] : 255;
+        unsigned opacity = p[f->alpha];
         int64_t x = s->cursor.x + i;
         uint8_t *to = rgb + x * 3;
         if (x < 0 || x >= s->rect.width)
