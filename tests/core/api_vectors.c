@@ -224,11 +224,11 @@ static void check_crcs(dxpu_bytes in)
         assert_int_equal(dxpu_tlp_ecrc_check(in),
                          strcmp(ecrc, "good") == 0 ? DXPU_OK : DXPU_E_TLP_ECRC);
     if (lcrc) {
-        uint8_t crc[4], number[2];
+        uint8_t crc[4], link_number[2];
         char text[9];
         assert_non_null(sequence);
-        dxpu_put_be16(number, (uint32_t)atoi(sequence) & 0xfffu); /* T-62 */
-        dxpu_put_le32(crc, dxpu_crc32(dxpu_crc32(0, number, 2), in.ptr, in.len));
+        dxpu_put_be16(link_number, (uint32_t)atoi(sequence) & 0xfffu); /* T-62 */
+        dxpu_put_le32(crc, dxpu_crc32(dxpu_crc32(0, link_number, 2), in.ptr, in.len));
         snprintf(text, sizeof text, "%02x%02x%02x%02x", crc[0], crc[1], crc[2], crc[3]);
         assert_string_equal(text, lcrc);
     }
