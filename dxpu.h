@@ -5196,7 +5196,7 @@ DXPUI_APART int dxpui_emit_control(dxpu_channel *ch, uint64_t now_ns, uint8_t *o
         l->send_answer = false;
         return dxpui_emit_reason(ch, DXPU_KIND_CLOSE, l->answer_path, DXPU_CLOSE_ANSWER, 0, out);
     }
-    if (now_ns >= l->next_try_ns) {
+    if (now_ns >= l->next_try_ns && ch->paths.count) { /* no path: a zeroed channel */
         l->tries = (uint8_t)(l->tries < DXPUI_BACKOFF_MAX ? l->tries + 1 : l->tries - 3);
         uint64_t wait_ns = dxpui_backed_off(l, &ch->paths.path[0], l->tries - 1u);
         l->next_try_ns = now_ns + dxpui_min64(wait_ns, l->hold_ns / 16); /* D-67 */

@@ -2074,6 +2074,19 @@ static void test_d52_configuration(void **state)
     free(mem);
 }
 
+/* A member of a zeroed struct, as of a slot that was never lent: nothing to send, nothing due. */
+static void test_d40_zeroed(void **state)
+{
+    static dxpu_channel none;
+    uint8_t out[64], path;
+    (void)state;
+    assert_int_equal(dxpu_channel_status(&none).state, DXPU_STATE_IDLE);
+    assert_int_equal(dxpu_channel_emit(&none, RIG_START_NS, out, sizeof out, &path), 0);
+    assert_int_equal(dxpu_channel_ingest(&none, RIG_START_NS, out, sizeof out, 0), DXPU_E_ARG);
+    assert_int_equal(dxpu_channel_peek(&none, DXPU_POSTED).tlp.len, 0);
+    assert_int_equal(dxpu_channel_wants(&none, RIG_START_NS) & DXPU_WANTS_ACK, 0);
+}
+
 /* ---- what the consumer and the submitter see ---- */
 
 static void test_f26_delivery_of_a_split_read(void **state)
@@ -2600,6 +2613,7 @@ int main(void)
         cmocka_unit_test(test_f11_flood_of_completions),
         cmocka_unit_test(test_w9_suite),
         cmocka_unit_test(test_d52_configuration),
+        cmocka_unit_test(test_d40_zeroed),
         cmocka_unit_test(test_f26_delivery_of_a_split_read),
         cmocka_unit_test(test_d52_room_of_each_class),
         cmocka_unit_test(test_d49_open_cut_short),
