@@ -5609,24 +5609,23 @@ static uint8_t *dxpui_reorder_of(const dxpu_channel *ch, uint32_t slot)
            (size_t)slot * (ch->cfg.frame_limit_bytes - ch->flight.overhead_bytes);
 }
 
-/* Use the frames that waited for the one just used. */
-static int dxpui_rx_held(dxpu_channel *ch)
+/* Use the frames that waited for the one just used, whose parsed body *b was. */
+static int dxpui_rx_held(dxpu_channel *ch, dxpui_body *b)
 {
     int rc = DXPU_OK;
     while (rc == DXPU_OK && ch->rx.early) {
         uint32_t slot = ch->rx.next & (ch->cfg.window_frames - 1);
         dxpu_bytes body = dxpui_view(dxpui_reorder_of(ch, slot), ch->rx.early_bytes[slot]);
-        dxpui_body b;
         if (body.len == 0)
             break;
-        rc = dxpui_parse(body, &b);
+        rc = dxpui_parse(body, b);
         DXPU_ASSERT(rc == DXPU_OK);
-        if (!dxpui_events_fit(&ch->rx.events, b.events))
+        if (!dxpui_events_fit(&ch->rx.events, b->events))
             break; /* D-36: goes on when an event is taken */
         ch->rx.early_bytes[slot] = 0;
         ch->rx.early--;
         ch->rx.ack_now = true;
-        rc = dxpui_rx_body(ch, &b);
+        rc = dxpui_rx_body(ch, b);
     }
     return rc;
 }
@@ -5654,8 +5653,8 @@ static void dxpui_ack_by(dxpu_channel *ch, uint64_t by_ns)
     ch->link.look_ns = dxpui_min64(ch->link.look_ns, ch->rx.ack_at_ns);
 }
 
-static int dxpui_on_data(dxpu_channel *ch, const dxpu_frame *f, const dxpui_body *b,
-                         uint64_t now_ns, unsigned flags)
+static int dxpui_on_data(dxpu_channel *ch, const dxpu_frame *f, dxpui_body *b, uint64_t now_ns,
+                         unsigned flags)
 {
     dxpui_receiver *rx = &ch->rx;
     if (flags & DXPU_RX_ECN_CE)
@@ -5675,7 +5674,7 @@ static int dxpui_on_data(dxpu_channel *ch, const dxpu_frame *f, const dxpui_body
     bool gap = rx->early != 0;
     int rc = dxpui_rx_body(ch, b);
     if (rc == DXPU_OK && gap)
-        rc = dxpui_rx_held(ch);
+        rc = dxpui_rx_held(ch, b);
     if (gap || ++rx->unacked >= dxpui_min64(ch->flight.window / 8 + 1, DXPUI_ACK_FRAMES))
         rx->ack_now = true;
     dxpui_ack_by(ch, now_ns + ch->cfg.ack_delay_ns);
@@ -5937,10 +5936,11 @@ DXPU_API bool dxpu_channel_peek_event(const dxpu_channel *ch, dxpu_event *out)
 DXPU_API int dxpu_channel_take_event(dxpu_channel *ch)
 {
     dxpu_event e;
+    dxpui_body b;
     if (!dxpu_channel_peek_event(ch, &e))
         return DXPU_E_NONE;
     ch->rx.events.head++;
-    dxpui_rx_held(ch);
+    dxpui_rx_held(ch, &b);
     return DXPU_OK;
 }
 
