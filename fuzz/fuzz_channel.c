@@ -107,7 +107,7 @@ static void ingest(const dxpu_frame *f, uint8_t *pkt, size_t bytes)
     bool data = f->kind == DXPU_KIND_DATA, late = ahead > INT32_MAX;
     bool sent = behind <= INT32_MAX;
     int rc;
-    must(sent || !dxpui_ack_valid(&w.ch, f)); /* or it walks there: 2^31 steps */
+    must(sent || !dxpui_ack_valid(&w.ch.flight, f)); /* or it walks there: 2^31 steps */
     rc = dxpu_channel_ingest(&w.ch, w.now_ns, pkt, bytes, next() & 1);
     if (rc == DXPU_OK && (data || f->kind == DXPU_KIND_ACK || f->kind == DXPU_KIND_BLOCKED))
         must(sent && (!data || late || ahead < WINDOW));

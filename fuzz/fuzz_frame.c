@@ -152,7 +152,7 @@ static void put(world *w, dxpu_frame *f, const uint8_t *body, size_t bytes)
         memcpy(w->pkt + head, body, bytes);
     dxpu_frame_seal_crc(w->pkt, head + bytes);
     /* A frame that was never sent is not walked to: 2^31 steps. */
-    must(w->seen_next - f->ack <= INT32_MAX || !dxpui_ack_valid(&w->ch, f));
+    must(w->seen_next - f->ack <= INT32_MAX || !dxpui_ack_valid(&w->ch.flight, f));
     int rc = dxpu_channel_ingest(&w->ch, w->now_ns, w->pkt, head + bytes + DXPU_FRAME_CRC_BYTES,
                                  next(&w->in) & 1);
     if (state != DXPU_STATE_OPENING) /* in which nothing is expected yet */
