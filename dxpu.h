@@ -92,7 +92,8 @@
 
    SOCKETS.  The caller keeps the address of each path.  The opener knows them; an acceptor takes
    the sender's for path status().path after each datagram for which accept() or ingest() returned
-   DXPU_OK and status().newest is true: what is refused or late must not move an address.
+   DXPU_OK and status().newest is true: what is refused or late must not move an address.  To an
+   address that is new it sends little until it has answered: dxpu_validation_*() (P-27).
    A frame that the socket does not take (EAGAIN, ENOBUFS, EMSGSIZE) may be dropped, as one lost on
    the way; better, keep it and call emit() again when it has left.  Errors of a UDP socket, as
    ECONNREFUSED, end nothing.  Waiting in milliseconds delays acknowledgements: use ppoll().
@@ -109,8 +110,9 @@
    requests.c (reads, tags, timeouts), udp_pair.c, acceptor.c (many hosts, restarts, leases),
    sealed.cc (keys).
 
-   REQUESTS.  With cfg.tags the channel matches completions to the requests it sent.  Their time
-   is the caller's: wait no longer than dxpu_tags_next_ns(), then call dxpu_tags_expire().
+   REQUESTS.  With cfg.tags: dxpu_tags_alloc(), encode, submit() with a `user`, which tracks the
+   request (never track() it); completions return `user`.  Their time is the caller's: wait no
+   longer than dxpu_tags_next_ns(), then call dxpu_tags_expire().
 
    OWNERSHIP.  Every object is the caller's memory; init() fills it, nothing needs to be freed.
    Views (dxpu_bytes) point into memory of the caller or of an object; each comment says until when.
@@ -308,7 +310,7 @@ DXPUI_NUMBERS(le, 1, 0)
     X(E_PATH, -66, "peer: an open or probe over a path that is not configured here")               \
     X(E_CPL_UNEXPECTED, -64, "peer: a completion that no request in flight asked for")             \
     X(E_CPL_BYTES, -65, "peer: a completion with other bytes than its request still expects")      \
-    X(E_AGAIN, -80, "later: no room in this queue; ask again after an acknowledgement")            \
+    X(E_AGAIN, -80, "later: no room; ask again after an acknowledgement or a completion")          \
     X(E_CREDIT, -81, "later: no credit of this class; ask again when one is granted")              \
     X(E_MORE, -82, "later: a part was placed, the frame is full; go on in the next")               \
     X(E_NO_TAG, -83, "later: all tags are in flight; ask again after a completion")                \
@@ -784,6 +786,7 @@ typedef struct dxpu_request {
     uint16_t requester, tag;
     uint16_t left_bytes;   /* of a read: bytes not yet completed */
     uint16_t offset_bytes; /* ... completed before these, or at all */
+    uint16_t bytes;        /* what this completion brings of them */
     bool done;             /* no further completion will arrive from the peer */
 } dxpu_request;
 
@@ -1073,7 +1076,7 @@ typedef struct dxpu_channel_config {
                          ring (D-52) below 1 GiB [64/512, 32/64, 80/384] */
     dxpu_credits tx;  /* queued here until acknowledged; headers at most 32,768 in all [as rx] */
     uint32_t hold_ms; /* silence that ends the channel; at least 4 x each of these [1,000] */
-    uint64_t rto_min_ns;     /* 1..hold/4 [1 ms] */
+    uint64_t rto_min_ns;     /* floor of the retransmission timeout, D-11; 1..hold/4 [1 ms] */
     uint64_t ack_delay_ns;   /* how long an acknowledgement waits for more, 0..hold/4 [25 us] */
     uint8_t paths;           /* opener: used; acceptor: the most followed; 1..DXPU_PATHS_MAX [1] */
     bool spread;             /* load on all usable paths, else on the first of them [false] */
@@ -1087,7 +1090,7 @@ typedef struct dxpu_channel_config {
 /* What a consumer is offered. */
 typedef struct dxpu_delivery {
     dxpu_bytes tlp;        /* {NULL, 0}: nothing may go now.  Valid until taken, or ingest() */
-    dxpu_bytes data;       /* its payload */
+    dxpu_bytes data;       /* its payload; with `tags`, of a read the bytes asked for alone */
     uint64_t user;         /* completions with `tags`: as given to submit() with the request */
     uint32_t offset_bytes; /* ... where in what that asked for `data` begins */
     bool last;             /* ... and no further completion of it will arrive */
@@ -1098,7 +1101,7 @@ typedef struct dxpu_delivery {
 typedef struct dxpui_item { /* one TLP of a queue */
     uint64_t user;
     uint32_t order;
-    uint32_t crc; /* of its bytes; once checked, dxpu_delivery.offset_bytes */
+    uint32_t crc; /* of its bytes; once checked, of a completion: offset and bytes of its request */
     uint32_t pos; /* of its bytes in the ring */
     uint16_t bytes, head_bytes, units;
     uint16_t id; /* requester; completer of a completion */
@@ -1376,7 +1379,7 @@ enum {
     DXPU_WANTS_TAKE_COMPLETION = 8,
     DXPU_WANTS_TAKE_EVENT = 16,
     DXPU_WANTS_ACK = 32,           /* something submitted is not yet acknowledged */
-    DXPU_WANTS_SUBMIT_POSTED = 64, /* submit() has room for the largest TLP of the class */
+    DXPU_WANTS_SUBMIT_POSTED = 64, /* its queue has room for any TLP (of its answers: E_AGAIN) */
     DXPU_WANTS_SUBMIT_NONPOSTED = 128,
     DXPU_WANTS_SUBMIT_COMPLETION = 256
 };
@@ -2913,6 +2916,7 @@ static void dxpui_tag_tell(const dxpu_tag_entry *e, bool done, dxpu_request *out
     out->tag = e->tag;
     out->left_bytes = e->left_bytes;
     out->offset_bytes = (uint16_t)(e->asked_bytes - e->left_bytes);
+    out->bytes = 0;
     out->done = done;
 }
 
@@ -3100,6 +3104,7 @@ DXPU_API int dxpu_tags_complete(dxpu_tags *t, const dxpu_tlp *cpl, dxpu_request 
     dxpui_tag_book(t, e, true);
     bool done = part == 0 || e->left_bytes == 0;
     dxpui_tag_tell(e, done, out);
+    out->bytes = (uint16_t)part;
     out->offset_bytes = (uint16_t)(out->offset_bytes - part);
     if (done) {
         dxpui_tag_land(t, at);
@@ -3281,11 +3286,7 @@ static inline int dxpui_frame_decode(dxpu_bytes datagram, size_t trailer_bytes, 
 
 DXPU_API int dxpu_frame_decode(dxpu_bytes datagram, size_t trailer_bytes, dxpu_frame *out)
 {
-    dxpu_frame f;
-    int rc = dxpui_frame_decode(datagram, trailer_bytes, &f);
-    if (rc == DXPU_OK)
-        *out = f;
-    return rc;
+    return dxpui_frame_decode(datagram, trailer_bytes, out);
 }
 
 /* The header of a frame: all kinds' part, and what those with a sequence have beside it. */
@@ -5531,7 +5532,7 @@ static int dxpui_part_complete(dxpu_channel *ch)
         }
         it->user = req.user;
         it->last = req.done;
-        it->crc = req.offset_bytes;
+        it->crc = req.offset_bytes | (uint32_t)req.bytes << 16;
     }
     it->order = ch->rx.arrived++;
     dxpui_queue_commit(f);
@@ -5894,7 +5895,11 @@ DXPU_API dxpu_delivery dxpu_channel_peek(const dxpu_channel *ch, unsigned cls)
         d.tlp = dxpui_view(tlp, it->bytes);
         d.data = dxpui_view(tlp + it->head_bytes, it->bytes - it->head_bytes - digest);
         d.user = it->user;
-        d.offset_bytes = it->crc;
+        d.offset_bytes = it->crc & 0xffffu;
+        if (cls == DXPU_COMPLETION && ch->cfg.tags) { /* of its dwords the bytes asked for */
+            uint32_t skip = it->crc >> 16 < d.data.len ? tlp[4u * it->prefix_dw + 11] & 3u : 0;
+            d.data = dxpui_view(d.data.ptr + skip, it->crc >> 16);
+        }
         d.last = it->last;
     }
     return d;
@@ -5970,9 +5975,8 @@ DXPU_API unsigned dxpu_channel_wants(const dxpu_channel *ch, uint64_t now_ns)
 #endif /* DXPU_IMPLEMENTATION */
 
 /* ==== 17  Changes, licence =======================================================================
-   0.2.0  receiving as PCIe says (dxpu_tlp_receive), path validation, replay windows of paths;
-          close() and submit() before UP are kept, closing period, E_PEER_CLOSED, E_NO_ANSWER;
-          dxpu_channel_status() and _check(), defaults of 126 KB: see spec/changes.md.
+   0.2.0  receiving as PCIe says, path validation, a closing period, dxpu_channel_status() and
+          _check(), defaults of 126 KB: spec/changes.md has all, with what callers change.
    0.1.0  first: codec, classifier, routing tables, tags, credits, wire version 1, channel.
 
    MIT License

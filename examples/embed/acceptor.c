@@ -1,7 +1,6 @@
 /* acceptor.c - a box that serves many hosts over one UDP socket, each for as long as its lease
    SPDX-License-Identifier: MIT
-
-       ./acceptor 127.0.0.1 4458 &                      takes writes to slots 1 to 4
+       ./acceptor 127.0.0.1 4458 &                      accepts writes to slots 1 to 4
        ./udp_pair host 127.0.0.1 4458 20 1000 3 7 1     to slot 3, from node 7, in lease epoch 1
 
    Not here: keys (sealed.cc), leases[] that survive a restart (R-15), answers to refused opens. */
@@ -19,17 +18,16 @@ typedef struct entry {
     dxpu_channel ch;
     dxpu_channel_config cfg;
     void *memory;
-    bool used;
+    bool used, over;       /* over: kept until emit() says so */
     uint32_t opener;       /* id of the host's end: a new incarnation has a new one */
     struct sockaddr_in at; /* where path 0 leads: the program keeps it ... */
+    dxpu_validation proof; /* ... and whether it receives what is sent there (P-27) */
     uint32_t up, words;    /* it was served; writes taken */
-    bool over;             /* closed or failed, and kept until emit() says so */
 } entry;
 static entry table[ENTRIES], *serving[SLOTS + 1];
 static dxpu_box_entry leases[SLOTS];
 static dxpu_box_table box;
 static struct pollfd udp = { -1, POLLIN, 0 };
-
 static uint64_t clock_ns(void)
 {
     struct timespec t;
@@ -48,7 +46,8 @@ static int accept_open(entry *e, const dxpu_offer *o, uint8_t *pkt, size_t len)
     c->local = o->destination;
     c->remote = o->source;
     e->opener = o->channel;
-    e->up = e->words = e->over = 0;
+    e->up = e->words = e->at.sin_port = 0;
+    e->over = false;
     int rc = dxpu_channel_init(&e->ch, c, e->memory, dxpu_channel_bytes(c));
     e->used = rc == DXPU_OK && (rc = dxpu_channel_accept(&e->ch, clock_ns(), pkt, len)) == DXPU_OK;
     return rc;
@@ -73,35 +72,39 @@ static void on_datagram(uint8_t *pkt, size_t len, const struct sockaddr_in *from
             (serving[o.destination.slot] == e && e->opener != o.channel))
             e++; /* not the one that is served, unless this open is repeated */
     }
-    int rc = o.channel && !(e->used && e->opener == o.channel)
-                 ? accept_open(e, &o, pkt, len)
-                 : dxpu_channel_ingest(&e->ch, clock_ns(), pkt, len, 0);
-    if (rc == DXPU_OK && dxpu_channel_status(&e->ch).newest) /* refused or late: moves no address */
-        e->at = *from;
+    if (o.channel && !(e->used && e->opener == o.channel)
+            ? accept_open(e, &o, pkt, len)
+            : dxpu_channel_ingest(&e->ch, clock_ns(), pkt, len, 0))
+        return;
+    if (dxpu_channel_status(&e->ch).newest && memcmp(&e->at, from, sizeof *from)) {
+        e->at = *from; /* what is refused or late moves no address */
+        dxpu_validation_start(&e->proof, clock_ns());
+    }
+    dxpu_validation_heard(&e->proof, view);
 }
 
 /* Takes writes, sends what is due, ends what is over.  Returns when to do it again. */
 static uint64_t service(entry *e)
 {
     static uint8_t frame[DXPU_FRAME_MAX_LIMIT_BYTES];
-    uint16_t slot = e->cfg.local.slot;
     const dxpu_place *host = &e->cfg.remote;
-    unsigned state = dxpu_channel_status(&e->ch).state;
+    uint16_t slot = e->cfg.local.slot, state = dxpu_channel_status(&e->ch).state;
     uint8_t path;
     int n;
     if (!e->up && state >= DXPU_STATE_UP && state <= DXPU_STATE_CLOSED) {
         e->up = 1; /* the opener has answered: its open was no late copy */
         bool lent = !dxpu_box_bind(&box, slot, host->node, host->slot, 0, e->cfg.epoch);
-        entry *loser = lent ? serving[slot] : e;
-        if (loser)
-            dxpu_channel_reset(&loser->ch, lent ? DXPU_REASON_REPLACED : DXPU_REASON_EPOCH);
+        if (!lent || serving[slot])
+            dxpu_channel_reset(lent ? &serving[slot]->ch : &e->ch,
+                               lent ? DXPU_REASON_REPLACED : DXPU_REASON_EPOCH);
         if (lent)
             serving[slot] = e; /* here the device is reset */
     }
     for (; serving[slot] == e && dxpu_channel_peek(&e->ch, DXPU_POSTED).tlp.len; e->words++)
         (void)dxpu_channel_take(&e->ch, DXPU_POSTED, clock_ns());
     while ((n = dxpu_channel_emit(&e->ch, clock_ns(), frame, sizeof frame, &path)) > 0)
-        (void)sendto(udp.fd, frame, (size_t)n, MSG_DONTWAIT, (void *)&e->at, sizeof e->at);
+        if (dxpu_validation_may_send(&e->proof, (dxpu_bytes){ frame, (size_t)n }))
+            (void)sendto(udp.fd, frame, (size_t)n, MSG_DONTWAIT, (void *)&e->at, sizeof e->at);
     if (!e->over && dxpu_channel_status(&e->ch).state >= DXPU_STATE_CLOSED) {
         e->over = true;
         warnx("slot %u: node %u, %u words: %s", slot, host->node, e->words,

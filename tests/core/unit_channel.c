@@ -2125,6 +2125,56 @@ static void test_f26_delivery_of_a_split_read(void **state)
     rig_free(&r);
 }
 
+/* A read of bytes 61 to 66: what its completions bring beside them is not shown. */
+static void test_peek_shows_the_bytes_asked_for(void **state)
+{
+    static const struct {
+        uint8_t first_be, last_be;
+        uint32_t dw, asked, skip;
+    } rows[] = { { 8, 3, 2, 3, 3 }, { 6, 0, 1, 2, 1 }, { 0, 0, 1, 1, 0 }, { 15, 15, 2, 8, 0 } };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        dxpu_tag_entry entries[4];
+        dxpu_tags tags;
+        rig_body body;
+        dxpu_delivery d;
+        dxpu_tlp t = { 0 };
+        uint8_t bytes[64];
+        size_t len;
+        assert_int_equal(dxpu_tags_init(&tags, entries, 4, 0, 0, DXPU_NEVER), DXPU_OK);
+        rig_config(&r);
+        r.cfg.tags = &tags;
+        rig_up(&r);
+        t.type = DXPU_TLP_MRD;
+        t.header_dw = 3;
+        t.address = 0x1000;
+        t.tag = 1;
+        t.length_dw = (uint16_t)rows[i].dw;
+        t.first_be = rows[i].first_be;
+        t.last_be = rows[i].last_be;
+        assert_int_equal(dxpu_tlp_encode(&t, bytes, sizeof bytes, &len), DXPU_OK);
+        assert_int_equal(dxpu_channel_submit(&r.ch, (dxpu_bytes){ bytes, len }, r.now_ns, 77),
+                         DXPU_OK);
+        assert_true(rig_emit(&r) > 0);
+        rig_begin(&body);
+        t.type = DXPU_TLP_CPLD;
+        t.byte_count = (uint16_t)rows[i].asked; /* 1 of a read of none */
+        t.lower_addr = (uint8_t)rows[i].skip;
+        t.payload.ptr = bytes;
+        t.payload.len = rows[i].dw * 4;
+        t.first_be = t.last_be = 0;
+        uint8_t answer[64];
+        assert_int_equal(dxpu_tlp_encode(&t, answer, sizeof answer, &len), DXPU_OK);
+        rig_add(&body, (dxpu_bytes){ answer, len });
+        assert_int_equal(rig_put_data(&r, &body.b), DXPU_OK);
+        d = dxpu_channel_peek(&r.ch, DXPU_COMPLETION);
+        assert_int_equal(d.data.len, rows[i].asked);
+        assert_ptr_equal(d.data.ptr, d.tlp.ptr + 12 + rows[i].skip);
+        assert_true(d.offset_bytes == 0 && d.last);
+        rig_free(&r);
+    }
+}
+
 static void test_d52_room_of_each_class(void **state)
 {
     enum {
@@ -2615,6 +2665,7 @@ int main(void)
         cmocka_unit_test(test_d52_configuration),
         cmocka_unit_test(test_d40_zeroed),
         cmocka_unit_test(test_f26_delivery_of_a_split_read),
+        cmocka_unit_test(test_peek_shows_the_bytes_asked_for),
         cmocka_unit_test(test_d52_room_of_each_class),
         cmocka_unit_test(test_d49_open_cut_short),
         cmocka_unit_test(test_f10_requests_that_cannot_be_tracked),
