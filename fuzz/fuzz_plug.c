@@ -20,6 +20,7 @@ static plug p;
 static uint64_t now, leaving_since[SLOTS];
 static unsigned last_id, commands;
 static bool was_let_go[SLOTS];
+static bool has_msix[SLOTS]; /* of the function that QEMU has, as far as has been said */
 
 static void on_send(void *user, const char *text)
 {
@@ -32,7 +33,12 @@ static void on_send(void *user, const char *text)
     }
     if (strstr(text, "device_del")) {
         unsigned n = (unsigned)(name[6] - '0');
-        must(n >= 1 && n <= SLOTS && !p.slot[n - 1].view.msix);
+        must(n >= 1 && n <= SLOTS && name[7] == '"' && !has_msix[n - 1]);
+    }
+    if (strstr(text, "device_add")) {
+        unsigned n = (unsigned)(name[6] - '0');
+        must(n >= 1 && n <= SLOTS && (name[7] == 'x') == p.slot[n - 1].view.msix);
+        has_msix[n - 1] = p.slot[n - 1].view.msix;
     }
 }
 
@@ -43,9 +49,16 @@ static void on_removed(void *user, unsigned slot)
     was_let_go[slot - 1] = true;
 }
 
+static void hear_bytes(const char *text, size_t bytes)
+{
+    (void)plug_hear(&p, text, bytes, now);
+    for (unsigned i = 0; i < SLOTS; i++)
+        has_msix[i] &= p.slot[i].vm != VM_ABSENT;
+}
+
 static void hear(const char *text)
 {
-    (void)plug_hear(&p, text, strlen(text), now);
+    hear_bytes(text, strlen(text));
 }
 
 /* A message as QEMU makes it. */
@@ -55,7 +68,7 @@ static void hear_good(input *in)
                                           "MIGRATION" };
     static const char *const values[] = { "{}", "[]", "{\"status\": \"running\"}",
                                           "{\"status\": \"inmigrate\"}",
-                                          "[{\"name\": \"dxpu-p1\"}, {\"name\": \"dxpu-p3\"}]" };
+                                          "[{\"name\": \"dxpu-p1\"}, {\"name\": \"dxpu-p3x\"}]" };
     uint8_t how = next(in);
     unsigned id = how & 0x40 ? next(in) * 5u : last_id;
     char text[200];
@@ -64,9 +77,9 @@ static void hear_good(input *in)
         hear("{\"QMP\": {\"version\": {\"qemu\": {\"major\": 11, \"minor\": 1, \"micro\": 3}}}}");
         return;
     case 1:
-        snprintf(text, sizeof text, "{\"event\": \"%s\", \"data\": {\"%s\": \"%s%u\"}}",
+        snprintf(text, sizeof text, "{\"event\": \"%s\", \"data\": {\"%s\": \"%s%u%s\"}}",
                  events[how >> 2 & 3], how & 0x20 ? "status" : "device",
-                 how & 0x20 ? "setup" : "dxpu-p", how >> 4 & 3);
+                 how & 0x20 ? "setup" : "dxpu-p", how >> 4 & 3, how & 0x80 ? "x" : "");
         break;
     case 2:
         snprintf(text, sizeof text, "{\"return\": %s, \"id\": %u}", values[(how >> 2 & 7) % 5], id);
@@ -84,7 +97,7 @@ static void hear_any(input *in)
 {
     size_t bytes = next(in);
     bytes = bytes < in->left ? bytes : in->left;
-    (void)plug_hear(&p, (const char *)in->at, bytes, now);
+    hear_bytes((const char *)in->at, bytes);
     in->at += bytes;
     in->left -= bytes;
 }
@@ -100,6 +113,8 @@ static void take_look(input *in)
         if (v.leaving && !p.slot[slot - 1].view.leaving)
             leaving_since[slot - 1] = now;
     }
+    if (slot >= 1 && v.state == PLUG_USED && p.slot[slot - 1].vm != VM_ABSENT)
+        has_msix[slot - 1] |= v.msix;
     plug_look(&p, slot, v, now);
 }
 
@@ -123,6 +138,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     p.send = on_send;
     p.removed = on_removed;
     memset(was_let_go, 0, sizeof was_let_go);
+    memset(has_msix, 0, sizeof has_msix);
     now = (uint64_t)1 << 40;
     last_id = commands = 0;
     while (in.left) {

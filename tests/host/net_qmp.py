@@ -63,6 +63,11 @@ class Machine:
         self.functions.pop(name).close()
         self.say({"event": "DEVICE_DELETED", "data": {"device": name, "path": "/x"}})
 
+    def listen_again(self):
+        self.listener.close()
+        os.unlink(self.path)
+        self.listen()
+
     def end(self):
         self.listener.close()
         os.unlink(self.path)
@@ -83,9 +88,12 @@ class World:
         self.machine = Machine(self.qmp)
         self.start_box()
         self.path = l.file("vm")
-        self.host = l.start("dxpu-host", "--vfio-user", self.path, "--direct", "--slots", 2,
-                            "--attach", "1=%s/1" % self.at, "--qmp", self.qmp, "--control",
-                            "127.0.0.1:0", "--json", *options)
+        self.start_host(*options)
+
+    def start_host(self, *options):
+        self.host = self.lab.start("dxpu-host", "--vfio-user", self.path, "--direct", "--slots", 2,
+                                   "--attach", "1=%s/1" % self.at, "--qmp", self.qmp, "--control",
+                                   "127.0.0.1:0", "--json", *options)
         self.control = self.host.says(r"control port (\S+:\d+)\n").group(1)
 
     def start_box(self):
@@ -187,9 +195,7 @@ def v48_process_that_speaks_qmp_starts_again():
         w = World(l)
         m = w.machine
         f = m.function()
-        m.listener.close()
-        os.unlink(m.path)
-        m.listen()
+        m.listen_again()
         pid = next(pid for name, pid in w.host.children() if name == "dxpu-plugger")
         os.kill(pid, signal.SIGKILL)
         w.host.says("the process that speaks QMP")
@@ -205,10 +211,27 @@ def v48_function_with_msix_is_never_unplugged():
     with lab.Lab() as l:
         w = World(l, "--interrupts", "msix")
         m = w.machine
-        f = m.function()
+        f = m.function("dxpu-rp1x")
         w.detach()
         w.host.says("stays in the virtual machine")
         check(m.count("device_del") == 0 and f.read32(CONFIG, 0) == ONES, m.commands)
+
+
+@case
+def v48_function_with_msix_outlives_dxpu_host():
+    with lab.Lab() as l:
+        w = World(l, "--interrupts", "msix")
+        m = w.machine
+        m.function("dxpu-rp1x")
+        m.listen_again()
+        check(w.host.stop() == 0, w.host.errors())
+        w.start_host("--interrupts", "msi")
+        w.host.says("stays in the virtual machine")
+        check(m.count("device_del") == 0 and m.count("device_add") == 1, m.commands)
+        m.remove("dxpu-rp1x")  # by the machine's own means
+        w.detach()
+        w.dxpu("attach", "--wait", w.control, 1, w.at, 1)
+        check(m.function("dxpu-rp1").read32(CONFIG, 0) == ID)
 
 
 @case

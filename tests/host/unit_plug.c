@@ -291,6 +291,71 @@ static void test_v48_migration_is_cancelled(void **state)
     assert_true(commands == 1 && was_sent("migrate_cancel"));
 }
 
+/* The functions of an earlier process are known by their ids alone. */
+static void test_v48_earlier_process_had_msix(void **state)
+{
+    (void)state;
+    greet("{\"name\": \"dxpu-port1x\"}, {\"name\": \"dxpu-port2xx\"}", "running");
+    commands = 0;
+    look(2, PLUG_NONE, false, false); /* none is attached yet */
+    wait_s(60);
+    assert_true(commands == 1 && was_sent("device_del") && was_sent("\"dxpu-port1x\""));
+    look(2, PLUG_OFFERED, false, false); /* the same one, after a change to --interrupts msi */
+    wait_s(60);
+    look(2, PLUG_OFFERED, false, true);
+    wait_s(60);
+    assert_true(was_sent("\"dxpu-port1x\"") && removed == 1);
+    look(2, PLUG_OFFERED, false, false);
+    hear("{\"event\": \"DEVICE_DELETED\", \"data\": {\"device\": \"dxpu-port2x\"}}");
+    assert_false(was_sent("device_add")); /* of a function that it has not got */
+    set.unplugs_msix = true;
+    wait_s(60);
+    assert_true(was_sent("device_del") && was_sent("\"dxpu-port2xx\""));
+}
+
+/* And an MSI function is replaced, whatever is shown next. */
+static void test_v48_msi_function_before_one_with_msix(void **state)
+{
+    (void)state;
+    greet("{\"name\": \"dxpu-port2x\"}", "running");
+    look(2, PLUG_OFFERED, true, false);
+    wait_s(60);
+    assert_true(was_sent("device_del") && was_sent("\"dxpu-port2x\""));
+    hear("{\"event\": \"DEVICE_DELETED\", \"data\": {\"device\": \"dxpu-port2x\"}}");
+    assert_true(was_sent("device_add") && was_sent("\"dxpu-port2xx\""));
+}
+
+/* Its connection broke, and another device is shown in the slot. */
+static void test_v48_device_behind_one_with_msix(void **state)
+{
+    (void)state;
+    plugged(true);
+    look(2, PLUG_OFFERED, false, false);
+    assert_true(plug_next_ns(&p) < now + 10 * (uint64_t)SECOND); /* it says why, once */
+    wait_s(60);
+    assert_true(plug_next_ns(&p) == UINT64_MAX);
+    look(2, PLUG_LOST, false, false);
+    wait_s(60);
+    assert_int_equal(commands, 0);
+}
+
+/* The device is another one when QEMU connects than it was when QEMU was asked to. */
+static void test_v48_device_changes_before_qemu_connects(void **state)
+{
+    (void)state;
+    greet("", "running");
+    look(2, PLUG_OFFERED, false, false);
+    look(2, PLUG_USED, true, false);
+    answer("\"return\": {}");
+    commands = 0;
+    look(2, PLUG_NONE, false, false);
+    wait_s(60);
+    assert_int_equal(commands, 0);
+    set.unplugs_msix = true;
+    wait_s(60);
+    assert_true(was_sent("\"dxpu-port2x\""));
+}
+
 /* A machine that waits for its state must not have more than its source had. */
 static void test_v48_incoming_machine_waits(void **state)
 {
@@ -355,6 +420,10 @@ int main(void)
         CASE(test_v47_dead_function_is_replaced),
         CASE(test_v47_what_others_remove_stays_out),
         CASE(test_v48_function_with_msix_stays),
+        CASE(test_v48_earlier_process_had_msix),
+        CASE(test_v48_msi_function_before_one_with_msix),
+        CASE(test_v48_device_behind_one_with_msix),
+        CASE(test_v48_device_changes_before_qemu_connects),
         CASE(test_v48_migration_is_cancelled),
         CASE(test_v48_incoming_machine_waits),
         CASE(test_what_is_not_qmp),

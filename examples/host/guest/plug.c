@@ -65,21 +65,26 @@ static void bus_of(const plug *p, unsigned slot, char out[PLUG_NAME_BYTES + 12])
              at + 2);
 }
 
-static void id_of(const plug *p, unsigned slot, char out[PLUG_NAME_BYTES + 20])
+/* A mark at the end says that the function has MSI-X: QEMU does not say it, and the next process
+   has to know it (V-48). */
+static void id_of(const plug *p, unsigned slot, bool marked, char out[PLUG_NAME_BYTES + 20])
 {
     char bus[PLUG_NAME_BYTES + 12];
     bus_of(p, slot, bus);
-    snprintf(out, PLUG_NAME_BYTES + 20, "dxpu-%s", bus);
+    snprintf(out, PLUG_NAME_BYTES + 20, "dxpu-%s%s", bus, marked ? "x" : "");
 }
 
 /* The slot with this name, 0: none. */
-static unsigned slot_of(const plug *p, const char *id)
+static unsigned slot_of(const plug *p, const char *id, bool *marked)
 {
     for (unsigned n = 1; id && n <= p->slots; n++) {
-        char own[PLUG_NAME_BYTES + 20];
-        id_of(p, n, own);
-        if (!strcmp(id, own))
-            return n;
+        for (unsigned mark = 0; mark < 2; mark++) {
+            char own[PLUG_NAME_BYTES + 20];
+            *marked = mark;
+            id_of(p, n, *marked, own);
+            if (!strcmp(id, own))
+                return n;
+        }
     }
     return 0;
 }
@@ -104,10 +109,12 @@ static void command(plug *p, const char *name, json_t *arguments, unsigned purpo
 static void add(plug *p, unsigned n)
 {
     char bus[PLUG_NAME_BYTES + 12], id[PLUG_NAME_BYTES + 20], path[PLUG_PATH_BYTES + 12];
+    plug_slot *s = &p->slot[n - 1];
+    s->vm = VM_ADDING;
+    s->msix = s->marked = s->view.msix;
     bus_of(p, n, bus);
-    id_of(p, n, id);
+    id_of(p, n, s->marked, id);
     snprintf(path, sizeof path, "%s.%u", p->path, n);
-    p->slot[n - 1].vm = VM_ADDING;
     command(p, "device_add",
             json_pack("{s:s, s:s, s:s, s:{s:s, s:s}}", "driver", "vfio-user-pci", "id", id, "bus",
                       bus, "socket", "type", "unix", "path", path),
@@ -117,7 +124,7 @@ static void add(plug *p, unsigned n)
 static void ask_to_delete(plug *p, unsigned n)
 {
     char id[PLUG_NAME_BYTES + 20];
-    id_of(p, n, id);
+    id_of(p, n, p->slot[n - 1].marked, id);
     p->slot[n - 1].vm = VM_DELETING;
     command(p, "device_del", json_pack("{s:s}", "id", id), FOR_DELETE, n);
 }
@@ -134,10 +141,10 @@ static void let_go(plug *p, unsigned n)
     s->until_ns = 0;
 }
 
-/* V-48 */
+/* V-48: what counts is the function that QEMU has, which may not be the one that is shown now. */
 static bool may_delete(const plug *p, const plug_slot *s)
 {
-    return !s->view.msix || p->set->unplugs_msix;
+    return !s->msix || p->set->unplugs_msix;
 }
 
 static void say_it_stays(const plug *p, plug_slot *s, unsigned n)
@@ -216,6 +223,9 @@ void plug_look(plug *p, unsigned slot, plug_view view, uint64_t now)
     if (!view.leaving)
         s->answered = false;
     s->view = view;
+    if (view.state == PLUG_USED &&
+        s->vm != VM_ABSENT) /* the device was changed before it connected */
+        s->msix |= view.msix;
     settle(p, slot, now);
 }
 
@@ -248,12 +258,18 @@ static void on_list(plug *p, const json_t *list, uint64_t now)
         p->slot[n - 1].vm = VM_ABSENT;
     json_array_foreach(list, i, item)
     {
-        unsigned n = slot_of(p, json_string_value(json_object_get(item, "name")));
-        if (n) {
-            p->slot[n - 1].vm = VM_PRESENT;
-            p->slot[n - 1].since_ns = now;
+        bool marked;
+        unsigned n = slot_of(p, json_string_value(json_object_get(item, "name")), &marked);
+        plug_slot *s = n ? &p->slot[n - 1] : NULL;
+        if (s) {
+            s->vm = VM_PRESENT;
+            s->marked = marked;
+            s->msix |= marked || (s->view.state == PLUG_USED && s->view.msix);
+            s->since_ns = now;
         }
     }
+    for (unsigned n = 1; n <= p->slots; n++)
+        p->slot[n - 1].msix &= p->slot[n - 1].vm != VM_ABSENT;
     command(p, "query-status", NULL, FOR_STATUS, 0);
 }
 
@@ -269,6 +285,7 @@ static void on_gone(plug *p, unsigned n)
     plug_slot *s = &p->slot[n - 1];
     bool asked = s->vm == VM_DELETING;
     s->vm = VM_ABSENT;
+    s->msix = false;
     s->again_ns = 0;
     if (!asked && s->view.state != PLUG_LOST && s->view.state != PLUG_NONE) {
         s->ejected = true;
@@ -341,7 +358,10 @@ static void on_migration(plug *p, const char *status)
 static void on_event(plug *p, const char *name, const json_t *data)
 {
     const char *device = json_string_value(json_object_get(data, "device"));
-    unsigned n = slot_of(p, device);
+    bool marked = false;
+    unsigned n = slot_of(p, device, &marked);
+    if (n && marked != p->slot[n - 1].marked && p->slot[n - 1].vm != VM_ABSENT)
+        n = 0; /* another function of that slot, which is not there any more */
     if (!strcmp(name, "DEVICE_DELETED") && n)
         on_gone(p, n);
     else if (!strcmp(name, "DEVICE_UNPLUG_GUEST_ERROR") && n)
@@ -425,7 +445,7 @@ uint64_t plug_next_ns(const plug *p)
             continue;
         if (may_add(s))
             next = earlier(next, s->again_ns);
-        if (at && (s->vm == VM_PRESENT || s->vm == VM_DELETING) && may_delete(p, s))
+        if (at && (s->vm == VM_PRESENT || s->vm == VM_DELETING) && (may_delete(p, s) || !s->said))
             next = earlier(next, at > s->again_ns ? at : s->again_ns);
     }
     return next;

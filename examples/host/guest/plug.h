@@ -43,13 +43,15 @@ enum {
 
 typedef struct plug_view {
     uint8_t state; /* PLUG_NONE.. */
-    bool msix;     /* the function has MSI-X */
+    bool msix;     /* the function that is shown has MSI-X */
     bool leaving;  /* it is to be removed, by asking the guest */
 } plug_view;
 
 typedef struct plug_slot {
     plug_view view;
     uint8_t vm;        /* what QEMU has of it: VM_* of plug.c */
+    bool msix;         /* the function that QEMU has has MSI-X, or had */
+    bool marked;       /* ... and its id says so */
     bool ejected;      /* removed by others: not added again until another device is there */
     bool answered;     /* `leaving` was */
     bool said;         /* why it stays plugged in */
