@@ -106,7 +106,7 @@ static void take_look(input *in)
 {
     uint8_t how = next(in);
     unsigned slot = how & 3;
-    const plug_view v = { next(in) % 5, how & 4, how & 8 };
+    const plug_view v = { next(in) % 6, how & 4, how & 8 };
     if (slot >= 1 && v.state <= PLUG_LOST) { /* else it is not taken */
         if (!v.leaving)
             was_let_go[slot - 1] = false;

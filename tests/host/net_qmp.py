@@ -156,6 +156,24 @@ def v47_lost_device_is_unplugged_and_returns():
 
 
 @case
+def v47_what_others_remove_stays_out():
+    with lab.Lab() as l:
+        w = World(l)
+        m = w.machine
+        m.function()
+        w.host.says("plugged in")
+        m.remove("dxpu-rp1")
+        w.host.says("removed from the virtual machine by others")
+        again = vfio_client.Client(w.path + ".1")
+        check(again.read32(CONFIG, 0) == ID, "it is set up again")
+        again.close()
+        w.detach()
+        check(m.count("device_add") == 1 and m.count("device_del") == 0, m.commands)
+        w.dxpu("attach", "--wait", w.control, 1, w.at, 1)
+        check(m.function().read32(CONFIG, 0) == ID)
+
+
+@case
 def v47_the_machine_may_start_later_and_again():
     with lab.Lab() as l:
         w = World(l)

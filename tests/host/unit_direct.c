@@ -497,6 +497,29 @@ static void test_v45_slow_device_returns_to_the_next_client(void **state)
     assert_true(shown);
 }
 
+/* A device that is set up again is the one that was there: another one is not known at first. */
+static void test_v47_the_same_device_is_set_up_again(void **state)
+{
+    (void)state;
+    assert_int_equal(direct_plug(the, 1).state, PLUG_NONE);
+    connected_device();
+    assert_int_equal(direct_plug(the, 1).state, PLUG_USED);
+    connected = false;
+    cb.disconnected(cb.user, "it ended");
+    assert_int_equal(direct_plug(the, 1).state, PLUG_SETUP);
+    answer_all(-1); /* it is slow */
+    assert_int_equal(direct_plug(the, 1).state, PLUG_SETUP);
+    retry_now();
+    answer_all(DXPU_CPL_SC);
+    assert_int_equal(direct_plug(the, 1).state, PLUG_OFFERED);
+    f->host.filled(f->host.user, 1, false); /* and at once the next one */
+    f->host.filled(f->host.user, 1, true);
+    direct_form.settle(the, 1);
+    assert_int_equal(direct_plug(the, 1).state, PLUG_NONE);
+    answer_all(DXPU_CPL_SC);
+    assert_int_equal(direct_plug(the, 1).state, PLUG_OFFERED);
+}
+
 /* Only what makes no sense is not looked at again. */
 static void test_v46_device_that_makes_no_sense_is_refused(void **state)
 {
@@ -571,6 +594,7 @@ int main(void)
         CASE(test_v45_reads_at_the_loss_are_ones),
         CASE(test_v44_device_that_is_slow_after_a_reset),
         CASE(test_v45_slow_device_returns_to_the_next_client),
+        CASE(test_v47_the_same_device_is_set_up_again),
         CASE(test_v46_device_that_makes_no_sense_is_refused),
         CASE(test_v43_dword_that_enables_msi),
         CASE(test_v43_bytes_of_the_host_are_not_forwarded),

@@ -676,12 +676,13 @@ static void test_v47_line_is_closed_in_time(void **state)
     close(plugger); /* it was killed */
     share_plugs(&the, dxpu_udp_now_ns());
     assert_int_equal(detached, DXPU_REASON_DETACH);
-    plugged = PLUG_NONE;
-    close(link_plugger());
-    detached = 0;
-    detach(DXPU_REASON_DETACH); /* no guest has it */
-    assert_int_equal(detached, DXPU_REASON_DETACH);
-    close_plugger(&the);
+    for (plugged = PLUG_NONE; plugged <= PLUG_SETUP; plugged++) {
+        close(link_plugger());
+        detached = 0;
+        detach(DXPU_REASON_DETACH); /* no guest has it */
+        assert_int_equal(detached, DXPU_REASON_DETACH);
+        close_plugger(&the);
+    }
 }
 
 int main(void)

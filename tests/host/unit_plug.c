@@ -260,6 +260,40 @@ static void test_v47_what_others_remove_stays_out(void **state)
     assert_int_equal(commands, 1);
 }
 
+/* Whichever is first: that it is removed, or that its connection ends, after which the device is
+   reset. */
+static void test_v47_what_others_remove_is_set_up_again(void **state)
+{
+    (void)state;
+    for (unsigned view_first = 0; view_first < 2; view_first++) {
+        setup(state);
+        plugged(false);
+        if (view_first)
+            look(2, PLUG_SETUP, false, false);
+        hear("{\"event\": \"DEVICE_DELETED\", \"data\": {\"device\": \"dxpu-port2x\"}}");
+        look(2, PLUG_SETUP, false, false);
+        look(2, PLUG_OFFERED, false, false);
+        wait_s(60);
+        assert_int_equal(commands, 0);
+        look(2, PLUG_NONE, false, false);
+        look(2, PLUG_OFFERED, false, false);
+        assert_int_equal(commands, 1);
+    }
+}
+
+/* A machine that is started again, or asked again, has no memory of it. */
+static void test_v47_removal_is_forgotten_with_the_connection(void **state)
+{
+    (void)state;
+    plugged(false);
+    hear("{\"event\": \"DEVICE_DELETED\", \"data\": {\"device\": \"dxpu-port2x\"}}");
+    look(2, PLUG_OFFERED, false, false);
+    assert_int_equal(commands, 0);
+    plug_lost(&p, now);
+    greet("", "running");
+    assert_true(was_sent("device_add"));
+}
+
 static void test_v48_function_with_msix_stays(void **state)
 {
     (void)state;
@@ -419,6 +453,8 @@ int main(void)
         CASE(test_v47_lost_device_is_unplugged),
         CASE(test_v47_dead_function_is_replaced),
         CASE(test_v47_what_others_remove_stays_out),
+        CASE(test_v47_what_others_remove_is_set_up_again),
+        CASE(test_v47_removal_is_forgotten_with_the_connection),
         CASE(test_v48_function_with_msix_stays),
         CASE(test_v48_earlier_process_had_msix),
         CASE(test_v48_msi_function_before_one_with_msix),

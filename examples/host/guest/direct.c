@@ -822,6 +822,7 @@ static plug_view direct_plug(const guest *g, unsigned slot)
     bool connected = dxpu_vfu_is_connected(f->vfu);
     const plug_view v = { connected    ? f->live ? PLUG_USED : PLUG_LOST
                           : f->offered ? PLUG_OFFERED
+                          : f->known   ? PLUG_SETUP
                                        : PLUG_NONE,
                           f->msix, false };
     return v;

@@ -352,7 +352,7 @@ static bool begin_leaving(keeper_slot *s, uint8_t reason)
 {
     keeper *k = s->keeper;
     if (k->plugger < 0 || reason == DXPU_REASON_SHUTDOWN ||
-        guest_plug(k->guest, s->number).state == PLUG_NONE)
+        guest_plug(k->guest, s->number).state < PLUG_OFFERED)
         return false;
     s->leaving = true;
     s->leave_reason = reason;

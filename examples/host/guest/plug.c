@@ -216,7 +216,7 @@ void plug_look(plug *p, unsigned slot, plug_view view, uint64_t now)
         return;
     if (view.state != s->view.state)
         s->since_ns = now;
-    if (view.state == PLUG_NONE || view.state == PLUG_LOST)
+    if (view.state == PLUG_NONE || view.state == PLUG_LOST) /* no more the one that was removed */
         s->ejected = false;
     if (view.state == PLUG_USED)
         s->said = false;

@@ -35,7 +35,8 @@ const char *plug_parse(const char *text, plug_settings *out);
 
 /* What a keeper says of a slot. */
 enum {
-    PLUG_NONE,    /* no device can be shown */
+    PLUG_NONE,    /* no device is there, or what it is is not known yet */
+    PLUG_SETUP,   /* it is known, and can be shown again when it has been reset */
     PLUG_OFFERED, /* one can be, and none is connected */
     PLUG_USED,    /* a virtual machine is connected, and has it */
     PLUG_LOST     /* ... and what it had is lost */
