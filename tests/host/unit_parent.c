@@ -116,6 +116,25 @@ static void test_s180_keeper_that_reads_nothing(void **state)
     close_if(&the.keeper[0].c.socket);
 }
 
+/* S-184: forks of the parent have a copy of its memory. */
+static void test_s184_workers_alone_have_the_key(void **state)
+{
+    static const uint8_t zero[CROSSING_KEY_BYTES];
+    child *const children[] = { &the.worker, &the.keeper[0].c, &the.keeper[0].plugger };
+    (void)state;
+    for (unsigned i = 0; i < sizeof children / sizeof children[0]; i++) {
+        int end = -1, status = 0;
+        setup(state);
+        memset(the.key, 0x5a, sizeof the.key);
+        if (start(&the, children[i], &end) == 0)
+            _exit(memcmp(the.key, zero, sizeof zero) ? 2 : 3);
+        assert_true(waitpid(children[i]->pid, &status, 0) > 0 && WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), i ? 3 : 2);
+        close_if(&children[i]->socket);
+    }
+    assert_int_equal(the.key[0], 0x5a);
+}
+
 static void test_s180_connections_are_held(void **state)
 {
     int pair[2];
@@ -199,7 +218,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(test_s180_keeper_that_reads_nothing),      CASE(test_s180_connections_are_held),
         CASE(test_s180_what_is_no_connection),          CASE(test_s180_one_keeper_is_not_all),
-        CASE(test_v33_descriptors_for_all_connections),
+        CASE(test_v33_descriptors_for_all_connections), CASE(test_s184_workers_alone_have_the_key),
     };
     cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);

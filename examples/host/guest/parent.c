@@ -17,6 +17,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
@@ -80,7 +81,8 @@ static void close_held(keeper_child *k)
         close_if(&k->held[i]);
 }
 
-/* In a child: nothing of the parent's is left but its own end of `mine`. */
+/* In a child: nothing of the parent's is left but its own end of `mine`, and in a worker the key
+   (S-184). */
 static void leave_parent(parent *p, const child *mine)
 {
     sigset_t none;
@@ -98,8 +100,10 @@ static void leave_parent(parent *p, const child *mine)
             close_if(&p->keeper[i].plugger.socket);
         close_held(&p->keeper[i]);
     }
-    if (&p->worker != mine)
+    if (&p->worker != mine) {
         close_if(&p->worker.socket);
+        explicit_bzero(p->key, sizeof p->key);
+    }
 }
 
 static const char *name_of(const parent *p, const child *c)
