@@ -29,7 +29,7 @@ class Machine:
 
     def __init__(self, path):
         self.commands, self.functions, self.lets_go = [], {}, True
-        self.stream, self.path = None, path
+        self.stream, self.path, self.migration = None, path, "none"
         self.listen()
 
     def listen(self):
@@ -57,7 +57,8 @@ class Machine:
         if name == "device_add":
             self.functions[arguments["id"]] = vfio_client.Client(arguments["socket"]["path"])
         return ([{"name": n} for n in self.functions] if name == "qom-list" else
-                {"status": "running"} if name == "query-status" else {})
+                {"status": "running"} if name == "query-status" else
+                {"status": self.migration} if name == "query-migrate" else {})
 
     def remove(self, name):
         self.functions.pop(name).close()
@@ -257,8 +258,21 @@ def v48_migration_is_cancelled():
     with lab.Lab() as l:
         m = World(l).machine
         m.function()
-        until(lambda: m.count("query-status"), "it is ready")
+        until(lambda: m.count("query-migrate"), "it is ready")
         m.say({"event": "MIGRATION", "data": {"status": "setup"}})
+        until(lambda: m.count("migrate_cancel"), "it is cancelled")
+
+
+@case
+def v48_migration_under_way_is_cancelled():
+    with lab.Lab() as l:
+        w = World(l)
+        m = w.machine
+        m.function()
+        w.host.says("plugged in")
+        m.migration = "active"
+        m.listen_again()
+        m.stream.shutdown(socket.SHUT_RDWR)  # that of QMP alone
         until(lambda: m.count("migrate_cancel"), "it is cancelled")
 
 

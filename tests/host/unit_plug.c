@@ -65,7 +65,12 @@ static void wait_s(unsigned seconds)
     plug_tick(&p, now);
 }
 
-static void greet(const char *list, const char *status)
+static bool was_sent(const char *text)
+{
+    return strstr(sent, text) != NULL;
+}
+
+static void greet_moving(const char *list, const char *status, const char *migration)
 {
     char text[256];
     plug_open(&p);
@@ -77,6 +82,13 @@ static void greet(const char *list, const char *status)
     assert_non_null(strstr(sent, "query-status"));
     snprintf(text, sizeof text, "\"return\": {\"status\": \"%s\"}", status);
     answer(text);
+    if (was_sent("query-migrate"))
+        answer(migration);
+}
+
+static void greet(const char *list, const char *status)
+{
+    greet_moving(list, status, "\"return\": {}");
 }
 
 static int setup(void **state)
@@ -90,11 +102,6 @@ static int setup(void **state)
     now = START;
     sent[0] = '\0';
     return 0;
-}
-
-static bool was_sent(const char *text)
-{
-    return strstr(sent, text) != NULL;
 }
 
 /* A function that is in use. */
@@ -390,6 +397,35 @@ static void test_v48_device_changes_before_qemu_connects(void **state)
     assert_true(was_sent("\"dxpu-port2x\""));
 }
 
+/* It began before QMP was connected, or before it was known what the machine has. */
+static void test_v48_migration_under_way_is_cancelled(void **state)
+{
+    static const char list[] = "{\"name\": \"dxpu-port2x\"}";
+    static const char *const under_way[] = { "setup", "active", "device" };
+    static const char *const over[] = { "\"return\": {\"status\": \"completed\"}",
+                                        "\"return\": {\"status\": \"failed\"}",
+                                        "\"return\": {\"status\": 3}", "\"return\": {}",
+                                        "\"error\": {\"class\": \"CommandNotFound\"}" };
+    (void)state;
+    look(2, PLUG_USED, false, false);
+    for (unsigned i = 0; i < sizeof under_way / sizeof under_way[0]; i++) {
+        char text[100];
+        snprintf(text, sizeof text, "\"return\": {\"status\": \"%s\"}", under_way[i]);
+        greet_moving(list, "running", text);
+        assert_true(was_sent("migrate_cancel"));
+        greet_moving("", "running", text); /* without functions */
+        assert_false(was_sent("migrate_cancel"));
+        plug_lost(&p, now);
+    }
+    for (unsigned i = 0; i < sizeof over / sizeof over[0]; i++) {
+        greet_moving(list, "running", over[i]);
+        assert_false(was_sent("migrate_cancel"));
+        look(2, PLUG_LOST, false, false); /* and it goes on */
+        assert_true(was_sent("device_del"));
+        plug_lost(&p, now);
+    }
+}
+
 /* A machine that waits for its state must not have more than its source had. */
 static void test_v48_incoming_machine_waits(void **state)
 {
@@ -400,6 +436,7 @@ static void test_v48_incoming_machine_waits(void **state)
     assert_false(was_sent("device_add"));
     hear("{\"event\": \"RESUME\"}");
     answer("\"return\": {\"status\": \"running\"}");
+    answer("\"return\": {\"status\": \"completed\"}");
     assert_true(was_sent("device_add"));
 }
 
@@ -461,6 +498,7 @@ int main(void)
         CASE(test_v48_device_behind_one_with_msix),
         CASE(test_v48_device_changes_before_qemu_connects),
         CASE(test_v48_migration_is_cancelled),
+        CASE(test_v48_migration_under_way_is_cancelled),
         CASE(test_v48_incoming_machine_waits),
         CASE(test_what_is_not_qmp),
         CASE(test_settings),

@@ -12,7 +12,7 @@
 enum { VM_ABSENT, VM_ADDING, VM_PRESENT, VM_DELETING };
 
 /* What a command was for; its id is that and the slot. */
-enum { FOR_READY, FOR_EVENTS, FOR_LIST, FOR_STATUS, FOR_ADD, FOR_DELETE, FOR_CANCEL };
+enum { FOR_READY, FOR_EVENTS, FOR_LIST, FOR_STATUS, FOR_ADD, FOR_DELETE, FOR_CANCEL, FOR_MOVE };
 
 #define AGAIN_NS 5000000000u /* from a refused command to the next try */
 #define GRACE_NS 3000000000u /* what QEMU and a keeper say of a slot may differ */
@@ -277,7 +277,8 @@ static void on_list(plug *p, const json_t *list, uint64_t now)
 static void on_status(plug *p, const json_t *value)
 {
     const char *status = json_string_value(json_object_get(value, "status"));
-    p->ready = status && strcmp(status, "inmigrate") != 0;
+    if (status && strcmp(status, "inmigrate") != 0)
+        command(p, "query-migrate", NULL, FOR_MOVE, 0);
 }
 
 static void on_gone(plug *p, unsigned n)
@@ -314,21 +315,8 @@ static void on_error(plug *p, unsigned purpose, unsigned n, const json_t *error,
         log_debug("slot %u: device_del: %s", n, text ? text : "no reason");
     } else if (purpose == FOR_LIST || purpose == FOR_READY) {
         log_error("QMP: %s", text ? text : "refused");
-    }
-}
-
-static void on_return(plug *p, unsigned purpose, unsigned n, const json_t *value, uint64_t now)
-{
-    if (purpose == FOR_LIST) {
-        on_list(p, value, now);
-    } else if (purpose == FOR_STATUS) {
-        on_status(p, value);
-    } else if (purpose == FOR_ADD && n && p->slot[n - 1].vm == VM_ADDING) {
-        p->slot[n - 1].vm = VM_PRESENT;
-        p->slot[n - 1].since_ns = now;
-        p->slot[n - 1].again_ns = 0;
-        log_note("slot %u: plugged in%s", n,
-                 may_delete(p, &p->slot[n - 1]) ? "" : ", with MSI-X: it cannot be unplugged");
+    } else if (purpose == FOR_MOVE) {
+        p->ready = true;
     }
 }
 
@@ -340,18 +328,58 @@ static bool any_function(const plug *p)
     return any;
 }
 
+static bool is_under_way(const char *status)
+{
+    static const char *const steps[] = { "setup", "active", "wait-unplug", "pre-switchover",
+                                         "device" };
+    bool any = false;
+    for (unsigned i = 0; status && i < sizeof steps / sizeof steps[0]; i++)
+        any |= !strcmp(status, steps[i]);
+    return any;
+}
+
 /* V-48: QEMU moves the machine without the device, which hangs at the destination. */
+static void cancel_migration(plug *p)
+{
+    log_error("the virtual machine is being migrated with remote devices: cancelled; detach them "
+              "first, attach them at the destination");
+    command(p, "migrate_cancel", NULL, FOR_CANCEL, 0);
+}
+
+/* One that began when QMP was not connected, or was so since a moment.  What is over is not of
+   this connection, and may be how the machine came here. */
+static void on_migration_status(plug *p, const json_t *value)
+{
+    p->ready = true;
+    if (any_function(p) && is_under_way(json_string_value(json_object_get(value, "status"))))
+        cancel_migration(p);
+}
+
 static void on_migration(plug *p, const char *status)
 {
     if (!status || !p->ready || !any_function(p))
         return;
-    if (!strcmp(status, "setup") || !strcmp(status, "active")) {
-        log_error("the virtual machine is being migrated with remote devices: cancelled; detach "
-                  "them first, attach them at the destination");
-        command(p, "migrate_cancel", NULL, FOR_CANCEL, 0);
-    } else if (!strcmp(status, "completed")) {
+    if (!strcmp(status, "setup") || !strcmp(status, "active"))
+        cancel_migration(p);
+    else if (!strcmp(status, "completed"))
         log_error("the virtual machine was migrated with remote devices, which do not work there: "
                   "continue it here, or restart it there");
+}
+
+static void on_return(plug *p, unsigned purpose, unsigned n, const json_t *value, uint64_t now)
+{
+    if (purpose == FOR_LIST) {
+        on_list(p, value, now);
+    } else if (purpose == FOR_STATUS) {
+        on_status(p, value);
+    } else if (purpose == FOR_MOVE) {
+        on_migration_status(p, value);
+    } else if (purpose == FOR_ADD && n && p->slot[n - 1].vm == VM_ADDING) {
+        p->slot[n - 1].vm = VM_PRESENT;
+        p->slot[n - 1].since_ns = now;
+        p->slot[n - 1].again_ns = 0;
+        log_note("slot %u: plugged in%s", n,
+                 may_delete(p, &p->slot[n - 1]) ? "" : ", with MSI-X: it cannot be unplugged");
     }
 }
 
