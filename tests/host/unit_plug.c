@@ -450,12 +450,29 @@ static void test_what_is_not_qmp(void **state)
                                  "{\"event\": \"MIGRATION\"}",
                                  "{\"event\": \"DEVICE_DELETED\", \"data\": {\"device\": 3}}",
                                  "{\"QMP\": 3}",
+                                 "{\"QMP\": {\"version\": {\"qemu\": {\"major\": 2147483647, "
+                                 "\"minor\": 2147483647, \"micro\": -1}}}}",
                                  "{\"return\": [3], \"id\": 512}" };
     (void)state;
     for (unsigned i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
         assert_false(plug_hear(&p, wrong[i], strlen(wrong[i]), now));
     for (unsigned i = 0; i < sizeof odd / sizeof odd[0]; i++)
         assert_true(plug_hear(&p, odd[i], strlen(odd[i]), now));
+    assert_int_equal(p.version, 0);
+}
+
+/* A keeper that was taken over says anything. */
+static void test_v48_slot_that_does_not_exist(void **state)
+{
+    static const plug_view all_set = { PLUG_LOST, true, true };
+    const plug before = p;
+    (void)state;
+    plug_look(&p, 0, all_set, now);
+    plug_look(&p, 5, all_set, now);
+    plug_look(&p, 255, all_set, now);
+    look(1, PLUG_LOST + 1, true, true);
+    assert_true(removed == 0 && commands == 0);
+    assert_memory_equal(&p, &before, sizeof p);
 }
 
 static void test_settings(void **state)
@@ -500,6 +517,7 @@ int main(void)
         CASE(test_v48_migration_is_cancelled),
         CASE(test_v48_migration_under_way_is_cancelled),
         CASE(test_v48_incoming_machine_waits),
+        CASE(test_v48_slot_that_does_not_exist),
         CASE(test_what_is_not_qmp),
         CASE(test_settings),
     };

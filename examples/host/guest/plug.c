@@ -211,9 +211,10 @@ static void settle(plug *p, unsigned n, uint64_t now)
 
 void plug_look(plug *p, unsigned slot, plug_view view, uint64_t now)
 {
-    plug_slot *s = &p->slot[slot - 1];
+    plug_slot *s;
     if (slot < 1 || slot > p->slots || view.state > PLUG_LOST)
         return;
+    s = &p->slot[slot - 1];
     if (view.state != s->view.state)
         s->since_ns = now;
     if (view.state == PLUG_NONE || view.state == PLUG_LOST) /* no more the one that was removed */
@@ -231,12 +232,19 @@ void plug_look(plug *p, unsigned slot, plug_view view, uint64_t now)
 
 /* ==== 4  Answers and events =================================================================== */
 
+static bool is_part(int number)
+{
+    return number >= 0 && number < VERSION_STEP;
+}
+
 static void on_greeting(plug *p, const json_t *qmp)
 {
     int major = 0, minor = 0, micro = 0;
     (void)json_unpack((json_t *)(uintptr_t)qmp, "{s:{s:{s:i, s:i, s:i}}}", "version", "qemu",
                       "major", &major, "minor", &minor, "micro", &micro);
-    p->version = (unsigned)(major * 10000 + minor * VERSION_STEP + micro);
+    p->version = 0;
+    if (is_part(major) && is_part(minor) && is_part(micro))
+        p->version = (unsigned)(major * 10000 + minor * VERSION_STEP + micro);
     log_note("QMP: QEMU %d.%d.%d: functions with MSI are unplugged, those with MSI-X %s", major,
              minor, micro,
              p->set->unplugs_msix ? "too (unplug-msix)" : "stay, since this version may abort");
