@@ -208,6 +208,25 @@ static void test_v47_guest_that_does_not_let_go(void **state)
     assert_true(was_sent("device_del"));
 }
 
+/* Its box is lost while the guest is asked; the next device is given the whole time. */
+static void test_v47_leave_that_is_over(void **state)
+{
+    (void)state;
+    plugged(false);
+    look(2, PLUG_USED, false, true);
+    answer("\"return\": {}");
+    look(2, PLUG_LOST, false, false);
+    wait_s(15);
+    look(2, PLUG_USED, false, true);
+    wait_s(19);
+    assert_int_equal(removed, 0);
+    wait_s(1);
+    assert_int_equal(removed, 1);
+    look(2, PLUG_NONE, false, false);
+    wait_s(60);
+    assert_int_equal(removed, 1);
+}
+
 /* The owner does not wait for QEMU that is not there, or has no such function. */
 static void test_v47_leaving_without_a_function(void **state)
 {
@@ -503,6 +522,7 @@ int main(void)
         CASE(test_v47_refused_device_is_tried_again),
         CASE(test_v47_guest_is_asked_before_the_device_is_taken),
         CASE(test_v47_guest_that_does_not_let_go),
+        CASE(test_v47_leave_that_is_over),
         CASE(test_v47_leaving_without_a_function),
         CASE(test_v47_lost_device_is_unplugged),
         CASE(test_v47_dead_function_is_replaced),

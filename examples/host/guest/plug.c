@@ -185,8 +185,6 @@ static void remove_it(plug *p, unsigned n, uint64_t now)
         let_go(p, n);
         return;
     }
-    if (s->view.leaving && !s->answered && !s->until_ns)
-        s->until_ns = now + PLUG_WAIT_MS * 1000000ull;
     ask_to_delete(p, n);
     s->again_ns = now + AGAIN_NS;
 }
@@ -201,6 +199,8 @@ static void settle(plug *p, unsigned n, uint64_t now)
     }
     if (s->vm == VM_ABSENT || !p->ready)
         let_go(p, n);
+    if (s->view.leaving && !s->answered && !s->until_ns)
+        s->until_ns = now + PLUG_WAIT_MS * 1000000ull;
     if (!p->ready || now < s->again_ns)
         return;
     if (may_add(s))
@@ -221,8 +221,10 @@ void plug_look(plug *p, unsigned slot, plug_view view, uint64_t now)
         s->ejected = false;
     if (view.state == PLUG_USED)
         s->said = false;
-    if (!view.leaving)
+    if (!view.leaving) { /* it is over, also where its box was lost meanwhile */
         s->answered = false;
+        s->until_ns = 0;
+    }
     s->view = view;
     if (view.state == PLUG_USED &&
         s->vm != VM_ABSENT) /* the device was changed before it connected */
