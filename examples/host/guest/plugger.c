@@ -41,6 +41,7 @@ typedef struct plugger {
     size_t in, out;   /* bytes of: */
     char line[LINE_BYTES];
     char waiting[OUT_BYTES];
+    bool lost; /* a command had no room there: what it was for is not known any more */
     bool over;
 } plugger;
 
@@ -89,6 +90,7 @@ static void hang_up(plugger *p, const char *why)
         close(p->qmp);
     p->qmp = -1;
     p->in = p->out = 0;
+    p->lost = false;
     p->dial_ns = now + DIAL_NS;
     plug_lost(&p->plug, now);
     if (why)
@@ -110,8 +112,10 @@ static void on_send(void *user, const char *text)
 {
     plugger *p = user;
     size_t len = strlen(text);
-    if (p->qmp < 0 || len + 1 > sizeof p->waiting - p->out) {
-        log_warning("QMP at %s: QEMU takes no commands", p->set.socket);
+    if (p->qmp < 0 || p->lost)
+        return;
+    if (len + 1 > sizeof p->waiting - p->out) {
+        p->lost = true;
         return;
     }
     memcpy(p->waiting + p->out, text, len);
@@ -200,6 +204,8 @@ static void step(plugger *p)
     } else if (now >= p->dial_ns && !p->greeted) {
         hang_up(p, "no greeting: does another program have it?");
     }
+    if (p->lost) /* the next connection asks for what QEMU has */
+        hang_up(p, "QEMU takes no commands");
     plug_tick(&p->plug, now);
     flush(p);
 }
