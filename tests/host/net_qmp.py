@@ -209,6 +209,21 @@ def each_of_several_machines_has_its_own():
 
 
 @case
+def path_that_qemu_cannot_connect_to_is_refused():
+    """Relative: the socket can be made, but QEMU needs the whole path."""
+    before = os.getcwd()
+    with lab.Lab() as l:
+        deep = l.file("d" * 120)
+        os.mkdir(deep)
+        try:
+            os.chdir(deep)
+            done = l.run("dxpu-host", "--vfio-user", "vm", "--direct", "--qmp", l.file("qmp"))
+        finally:
+            os.chdir(before)
+        check(done.status == 2 and "too long" in done.errors(), done.status, done.errors())
+
+
+@case
 def v48_process_that_speaks_qmp_starts_again():
     with lab.Lab() as l:
         w = World(l)

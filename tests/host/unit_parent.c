@@ -189,6 +189,29 @@ static void test_s180_one_keeper_is_not_all(void **state)
     assert_int_equal(heard, MESSAGES); /* the rest has its turn when the others had theirs */
 }
 
+/* Each ends at once, until one has served. */
+static void test_v48_pauses_of_the_process_that_speaks_qmp(void **state)
+{
+    static const unsigned seconds[] = { 1, 2, 4, 8, 8 };
+    keeper_child *k = &the.keeper[0];
+    (void)state;
+    k->c.pid = 1;
+    for (unsigned i = 0; i < sizeof seconds / sizeof seconds[0]; i++) {
+        uint64_t now = dxpu_udp_now_ns();
+        k->plugged_ns = now;
+        on_plugger_end(&the, 0, 256);
+        assert_true(k->plug_ns >= now + seconds[i] * 1000000000ull);
+        assert_true(k->plug_ns <= dxpu_udp_now_ns() + seconds[i] * 1000000000ull);
+    }
+    k->plugged_ns = dxpu_udp_now_ns() - LASTED_NS;
+    on_plugger_end(&the, 0, 256);
+    assert_true(k->plug_ns <= dxpu_udp_now_ns() + PAUSE_MIN_NS);
+    k->c.pid = 0; /* of this machine's keeper */
+    k->plug_ns = 0;
+    on_plugger_end(&the, 0, 256);
+    assert_true(k->plug_ns == 0);
+}
+
 /* V-33: as many connections as all guests together may have. */
 static void test_v33_descriptors_for_all_connections(void **state)
 {
@@ -216,9 +239,13 @@ int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup(name, setup)
     const struct CMUnitTest tests[] = {
-        CASE(test_s180_keeper_that_reads_nothing),      CASE(test_s180_connections_are_held),
-        CASE(test_s180_what_is_no_connection),          CASE(test_s180_one_keeper_is_not_all),
-        CASE(test_v33_descriptors_for_all_connections), CASE(test_s184_workers_alone_have_the_key),
+        CASE(test_s180_keeper_that_reads_nothing),
+        CASE(test_s180_connections_are_held),
+        CASE(test_s180_what_is_no_connection),
+        CASE(test_s180_one_keeper_is_not_all),
+        CASE(test_v33_descriptors_for_all_connections),
+        CASE(test_s184_workers_alone_have_the_key),
+        CASE(test_v48_pauses_of_the_process_that_speaks_qmp),
     };
     cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,6 +5,7 @@
 #endif
 #include "guests.h"
 #include "log.h"
+#include "plugger.h"
 #include "program.h"
 #include "worker.h"
 
@@ -121,14 +122,21 @@ void guests_part_free(guest_settings *g)
     g->socket = g->qmp = NULL;
 }
 
-static const char *check_qmp(const char *qmp)
+static const char *check_qmp(const guest_settings *set)
 {
     static char text[200];
+    char path[PLUG_PATH_BYTES];
     plug_settings out;
-    const char *wrong = plug_parse(qmp, &out);
-    if (!wrong)
+    const char *wrong = plug_parse(set->qmp, &out);
+    if (!wrong && plugger_path(set, path))
         return NULL;
-    snprintf(text, sizeof text, "--qmp %.80s: %s", qmp, wrong);
+    if (wrong)
+        snprintf(text, sizeof text, "--qmp %.80s: %s", set->qmp, wrong);
+    else
+        snprintf(text, sizeof text,
+                 "--qmp: QEMU needs the whole path of %.60s.N, which is too long; use a shorter "
+                 "one, of at most 104 bytes",
+                 set->socket);
     return text;
 }
 
@@ -139,7 +147,7 @@ static const char *check_part(const host_settings *set, const fabric_settings *n
     if (take_part(set, n, &m))
         wrong = *m.socket ? host_check(&m.set, net->listen) : "--vfio-user: an empty name";
     if (!wrong && m.set.guest.qmp)
-        wrong = check_qmp(m.set.guest.qmp);
+        wrong = check_qmp(&m.set.guest);
     free_part(&m);
     return wrong;
 }

@@ -29,8 +29,9 @@
    are filled again.  Twice as long each time that a worker ends before it has served. */
 #define PAUSE_MIN_NS 1000000000u
 #define PAUSE_MAX_NS 8000000000u
-#define END_NS       5000000000u /* that a keeper has to end gracefully */
-#define STOP_NS      3000000000u /* ... and a worker, besides the hold time */
+#define LASTED_NS    10000000000u /* one that speaks QMP has served when it has run this long */
+#define END_NS       5000000000u  /* that a keeper has to end gracefully */
+#define STOP_NS      3000000000u  /* ... and a worker, besides the hold time */
 
 enum { NO_MEMORY_MS = 10 };
 enum { DESCRIPTORS = 256 }; /* besides those of the guests' connections */
@@ -43,10 +44,11 @@ typedef struct child {
 
 typedef struct keeper_child {
     child c;
-    int held[DXPU_VSWITCH_SLOTS_MAX]; /* the guest's connections, -1: none */
-    bool open;                        /* a guest can connect */
-    child plugger;                    /* speaks QMP */
-    uint64_t plug_ns;                 /* when that is started; 0: it runs, or is not to */
+    int held[DXPU_VSWITCH_SLOTS_MAX];   /* the guest's connections, -1: none */
+    bool open;                          /* a guest can connect */
+    child plugger;                      /* speaks QMP */
+    uint64_t plug_ns;                   /* when that is started; 0: it runs, or is not to */
+    uint64_t plugged_ns, plug_pause_ns; /* when it was started last; from its end to the next one */
 } keeper_child;
 
 typedef struct parent {
@@ -201,6 +203,7 @@ static int start_plugger(parent *p, unsigned n)
     const guest_settings *g = p->set->keeper[n].guest;
     int pair[2], end = -1, rc;
     k->plug_ns = 0;
+    k->plugged_ns = dxpu_udp_now_ns();
     if (!g->qmp || !k->c.pid)
         return 0;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair)) {
@@ -311,6 +314,12 @@ static void report_ready(parent *p)
     p->ready |= open;
 }
 
+/* From the end of a process to the next one; last: what it was before, 0: this is the first. */
+static uint64_t next_pause_ns(uint64_t last, bool served)
+{
+    return served || !last ? PAUSE_MIN_NS : last >= PAUSE_MAX_NS / 2 ? PAUSE_MAX_NS : last * 2;
+}
+
 /* The exit status of a first worker that never served says what is wrong with the settings. */
 static void on_worker_end(parent *p, int status)
 {
@@ -329,9 +338,7 @@ static void on_worker_end(parent *p, int status)
         end_keepers(p);
         return;
     }
-    p->pause_ns = served                            ? PAUSE_MIN_NS
-                  : p->pause_ns >= PAUSE_MAX_NS / 2 ? PAUSE_MAX_NS
-                                                    : p->pause_ns * 2;
+    p->pause_ns = next_pause_ns(p->pause_ns, served);
     p->start_ns = now + p->pause_ns;
     log_warning("the worker process %s; guests go on with empty slots, the next one starts "
                 "in %llu ms",
@@ -385,14 +392,17 @@ static void on_keeper_end(parent *p, unsigned n, int status)
 static void on_plugger_end(parent *p, unsigned n, int status)
 {
     keeper_child *k = &p->keeper[n];
+    uint64_t now = dxpu_udp_now_ns();
     char text[40];
     k->plugger.pid = 0;
     close_if(&k->plugger.socket);
     if (p->stopping || !k->c.pid)
         return;
-    k->plug_ns = dxpu_udp_now_ns() + PAUSE_MIN_NS;
-    log_warning("the process that speaks QMP for %s %s; the next one starts in 1 s",
-                p->set->keeper[n].guest->socket, end_text(status, text));
+    k->plug_pause_ns = next_pause_ns(k->plug_pause_ns, now - k->plugged_ns >= LASTED_NS);
+    k->plug_ns = now + k->plug_pause_ns;
+    log_warning("the process that speaks QMP for %s %s; the next one starts in %llu ms",
+                p->set->keeper[n].guest->socket, end_text(status, text),
+                (unsigned long long)(k->plug_pause_ns / 1000000u));
 }
 
 static void start_due_pluggers(parent *p, uint64_t now)
@@ -580,7 +590,7 @@ static void raise_limit(const parent_settings *set)
 
 int parent_run(const parent_settings *set)
 {
-    parent p = { .set = set, .pause_ns = PAUSE_MIN_NS / 2, .worker = { 0, -1 } };
+    parent p = { .set = set, .worker = { 0, -1 } };
     sigset_t mask;
     raise_limit(set);
     (void)sigemptyset(&mask);

@@ -210,20 +210,21 @@ static void step(plugger *p)
     flush(p);
 }
 
-/* QEMU may have another working directory. */
-static bool make_absolute(const char *path, char out[PLUG_PATH_BYTES])
+bool plugger_path(const guest_settings *set, char out[PLUG_PATH_BYTES])
 {
     char here[PLUG_PATH_BYTES] = "";
-    if (*path != '/' && !getcwd(here, sizeof here))
+    int number = snprintf(NULL, 0, ".%u", (unsigned)set->slots);
+    if (*set->socket != '/' && !getcwd(here, sizeof here))
         return false;
-    return snprintf(out, PLUG_PATH_BYTES, "%s%s%s", here, *here ? "/" : "", path) < PLUG_PATH_BYTES;
+    return snprintf(out, PLUG_PATH_BYTES, "%s%s%s", here, *here ? "/" : "", set->socket) + number <
+           PLUG_PATH_BYTES;
 }
 
 int plugger_run(const guest_settings *set, int keeper, int parent)
 {
     plugger *p = calloc(1, sizeof *p);
     const char *wrong = p ? plug_parse(set->qmp, &p->set) : "out of memory";
-    if (!wrong && !make_absolute(set->socket, p->path))
+    if (!wrong && !plugger_path(set, p->path))
         wrong = "the path of --vfio-user is too long";
     if (wrong || sandbox_enter_as(SANDBOX_MONITOR)) {
         if (wrong)

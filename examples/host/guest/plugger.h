@@ -10,6 +10,10 @@
 #include "guest.h"
 #include "plug.h"
 
+/* Its sockets' path as QEMU is to see it, which may have another working directory.  False: with a
+   slot's number it is too long. */
+bool plugger_path(const guest_settings *set, char out[PLUG_PATH_BYTES]);
+
 /* Serve until the parent is gone.  keeper: its end of a pair of SOCK_SEQPACKET; parent: readable
    when that process has ended.  The exit status. */
 int plugger_run(const guest_settings *set, int keeper, int parent);
