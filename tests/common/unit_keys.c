@@ -538,6 +538,34 @@ static void test_s144_owner_and_mode(void **state)
     assert_true(geteuid() != 0 || (st.st_uid == 0 && st.st_gid == 2));
 }
 
+/* In a directory that gives its group to new files. */
+static void test_s144_group_of_another_than_the_directory(void **state)
+{
+    keys_peer p = to_add(1, "", KEYS_FABRIC);
+    char content[300];
+    const char *said;
+    struct stat st, before;
+    (void)state;
+    assert_int_equal(stat(folder, &before), 0);
+    if (geteuid() == 0) /* others cannot choose the group */
+        assert_int_equal(chown(folder, 0, 2), 0);
+    assert_int_equal(chmod(folder, 02755), 0);
+    snprintf(content, sizeof content, "%s\n", text[0]);
+    unlink(peers_file);
+    write_peers(content);
+    assert_int_equal(stat(peers_file, &st), 0);
+    assert_true(geteuid() != 0 || st.st_gid == 2);
+    assert_int_equal(chown(peers_file, (uid_t)-1, getegid()), 0);
+    assert_int_equal(chmod(peers_file, 0640), 0);
+    assert_int_equal(add_said(peers_file, &p, &said), 0);
+    assert_int_equal(stat(peers_file, &st), 0);
+    assert_true(st.st_gid == getegid() && (st.st_mode & 07777) == 0640);
+    if (geteuid() == 0)
+        assert_int_equal(chown(folder, before.st_uid, before.st_gid), 0);
+    assert_int_equal(chmod(folder, before.st_mode & 07777), 0);
+    unlink(peers_file);
+}
+
 /* All is as it was. */
 static void assert_not_added(const keys_peer *p, const char *why)
 {
@@ -742,6 +770,7 @@ int main(void)
         cmocka_unit_test(test_s144_a_line_is_added),
         cmocka_unit_test(test_s144_a_line_that_is_not_on_the_disk),
         cmocka_unit_test(test_s144_owner_and_mode),
+        cmocka_unit_test(test_s144_group_of_another_than_the_directory),
         cmocka_unit_test(test_s144_a_line_is_not_added),
         cmocka_unit_test(test_s91_only_its_owner_writes_the_file),
         cmocka_unit_test(test_s96_reload),

@@ -81,6 +81,19 @@ int durable_replace(const char *file, const void *bytes, size_t len)
     return durable_rename(temporary, file);
 }
 
+/* A new file is this process's, and its group may be the directory's. */
+static bool give_to(int fd, uid_t owner, gid_t group)
+{
+    struct stat st;
+    if (fstat(fd, &st))
+        return false;
+    if (owner == st.st_uid)
+        owner = (uid_t)-1;
+    if (group == st.st_gid)
+        group = (gid_t)-1;
+    return (owner == (uid_t)-1 && group == (gid_t)-1) || !fchown(fd, owner, group);
+}
+
 /* What an earlier process left, or put in the way, is not written to. */
 int durable_replace_as(const char *file, const void *bytes, size_t len, mode_t mode, uid_t owner,
                        gid_t group)
@@ -93,7 +106,7 @@ int durable_replace_as(const char *file, const void *bytes, size_t len, mode_t m
     fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0)
         return -1;
-    if (finish(fd, write_all(fd, bytes, len) && !fchown(fd, owner, group) && !fchmod(fd, mode)))
+    if (finish(fd, write_all(fd, bytes, len) && give_to(fd, owner, group) && !fchmod(fd, mode)))
         rc = durable_rename(temporary, file);
     error = errno;
     if (rc < 0)

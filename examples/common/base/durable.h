@@ -15,7 +15,8 @@
 int durable_replace(const char *file, const void *bytes, size_t len);
 
 /* The same for a file that people edit: with this mode, whatever the umask, owner and group, where
-   (uid_t)-1 and (gid_t)-1 are this process's.  When it returns -1 nothing is left beside it. */
+   (uid_t)-1 and (gid_t)-1 are those of any file that is made there.  When it returns -1 nothing is
+   left beside it. */
 int durable_replace_as(const char *file, const void *bytes, size_t len, mode_t mode, uid_t owner,
                        gid_t group);
 

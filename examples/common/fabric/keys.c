@@ -958,12 +958,12 @@ static int not_durable(const addition *a)
     return cannot(a, why);
 }
 
-/* With the owner and mode that the file has. */
+/* With the owner, group and mode that the file has. */
 static int write_text(addition *a)
 {
     mode_t mask = umask(0), mode = a->there ? a->st.st_mode & 07777 : 0644 & ~mask;
-    uid_t owner = a->there && a->st.st_uid != geteuid() ? a->st.st_uid : (uid_t)-1;
-    gid_t group = a->there && a->st.st_gid != getegid() ? a->st.st_gid : (gid_t)-1;
+    uid_t owner = a->there ? a->st.st_uid : (uid_t)-1;
+    gid_t group = a->there ? a->st.st_gid : (gid_t)-1;
     int rc;
     (void)umask(mask);
     rc = durable_replace_as(a->path, a->text, a->bytes, mode, owner, group);
