@@ -83,6 +83,7 @@ struct server {
     jobs jobs;
     int epoll, wake; /* wake: jobs are over */
     bool broken;     /* the model lost a TLP for want of memory */
+    bool held;       /* the model has no turn: its descriptor is not looked at */
 
     sent_tlp *head, **tail; /* in the order in which they were sent */
     unsigned waiting;
@@ -742,13 +743,27 @@ static const char *open_socket(server *v)
     return why;
 }
 
-static bool watch(const server *v, int fd)
+static bool control(const server *v, int operation, int fd, uint32_t events)
 {
     struct epoll_event e;
     memset(&e, 0, sizeof e);
-    e.events = EPOLLIN;
+    e.events = events;
     e.data.fd = fd;
-    return epoll_ctl(v->epoll, EPOLL_CTL_ADD, fd, &e) == 0;
+    return epoll_ctl(v->epoll, operation, fd, &e) == 0;
+}
+
+static bool watch(const server *v, int fd)
+{
+    return control(v, EPOLL_CTL_ADD, fd, EPOLLIN);
+}
+
+/* Only a turn of the model takes what makes its descriptor readable. */
+static void watch_model(server *v)
+{
+    bool hold = v->waiting >= WAITING_MAX;
+    if (v->set.kind->descriptor && hold != v->held &&
+        control(v, EPOLL_CTL_MOD, v->set.kind->descriptor(v->device), hold ? 0 : EPOLLIN))
+        v->held = hold;
 }
 
 server *server_open(const server_settings *s)
@@ -831,6 +846,7 @@ int server_work(server *v)
     }
     if (v->full && !v->head) /* all of it has left, and nothing comes back for it */
         wake(v);
+    watch_model(v);
     if (v->broken)
         log_error("out of memory for a TLP of the device");
     return v->broken ? -1 : 0;

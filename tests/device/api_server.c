@@ -19,6 +19,7 @@
 
 #include <poll.h>
 #include <stdio.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 enum { BYTES = 4 << 20, WAIT_MS = 10000, MASTER_AND_MEMORY = 6 };
@@ -31,7 +32,23 @@ static struct {
     dxpu_vfuc *client;
     uint64_t written, written_before; /* before the answer of the configuration space */
     bool answered;
+    int news; /* readable until the model has a turn; -1: it has no such descriptor */
 } the;
+
+static device_kind noticed;
+
+static int news_descriptor(const void *device)
+{
+    (void)device;
+    return the.news;
+}
+
+static void take_news(void *device, uint64_t now_ns)
+{
+    uint64_t count;
+    (void)!read(the.news, &count, sizeof count);
+    eptest_kind.tick(device, now_ns);
+}
 
 static void on_done(void *user, uint64_t tag, int error, dxpu_bytes data)
 {
@@ -67,14 +84,12 @@ static bool turn(bool client)
     return true;
 }
 
-static int setup(void **state)
+static int open_both(const device_kind *kind)
 {
-    server_settings s = { .kind = &eptest_kind, .mode = 0600 };
+    server_settings s = { .kind = kind, .mode = 0600 };
     dxpu_vfuc_callbacks cb = { .done = on_done, .dma_write = on_dma_write };
     dxpu_vfuc_config cfg;
     const char *why;
-    (void)state;
-    memset(&the, 0, sizeof the);
     snprintf(the.folder, sizeof the.folder, "/tmp/api_server.XXXXXX");
     if (!mkdtemp(the.folder))
         return -1;
@@ -94,11 +109,32 @@ static int setup(void **state)
     return dxpu_vfuc_is_ready(the.client) ? 0 : -1;
 }
 
+static int setup(void **state)
+{
+    (void)state;
+    memset(&the, 0, sizeof the);
+    the.news = -1;
+    return open_both(&eptest_kind);
+}
+
+static int setup_noticed(void **state)
+{
+    (void)state;
+    memset(&the, 0, sizeof the);
+    the.news = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    noticed = eptest_kind;
+    noticed.descriptor = news_descriptor;
+    noticed.tick = take_news;
+    return the.news < 0 ? -1 : open_both(&noticed);
+}
+
 static int teardown(void **state)
 {
     (void)state;
     dxpu_vfuc_close(the.client);
     server_close(the.server);
+    if (the.news >= 0)
+        close(the.news);
     (void)unlink(the.path);
     return rmdir(the.folder);
 }
@@ -174,11 +210,45 @@ static void test_a_config_read_is_behind_writes(void **state)
         assert_true(turn(true));
 }
 
+static bool has_news(void)
+{
+    struct pollfd p = { the.news, POLLIN, 0 };
+    return poll(&p, 1, 0) > 0;
+}
+
+/* While a client takes nothing the model has no turn, and what its descriptor says is no reason to
+   look at it without pause. */
+static void test_a_model_without_a_turn_is_not_looked_at(void **state)
+{
+    enum { ROUNDS = 10000 };
+    const uint64_t one = 1;
+    unsigned n = 0;
+    (void)state;
+    begin_writing();
+    while (turn(false)) {
+    }
+    assert_in_range(sent(), 1, BYTES - 1);
+    assert_int_equal(write(the.news, &one, sizeof one), (ssize_t)sizeof one);
+    while (n < ROUNDS && turn(false))
+        n++;
+    assert_in_range(n, 0, ROUNDS - 1);
+    assert_true(has_news());
+    while (the.written < BYTES)
+        assert_true(turn(true));
+    assert_false(has_news());
+    assert_int_equal(write(the.news, &one, sizeof one), (ssize_t)sizeof one);
+    while (turn(false)) {
+    }
+    assert_false(has_news()); /* it is looked at again */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_long_write_goes_on_by_itself, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_config_read_is_behind_writes, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_model_without_a_turn_is_not_looked_at, setup_noticed,
+                                        teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
