@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 static int watch(net_port *p, int how, unsigned queue, uint32_t events)
@@ -90,6 +91,13 @@ static bool is_tap(int fd)
     return !ioctl(fd, TUNGETIFF, &r) && (r.ifr_flags & IFF_VNET_HDR);
 }
 
+static int socket_type(int fd)
+{
+    int type = 0;
+    socklen_t bytes = sizeof type;
+    return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &bytes) ? 0 : type;
+}
+
 int net_port_open(net_port *p, const char *tap, uint64_t descriptor)
 {
     int rc;
@@ -102,6 +110,7 @@ int net_port_open(net_port *p, const char *tap, uint64_t descriptor)
     rc = tap ? open_taps(p, tap) : add_queue(p, (int)descriptor);
     if (!rc) {
         p->tap = tap || is_tap(p->fd[0]);
+        p->datagrams = socket_type(p->fd[0]) == SOCK_DGRAM;
         rc = p->tap ? set_header(p) : 0;
     }
     if (!rc)
@@ -141,16 +150,28 @@ void net_port_arm(net_port *p, unsigned queue)
     (void)watch(p, EPOLL_CTL_MOD, queue, EPOLLIN | EPOLLONESHOT);
 }
 
-size_t net_port_read(net_port *p, unsigned queue, uint8_t *to, size_t room)
+/* Frames may still arrive after this error of read(). */
+static bool passes(int why)
 {
-    ssize_t got = p->ready[queue] ? read(p->fd[queue], to, room) : 0;
-    if (got > 0)
-        return (size_t)got;
-    if (p->ready[queue] && got < 0 && (errno == EAGAIN || errno == EINTR))
+    return why == EAGAIN || why == EINTR || why == ENOBUFS || why == ENOMEM ||
+           why == ECONNREFUSED || why == ECONNRESET || why == EHOSTUNREACH || why == ENETUNREACH ||
+           why == EHOSTDOWN || why == ENETDOWN;
+}
+
+bool net_port_read(net_port *p, unsigned queue, uint8_t *to, size_t room, size_t *bytes)
+{
+    ssize_t got;
+    if (!p->ready[queue])
+        return false;
+    got = read(p->fd[queue], to, room);
+    if (got > 0 || (!got && p->datagrams)) {
+        *bytes = (size_t)got;
+        return true;
+    }
+    p->ready[queue] = false; /* the peer is gone, or the interface */
+    if (got < 0 && passes(errno))
         net_port_arm(p, queue);
-    else
-        p->ready[queue] = false; /* the peer is gone, or the interface: that would not change */
-    return 0;
+    return false;
 }
 
 bool net_port_write(net_port *p, unsigned queue, const uint8_t *from, size_t bytes, bool *dropped)

@@ -27,6 +27,7 @@ enum { /* what whoever gets the frames does himself */
 typedef struct net_port {
     unsigned queues;
     bool tap;
+    bool datagrams; /* of 0 bytes as well: that is not the end */
     int fd[NET_PORT_QUEUES];
     bool ready[NET_PORT_QUEUES]; /* there may be frames */
     int watch;                   /* readable when there are frames of a queue that is not ready */
@@ -40,8 +41,8 @@ void net_port_close(net_port *p);
 void net_port_poll(net_port *p);
 /* The queue is not ready until it has frames: `watch` says so. */
 void net_port_arm(net_port *p, unsigned queue);
-/* Bytes of a frame with its header; 0: none, and the queue is not ready. */
-size_t net_port_read(net_port *p, unsigned queue, uint8_t *to, size_t room);
+/* A frame with its header, of any length; false: none, and the queue is not ready. */
+bool net_port_read(net_port *p, unsigned queue, uint8_t *to, size_t room, size_t *bytes);
 /* False: not now.  What cannot be sent at all is dropped: *dropped. */
 bool net_port_write(net_port *p, unsigned queue, const uint8_t *from, size_t bytes, bool *dropped);
 void net_port_offload(net_port *p, unsigned what);  /* NET_PORT_..., of frames that are read */

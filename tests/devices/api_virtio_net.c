@@ -12,6 +12,7 @@
 #include "dxpu.h"
 
 #include <errno.h>
+#include <netinet/in.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -50,15 +51,20 @@ enum { RX = 0, TX = 1, CTRL = 2, QUEUES = 3, HEADER = 12, ROOM = 2048 };
 static int wire, device_end; /* of the device's frames */
 static uint64_t now_ns;
 
-static driver *drv_open(void)
+static driver *drv_open_at(int far, int near)
 {
     device_settings s = { .mps_bytes = 256, .identity = 0x1122334455 };
-    int ends[2];
-    assert_int_equal(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0, ends), 0);
-    wire = ends[0];
-    device_end = ends[1];
+    wire = far;
+    device_end = near;
     s.descriptor = (uint64_t)device_end;
     return drv_create(&virtio_net_kind, &s, QUEUES);
+}
+
+static driver *drv_open(void)
+{
+    int ends[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0, ends), 0);
+    return drv_open_at(ends[0], ends[1]);
 }
 
 static void end(driver *d)
@@ -354,6 +360,67 @@ static void test_offloads_that_were_not_negotiated(void **state)
         expect_nothing(d, RX);
         end(d);
     }
+}
+
+/* A datagram of 0 bytes is no frame, and not the end of them. */
+static void test_empty_datagrams(void **state)
+{
+    driver *d = drv_up(F_USUAL);
+    uint8_t f[ROOM];
+    (void)state;
+    give_buffers(d, 0, 8, 1600);
+    make_frame(f, 100, 1);
+    for (unsigned round = 0; round < 3; round++) {
+        put_on_wire(f, 0);
+        tick(d);
+        put_on_wire(f, 0);
+        put_on_wire(f, 100 + round);
+        tick(d);
+        expect_used(d, RX, round, 100 + round);
+    }
+    expect_nothing(d, RX);
+    end(d);
+}
+
+/* A datagram socket at `at` of this host, which gets its port. */
+static int udp_at(struct sockaddr_in *at)
+{
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK, 0);
+    socklen_t bytes = sizeof *at;
+    at->sin_family = AF_INET;
+    at->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    assert_int_equal(bind(fd, (const struct sockaddr *)at, sizeof *at), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)at, &bytes), 0);
+    return fd;
+}
+
+/* While the other end is closed, what is sent to it comes back as ECONNREFUSED. */
+static void test_other_end_returns(void **state)
+{
+    struct sockaddr_in far = { 0 }, near = { 0 };
+    int ends[2] = { udp_at(&far), udp_at(&near) };
+    driver *d;
+    uint8_t f[ROOM];
+    (void)state;
+    assert_int_equal(connect(ends[1], (const struct sockaddr *)&far, sizeof far), 0);
+    d = drv_open_at(ends[0], ends[1]);
+    drv_start(d, F_USUAL, 64);
+    tick(d);
+    give_buffers(d, 0, 8, 1600);
+    (void)close(wire);
+    make_frame(buffer(d, 20), 100, 1);
+    submit(d, 20, 100);
+    notify(d, TX);
+    rc_run(&d->r);
+    expect_used(d, TX, 20, 0);
+    tick(d); /* reads the error */
+    wire = udp_at(&far);
+    assert_int_equal(connect(wire, (const struct sockaddr *)&near, sizeof near), 0);
+    make_frame(f, 101, 1);
+    put_on_wire(f, 101);
+    tick(d);
+    expect_used(d, RX, 0, 101);
+    end(d);
 }
 
 /* A flood takes a bounded time of each tick, and nothing of it is lost while there are buffers. */
@@ -663,6 +730,8 @@ int main(void)
         cmocka_unit_test(test_buffers_are_merged),
         cmocka_unit_test(test_too_long_for_its_buffers),
         cmocka_unit_test(test_offloads_that_were_not_negotiated),
+        cmocka_unit_test(test_empty_datagrams),
+        cmocka_unit_test(test_other_end_returns),
         cmocka_unit_test(test_flood_from_the_wire),
         cmocka_unit_test(test_modes),
         cmocka_unit_test(test_addresses),

@@ -82,7 +82,7 @@ static bool next_frame(virtio_net *n, unsigned pair)
 {
     net_receiver *x = &n->receiver[pair];
     size_t got = 0;
-    while (n->turn && (got = net_port_read(&n->port, pair, x->frame, sizeof x->frame)) != 0) {
+    while (n->turn && net_port_read(&n->port, pair, x->frame, sizeof x->frame, &got)) {
         n->turn--;
         if (!n->clean)
             continue;
