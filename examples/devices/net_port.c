@@ -102,6 +102,7 @@ int net_port_open(net_port *p, const char *tap, uint64_t descriptor)
 {
     int rc;
     memset(p, 0, sizeof *p);
+    p->offloads = NET_PORT_UNKNOWN;
     p->watch = epoll_create1(EPOLL_CLOEXEC);
     if (p->watch < 0) {
         log_error("virtio-net: epoll: %s", strerror(errno));
@@ -184,8 +185,9 @@ bool net_port_write(net_port *p, unsigned queue, const uint8_t *from, size_t byt
 void net_port_offload(net_port *p, unsigned what)
 {
     unsigned long flags = 0;
-    if (!p->tap)
+    if (!p->tap || p->offloads == what)
         return;
+    p->offloads = what;
     if (what & NET_PORT_CSUM)
         flags |= TUN_F_CSUM;
     if (what & NET_PORT_TSO4)
@@ -194,16 +196,6 @@ void net_port_offload(net_port *p, unsigned what)
         flags |= TUN_F_TSO6;
     if (what & NET_PORT_ECN)
         flags |= TUN_F_TSO_ECN;
-    (void)ioctl(p->fd[0], TUNSETOFFLOAD, flags); /* of the whole interface */
-}
-
-void net_port_enable(net_port *p, unsigned queues)
-{
-    for (unsigned i = 1; p->tap && i < p->queues; i++) {
-        struct ifreq r;
-        memset(&r, 0, sizeof r);
-        r.ifr_flags = i < queues ? IFF_ATTACH_QUEUE : IFF_DETACH_QUEUE;
-        (void)ioctl(p->fd[i], TUNSETQUEUE, &r); /* refused when it is so already */
-        net_port_arm(p, i);
-    }
+    if (ioctl(p->fd[0], TUNSETOFFLOAD, flags))     /* of the whole interface */
+        (void)ioctl(p->fd[0], TUNSETOFFLOAD, 0ul); /* not what was set for another driver */
 }

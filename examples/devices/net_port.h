@@ -21,13 +21,15 @@ enum { /* what whoever gets the frames does himself */
        NET_PORT_CSUM = 1,
        NET_PORT_TSO4 = 2,
        NET_PORT_TSO6 = 4,
-       NET_PORT_ECN = 8
+       NET_PORT_ECN = 8,
+       NET_PORT_UNKNOWN = 16 /* as another program left them */
 };
 
 typedef struct net_port {
     unsigned queues;
     bool tap;
-    bool datagrams; /* of 0 bytes as well: that is not the end */
+    bool datagrams;    /* of 0 bytes as well: that is not the end */
+    unsigned offloads; /* that net_port_offload() set last */
     int fd[NET_PORT_QUEUES];
     bool ready[NET_PORT_QUEUES]; /* there may be frames */
     int watch;                   /* readable when there are frames of a queue that is not ready */
@@ -45,7 +47,7 @@ void net_port_arm(net_port *p, unsigned queue);
 bool net_port_read(net_port *p, unsigned queue, uint8_t *to, size_t room, size_t *bytes);
 /* False: not now.  What cannot be sent at all is dropped: *dropped. */
 bool net_port_write(net_port *p, unsigned queue, const uint8_t *from, size_t bytes, bool *dropped);
-void net_port_offload(net_port *p, unsigned what);  /* NET_PORT_..., of frames that are read */
-void net_port_enable(net_port *p, unsigned queues); /* frames go to the first of them alone */
+/* NET_PORT_..., of frames that are read.  What is set already costs no system call. */
+void net_port_offload(net_port *p, unsigned what);
 
 #endif /* NET_PORT_H_INCLUDED */

@@ -26,27 +26,9 @@
 
 #include "virtio_net.h"
 
-#include "virtio_driver.h"
+#include "virtio_net_driver.h"
 
 /* ==== 1  Driver =============================================================================== */
-
-enum { RX = 0, TX = 1, CTRL = 2, QUEUES = 3, HEADER = 12, ROOM = 2048 };
-
-#define F_CSUM       (1ull << 0)
-#define F_GUEST_CSUM (1ull << 1)
-#define F_MAC        (1ull << 5)
-#define F_GUEST_TSO4 (1ull << 7)
-#define F_HOST_TSO4  (1ull << 11)
-#define F_MRG        (1ull << 15)
-#define F_STATUS     (1ull << 16)
-#define F_CTRL       (1ull << 17)
-#define F_CTRL_RX    (1ull << 18)
-#define F_CTRL_VLAN  (1ull << 19)
-#define F_CTRL_EXTRA (1ull << 20)
-#define F_MQ         (1ull << 22)
-#define F_CTRL_MAC   (1ull << 23)
-#define F_USUAL      (F_MAC | F_MRG | F_CTRL | F_VERSION_1 | F_PLATFORM)
-#define F_FILTERS    (F_USUAL | F_CTRL_RX | F_CTRL_VLAN | F_CTRL_EXTRA | F_CTRL_MAC)
 
 static int wire, device_end; /* of the device's frames */
 static uint64_t now_ns;
@@ -88,76 +70,9 @@ static driver *drv_up(uint64_t features)
     return d;
 }
 
-static uint8_t *buffer(driver *d, unsigned i)
-{
-    return d->r.mem + AT_DATA + i * (uint32_t)ROOM;
-}
-
-/* Buffers first .. first + count - 1 are there to be filled, `bytes` of each. */
-static void give_buffers(driver *d, unsigned first, unsigned count, uint32_t bytes)
-{
-    for (unsigned i = first; i < first + count; i++) {
-        put_desc(ring_mem(d, RX, 0), i, MEM_HIGH + AT_DATA + i * (uint64_t)ROOM, bytes, WRITE, 0);
-        avail_put(d, RX, (uint16_t)i);
-    }
-    notify(d, RX);
-    rc_run(&d->r);
-}
-
-/* A frame with its header, of `bytes` in all. */
-static void make_frame(uint8_t *f, uint32_t bytes, unsigned seed)
-{
-    fill(f, bytes, seed);
-    memset(f, 0, HEADER);
-    memcpy(f + HEADER, "\x02\x11\x22\x33\x44\x55", 6); /* the device's own address */
-    f[HEADER + 12] = 0x08;
-    f[HEADER + 13] = 0x00;
-}
-
 static void put_on_wire(const uint8_t *f, uint32_t bytes)
 {
     assert_int_equal(send(wire, f, bytes, 0), bytes);
-}
-
-static void expect_used(driver *d, unsigned q, unsigned head, uint32_t bytes)
-{
-    uint32_t got = 99, len;
-    assert_true(reap(d, q, &got, &len));
-    assert_int_equal(got, head);
-    assert_int_equal(len, bytes);
-}
-
-static void expect_nothing(driver *d, unsigned q)
-{
-    uint32_t head, len;
-    assert_false(reap(d, q, &head, &len));
-}
-
-/* A frame of the driver in buffer `i`, in two pieces. */
-static void submit(driver *d, unsigned i, uint32_t bytes)
-{
-    uint64_t at = MEM_LOW + AT_DATA + i * (uint64_t)ROOM;
-    put_desc(ring_mem(d, TX, 0), i, at, HEADER, NEXT, i + 1);
-    put_desc(ring_mem(d, TX, 0), i + 1, at + HEADER, bytes - HEADER, 0, 0);
-    avail_put(d, TX, (uint16_t)i);
-}
-
-static uint8_t control(driver *d, unsigned cls, unsigned command, const void *data, uint32_t bytes)
-{
-    uint8_t *c = d->r.mem + AT_HEADERS;
-    uint32_t head, len;
-    c[0] = (uint8_t)cls;
-    c[1] = (uint8_t)command;
-    if (bytes)
-        memcpy(c + 2, data, bytes);
-    c[0x1000] = 0xff;
-    put_desc(ring_mem(d, CTRL, 0), 0, MEM_LOW + AT_HEADERS, 2 + bytes, NEXT, 1);
-    put_desc(ring_mem(d, CTRL, 0), 1, MEM_LOW + AT_HEADERS + 0x1000, 1, WRITE, 0);
-    avail_put(d, CTRL, 0);
-    notify(d, CTRL);
-    rc_run(&d->r);
-    assert_true(reap(d, CTRL, &head, &len));
-    return c[0x1000];
 }
 
 /* ==== 2  What the device says ================================================================= */

@@ -8,7 +8,7 @@
 
 #include "root_complex.h"
 
-enum { BAR = 0x20000000, BDF = 0x0510, VD_QUEUES = 4 /* at most */ };
+enum { BAR = 0x20000000, BDF = 0x0510, VD_QUEUES = 5 /* at most */ };
 
 enum { /* of the common configuration */
        DEVICE_SELECT = 0x00,

@@ -541,9 +541,9 @@ static int add_controls(scmp_filter_ctx f)
                                          F_OFD_SETLKW, F_ADD_SEALS,     F_GET_SEALS, F_GETPIPE_SZ,
                                          F_SETPIPE_SZ, F_GETLK,         F_SETLK,     F_SETLKW },
                           wide[] = { 12, 13, 14 }, /* of fcntl64(), 32-bit machines' locks */
-        requests[] = { TCGETS,        TIOCGWINSZ,  FIONREAD,   FIONBIO,       FS_IOC_GETVERSION,
-                       SIOCGIFINDEX,  SIOCGIFNAME, SIOCGIFMTU, SIOCGIFHWADDR, SIOCGIFFLAGS,
-                       TUNSETOFFLOAD, TUNSETQUEUE };
+        requests[] = { TCGETS,       TIOCGWINSZ,  FIONREAD,   FIONBIO,       FS_IOC_GETVERSION,
+                       SIOCGIFINDEX, SIOCGIFNAME, SIOCGIFMTU, SIOCGIFHWADDR, SIOCGIFFLAGS,
+                       TUNSETOFFLOAD };
     const int wider = seccomp_syscall_resolve_name("fcntl64");
     int rc = add_choices(f, SCMP_ACT_ALLOW, SCMP_SYS(fcntl), controls, COUNT(controls));
     rc = rc ? rc : add_choices(f, SCMP_ACT_ALLOW, wider, controls, COUNT(controls));

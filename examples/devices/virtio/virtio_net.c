@@ -77,15 +77,12 @@ static bool is_understood(const virtio_net *n, uint8_t *header)
            (kind == KIND_TCP6 && (a & NET_F_GUEST_TSO6));
 }
 
-/* The next frame that the driver is to have.  False: none now. */
-static bool next_frame(virtio_net *n, unsigned pair)
+/* The next frame of a queue of the port that the driver is to have.  False: none now. */
+static bool read_frame(virtio_net *n, net_receiver *x, unsigned queue)
 {
-    net_receiver *x = &n->receiver[pair];
     size_t got = 0;
-    while (n->turn && net_port_read(&n->port, pair, x->frame, sizeof x->frame, &got)) {
-        n->turn--;
-        if (!n->clean)
-            continue;
+    while (n->turn[queue] && net_port_read(&n->port, queue, x->frame, sizeof x->frame, &got)) {
+        n->turn[queue]--;
         if (got < LEAST_BYTES || !is_understood(n, x->frame)) {
             n->count.receive_dropped++;
         } else if (!net_passes(n, x->frame + NET_PORT_HEADER, (uint32_t)got - NET_PORT_HEADER)) {
@@ -95,8 +92,18 @@ static bool next_frame(virtio_net *n, unsigned pair)
             return true;
         }
     }
-    if (!n->turn && n->port.ready[pair])
-        net_port_arm(&n->port, pair); /* if there are more, the next tick comes at once */
+    if (!n->turn[queue] && n->port.ready[queue])
+        net_port_arm(&n->port, queue); /* if there are more, the next tick comes at once */
+    return false;
+}
+
+/* The pairs that the driver uses receive from all queues of the port. */
+static bool next_frame(virtio_net *n, unsigned pair)
+{
+    for (unsigned i = pair; i < n->port.queues; i += n->pairs) {
+        if (read_frame(n, &n->receiver[pair], i))
+            return true;
+    }
     return false;
 }
 
@@ -174,12 +181,31 @@ static bool receive_work(virtio_net *n, unsigned pair)
     return true;
 }
 
-/* What arrived before the driver began is not for it. */
-static void clean_work(virtio_net *n)
+/* What arrived before the driver's start is not for it: all up to the first moment without a frame,
+   but under a flood not for ever.  False: some may be left. */
+static bool drop_stale(virtio_net *n, unsigned queue)
 {
-    for (unsigned i = 0; i < n->pairs; i++)
-        (void)next_frame(n, i);
-    n->clean = n->turn > 0;
+    net_receiver *x = &n->receiver[0];
+    size_t got;
+    if (!n->turn[queue])
+        return !n->stale[queue];
+    while (n->stale[queue] && n->turn[queue] &&
+           net_port_read(&n->port, queue, x->frame, sizeof x->frame, &got)) {
+        n->stale[queue]--;
+        n->turn[queue]--;
+    }
+    if (!n->port.ready[queue])
+        n->stale[queue] = 0;
+    else if (!n->turn[queue])
+        net_port_arm(&n->port, queue);
+    return !n->stale[queue];
+}
+
+static void drop_all_stale(virtio_net *n)
+{
+    n->clean = true;
+    for (unsigned i = 0; i < n->port.queues; i++)
+        n->clean &= drop_stale(n, i);
 }
 
 /* ==== 3  Sending ============================================================================== */
@@ -307,17 +333,24 @@ static void net_release(virtio *v, virtio_request *r)
     q->filling = false;
 }
 
+/* The interface's settings need the kernel's lock of all interfaces, so that drivers that start
+   again and again do it once for each tick. */
 static void start(virtio_net *n)
 {
     uint64_t a = n->v.accepted;
-    if (n->clean)
+    if (!n->may_start)
         return;
+    n->may_start = false;
+    n->started = true;
     net_port_offload(&n->port, (a & NET_F_GUEST_CSUM ? NET_PORT_CSUM : 0u) |
                                    (a & NET_F_GUEST_TSO4 ? NET_PORT_TSO4 : 0u) |
                                    (a & NET_F_GUEST_TSO6 ? NET_PORT_TSO6 : 0u) |
                                    (a & NET_F_GUEST_ECN ? NET_PORT_ECN : 0u));
+    for (unsigned i = 0; i < n->port.queues; i++) {
+        n->stale[i] = NET_STALE;
+        net_port_arm(&n->port, i);
+    }
     net_port_poll(&n->port);
-    clean_work(n);
 }
 
 /* virtio_type.work */
@@ -325,7 +358,10 @@ static bool net_work(virtio *v)
 {
     virtio_net *n = net_of(v);
     bool any = false;
-    start(n);
+    if (!n->started)
+        start(n);
+    if (n->started && !n->clean)
+        drop_all_stale(n);
     for (unsigned i = 0; i < n->port.queues; i++) {
         if (i < n->pairs && n->clean)
             any |= receive_work(n, i);
@@ -344,9 +380,8 @@ static void net_reset(virtio *v)
     for (unsigned i = 0; i < NET_PAIRS; i++)
         n->receiver[i].bytes = n->receiver[i].writing = 0;
     n->pairs = 1;
-    n->clean = false;
+    n->started = n->clean = false;
     net_filter_reset(n);
-    net_port_enable(&n->port, 1);
 }
 
 static const virtio_type net_type = { net_request_begin, net_release, NULL, net_reset, net_work };
@@ -356,7 +391,9 @@ static const virtio_type net_type = { net_request_begin, net_release, NULL, net_
 static void net_tick(void *device, uint64_t now_ns)
 {
     virtio_net *n = device;
-    n->turn = NET_TURN;
+    for (unsigned i = 0; i < n->port.queues; i++)
+        n->turn[i] = NET_TURN / n->port.queues;
+    n->may_start = true;
     net_port_poll(&n->port);
     virtio_tick(device, now_ns);
 }

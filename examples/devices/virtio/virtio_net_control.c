@@ -115,8 +115,13 @@ static uint8_t set_pairs(virtio_net *n, unsigned command, const uint8_t *d, uint
     unsigned pairs = bytes == 2 ? dxpu_get_le16(d) : 0;
     if (!(n->v.accepted & NET_F_MQ) || command != 0 || pairs < 1 || pairs > n->port.queues)
         return ACK_ERR;
+    for (unsigned i = pairs; i < n->pairs; i++) {
+        if (n->receiver[i].bytes && !n->receiver[i].writing) { /* it waits for buffers */
+            n->receiver[i].bytes = 0;
+            n->count.receive_dropped++;
+        }
+    }
     n->pairs = pairs;
-    net_port_enable(&n->port, pairs);
     return ACK_OK;
 }
 

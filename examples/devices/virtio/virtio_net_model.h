@@ -19,7 +19,8 @@ enum {
     NET_VLANS = 4096,
     NET_SEND_BYTES = 4 << 20, /* of all frames that are being read */
     NET_COMMAND_BYTES = 4096, /* of the control queue */
-    NET_TURN = 256            /* frames received between two ticks */
+    NET_TURN = 256,           /* frames received between two ticks */
+    NET_STALE = 1024          /* more than what a queue of a tap holds (500) */
 };
 
 #define NET_F_CSUM       ((uint64_t)1 << 0)
@@ -79,9 +80,11 @@ typedef struct virtio_net {
     net_port port;
     virtio_list arrived[NET_QUEUES];
     net_receiver receiver[NET_PAIRS];
-    unsigned pairs; /* that the driver uses */
-    bool clean;     /* frames of before the driver's start are dropped */
-    unsigned turn;  /* frames that may still be received before the next tick */
+    unsigned pairs;      /* that the driver uses */
+    bool may_start;      /* once for each tick */
+    bool started, clean; /* clean: frames of before the driver's start are dropped; before that, */
+    unsigned stale[NET_PORT_QUEUES]; /* so many may still be */
+    unsigned turn[NET_PORT_QUEUES];  /* frames that may still be received before the next tick */
     uint32_t send_bytes;
     uint8_t address[NET_ADDRESS_BYTES]; /* its own; the driver's is in v.config */
     net_filter filter;
