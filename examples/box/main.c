@@ -227,7 +227,7 @@ static const char *make_plans(void)
         return plan_no_memory;
     for (unsigned i = 0; i < set.slot.count && !bad; i++)
         bad = plan_add(&plans, set.slot.text[i]);
-    return bad;
+    return bad ? bad : plan_check(&plans);
 }
 
 /* What is wrong with the frames' place.  many: a descriptor cannot serve it. */

@@ -214,6 +214,45 @@ const char *plan_add(slot_plans *p, const char *text)
     return bad;
 }
 
+/* ==== All slots =============================================================================== */
+
+const char *plan_tap(const char *tap, unsigned index, char name[PLAN_TAP_BYTES])
+{
+    snprintf(name, PLAN_TAP_BYTES, index ? "%.40s.%u" : "%.40s", tap, index + 1);
+    return name;
+}
+
+/* Where the frames of a slot go: NULL and 0 if it has no network adapter. */
+static uint64_t net_of_slot(const slot_plans *p, unsigned i, const char **tap,
+                            char name[PLAN_TAP_BYTES])
+{
+    const slot_plan *own = &p->slot[i];
+    *tap = own->kind ? own->set.tap : p->usual->tap;
+    if (!own->kind && *tap)
+        *tap = plan_tap(*tap, i, name);
+    return own->kind ? own->set.descriptor : p->usual->descriptor;
+}
+
+const char *plan_check(const slot_plans *p)
+{
+    char name[PLAN_TAP_BYTES], other_name[PLAN_TAP_BYTES];
+    const char *tap, *other_tap;
+    for (unsigned i = 0; i < p->count; i++) {
+        uint64_t fd = net_of_slot(p, i, &tap, name);
+        for (unsigned k = 0; (tap || fd) && k < i; k++) {
+            uint64_t other_fd = net_of_slot(p, k, &other_tap, other_name);
+            if ((tap && other_tap && !strcmp(tap, other_tap)) || (fd && fd == other_fd)) {
+                snprintf(problem, sizeof problem,
+                         "--slot: slots %u and %u cannot share a tap or descriptor; give each one "
+                         "of its own",
+                         k + 1, i + 1);
+                return problem;
+            }
+        }
+    }
+    return NULL;
+}
+
 void plan_free(slot_plans *p)
 {
     for (unsigned i = 0; p->slot && i < p->count; i++) {

@@ -5,7 +5,7 @@
 
 #include "device.h"
 
-enum { PLAN_MODEL_MAX = 31 };
+enum { PLAN_MODEL_MAX = 31, PLAN_TAP_BYTES = 64 };
 
 typedef struct slot_plan {
     const device_kind *kind; /* NULL: as the slots that no --slot names */
@@ -28,6 +28,10 @@ typedef struct slot_plans {
    plan_no_memory is no fault of the text. */
 extern const char plan_no_memory[];
 const char *plan_add(slot_plans *p, const char *text);
+/* What is wrong with all slots together, when every text was added; NULL: nothing. */
+const char *plan_check(const slot_plans *p);
+/* The tap of slot index + 1, of several slots that one option names a tap for. */
+const char *plan_tap(const char *tap, unsigned index, char name[PLAN_TAP_BYTES]);
 void plan_free(slot_plans *p);
 
 #endif /* PLAN_H_INCLUDED */

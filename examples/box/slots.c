@@ -827,7 +827,7 @@ static int open_slot(box *b, unsigned index, const device_kind *kind, const devi
     const slot_plan *plan = b->plans && b->plans[index].kind ? &b->plans[index] : NULL;
     device_settings own = plan ? plan->set : *set;
     unsigned shared = plan ? 0 : index; /* of a name that several slots have */
-    char files[16384], layout[4096], tap[64];
+    char files[16384], layout[4096], tap[PLAN_TAP_BYTES];
     s->kind = plan ? plan->kind : kind;
     if (own.file) { /* two devices never share their blocks */
         if (files_of_slot(own.file, shared, files, sizeof files)) {
@@ -837,10 +837,8 @@ static int open_slot(box *b, unsigned index, const device_kind *kind, const devi
         own.file = files;
         place_layout(b, index, &own, layout, sizeof layout);
     }
-    if (own.tap && shared) {
-        snprintf(tap, sizeof tap, "%.40s.%u", own.tap, index + 1);
-        own.tap = tap;
-    }
+    if (own.tap)
+        own.tap = plan_tap(own.tap, shared, tap);
     identify_slot(b, index, shared, &own, s->serial, sizeof s->serial);
     s->model = plan && plan->model ? plan->model : b->model ? b->model : s->kind->name;
     s->shard = slots_shard(b, index + 1);

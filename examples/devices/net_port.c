@@ -10,10 +10,12 @@
 #include <fcntl.h>
 #include <net/if.h>
 #include <linux/if_tun.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 static int watch(net_port *p, int how, unsigned queue, uint32_t events)
@@ -84,13 +86,47 @@ static int set_header(net_port *p)
     return 0;
 }
 
-static bool is_tap(int fd)
+/* Two slots at one interface would get each other's frames, which the kernel spreads over all that
+   opened it.  The lock is a name in the network namespace: it holds for other boxes as well, and
+   ends with the process.  0, or -1 after a message. */
+static int lock_tap(net_port *p, const char *name)
 {
-    struct ifreq r;
-    memset(&r, 0, sizeof r);
-    return !ioctl(fd, TUNGETIFF, &r) && (r.ifr_flags & IFF_VNET_HDR);
+    struct sockaddr_un at;
+    unsigned index = if_nametoindex(name);
+    int bytes;
+    if (!index)
+        return 0; /* there is none of this name here */
+    memset(&at, 0, sizeof at);
+    at.sun_family = AF_UNIX;
+    bytes = snprintf(at.sun_path + 1, sizeof at.sun_path - 1, "dxpu-tap-%u", index);
+    p->lock = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (p->lock >= 0 &&
+        !bind(p->lock, (const struct sockaddr *)&at,
+              (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1) + (socklen_t)bytes))
+        return 0;
+    if (p->lock >= 0 && errno == EADDRINUSE)
+        log_error("virtio-net: cannot open tap %s: another slot or box uses it; give each slot a "
+                  "tap of its own",
+                  name);
+    else
+        log_error("virtio-net: cannot lock tap %s: %s", name, strerror(errno));
+    return -1;
 }
 
+static int use_tap(net_port *p, const char *name)
+{
+    if (lock_tap(p, name))
+        return -1;
+    p->tap = true;
+    if (!open_taps(p, name) && !set_header(p))
+        return 0;
+    log_error("virtio-net: cannot open tap %s: %s; make it with 'ip tuntap add dev %s mode tap "
+              "multi_queue user USER'",
+              name, strerror(errno), name);
+    return -1;
+}
+
+/* 0: it is not a socket. */
 static int socket_type(int fd)
 {
     int type = 0;
@@ -98,31 +134,53 @@ static int socket_type(int fd)
     return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &bytes) ? 0 : type;
 }
 
+/* What is wrong with an inherited descriptor; NULL: nothing. */
+static const char *misfit(net_port *p, int fd, char name[IFNAMSIZ])
+{
+    const int needed = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR;
+    struct ifreq r;
+    int type;
+    memset(&r, 0, sizeof r);
+    if (!ioctl(fd, TUNGETIFF, &r)) {
+        p->tap = true;
+        memcpy(name, r.ifr_name, IFNAMSIZ);
+        return (r.ifr_flags & needed) == needed
+                   ? NULL
+                   : "its interface is not a tap with IFF_NO_PI and IFF_VNET_HDR";
+    }
+    type = socket_type(fd);
+    p->datagrams = type == SOCK_DGRAM;
+    if (p->datagrams || type == SOCK_SEQPACKET)
+        return NULL;
+    return fcntl(fd, F_GETFD) < 0 ? strerror(errno) : "it is neither a tap nor a datagram socket";
+}
+
+static int use_descriptor(net_port *p, int fd)
+{
+    char name[IFNAMSIZ] = "";
+    const char *wrong = misfit(p, fd, name);
+    if (!wrong && p->tap && lock_tap(p, name))
+        return -1;
+    if (!wrong && (add_queue(p, fd) || (p->tap && set_header(p))))
+        wrong = strerror(errno);
+    if (!wrong)
+        return 0;
+    log_error("virtio-net: cannot use descriptor %d: %s", fd, wrong);
+    return -1;
+}
+
 int net_port_open(net_port *p, const char *tap, uint64_t descriptor)
 {
-    int rc;
     memset(p, 0, sizeof *p);
+    p->lock = -1;
     p->offloads = NET_PORT_UNKNOWN;
     p->watch = epoll_create1(EPOLL_CLOEXEC);
     if (p->watch < 0) {
         log_error("virtio-net: epoll: %s", strerror(errno));
         return -1;
     }
-    rc = tap ? open_taps(p, tap) : add_queue(p, (int)descriptor);
-    if (!rc) {
-        p->tap = tap || is_tap(p->fd[0]);
-        p->datagrams = socket_type(p->fd[0]) == SOCK_DGRAM;
-        rc = p->tap ? set_header(p) : 0;
-    }
-    if (!rc)
+    if (!(tap ? use_tap(p, tap) : use_descriptor(p, (int)descriptor)))
         return 0;
-    if (tap)
-        log_error("virtio-net: cannot open tap %s: %s; make it with 'ip tuntap add dev %s mode tap "
-                  "multi_queue user USER'",
-                  tap, strerror(errno), tap);
-    else
-        log_error("virtio-net: cannot use descriptor %llu: %s", (unsigned long long)descriptor,
-                  strerror(errno));
     net_port_close(p);
     return -1;
 }
@@ -133,8 +191,10 @@ void net_port_close(net_port *p)
         (void)close(p->fd[i]);
     if (p->watch >= 0)
         (void)close(p->watch);
+    if (p->lock >= 0)
+        (void)close(p->lock);
     p->queues = 0;
-    p->watch = -1;
+    p->watch = p->lock = -1;
 }
 
 void net_port_poll(net_port *p)

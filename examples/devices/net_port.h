@@ -32,6 +32,7 @@ typedef struct net_port {
     unsigned offloads; /* that net_port_offload() set last */
     int fd[NET_PORT_QUEUES];
     bool ready[NET_PORT_QUEUES]; /* there may be frames */
+    int lock;                    /* of the interface; -1: none */
     int watch;                   /* readable when there are frames of a queue that is not ready */
 } net_port;
 

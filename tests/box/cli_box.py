@@ -156,6 +156,16 @@ def adapters(l):
     refused(l, "box_descriptor_of_two_slots", 2, "one slot", *net, "--net-fd", 5, "--slots", 2)
     refused(l, "box_slot_without_a_tap", 2, "tap=NAME or fd=N", "--slot", "1=virtio-net")
     refused(l, "box_slot_of_memory_with_a_tap", 2, "for virtio-net", "--slot", "1=memory,tap=a")
+    for name, options in (
+            ("box_two_slots_of_a_tap",
+             ("--slots", 2, "--slot", "1=virtio-net,tap=a", "--slot", "2=virtio-net,tap=a")),
+            ("box_two_slots_of_a_descriptor",
+             ("--slots", 2, "--slot", "1=virtio-net,fd=9", "--slot", "2=virtio-net,fd=9")),
+            ("box_slot_at_the_tap_of_another",
+             (*net, "--tap", "a", "--slots", 2, "--slot", "2=virtio-net,tap=a")),
+            ("box_slot_at_a_further_tap",
+             (*net, "--tap", "a", "--slots", 3, "--slot", "1=virtio-net,tap=a.3"))):
+        refused(l, name, 2, "give each one of its own", *options)
     refused(l, "box_tap_that_is_not_there", 3, "ip tuntap add dev no-such-tap", *net, "--tap",
             "no-such-tap")
     refused(l, "box_descriptor_that_is_not_open", 3, "descriptor 99", "--slot",

@@ -15,11 +15,13 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -28,8 +30,8 @@ static int tap_open(const char *path);
 static int tap_ioctl(unsigned long what, unsigned long value);
 #define open(path, flags)      tap_open(path)
 #define ioctl(fd, what, value) ((void)(fd), tap_ioctl(what, (unsigned long)(value)))
-#define if_nametoindex(name)   1u
-#include "net_port.c" /* not linked: opens a tap */
+#define if_nametoindex(name)   (0x40000000u + (unsigned)getpid()) /* tests run side by side */
+#include "net_port.c"                                             /* not linked: opens a tap */
 #undef open
 #undef ioctl
 #undef if_nametoindex
@@ -47,6 +49,7 @@ static struct {
     unsigned opened;
     unsigned offload_calls, other_calls; /* since the tap was opened */
     unsigned long offloads, refused;     /* TUN_F_... */
+    short flags;                         /* of an inherited descriptor's interface; 0: no tap */
 } tap;
 
 static int tap_open(const char *path)
@@ -58,7 +61,16 @@ static int tap_open(const char *path)
 
 static int tap_ioctl(unsigned long what, unsigned long value)
 {
+    struct ifreq *r = (struct ifreq *)value; /* where `what` has one */
     switch (what) {
+    case TUNGETIFF:
+        if (!tap.flags) {
+            errno = ENOTTY;
+            return -1;
+        }
+        strcpy(r->ifr_name, "tap0");
+        r->ifr_flags = tap.flags;
+        return 0;
     case TUNSETIFF:
     case TUNSETVNETHDRSZ:
     case TUNSETVNETLE:
@@ -142,6 +154,62 @@ static void fill_queue(unsigned queue, uint32_t bytes, bool to_driver)
 }
 
 /* ==== 3  Tests ================================================================================ */
+
+/* An interface that a slot has is not opened for another. */
+static void test_tap_of_another_slot(void **state)
+{
+    driver *d = drv_open();
+    device_settings s = { .mps_bytes = 256, .tap = "tap0" };
+    device_port port = { 0 };
+    (void)state;
+    tap.opened = 0;
+    assert_null(virtio_net_kind.create(&s, &port));
+    assert_int_equal(tap.opened, 0);
+    end(d);
+    end(drv_open()); /* the lock ends with the device */
+}
+
+static bool is_accepted(int fd, short flags)
+{
+    device_settings s = { .mps_bytes = 256, .descriptor = (uint64_t)fd };
+    device_port port = { 0 };
+    void *device;
+    tap.flags = flags;
+    device = virtio_net_kind.create(&s, &port);
+    if (device)
+        virtio_net_kind.destroy(device);
+    else
+        (void)close(fd);
+    return device;
+}
+
+static int one_of(int type)
+{
+    int ends[2];
+    assert_int_equal(type ? socketpair(AF_UNIX, type, 0, ends) : pipe(ends), 0);
+    (void)close(ends[1]);
+    return ends[0];
+}
+
+/* Where a header would be taken for the beginning of a frame, or frames have no limits. */
+static void test_inherited_descriptors(void **state)
+{
+    const short good = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR;
+    driver *d;
+    (void)state;
+    assert_true(is_accepted(one_of(SOCK_DGRAM), 0));
+    assert_true(is_accepted(one_of(SOCK_SEQPACKET), 0));
+    assert_false(is_accepted(one_of(SOCK_STREAM), 0));
+    assert_false(is_accepted(one_of(0), 0));
+    assert_false(is_accepted(0x10000, 0));
+    assert_true(is_accepted(one_of(SOCK_DGRAM), good));
+    assert_false(is_accepted(one_of(SOCK_DGRAM), good & ~IFF_VNET_HDR));
+    assert_false(is_accepted(one_of(SOCK_DGRAM), good & ~IFF_NO_PI));
+    assert_false(is_accepted(one_of(SOCK_DGRAM), (good & ~IFF_TAP) | IFF_TUN));
+    d = drv_open();
+    assert_false(is_accepted(one_of(SOCK_DGRAM), good)); /* another slot has this tap */
+    end(d);
+}
 
 /* Frames of both queues of the tap reach the pairs that the driver uses. */
 static void test_two_pairs(void **state)
@@ -324,6 +392,8 @@ static void test_flood_of_one_queue(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tap_of_another_slot),
+        cmocka_unit_test(test_inherited_descriptors),
         cmocka_unit_test(test_two_pairs),
         cmocka_unit_test(test_pair_is_given_up),
         cmocka_unit_test(test_commands_cost_no_system_call),
