@@ -642,6 +642,34 @@ static void test_malformed_commands(void **state)
     drv_close(d);
 }
 
+/* A reply has nothing of commands of another tenant, whose places in memory it takes. */
+static void test_nothing_of_another_tenant(void **state)
+{
+    static const uint8_t zero[20] = { 0 };
+    driver *d = drv_up(F_USUAL);
+    (void)state;
+    for (unsigned i = 0; i < 256; i++) { /* as many as the device takes at once */
+        uint8_t *c = command_of(d, 0);
+        put_command(d, 0, FLUSH, WORDS(0, 0, 1, 1, 7, 0));
+        dxpu_put_le32(c + 4, 1);
+        memset(c + 8, 0x5a, 12);
+        assert_int_equal(done(d, CONTROL, 48, 0, REPLY_ROOM), BAD_RESOURCE);
+        assert_int_equal(reply_of(d, 0)[8], 0x5a);
+    }
+    set_common(d, STATUS, 0, 1);
+    drv_start(d, F_USUAL, 64);
+    for (unsigned i = 0; i < 3; i++) {
+        memset(reply_of(d, 0), 0xff, 24);
+        submit(d, CONTROL, 0, 48, 0, REPLY_ROOM);
+        put_desc(ring_mem(d, CONTROL, 0), 0, 0x7000000000u, 48, NEXT, 1); /* cannot be read */
+        notify(d, CONTROL);
+        rc_run(&d->r);
+        assert_int_equal(dxpu_get_le32(reply_of(d, 0)), UNSPEC);
+        assert_memory_equal(reply_of(d, 0) + 4, zero, sizeof zero);
+    }
+    drv_close(d);
+}
+
 /* Entries that cannot be read fail their command alone. */
 static void test_list_that_cannot_be_read(void **state)
 {
@@ -692,6 +720,22 @@ static void test_bytes_of_resources(void **state)
     drv_close(d);
 }
 
+/* Those of 0 bytes count as well: there is memory for them. */
+static void test_empty_entries(void **state)
+{
+    driver *d = drv_up(F_USUAL);
+    (void)state;
+    for (unsigned i = 0; i < 16384; i++)
+        put_entry(d, i, MEM_LOW + AT_DATA, 0);
+    for (uint32_t i = 1; i <= 17; i++) {
+        assert_int_equal(create(d, i, BGRX, 16, 16), OK);
+        assert_int_equal(attach(d, i, 16384), i <= 16 ? OK : NO_MEMORY);
+    }
+    assert_int_equal(run(d, UNREF, WORDS(5, 0)), OK);
+    assert_int_equal(attach(d, 17, 16384), OK);
+    drv_close(d);
+}
+
 static void test_entries_of_resources(void **state)
 {
     driver *d = drv_up(F_USUAL);
@@ -736,11 +780,23 @@ static void reset(driver *d, unsigned how)
     drv_msix(d);
 }
 
+/* Of all answers that the device waits for. */
+static size_t answer_bytes(const driver *d)
+{
+    size_t bytes = 0;
+    for (unsigned tag = 0; tag < 256; tag++) {
+        for (const tlp_copy *c = d->r.answers[tag].head; c; c = c->next)
+            bytes += c->len;
+    }
+    return bytes;
+}
+
 /* After any number of answers a reset, of any kind, leaves no resource, picture or access. */
 static void test_reset_in_every_state(void **state)
 {
     (void)state;
     for (unsigned how = 0; how < 4; how++) {
+        unsigned transfers = 0; /* under way at the reset */
         for (unsigned answers = 0; answers < 40; answers += 3) {
             driver *d = drv_up(F_USUAL);
             make_scattered(d);
@@ -749,13 +805,14 @@ static void test_reset_in_every_state(void **state)
             submit(d, CONTROL, 0, 56, 0, 24);
             put_command(d, 4, ATTACH, WORDS(2, 100));
             submit(d, CONTROL, 4, 32, 1600, 24);
-            put_command(d, 0, MOVE_CURSOR, WORDS(0, 1, 1, 0, 0, 0, 0, 0));
-            submit(d, CURSOR, 0, 56, 0, 0);
+            put_command(d, 8, MOVE_CURSOR, WORDS(0, 1, 1, 0, 0, 0, 0, 0));
+            submit(d, CURSOR, 8, 56, 0, 0);
             notify(d, CONTROL);
             notify(d, CURSOR);
             rc_look(&d->r);
             for (unsigned i = 0; i < answers && rc_answer_one(&d->r); i++)
                 rc_look(&d->r);
+            transfers += answer_bytes(d) > 8000; /* commands and lists are shorter */
             reset(d, how);
             d->r.writes = d->r.reads = 0;
             rc_run(&d->r);
@@ -768,6 +825,7 @@ static void test_reset_in_every_state(void **state)
             assert_int_equal(transfer(d, 1, 0, 0, 100, 60, 0), OK);
             drv_close(d);
         }
+        assert_true(transfers >= 3);
     }
 }
 
@@ -811,10 +869,12 @@ int main(void)
         cmocka_unit_test(test_commands_are_done_in_order),
         cmocka_unit_test(test_fences),
         cmocka_unit_test(test_malformed_commands),
+        cmocka_unit_test(test_nothing_of_another_tenant),
         cmocka_unit_test(test_list_that_cannot_be_read),
         cmocka_unit_test(test_number_of_resources),
         cmocka_unit_test(test_bytes_of_resources),
         cmocka_unit_test(test_entries_of_resources),
+        cmocka_unit_test(test_empty_entries),
         cmocka_unit_test(test_reset_in_every_state),
         cmocka_unit_test(test_queue_reset),
     };

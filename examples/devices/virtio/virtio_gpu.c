@@ -134,6 +134,8 @@ static void gpu_request_begin(virtio *v, virtio_request *r)
     uint64_t all = r->readable_bytes;
     q->bytes = all < GPU_COMMAND_BYTES ? (uint32_t)all : GPU_COMMAND_BYTES;
     q->fetched = !q->bytes;
+    /* where the read fails, nothing of another tenant's command gets into the reply */
+    memset(q->command, 0, sizeof q->command);
     virtio_list_append(arrived_with(gpu_of(v), r), r);
     if (q->bytes)
         virtio_read(v, r, q->command, q->bytes, fetched);

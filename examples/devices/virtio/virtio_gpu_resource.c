@@ -197,9 +197,9 @@ static gpu_reply attach_list(virtio_gpu *g, gpu_resource *r, uint32_t count)
         all += bytes;
     }
     r->backing = to;
-    r->entries = n;
+    r->entries = count; /* of memory */
     r->backing_bytes = all;
-    g->entries += n;
+    g->entries += count;
     return GPU_OK;
 }
 
