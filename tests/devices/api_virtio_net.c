@@ -96,6 +96,33 @@ static void test_identity_and_configuration(void **state)
     end(d);
 }
 
+/* A driver that accepts a feature without what it requires (5.1.3.1) is refused. */
+static void test_features_that_others_require(void **state)
+{
+    static const struct {
+        uint64_t feature, required;
+    } rules[] = { { F_GUEST_TSO4, F_GUEST_CSUM },
+                  { F_GUEST_TSO6, F_GUEST_CSUM },
+                  { F_GUEST_ECN, F_GUEST_CSUM | F_GUEST_TSO4 },
+                  { F_GUEST_ECN, F_GUEST_CSUM | F_GUEST_TSO6 },
+                  { F_HOST_TSO4, F_CSUM },
+                  { F_HOST_TSO6, F_CSUM },
+                  { F_HOST_ECN, F_CSUM | F_HOST_TSO4 },
+                  { F_HOST_ECN, F_CSUM | F_HOST_TSO6 },
+                  { F_CTRL_RX, F_CTRL },
+                  { F_CTRL_VLAN, F_CTRL },
+                  { F_CTRL_EXTRA, F_CTRL },
+                  { F_CTRL_MAC, F_CTRL } };
+    driver *d = drv_open();
+    (void)state;
+    for (unsigned i = 0; i < sizeof rules / sizeof rules[0]; i++) {
+        assert_false(negotiate(d, F_VERSION_1 | rules[i].feature));
+        assert_true(negotiate(d, F_VERSION_1 | rules[i].required));
+        assert_true(negotiate(d, F_VERSION_1 | rules[i].feature | rules[i].required));
+    }
+    end(d);
+}
+
 /* ==== 3  Sending ============================================================================== */
 
 static void test_frames_leave_in_order(void **state)
@@ -226,6 +253,27 @@ static void test_buffers_are_merged(void **state)
     put_on_wire(f, 100);
     tick(d);
     expect_used(d, RX, 4, 100);
+    end(d);
+}
+
+/* A driver that never has enough buffers gets what fits, after a second. */
+static void test_wait_for_buffers_is_bounded(void **state)
+{
+    driver *d = drv_up(F_USUAL);
+    uint8_t f[6000];
+    (void)state;
+    give_buffers(d, 0, 3, 1600);
+    make_frame(f, 6000, 5);
+    put_on_wire(f, 6000);
+    put_on_wire(f, 100);
+    tick(d);
+    now_ns += 990000000;
+    tick(d);
+    expect_nothing(d, RX);
+    now_ns += 10000000;
+    tick(d);
+    expect_used(d, RX, 0, 100);
+    expect_nothing(d, RX);
     end(d);
 }
 
@@ -564,6 +612,27 @@ static void test_many_long_frames(void **state)
     end(d);
 }
 
+/* Frames that the other end does not take keep no command from being done. */
+static void test_commands_pass_frames(void **state)
+{
+    driver *d = drv_open();
+    uint8_t off = 0, f[60] = { 0 };
+    (void)state;
+    drv_start(d, F_FILTERS, 128);
+    tick(d);
+    while (send(device_end, f, sizeof f, 0) > 0) /* it holds no more */
+        continue;
+    for (uint16_t i = 0; i < 128; i++) {
+        put_desc(ring_mem(d, TX, 0), i, MEM_LOW + AT_DATA, 32768, 0, 0);
+        avail_put(d, TX, i);
+    }
+    notify(d, TX);
+    rc_run(&d->r);
+    assert_int_equal(used_index(d, TX), 0);
+    assert_int_equal(control(d, 0, 0, &off, 1), 0);
+    end(d);
+}
+
 /* ==== 7  Resets =============================================================================== */
 
 /* What arrived while no driver ran is not for the one that comes. */
@@ -694,12 +763,14 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_identity_and_configuration),
+        cmocka_unit_test(test_features_that_others_require),
         cmocka_unit_test(test_frames_leave_in_order),
         cmocka_unit_test(test_offloads_are_passed_on),
         cmocka_unit_test(test_frames_wait_for_the_wire),
         cmocka_unit_test(test_frame_is_received),
         cmocka_unit_test(test_no_round_trip_to_receive),
         cmocka_unit_test(test_buffers_are_merged),
+        cmocka_unit_test(test_wait_for_buffers_is_bounded),
         cmocka_unit_test(test_too_long_for_its_buffers),
         cmocka_unit_test(test_offloads_that_were_not_negotiated),
         cmocka_unit_test(test_empty_datagrams),
@@ -711,6 +782,7 @@ int main(void)
         cmocka_unit_test(test_vlans),
         cmocka_unit_test(test_frames_of_impossible_sizes),
         cmocka_unit_test(test_many_long_frames),
+        cmocka_unit_test(test_commands_pass_frames),
         cmocka_unit_test(test_frames_of_before),
         cmocka_unit_test(test_frame_that_waits_at_a_reset),
         cmocka_unit_test(test_reset_in_every_state),

@@ -389,6 +389,30 @@ static void test_flood_of_one_queue(void **state)
     end(d);
 }
 
+/* Long frames of one pair that do not leave keep none of the other from leaving. */
+static void test_pairs_send_beside_each_other(void **state)
+{
+    driver *d = drv_up(F_TWO);
+    uint8_t f[60] = { 0 };
+    (void)state;
+    assert_int_equal(set_pairs(d, 2), 0);
+    while (send(tap.near[0], f, sizeof f, 0) > 0) /* it holds no more */
+        continue;
+    for (uint16_t i = 0; i < 128; i++) {
+        put_desc(ring_mem(d, TX, 0), i, MEM_LOW + AT_DATA, 32768, 0, 0);
+        avail_put(d, TX, i);
+    }
+    notify(d, TX);
+    rc_run(&d->r);
+    assert_int_equal(used_index(d, TX), 0);
+    put_desc(ring_mem(d, TX2, 0), 0, MEM_LOW + AT_DATA, 200, 0, 0);
+    avail_put(d, TX2, 0);
+    notify(d, TX2);
+    rc_run(&d->r);
+    expect_used(d, TX2, 0, 0);
+    end(d);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -402,6 +426,7 @@ int main(void)
         cmocka_unit_test(test_all_of_before_is_dropped),
         cmocka_unit_test(test_start_in_a_flood),
         cmocka_unit_test(test_flood_of_one_queue),
+        cmocka_unit_test(test_pairs_send_beside_each_other),
     };
     cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -69,7 +69,8 @@ static void device_reset(virtio *v)
 
 static bool features_fit(const virtio *v)
 {
-    return (v->accepted & VIRTIO_F_VERSION_1) && !(v->accepted & ~v->offered);
+    return (v->accepted & VIRTIO_F_VERSION_1) && !(v->accepted & ~v->offered) &&
+           (!v->type->fits || v->type->fits(v->accepted));
 }
 
 /* A driver sets bits; only a reset clears them. */

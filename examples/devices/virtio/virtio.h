@@ -144,6 +144,7 @@ typedef struct virtio_type {
     void (*reset)(virtio *v); /* the device is reset, its requests are gone; NULL: no need */
     /* Go on with what waited for others to be released.  True when anything was done. */
     bool (*work)(virtio *v);
+    bool (*fits)(uint64_t features); /* those of its type go together; NULL: any do */
 } virtio_type;
 
 typedef struct virtio_setup {

@@ -532,7 +532,8 @@ static void blk_request_begin(virtio *v, virtio_request *r)
     fetch_header(v, r);
 }
 
-static const virtio_type blk_type = { blk_request_begin, blk_release, blk_ended, NULL, blk_work };
+static const virtio_type blk_type = { blk_request_begin, blk_release, blk_ended, NULL,
+                                      blk_work,          NULL };
 
 /* ==== 8  Wipe ================================================================================= */
 

@@ -199,7 +199,8 @@ static void gpu_reset(virtio *v)
     gpu_forget_all(gpu_of(v));
 }
 
-static const virtio_type gpu_type = { gpu_request_begin, gpu_release, NULL, gpu_reset, gpu_work };
+static const virtio_type gpu_type = { gpu_request_begin, gpu_release, NULL,
+                                      gpu_reset,         gpu_work,    NULL };
 
 /* ==== 5  Kind ================================================================================= */
 

@@ -89,6 +89,7 @@ static bool read_frame(virtio_net *n, net_receiver *x, unsigned queue)
             n->count.frames_filtered++;
         } else {
             x->bytes = (uint32_t)got;
+            x->since_ns = n->now_ns;
             return true;
         }
     }
@@ -174,7 +175,7 @@ static bool receive_work(virtio_net *n, unsigned pair)
         write_parts(n, pair, parts);
         return true;
     }
-    if (!is_too_long(n, pair))
+    if (!is_too_long(n, pair) && n->now_ns - x->since_ns < NET_WAIT_NS)
         return false;
     n->count.receive_dropped++;
     x->bytes = 0;
@@ -221,14 +222,16 @@ static void fetched(virtio *v, virtio_request *r)
 static bool fetch(virtio_net *n, net_request *q, uint64_t least, uint64_t most)
 {
     uint64_t bytes = q->r.readable_bytes;
+    uint32_t *reading = &n->reading[index_of(n, &q->r)];
     if (bytes < least || bytes > most) {
         q->fetched = true;
         return true;
     }
-    if (n->send_bytes + bytes > NET_SEND_BYTES || (q->data = malloc((size_t)bytes)) == NULL)
+    if (*reading + bytes > NET_SEND_BYTES / n->port.queues ||
+        (q->data = malloc((size_t)bytes)) == NULL)
         return false;
     q->bytes = (uint32_t)bytes;
-    n->send_bytes += q->bytes;
+    *reading += q->bytes;
     virtio_read(&n->v, &q->r, q->data, q->bytes, fetched);
     return true;
 }
@@ -326,7 +329,7 @@ static void net_release(virtio *v, virtio_request *r)
         n->receiver[index_of(n, r) / 2].writing = 0;
         n->receiver[index_of(n, r) / 2].bytes = 0;
     }
-    n->send_bytes -= q->bytes;
+    n->reading[index_of(n, r)] -= q->bytes;
     free(q->data);
     q->data = NULL;
     q->bytes = 0;
@@ -384,7 +387,31 @@ static void net_reset(virtio *v)
     net_filter_reset(n);
 }
 
-static const virtio_type net_type = { net_request_begin, net_release, NULL, net_reset, net_work };
+/* virtio_type.fits: each feature with one of those that it requires (5.1.3.1). */
+static bool net_fits(uint64_t features)
+{
+    static const struct {
+        uint64_t feature, required;
+    } rules[] = { { NET_F_GUEST_TSO4, NET_F_GUEST_CSUM },
+                  { NET_F_GUEST_TSO6, NET_F_GUEST_CSUM },
+                  { NET_F_GUEST_ECN, NET_F_GUEST_TSO4 | NET_F_GUEST_TSO6 },
+                  { NET_F_HOST_TSO4, NET_F_CSUM },
+                  { NET_F_HOST_TSO6, NET_F_CSUM },
+                  { NET_F_HOST_ECN, NET_F_HOST_TSO4 | NET_F_HOST_TSO6 },
+                  { NET_F_CTRL_RX, NET_F_CTRL_VQ },
+                  { NET_F_CTRL_VLAN, NET_F_CTRL_VQ },
+                  { NET_F_CTRL_EXTRA, NET_F_CTRL_VQ },
+                  { NET_F_MQ, NET_F_CTRL_VQ },
+                  { NET_F_CTRL_MAC, NET_F_CTRL_VQ } };
+    for (unsigned i = 0; i < sizeof rules / sizeof rules[0]; i++) {
+        if ((features & rules[i].feature) && !(features & rules[i].required))
+            return false;
+    }
+    return true;
+}
+
+static const virtio_type net_type = { net_request_begin, net_release, NULL,
+                                      net_reset,         net_work,    net_fits };
 
 /* ==== 7  Kind ================================================================================= */
 
@@ -394,6 +421,7 @@ static void net_tick(void *device, uint64_t now_ns)
     for (unsigned i = 0; i < n->port.queues; i++)
         n->turn[i] = NET_TURN / n->port.queues;
     n->may_start = true;
+    n->now_ns = now_ns;
     net_port_poll(&n->port);
     virtio_tick(device, now_ns);
 }

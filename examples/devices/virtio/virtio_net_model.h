@@ -17,9 +17,10 @@ enum {
     NET_ADDRESS_BYTES = 6,
     NET_ADDRESSES = 64, /* of a filter's table */
     NET_VLANS = 4096,
-    NET_SEND_BYTES = 4 << 20, /* of all frames that are being read */
+    NET_SEND_BYTES = 4 << 20, /* of frames that are being read: each pair has its share */
     NET_COMMAND_BYTES = 4096, /* of the control queue */
     NET_TURN = 256,           /* frames received between two ticks */
+    NET_WAIT_NS = 1000000000, /* of a frame for more buffers, before it is dropped */
     NET_STALE = 1024          /* more than what a queue of a tap holds (500) */
 };
 
@@ -52,6 +53,7 @@ typedef struct net_request {
 /* A frame on its way to the driver. */
 typedef struct net_receiver {
     uint32_t bytes; /* 0: none */
+    uint64_t since_ns;
     unsigned parts, writing;
     net_request *part[VIRTIO_SIZE_MAX];
     uint8_t frame[NET_PORT_FRAME];
@@ -83,9 +85,10 @@ typedef struct virtio_net {
     unsigned pairs;      /* that the driver uses */
     bool may_start;      /* once for each tick */
     bool started, clean; /* clean: frames of before the driver's start are dropped; before that, */
-    unsigned stale[NET_PORT_QUEUES]; /* so many may still be */
-    unsigned turn[NET_PORT_QUEUES];  /* frames that may still be received before the next tick */
-    uint32_t send_bytes;
+    unsigned stale[NET_PORT_QUEUES];    /* so many may still be */
+    unsigned turn[NET_PORT_QUEUES];     /* frames that may still be received before the next tick */
+    uint32_t reading[NET_QUEUES];       /* bytes of what is read, or waits to leave */
+    uint64_t now_ns;                    /* of the last tick */
     uint8_t address[NET_ADDRESS_BYTES]; /* its own; the driver's is in v.config */
     net_filter filter;
 #define NET_FIELD(name) uint64_t name;
