@@ -31,7 +31,7 @@ static int tap_ioctl(unsigned long what, unsigned long value);
 #define open(path, flags)      tap_open(path)
 #define ioctl(fd, what, value) ((void)(fd), tap_ioctl(what, (unsigned long)(value)))
 #define if_nametoindex(name)   (0x40000000u + (unsigned)getpid()) /* tests run side by side */
-#include "net_port.c"                                             /* not linked: opens a tap */
+#include "net_port.c" /* not linked: replaces open(), ioctl(), if_nametoindex() */
 #undef open
 #undef ioctl
 #undef if_nametoindex
