@@ -122,8 +122,40 @@ def stumbles(name, text):
             for pattern, good in PATTERN.items() for found in [pattern.search(line)] if found]
 
 
+# A line whose words alternate between two fonts: groff joins them.
+FONTS = re.compile(r"\.(?:BR|RB|BI|IB|IR|RI) +(.*)")
+
+
+def run_together(name, text):
+    """Lines of a man page that print words without the spaces between them: a sentence goes on
+    behind what is in parentheses."""
+    found = []
+    for number, line in enumerate(text.split("\n"), 1):
+        fonts = FONTS.match(line)
+        words = re.findall(r'"((?:[^"]|"")*)"|(\S+)', fonts.group(1)) if fonts else []
+        words = [quoted or bare for quoted, bare in words]
+        found += ["%s:%d: prints %r" % (name, number, before + after)
+                  for before, after in zip(words, words[1:])
+                  if re.search(r"\)[.,;:]?$", before) and re.match(r"\(?[A-Za-z]", after)]
+    return found
+
+
+def man_pages(names):
+    problems = []
+    for name in names:
+        with open(os.path.join(tree.ROOT, name), encoding="utf-8") as file:
+            problems += run_together(name, file.read())
+    check("man_pages_spaces", problems)
+    joined = ('.RB ( "dxpu lease extend" ). Only the tenant', ".BR dxpu (1), which")
+    apart = (".BR dxpu (1),", '.RB ( a ", " b ).', '.BR a (1) ", " b (1)', ".BI N ,KEY",
+             "(a). Only")
+    check("control_man_pages_spaces", [bad for bad in joined if not run_together("x.1", bad)]
+          + [p for good in apart for p in run_together("x.1", good)])
+
+
 def main():
     names = [n for n in tree.files() if READ.match(n)]
+    man_pages([n for n in tree.files() if re.search(r"\.[13]$", n)])
     check("words_files", [] if len(names) > 600 else names)
     problems = []
     for name in names:
