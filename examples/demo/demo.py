@@ -144,9 +144,9 @@ def table(title, rows):
 
 
 def choose_machine(l, built_in):
-    step("who will use the device?")
+    step("a guest for the device: QEMU and a Debian guest are looked for")
     if not built_in:
-        say("   QEMU and a guest are looked for; what is missing is fetched once, 170 MB in all")
+        say("   what is missing is fetched once, 170 MB in all")
         os.environ.setdefault("DXPU_GUEST_FETCH", os.environ.get("DXPU_QEMU_FETCH", "yes"))
         try:
             return machines.Stock(l)
@@ -154,6 +154,10 @@ def choose_machine(l, built_in):
             say("   %s" % missing)
     say("   no guest: the built-in root complex does what QEMU and a guest's kernel would")
     return machines.BuiltIn()
+
+
+def failure(error):
+    return "   FAILED: %s: %s" % (type(error).__name__, error)
 
 
 # Each part adds its figures, and returns whether all held.
@@ -191,10 +195,13 @@ def part_story(args, figures):
         figures["story"] = told.figures
         try:
             told.run()
-        except Exception:
+        except Exception as error:
+            say(failure(error))
             for process in l.processes:
-                say("   the last words of %s:" % process.name)
-                say("".join("      %s\n" % line for line in process.errors().splitlines()[-5:]))
+                lines = process.errors().splitlines()[-5:]
+                if lines:
+                    say("   the last words of %s:" % process.name)
+                    say("".join("      %s\n" % line for line in lines))
             raise
     rows = story.table(told.figures)
     if "round_trip" in figures:
@@ -210,7 +217,7 @@ def run(args):
             held &= part(args, figures)
         except Exception as error:  # whatever it is, the next part is another one
             held = False
-            say("   FAILED: %s: %s" % (type(error).__name__, error))
+            say(failure(error))
         say("")
     figures["seconds"] = time.monotonic() - begin
     figures["held"] = held

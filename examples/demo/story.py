@@ -188,7 +188,8 @@ class Story:
                  % (faults["lost"], faults["received"], host, channel["tx_retransmits"]))
 
     def compare(self):
-        self.step("4 KB random reads, in turn: slot 1, and the same model with no fabric")
+        self.step("4 KB random reads, in turn: slot 1, and the same model with no fabric%s"
+                  % self.machine.caution)
         found = self.machine.filled(DIRECT)
         self.did("without a fabric: %s" % found)
         self.hold(found.endswith(DIRECT_SERIAL), "that is another device")

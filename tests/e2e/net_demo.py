@@ -4,6 +4,7 @@
 Prints `ok NAME` or `not ok NAME` for each check."""
 # SPDX-License-Identifier: MIT
 import contextlib
+import errno
 import io
 import json
 import os
@@ -73,6 +74,22 @@ def control_a_step_that_does_not_hold():
                               env=dict(os.environ, DXPU_BIN=folder))
     check(done.returncode == 1 and "FAILED: Failed: the relay lost nothing" in done.stdout
           and "All steps held." not in done.stdout, done.returncode, done.stdout, done.stderr)
+
+
+@case
+def load_that_saw_no_io_error():
+    """Only errors of I/O show a removal: a fio that found no disk, or another file, does not."""
+    def job(error, moved):
+        return {"error": error, "read": {"io_bytes": moved}, "write": {"io_bytes": moved}}
+
+    def refused(*ended):
+        try:
+            return not machines.io_end(*ended)
+        except machines.Failed as failed:
+            return "no I/O error" in str(failed)
+    check("EIO" in machines.io_end(1, job(errno.EIO, 1 << 20)))
+    check(refused(1, job(errno.EINVAL, 0)))  # opened after the removal
+    check(refused(1, job(errno.EIO, 0)) and refused(1, job(0, 1 << 20)))
 
 
 @case
