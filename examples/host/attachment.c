@@ -427,7 +427,7 @@ void attachment_down(attachment *a, uint64_t now)
     a->last_reason = reason;
     a->attempts += !was_up;
     if (was_up)
-        log_warning("slot %u: slot %u of %s: channel %s: %s%s", a->number, a->box_slot, a->box,
+        log_warning("slot %u (box %s, slot %u): channel %s: %s%s", a->number, a->box, a->box_slot,
                     closed ? "closed" : "lost", end,
                     !a->attached                     ? ""
                     : reason == DXPU_REASON_REPLACED ? "; to take it back, use a higher epoch"

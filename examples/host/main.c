@@ -48,8 +48,8 @@ static struct {
 static const option_row rows[] = {
     { "box", "ADDR:PORT", "address of the box; several are paths; [ADDR]:PORT for IPv6",
       OPTION_TEXT, &set.link.box, 0, 0 },
-    { "slot", "N", "slot of the box (1)", OPTION_NUMBER, &set.link.slot, 1, 0xffff },
-    { "epoch", "N", "lease epoch; a box refuses one below the highest it has seen (1)",
+    { "slot", "N", "with --box: slot of the box (1)", OPTION_NUMBER, &set.link.slot, 1, 0xffff },
+    { "epoch", "N", "with --box: lease epoch; a box refuses one below the highest it has seen (1)",
       OPTION_NUMBER, &set.link.epoch, 1, UINT64_MAX },
     { "node", "N", "number of this host in the fabric (1); a manager assigns another",
       OPTION_NUMBER, &set.link.node, 1, UINT32_MAX },
@@ -80,7 +80,7 @@ static const option_row rows[] = {
       "slots to attach: SLOT=ADDR:PORT[,ADDR:PORT...]/BOX-SLOT[/EPOCH],...; a ; before the next "
       "guest",
       OPTION_TEXT, &set.host.attach, 0, 0 },
-    { "slots", "N", "number of slots that each guest sees (8)", OPTION_NUMBER,
+    { "slots", "N", "with --vfio-user: number of slots that each guest sees (8)", OPTION_NUMBER,
       &set.host.guest.slots, 1, 28 },
     { "direct", NULL, "each slot is a function of its own, at SOCKET.1, SOCKET.2, ...; no VMD",
       OPTION_FLAG, &set.direct, 0, 0 },
@@ -109,7 +109,7 @@ static const option_row rows[] = {
     FABRIC_OPTIONS(set.fabric),
     KEYS_OPTIONS(set.keys),
     SANDBOX_OPTIONS(set.sandbox),
-    { "stats", NULL, "print counters of channel, proxy and port on stderr, too", OPTION_FLAG,
+    { "stats", NULL, "print counters of channel, proxy and port on stderr at exit", OPTION_FLAG,
       &set.stats, 0, 0 },
     { "json", NULL, "print results as one JSON object on stdout", OPTION_FLAG, &set.json, 0, 0 },
 };
@@ -151,10 +151,10 @@ static void fill_more(report *r)
 /* Results of a run, if there was one: without a channel they would all be 0.  0, or -1. */
 static int finish(void)
 {
-    bool ran = the_guests || the_link.ups;
-    int rc = ran || set.json ? print_results(stdout, set.json, set.json) : 0;
-    if (set.stats && !the_guests && the_link.fabric.udp)
-        (void)program_print(stderr, false, fill_more);
+    bool printed = set.json || the_link.ups; /* ups: of a source; of guests what is asked for */
+    int rc = printed ? print_results(stdout, set.json, set.json) : 0;
+    if (set.stats && (the_guests || the_link.fabric.udp))
+        (void)program_print(stderr, false, the_guests ? fill_results : fill_more);
     return rc;
 }
 

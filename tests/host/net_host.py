@@ -6,6 +6,7 @@ while the box keeps silent or dies.  Prints `ok NAME` or `not ok NAME` for each 
 from $DXPU_BIN, else build/."""
 # SPDX-License-Identifier: MIT
 import os
+import re
 import signal
 import sys
 
@@ -68,6 +69,34 @@ def guest_is_read_again_when_the_box_goes_on():
         there = host.result()["slot_1"]
         check(there["dropped"] == 0 and there["down_tlps"] >= WRITES, there)
         check(box.stop() == 0, box.errors())
+
+
+@case
+def statistics_when_asked_for():
+    """250 lines of a guest are printed with --stats or --json alone, not after a failed start."""
+    with lab.Lab() as l:
+        for options, printed, shown in (((), False, False), (("--stats",), False, True),
+                                        (("--json",), True, False)):
+            host = l.start("dxpu-host", "--vfio-user", l.file("vm"), "--slots", 1, *options)
+            host.says("waiting for a guest")
+            check(host.stop() == 0, host.errors())
+            check(bool(host.output()) == printed, options, host.output())
+            check(("\n  waits " in host.errors()) == shown, options, host.errors())
+        wrong = l.run("dxpu-host", "--vfio-user", l.file("none/vm"))
+        check(wrong.status != 0 and not wrong.output(), wrong.output())
+
+
+@case
+def loss_is_said_with_both_slots():
+    """The guest's slot and the box's have a number each."""
+    with lab.Lab() as l:
+        box = l.start("dxpu-box", "--listen", "127.0.0.1:0", "--slots", 2)
+        host = l.start("dxpu-host", "--vfio-user", l.file("vm"), "--slots", 1, "--attach",
+                       "1=%s/2" % box.address())
+        host.says("is attached")
+        box.kill()
+        host.says(r"slot 1 \(box %s, slot 2\): channel lost" % re.escape(box.address()))
+        host.stop()
 
 
 if __name__ == "__main__":
