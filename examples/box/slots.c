@@ -681,7 +681,10 @@ void slots_down(void *user, fabric_channel *c, uint64_t now_ns)
     clean(s);
     manager_changed(b->manager, c->slot);
     if (b->managed) { /* only the manager ends a lease */
-        say(c, "lost the channel of", end);
+        if (dxpu_channel_status(&c->ch).state == DXPU_STATE_CLOSED)
+            say(c, "closed the channel of", dxpu_reason_text(s->last_reason));
+        else
+            say(c, "lost the channel of", end);
         return;
     }
     /* Only the host gives a lease back.  After silence the slot stays assigned: another with

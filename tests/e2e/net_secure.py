@@ -289,7 +289,7 @@ def s92_a_host_reports_no_answer():
     """S-92: once, after the hold time, whoever is to blame; also when it is stopped."""
     def silent(l, at, *keys):
         host = l.start("dxpu-host", "--box", at, *keys, "--load", "read", "--hold-ms", 200)
-        host.says("no answer from %s for .*its standard error says which" % at)
+        host.says("no answer from %s for .*the box's log says which" % at)
         host.popen.send_signal(signal.SIGUSR1)  # it goes on
         host.says("ups|incarnations")
         check(host.stop() == 0, host.errors())

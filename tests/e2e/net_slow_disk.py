@@ -8,6 +8,7 @@ the box's: --disk-threads 0 is a box whose loop waits for its disk).  No case as
 is compared with quiet in the same run."""
 # SPDX-License-Identifier: MIT
 import os
+import re
 import signal
 import struct
 import sys
@@ -133,7 +134,7 @@ class Street:
         ended."""
         errors = self.box.errors()
         return (self.link.alive and self.manager.accepted == 1 and
-                not (lent and "lost the channel of node %d" % TENANT in errors))
+                not (lent and re.search("(lost|closed) the channel of node %d" % TENANT, errors)))
 
 
 def close_to(quiet, loaded):

@@ -767,10 +767,10 @@ const char *keys_box(keys *k, const dxpu_udp_address *box, unsigned count, uint8
 const char *keys_silence(const keys *k)
 {
     return k->set.plain
-               ? "no peer there, UDP blocked, or it requires keys: give both --key and --peer; "
-                 "its standard error says which"
-               : "no peer there, UDP blocked, its key is not that of --peer, this key "
-                 "is not in its --peers, or it is --plain; its standard error says which";
+               ? "possible: nothing listens there, UDP is blocked, or the box requires keys (give "
+                 "both --key and --peer); the box's log says which"
+               : "possible: nothing listens there, UDP is blocked, or a key does not match "
+                 "(--peer here, --peers there, --plain at one end); the box's log says which";
 }
 
 uint64_t keys_wall_ns(keys *k)
