@@ -349,6 +349,34 @@ def leases_in_lists():
 
 
 @case
+def host_by_name():
+    """Whoever leases for web7 reads that name; a host without one has its number alone."""
+    for named, text in ((dict(host_name="web7"), "web7 (12)"), (dict(host_name=None), "12")):
+        with Fake(everything()) as fake:
+            fake.routes["GET /v1/leases/c3"] = lease(**named)
+            out = dxpu(fake, "show", "lease", "c3").out
+            check("lease c3: slot 10.3 is slot 1 of host %s\n" % text in out, out)
+
+
+@case
+def unknown_things_are_listed():
+    """What is not there: the remedy lists things of that kind; with a ; the manager gives one."""
+    with Fake(everything()) as fake:
+        for words, path, remedy in (
+                (("show", "slot", "9.9"), "GET /v1/slots/9.9", "'dxpu list slots' lists the slots"),
+                (("show", "lease", "d4"), "GET /v1/leases/d4",
+                 "'dxpu list leases' lists the leases"),
+                (("show", "node", "77"), "GET /v1/nodes/77",
+                 "'dxpu list boxes' and 'dxpu list hosts' list the nodes")):
+            fake.routes[path] = (404, problem(404, "it is not there"))
+            err = dxpu(fake, *words, status=REFUSED).err
+            check("refused: it is not there; %s\n" % remedy in err, err)
+            fake.routes[path] = (404, problem(404, "it is not there; look elsewhere"))
+            err = dxpu(fake, *words, status=REFUSED).err
+            check(err.endswith("look elsewhere\n"), err)
+
+
+@case
 def list_filters():
     with Fake(everything()) as fake:
         dxpu(fake, "list", "slots", "--state", "free", "--model=a b&c", "--node", 10)

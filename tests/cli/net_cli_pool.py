@@ -95,8 +95,8 @@ def story():
         p = Pool(l)
         out, err = p.run("lease", "create", "--host", "h", "--model", "memory", "--count", 2,
                          "--need", "same-box", "--for", "1h", "--key", "job", "--wait")
-        found = re.fullmatch(r"lease (\w+): slot (\S+) is slot (\d+) of host (\d+)\n"
-                             r"lease \1: slot (\S+) is slot (\d+) of host \4\n", out)
+        found = re.fullmatch(r"lease (\w+): slot (\S+) is slot (\d+) of host h \((\d+)\)\n"
+                             r"lease \1: slot (\S+) is slot (\d+) of host h \(\4\)\n", out)
         check(found, out, err)
         lease, slots = found.group(1), [found.group(2), found.group(5)]
         again = p.create("--count", 2, "--need", "same-box", "--for", "1h", "--key", "job")

@@ -792,6 +792,31 @@ static void test_a_disconnected_box_is_named(void **state)
     assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_OK);
 }
 
+/* A request, and a lease that is attached: how many slots the host has empty, and how many are
+   asked for. */
+static void test_a_full_host_is_refused_with_numbers(void **state)
+{
+    (void)state;
+    uint64_t lease, other;
+    bool existed;
+    both_connect();
+    uint32_t small = rig_register(c, DXPU_CONTROL_ROLE_HOST, HOST + 1, 9, host, 1, 1, 1, &why);
+    core_request r = { .model = "nvme", .host = host_node, .count = 3 };
+    assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_OK);
+    r.count = 2;
+    why = core_create(c, &r, &other, &existed);
+    assert_int_equal(why.code, CORE_E_CAPACITY);
+    assert_non_null(strstr(why.text, " has 1 of 4 slots empty, and 2 are asked for; "));
+    assert_int_equal(core_park(c, lease).code, CORE_OK);
+    why = core_attach(c, lease, small);
+    assert_int_equal(why.code, CORE_E_CAPACITY);
+    assert_non_null(strstr(why.text, " has 1 of 1 slots empty, and 3 are asked for; "));
+    memcpy(r.model, "gpu", sizeof "gpu");
+    why = core_create(c, &r, &other, &existed);
+    assert_int_equal(why.code, CORE_E_UNKNOWN);
+    assert_non_null(strstr(why.text, "no box has the model gpu; 'dxpu pool' lists the models"));
+}
+
 /* After a start only slots of boxes that were heard of are lent, whatever others have free. */
 static void test_silent_since_start(void **state)
 {
@@ -2694,6 +2719,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_other_peer, begin, end),
         cmocka_unit_test_setup_teardown(test_silent_since_start, begin, end),
         cmocka_unit_test_setup_teardown(test_a_disconnected_box_is_named, begin, end),
+        cmocka_unit_test_setup_teardown(test_a_full_host_is_refused_with_numbers, begin, end),
         cmocka_unit_test_setup_teardown(test_wipe_fails, begin, end),
         cmocka_unit_test_setup_teardown(test_host_is_slow, begin, end),
         cmocka_unit_test_setup_teardown(test_v47_host_that_is_closing_is_waited_for, begin, end),

@@ -328,16 +328,37 @@ static pool_result no_manager(pool_client *c, const char *what)
     return POOL_NO_ANSWER;
 }
 
-/* What one can do about it, where the manager's own sentence may leave that open. */
-static const char *remedy(long status)
+/* What shows the things that there are, of the kind that this request names. */
+static const char *list_of(const pool_client *c)
 {
-    switch (status) {
+    static const char *const lists[][2] = {
+        { "/v1/slots", "; 'dxpu list slots' lists the slots" },
+        { "/v1/leases", "; 'dxpu list leases' lists the leases" },
+        { "/v1/boxes", "; 'dxpu list boxes' lists the boxes" },
+        { "/v1/hosts", "; 'dxpu list hosts' lists the hosts" },
+        { "/v1/nodes", "; 'dxpu list boxes' and 'dxpu list hosts' list the nodes" },
+        { "/v1/tenants", "; 'dxpu list tenants' lists the tenants" },
+    };
+    const char *url = NULL;
+    size_t base = strlen(c->base);
+    (void)curl_easy_getinfo(c->curl, CURLINFO_EFFECTIVE_URL, &url);
+    for (size_t i = 0; url && strlen(url) > base && i < sizeof lists / sizeof lists[0]; i++) {
+        if (!strncmp(url + base, lists[i][0], strlen(lists[i][0])))
+            return lists[i][1];
+    }
+    return "";
+}
+
+/* What one can do about it, where the manager's own sentence may leave that open. */
+static const char *remedy(const pool_client *c)
+{
+    switch (c->status) {
     case 401:
         return "; DXPU_TOKEN or --token-file gives a token";
     case 403:
         return "; another token may be allowed to";
     case 404:
-        return "; 'dxpu list slots' (boxes, hosts, leases) lists them";
+        return list_of(c);
     case 503:
         return "; try again in a second";
     default:
@@ -368,7 +389,7 @@ static pool_result refused(pool_client *c)
     c->again = passes(c);
     c->retry_after_s = after > 0 && after < 3600 ? (unsigned)after : 0;
     snprintf(c->why, sizeof c->why, "refused: %.*s%s", (int)pool_text_cut(text, 400), text,
-             strchr(text, ';') ? "" : remedy(c->status)); /* with a ; it has a remedy */
+             strchr(text, ';') ? "" : remedy(c)); /* with a ; it has a remedy */
     return POOL_REFUSED;
 }
 

@@ -192,10 +192,15 @@ const char *pool_print_away(const json_t *slot)
 
 void pool_print_lease_slots(const json_t *lease, FILE *out)
 {
-    const char *id = pool_string(lease, "lease"), *state;
+    const char *id = pool_string(lease, "lease"), *name = pool_string(lease, "host_name"), *state;
+    char of[400];
     uint64_t host = pool_integer(lease, "host");
     size_t index;
     json_t *slot, *slots = json_object_get(lease, "slots");
+    if (*name)
+        snprintf(of, sizeof of, "host %.350s (%" PRIu64 ")", name, host);
+    else
+        snprintf(of, sizeof of, "host %" PRIu64, host);
     if (!json_array_size(slots))
         fprintf(out, "lease %s: %s\n", id, pool_string(lease, "state"));
     json_array_foreach(slots, index, slot)
@@ -207,10 +212,10 @@ void pool_print_lease_slots(const json_t *lease, FILE *out)
                     strcmp(pool_string(lease, "state"), "ended") == 0 ? "retained" : "kept",
                     pool_print_away(slot));
         else if (strcmp(state, "up") == 0)
-            fprintf(out, "is slot %" PRIu64 " of host %" PRIu64 "%s\n",
-                    pool_integer(slot, "host_slot"), host, pool_print_away(slot));
+            fprintf(out, "is slot %" PRIu64 " of %s%s\n", pool_integer(slot, "host_slot"), of,
+                    pool_print_away(slot));
         else
-            fprintf(out, "for slot %" PRIu64 " of host %" PRIu64 ": %s%s\n",
-                    pool_integer(slot, "host_slot"), host, state, pool_print_away(slot));
+            fprintf(out, "for slot %" PRIu64 " of %s: %s%s\n", pool_integer(slot, "host_slot"), of,
+                    state, pool_print_away(slot));
     }
 }

@@ -256,7 +256,7 @@ static uint32_t slot_of(api_conn *c)
     if (api_read_slot(c->arg, &node, &number))
         slot = core_find_slot(c->a->core, node, number);
     if (slot == CORE_NONE)
-        api_problem(c, 404, "unknown", "no slot is %s; slot 3 of node 10 is 10.3", c->arg);
+        api_problem(c, 404, "unknown", "there is no slot %s (NODE.SLOT, such as 10.3)", c->arg);
     return slot;
 }
 

@@ -104,7 +104,8 @@ static core_result check_request(const core *c, const core_request *r, pool_requ
     if (host == CORE_NONE || c->t.node[host].role != DXPU_CONTROL_ROLE_HOST)
         return corei_result(CORE_E_UNKNOWN, "node %u is not a host", r->host);
     if (model == CORE_NONE)
-        return corei_result(CORE_E_UNKNOWN, "no box has a %s", r->model);
+        return corei_result(CORE_E_UNKNOWN, "no box has the model %s; 'dxpu pool' lists the models",
+                            r->model);
     out->host = c->t.node[host].pool_index;
     out->model = (uint16_t)model;
     out->count = r->count;
@@ -189,6 +190,17 @@ static core_result over_quota(const core *c, const pool_request *q)
                         c->t.tenant[q->tenant].name, t->used, t->quota, q->count);
 }
 
+/* The host has too few empty slots: the numbers that the policy's sentence lacks. */
+static core_result over_host(const core *c, uint32_t host, unsigned asked)
+{
+    const pool_host *h = &c->t.pool->host[host];
+    return corei_result(CORE_E_CAPACITY,
+                        "%s has %u of %u slots empty, and %u are asked for; ask for fewer or name "
+                        "another host",
+                        c->t.node[c->t.host_node[host]].name, h->capacity - h->used, h->capacity,
+                        asked);
+}
+
 /* Slots for it, given out. */
 static core_result grant(core *c, const core_request *r, pool_request *q, pool_choice *choice,
                          uint64_t *lease)
@@ -207,6 +219,8 @@ static core_result grant(core *c, const core_request *r, pool_request *q, pool_c
         return box_away(c, silent);
     if (rc == POOL_E_QUOTA)
         return over_quota(c, q);
+    if (rc == POOL_E_HOST)
+        return over_host(c, q->host, q->count);
     if (rc == POOL_E_FREE)
         return too_few(c, q->model);
     if (rc == POOL_OK)
@@ -379,6 +393,8 @@ core_result core_attach(core *c, uint64_t lease, uint32_t host)
     int rc = pool_attach(c->t.pool, lease, c->t.node[node].pool_index);
     if (rc == POOL_E_STATE)
         return corei_result(CORE_E_STATE, "the lease has a host; park it first");
+    if (rc == POOL_E_HOST)
+        return over_host(c, c->t.node[node].pool_index, pool_find_lease(c->t.pool, lease)->count);
     if (rc != POOL_OK)
         return corei_pool_result(rc);
     if (!corei_take_ports(c, lease)) {
@@ -857,7 +873,8 @@ core_result core_set_spares(core *c, const char *model, uint32_t count)
 {
     uint32_t index = core_find_model(c, model);
     if (index == CORE_NONE)
-        return corei_result(CORE_E_UNKNOWN, "no box has a %s", model);
+        return corei_result(CORE_E_UNKNOWN, "no box has the model %s; 'dxpu pool' lists the models",
+                            model);
     core_result result = corei_begin(c);
     if (result.code != CORE_OK)
         return result;
