@@ -101,6 +101,7 @@ PUT = $(call put,644,dxpu.h $(foreach b,$(BOUND),$(call public,$b)),$(PREFIX)/in
   $(call put,644,examples/cli/completion/_dxpu,$(PREFIX)/share/zsh/site-functions) \
   $(call put,644,$(wildcard examples/*/*.1),$(PREFIX)/share/man/man1) \
   $(call put,644,$(wildcard bindings/*.3 bindings/*/*.3),$(PREFIX)/share/man/man3) \
+  $(call put,644,LICENSE,$(PREFIX)/share/doc/dxpu) \
   $(call put,644,$(wildcard examples/*/*.conf),$(PREFIX)/share/doc/dxpu/examples) \
   $(call put,644,$(wildcard examples/embed/*.c*),$(PREFIX)/share/doc/dxpu/examples/embed) \
   $(call put,644,$(UNITS:%=build/install/%),$(PREFIX)/lib/systemd/system)

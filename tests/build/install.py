@@ -76,6 +76,7 @@ def wanted_files(there):
     names += ["share/zsh/site-functions/_dxpu"]
     names += ["share/man/man1/" + p for p in pages]
     names += ["share/man/man3/%s.3" % p for p in ["dxpu.h", *("dxpu_" + b for b in PUBLIC)]]
+    names += ["share/doc/dxpu/LICENSE"]
     names += ["share/doc/dxpu/examples/" + p for p in configs]
     names += ["share/doc/dxpu/examples/embed/" + os.path.basename(p)
               for p in glob.glob(os.path.join(ROOT, "examples/embed/*.c*"))]
