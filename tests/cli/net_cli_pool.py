@@ -51,7 +51,7 @@ class Pool:
         return self.lab.start("dxpu-box", "--manager", self.listen, "--identity",
                               self.lab.file(name + ".id"), "--state",
                               self.lab.file(name + ".state"), "--name", name, "--listen", V4,
-                              "--slots", 4, "--memory", 65536, "--quiet")
+                              "--slots", 4, "--memory", 65536)
 
     def until_connected(self, count):
         end = time.monotonic() + 20
@@ -119,6 +119,9 @@ def story():
               "lease %s: released\n" % lease)
         states = {s["slot"]: s["state"] for s in p.json("list", "slots")["slots"]}
         check(len(states) == 8 and set(states.values()) == {"free"}, states)
+        said = "".join(box.errors() for box in p.boxes.values())  # nothing was lost
+        check(re.search(r"slot \d: closed the channel of node \d+ .*detached", said), said)
+        check("lost the channel" not in said, said)
         check("no lease" in p.run("show", "lease", lease, status=1)[1])
 
 
