@@ -75,7 +75,7 @@ def measured(*words, **settings):
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "bench.json")
         done = subprocess.run(BENCH + ["--json", path, *words], capture_output=True, text=True,
-                              timeout=100, env=dict(os.environ, **settings))
+                              timeout=280, env=dict(os.environ, **settings))
         with open(path) as file:
             return done, json.load(file)
 
