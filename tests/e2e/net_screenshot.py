@@ -281,7 +281,7 @@ def hostile_answers():
         no("closed", [answer(n, 0, good)], cut=-1)
         no("closed", [answer(n, 0, good)], cut=10)
         many = [answer(1 << 26, i, b"x") for i in range(100000)]
-        no("come to an end", many)  # a byte at a time, for ever
+        no("is incomplete", many)  # a byte at a time, for ever
         refused = dxpu(l, "screenshot", serve([(control.ERROR, b"\xff\xff\0\1\0")]), 1, name,
                        status=1)
         check(refused["error"] == "unknown", refused)
