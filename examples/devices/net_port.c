@@ -95,7 +95,7 @@ static int lock_tap(net_port *p, const char *name)
     unsigned index = if_nametoindex(name);
     int bytes;
     if (!index)
-        return 0; /* there is none of this name here */
+        return 0; /* no interface has this name */
     memset(&at, 0, sizeof at);
     at.sun_family = AF_UNIX;
     bytes = snprintf(at.sun_path + 1, sizeof at.sun_path - 1, "dxpu-tap-%u", index);

@@ -82,10 +82,10 @@ typedef struct virtio_net {
     net_port port;
     virtio_list arrived[NET_QUEUES];
     net_receiver receiver[NET_PAIRS];
-    unsigned pairs;      /* that the driver uses */
-    bool may_start;      /* once for each tick */
-    bool started, clean; /* clean: frames of before the driver's start are dropped; before that, */
-    unsigned stale[NET_PORT_QUEUES];    /* so many may still be */
+    unsigned pairs;                     /* that the driver uses */
+    bool may_start;                     /* once for each tick */
+    bool started, clean;                /* clean: frames of before the driver's start are dropped */
+    unsigned stale[NET_PORT_QUEUES];    /* how many of each may still be dropped */
     unsigned turn[NET_PORT_QUEUES];     /* frames that may still be received before the next tick */
     uint32_t reading[NET_QUEUES];       /* bytes of what is read, or waits to leave */
     uint64_t now_ns;                    /* of the last tick */
