@@ -51,9 +51,12 @@ int main(void)
     return 0;
 }
 """
-LOAD32 = "return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];"
-NATIVE = "uint32_t v; memcpy(&v, p, 4); return __builtin_bswap32(v);"
-AT_ONCE = "return __builtin_bswap32(*(const uint32_t *)(const void *)p);"
+# Of both orders: (high) is 0 in big-endian loads.
+LOAD32 = ("        return (uint32_t)dxpu_get_##order##16(p + 2 * (high)) << 16 |".ljust(99) + "\\\n" +
+          "               dxpu_get_##order##16(p + 2 * (low));")
+NATIVE = "uint32_t v; memcpy(&v, p, 4); return (high) ? v : __builtin_bswap32(v);"
+AT_ONCE = ("uint32_t v = *(const uint32_t *)(const void *)p; "
+           "return (high) ? v : __builtin_bswap32(v);")
 ZEROED = "    dxpui_zero(mem, need);\n"
 FOUR_BYTES = ("crc ^= (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 |"
               " (uint32_t)p[3] << 24;")
