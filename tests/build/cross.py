@@ -52,8 +52,8 @@ int main(void)
 }
 """
 # Of both orders: (high) is 0 in big-endian loads.
-LOAD32 = ("        return (uint32_t)dxpu_get_##order##16(p + 2 * (high)) << 16 |".ljust(99) + "\\\n" +
-          "               dxpu_get_##order##16(p + 2 * (low));")
+HIGH = "        return (uint32_t)dxpu_get_##order##16(p + 2 * (high)) << 16 |"
+LOAD32 = HIGH.ljust(99) + "\\\n               dxpu_get_##order##16(p + 2 * (low));"
 NATIVE = "uint32_t v; memcpy(&v, p, 4); return (high) ? v : __builtin_bswap32(v);"
 AT_ONCE = ("uint32_t v = *(const uint32_t *)(const void *)p; "
            "return (high) ? v : __builtin_bswap32(v);")
