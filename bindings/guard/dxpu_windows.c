@@ -6,18 +6,22 @@
 
 /* ==== 1  Looking up =========================================================================== */
 
-/* The first window that does not end before `address`; count for none. */
-static uint32_t find(const dxpu_windows *w, uint64_t address)
+uint32_t dxpu_windows_find(const dxpu_window *at, uint32_t count, uint64_t address)
 {
-    uint32_t low = 0, high = w->count;
+    uint32_t low = 0, high = count;
     while (low < high) {
         uint32_t mid = low + (high - low) / 2;
-        if (w->at[mid].last < address)
+        if (at[mid].last < address)
             low = mid + 1;
         else
             high = mid;
     }
     return low;
+}
+
+static uint32_t find(const dxpu_windows *w, uint64_t address)
+{
+    return dxpu_windows_find(w->at, w->count, address);
 }
 
 unsigned dxpu_windows_at(const dxpu_windows *w, uint64_t address)

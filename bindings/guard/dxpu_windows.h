@@ -50,6 +50,9 @@ bool dxpu_windows_copy(dxpu_windows *to, const dxpu_windows *from);
 bool dxpu_windows_allow(const dxpu_windows *w, uint64_t address, uint64_t bytes, unsigned access);
 /* What is allowed at one address. */
 unsigned dxpu_windows_at(const dxpu_windows *w, uint64_t address);
+/* Of windows in rising order, the first that does not end before `address`; count: none.
+   O(log n). */
+uint32_t dxpu_windows_find(const dxpu_window *at, uint32_t count, uint64_t address);
 
 /* A range in which `is` allows one thing and `to_be` another. */
 typedef struct dxpu_windows_change {

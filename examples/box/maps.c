@@ -26,20 +26,6 @@ void maps_clear(maps *m)
     m->rebuilds = false;
 }
 
-/* The number of the first piece that ends at `address` or behind it. */
-static uint32_t find(const maps *m, uint64_t address)
-{
-    uint32_t low = 0, high = m->count;
-    while (low < high) {
-        uint32_t mid = low + (high - low) / 2;
-        if (m->at[mid].last < address)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return low;
-}
-
 bool maps_next(maps *m, const dxpu_windows *to_be, uint64_t *from, maps_step *out)
 {
     dxpu_windows_change c;
@@ -52,7 +38,7 @@ bool maps_next(maps *m, const dxpu_windows *to_be, uint64_t *from, maps_step *ou
     if (!dxpu_windows_differ(&m->is, to_be, *from, &c))
         return false;
     if (c.is) {
-        out->window = m->at[find(m, c.first)];
+        out->window = m->at[dxpu_windows_find(m->at, m->count, c.first)];
         return true;
     }
     out->add = true;
@@ -78,7 +64,7 @@ static bool has_place(maps *m)
 
 bool maps_did(maps *m, const maps_step *s, uint64_t *from)
 {
-    uint32_t i = find(m, s->window.first);
+    uint32_t i = dxpu_windows_find(m->at, m->count, s->window.first);
     if (!s->add) {
         (void)dxpu_windows_revoke(&m->is, s->window.first, s->window.last, s->window.access);
         memmove(m->at + i, m->at + i + 1, (--m->count - i) * sizeof *m->at);

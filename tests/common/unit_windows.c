@@ -115,6 +115,19 @@ static void test_s101_edges(void **state)
     assert_false(windows_allow(&w, 1, UINT64_MAX, WINDOW_WRITE));
 }
 
+static void test_find_is_the_first_that_does_not_end_before(void **state)
+{
+    static const dxpu_window rows[] = { { 0, 9, 1 }, { 10, 10, 2 }, { 20, UINT64_MAX, 3 } };
+    (void)state;
+    assert_int_equal(dxpu_windows_find(rows, 3, 0), 0);
+    assert_int_equal(dxpu_windows_find(rows, 3, 9), 0);
+    assert_int_equal(dxpu_windows_find(rows, 3, 10), 1);
+    assert_int_equal(dxpu_windows_find(rows, 3, 11), 2); /* in the gap before it */
+    assert_int_equal(dxpu_windows_find(rows, 3, UINT64_MAX), 2);
+    assert_int_equal(dxpu_windows_find(rows, 2, 11), 2); /* none */
+    assert_int_equal(dxpu_windows_find(NULL, 0, 5), 0);
+}
+
 static void test_s102_neighbours_are_one_window(void **state)
 {
     (void)state;
@@ -265,6 +278,7 @@ int main(void)
         cmocka_unit_test_teardown(test_s100_nothing_is_allowed_at_first, teardown),
         cmocka_unit_test_teardown(test_s101_agrees_with_a_map_of_every_address, teardown),
         cmocka_unit_test_teardown(test_s101_edges, teardown),
+        cmocka_unit_test(test_find_is_the_first_that_does_not_end_before),
         cmocka_unit_test_teardown(test_s101_events, teardown),
         cmocka_unit_test_teardown(test_s102_neighbours_are_one_window, teardown),
         cmocka_unit_test_teardown(test_s102_a_full_table_denies, teardown),
