@@ -4207,7 +4207,7 @@ DXPU_API bool dxpu_channel_contain(dxpu_channel *ch, dxpu_request *out)
         out->user = it->user;
         out->requester = dxpu_get_be16(f->mem + it->pos + 4u * it->prefix_dw + 8);
         out->tag = dxpui_item_tag(f, it, 10);
-        out->left_bytes = 0;
+        out->left_bytes = out->bytes = 0;
         out->offset_bytes = (uint16_t)it->crc;
         out->done = true;
     }

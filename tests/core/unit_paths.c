@@ -1481,8 +1481,10 @@ static void test_d60_containment(void **state)
     dxpu_channel_reset(&r.ch, DXPU_REASON_DETACH);
     static const uint16_t tags[3] = { 3, 4, 1 };
     for (unsigned i = 0; i < 3; i++) {
+        memset(&q, 0x55, sizeof q);
         assert_true(dxpu_channel_contain(&r.ch, &q));
         assert_int_equal(q.tag, tags[i]);
+        assert_int_equal(q.bytes, 0);
         assert_int_equal(q.requester, 0);
         assert_int_equal(q.user, 100u + tags[i]);
         assert_int_equal(q.done, true);
