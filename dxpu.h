@@ -3248,45 +3248,39 @@ static inline void dxpui_limits_store(uint8_t *p, const dxpu_credits *c)
     }
 }
 
-/* dxpu_frame_decode(), which on an error may have written *f. */
-static inline int dxpui_frame_decode(dxpu_bytes datagram, size_t trailer_bytes, dxpu_frame *f)
+DXPU_API int dxpu_frame_decode(dxpu_bytes datagram, size_t trailer_bytes, dxpu_frame *out)
 {
     const uint8_t *p = datagram.ptr;
     int rc = dxpui_frame_check(datagram);
     if (rc != DXPU_OK)
         return rc;
-    f->kind = p[DXPU_FRAME_KIND];
-    if (f->kind < DXPU_KIND_DATA || f->kind >= DXPU_KIND_END)
+    out->kind = p[DXPU_FRAME_KIND];
+    if (out->kind < DXPU_KIND_DATA || out->kind >= DXPU_KIND_END)
         return DXPU_E_KIND; /* W-3 */
     if (p[DXPU_FRAME_FLAGS] & 0x30)
         return DXPU_E_RSVD; /* W-5 */
-    size_t header = dxpui_frame_header_bytes(f->kind);
+    size_t header = dxpui_frame_header_bytes(out->kind);
     if (datagram.len < header || datagram.len - header < trailer_bytes)
         return DXPU_E_SHORT; /* W-4 */
-    f->key_phase = p[DXPU_FRAME_FLAGS] >> 6;
-    f->path = p[DXPU_FRAME_PATH];
-    f->channel = dxpu_get_be32(p + DXPU_FRAME_CHANNEL);
-    f->packet = dxpu_get_be64(p + DXPU_FRAME_PACKET);
-    f->body = dxpui_view(p + header, datagram.len - header - trailer_bytes);
+    out->key_phase = p[DXPU_FRAME_FLAGS] >> 6;
+    out->path = p[DXPU_FRAME_PATH];
+    out->channel = dxpu_get_be32(p + DXPU_FRAME_CHANNEL);
+    out->packet = dxpu_get_be64(p + DXPU_FRAME_PACKET);
+    out->body = dxpui_view(p + header, datagram.len - header - trailer_bytes);
     if (header == DXPU_FRAME_FULL_BYTES) {
-        f->sequence = dxpu_get_be32(p + DXPU_FRAME_SEQUENCE);
-        f->ack = dxpu_get_be32(p + DXPU_FRAME_ACK);
-        f->sack = dxpu_get_be64(p + DXPU_FRAME_SACK);
-        f->seen = dxpu_get_be64(p + DXPU_FRAME_SEEN);
-        f->delay_ns = dxpu_get_be32(p + DXPU_FRAME_DELAY);
-        f->ecn_ce = dxpu_get_be32(p + DXPU_FRAME_ECN_CE);
-        dxpui_limits_load(p + DXPU_FRAME_LIMITS, &f->limits);
+        out->sequence = dxpu_get_be32(p + DXPU_FRAME_SEQUENCE);
+        out->ack = dxpu_get_be32(p + DXPU_FRAME_ACK);
+        out->sack = dxpu_get_be64(p + DXPU_FRAME_SACK);
+        out->seen = dxpu_get_be64(p + DXPU_FRAME_SEEN);
+        out->delay_ns = dxpu_get_be32(p + DXPU_FRAME_DELAY);
+        out->ecn_ce = dxpu_get_be32(p + DXPU_FRAME_ECN_CE);
+        dxpui_limits_load(p + DXPU_FRAME_LIMITS, &out->limits);
     } else {
-        f->sequence = f->ack = f->delay_ns = f->ecn_ce = 0;
-        f->sack = f->seen = 0;
-        dxpui_zero(&f->limits, sizeof f->limits);
+        out->sequence = out->ack = out->delay_ns = out->ecn_ce = 0;
+        out->sack = out->seen = 0;
+        dxpui_zero(&out->limits, sizeof out->limits);
     }
     return DXPU_OK;
-}
-
-DXPU_API int dxpu_frame_decode(dxpu_bytes datagram, size_t trailer_bytes, dxpu_frame *out)
-{
-    return dxpui_frame_decode(datagram, trailer_bytes, out);
 }
 
 /* The header of a frame: all kinds' part, and what those with a sequence have beside it. */
@@ -3520,12 +3514,8 @@ DXPUI_INLINE int dxpui_record_next(dxpu_bytes *body, dxpu_record *r)
 
 DXPU_API int dxpu_record_next(dxpu_bytes *body, dxpu_record *out)
 {
-    dxpu_record r;
-    dxpui_zero(&r, sizeof r);
-    int rc = dxpui_record_next(body, &r);
-    if (rc == DXPU_OK)
-        *out = r;
-    return rc;
+    dxpui_zero(out, sizeof *out);
+    return dxpui_record_next(body, out);
 }
 
 DXPU_API void dxpu_builder_init(dxpu_builder *b, uint8_t *body, size_t cap)
@@ -4117,7 +4107,7 @@ static int dxpui_authentic(dxpu_channel *ch, const dxpu_frame *f, uint8_t *pkt, 
 /* Everything before the frame may change anything. */
 static int dxpui_admit(dxpu_channel *ch, uint8_t *pkt, size_t len, dxpu_frame *f)
 {
-    int rc = dxpui_frame_decode(dxpui_view(pkt, len), ch->link.trailer, f);
+    int rc = dxpu_frame_decode(dxpui_view(pkt, len), ch->link.trailer, f);
     if (rc != DXPU_OK)
         return rc;
     if (f->channel != (f->kind == DXPU_KIND_OPEN ? 0 : ch->cfg.local_id))

@@ -50,8 +50,8 @@ static bool same_credits(const dxpu_credits *a, const dxpu_credits *b)
    open     the CRC itself: proof crc
    unwind   10
    when     check
-   control  - f->seen = dxpu_get_be64(p + DXPU_FRAME_SEEN);
-            + f->seen = dxpu_get_be64(p + DXPU_FRAME_SACK); */
+   control  - out->seen = dxpu_get_be64(p + DXPU_FRAME_SEEN);
+            + out->seen = dxpu_get_be64(p + DXPU_FRAME_SACK); */
 void proof_frame_redecode(void)
 {
     uint8_t out[DXPU_FRAME_FULL_BYTES + 16 + 4];
