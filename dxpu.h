@@ -712,6 +712,7 @@ DXPU_API int dxpu_host_set_port(dxpu_host_table *t, uint32_t index, uint16_t por
    another row's; it stays off until it no longer does (R-5).  O(capacity * (1 + blocked rows)). */
 DXPU_API int dxpu_host_learn(dxpu_host_table *t, uint32_t index, uint16_t register_bytes,
                              uint8_t be, uint32_t value);
+
 /* One row of Table 3: a slot of a box. */
 typedef struct dxpu_box_entry {
     bool valid;         /* a device is in place */
@@ -1564,7 +1565,7 @@ DXPU_API uint32_t dxpu_crc32(uint32_t crc, const void *ptr, size_t len)
     crc = ~crc;
 #if DXPU_CRC_TABLES == 8
     for (; len >= 8; len -= 8, p += 8) {
-        crc ^= (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+        crc ^= dxpu_get_le32(p);
         crc = dxpui_crc_table[7][crc & 0xffu] ^ dxpui_crc_table[6][crc >> 8 & 0xffu] ^
               dxpui_crc_table[5][crc >> 16 & 0xffu] ^ dxpui_crc_table[4][crc >> 24] ^
               dxpui_crc_table[3][p[4]] ^ dxpui_crc_table[2][p[5]] ^ dxpui_crc_table[1][p[6]] ^
@@ -3759,12 +3760,12 @@ static void dxpui_item_describe(dxpui_item *it, unsigned cls, const uint8_t *h, 
 
 /* True when the head of class cls may go before every posted TLP that waits.  Only posted ones
    hold others back: they may never be passed, and must themselves be able to pass (D-31, D-32). */
-static bool dxpui_may_go(const dxpui_queue *fifos, unsigned cls)
+static bool dxpui_may_go(const dxpui_queue *queues, unsigned cls)
 {
-    const dxpui_queue *posted = &fifos[DXPU_POSTED];
+    const dxpui_queue *posted = &queues[DXPU_POSTED];
     if (cls == DXPU_POSTED || posted->waiting == 0)
         return true;
-    const dxpui_item *it = &fifos[cls].items[fifos[cls].next];
+    const dxpui_item *it = &queues[cls].items[queues[cls].next];
     if ((it->flags & DXPUI_MAY_PASS) ||
         dxpui_seq_cmp(it->order, posted->items[posted->next].order) < 0)
         return true;

@@ -255,7 +255,7 @@ static uint64_t mix(uint64_t h, uint64_t v)
     return h ^ h >> 29;
 }
 
-static uint64_t hash_fifo(uint64_t h, const dxpui_queue *f)
+static uint64_t hash_queue(uint64_t h, const dxpui_queue *f)
 {
     h = mix(h, (uint64_t)f->head << 32 | f->next);
     return mix(h, (uint64_t)f->tail << 32 | f->count << 16 | f->waiting);
@@ -284,7 +284,7 @@ static uint64_t hash_channel(uint64_t h, const dxpu_channel *c)
     h = mix(h, (uint64_t)c->paths.latest << 24 | (uint64_t)c->paths.newest << 16 |
                    (uint64_t)c->paths.fallback << 8 | (c->tx.blocked_at_ns != DXPU_NEVER));
     for (unsigned i = 0; i < DXPU_CLASSES; i++) {
-        h = hash_fifo(hash_fifo(h, &c->tx.queue[i]), &c->rx.queue[i]);
+        h = hash_queue(hash_queue(h, &c->tx.queue[i]), &c->rx.queue[i]);
         h = mix(h, (uint64_t)c->tx.limits.header[i] << 32 | c->rx.granted.header[i]);
         h = mix(h, (uint64_t)c->tx.used.header[i] << 32 | c->rx.advertised.header[i]);
     }
