@@ -607,7 +607,7 @@ static void test_d14_moved_to_another_path(void **state)
             dxpui_mark_lost(&r.ch, RIG_SEQ);
             path(0)->usable = false;
             assert_int_equal(burst(), 1);
-            assert_int_equal(r.ch.flight.frame[RIG_SEQ & 63].path, 1);
+            assert_int_equal(dxpui_frame_of(&r.ch.flight, RIG_SEQ)->path, 1);
         }
         r.say.sack = 0x6; /* three left after it, the last of them has come */
         assert_int_equal(rig_put_ack(&r, RIG_SEQ), DXPU_OK);
@@ -1298,7 +1298,7 @@ static void test_p10_spread(void **state)
     /* each path's losses are its own: what came over 1 says nothing of 0 */
     uint64_t sack = 0;
     for (uint32_t seq = RIG_SEQ; seq != r.ch.flight.next; seq++)
-        sack |= r.ch.flight.frame[seq & 63].path == 1 && seq > RIG_SEQ
+        sack |= dxpui_frame_of(&r.ch.flight, seq)->path == 1 && seq > RIG_SEQ
                     ? (uint64_t)1 << (seq - RIG_SEQ - 1)
                     : 0;
     r.say.sack = sack;
@@ -1338,7 +1338,7 @@ static void test_p10_active_path(void **state)
         assert_true(path(0)->timer_ns > r.now_ns && path(0)->timer_ns != DXPU_NEVER);
         assert_false(path(0)->suspect);
         r.ch.flight.lost--;
-        r.ch.flight.frame[RIG_SEQ & 63].state = 0;
+        dxpui_frame_of(&r.ch.flight, RIG_SEQ)->state = 0;
     }
     assert_int_equal(r.ch.paths.fallback, 2);
     rig_free(&r);

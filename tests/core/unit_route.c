@@ -416,37 +416,6 @@ static void test_r6_set_port(void **state)
 
 /* ---- what an operating system does to bridges ---- */
 
-static dxpu_tlp config_write(unsigned type, uint16_t target, unsigned reg, unsigned be,
-                             uint8_t bytes[4], uint32_t value, unsigned tag)
-{
-    dxpu_tlp t;
-    memset(&t, 0, sizeof t);
-    dxpu_put_le32(bytes, value);
-    t.type = (uint8_t)type;
-    t.header_dw = 3;
-    t.length_dw = 1;
-    t.first_be = (uint8_t)be;
-    t.target = target;
-    t.register_bytes = (uint16_t)reg;
-    t.tag = (uint16_t)tag;
-    t.payload.ptr = bytes;
-    t.payload.len = 4;
-    return t;
-}
-
-static dxpu_tlp completion(unsigned type, unsigned status, uint16_t requester, unsigned tag)
-{
-    dxpu_tlp t;
-    memset(&t, 0, sizeof t);
-    t.type = (uint8_t)type;
-    t.header_dw = 3;
-    t.status = (uint8_t)status;
-    t.requester = requester;
-    t.tag = (uint16_t)tag;
-    t.byte_count = 4;
-    return t;
-}
-
 static void os_write(bench *b, uint16_t port, unsigned reg, unsigned be, uint32_t value)
 {
     uint32_t row = 0;
@@ -536,9 +505,19 @@ static void test_r4_r6_enumerator(void **state)
     assert_int_equal(at(&b, 0x4fffffffffu), 1);
 }
 
+/* What a route depends on: the type, and where the TLP goes. */
+static dxpu_tlp going(unsigned type, uint16_t target, uint64_t address)
+{
+    dxpu_tlp t;
+    memset(&t, 0, sizeof t);
+    t.type = (uint8_t)type;
+    t.target = target;
+    t.address = address;
+    return t;
+}
+
 static void test_r8_route(void **state)
 {
-    uint8_t bytes[4];
     bench b;
     dxpu_tlp t;
     (void)state;
@@ -552,27 +531,24 @@ static void test_r8_route(void **state)
         assert_int_equal(learn(&b, i, COMMAND, 2), DXPU_OK);
     }
     for (unsigned type = 0; type < DXPU_TLP_TYPE_COUNT; type++) {
-        t = config_write(type, DXPU_BDF(4, 0, 0), 0, 0xf, bytes, 0, 0);
-        t.address = 0xe0000010u; /* row 0; target: row 1; requester: none */
+        t = going(type, DXPU_BDF(4, 0, 0), 0xe0000010u); /* row 1, by address 0 */
         int want = dxpu_tlp_routing(&t) == DXPU_ROUTE_ADDRESS ? 0 : 1;
         if (type == DXPU_TLP_IORD || type == DXPU_TLP_IOWR || t.type == DXPU_TLP_MSG ||
             t.type == DXPU_TLP_MSGD || dxpu_tlp_class(&t) == DXPU_COMPLETION)
             want = DXPU_E_NONE;
         assert_int_equal(dxpu_host_route(&b.t, &t), want);
     }
-    t = completion(DXPU_TLP_CPLD, 0, DXPU_BDF(3, 0, 1), 0);
-    t.target = DXPU_BDF(4, 0, 0);
+    t = going(DXPU_TLP_CPLD, DXPU_BDF(4, 0, 0), 0);
+    t.requester = DXPU_BDF(3, 0, 1);
     assert_int_equal(dxpu_host_route(&b.t, &t), 0);
     static const int messages[8] = { DXPU_E_NONE, 0,           1,           DXPU_E_NONE,
                                      DXPU_E_NONE, DXPU_E_NONE, DXPU_E_NONE, DXPU_E_NONE };
     for (unsigned routing = 0; routing < 8; routing++) {
-        t = config_write(DXPU_TLP_MSG, DXPU_BDF(4, 0, 0), 0, 0, bytes, 0, 0);
+        t = going(DXPU_TLP_MSG, DXPU_BDF(4, 0, 0), 0xe0000010u);
         t.message_routing = (uint8_t)routing;
-        t.address = 0xe0000010u;
         assert_int_equal(dxpu_host_route(&b.t, &t), messages[routing]);
     }
-    t = config_write(DXPU_TLP_MRD, 0, 0, 0xf, bytes, 0, 0);
-    t.address = 0x1e0000010u;
+    t = going(DXPU_TLP_MRD, 0, 0x1e0000010u);
     assert_int_equal(dxpu_host_route(&b.t, &t), DXPU_E_NONE);
 }
 
