@@ -42,6 +42,11 @@ def fragment(name, variable):
     return re.sub(r"\$\(if [^ ]*,([^)]*)\)", r"\1", found.group(1)).split() if found else []
 
 
+def has_public_header(name):
+    return any(n.endswith(".h") and n not in fragment(name, "private")
+               for n in os.listdir(os.path.join(HERE, name)))
+
+
 def used(name):
     """The bindings below one, lowest first."""
     out = []
@@ -146,11 +151,9 @@ def main():
     if len(sys.argv) != 2:
         sys.exit(__doc__)
     os.makedirs(sys.argv[1], exist_ok=True)
-    for name in sorted(os.listdir(HERE)):
-        public = [n for n in os.listdir(os.path.join(HERE, name))
-                  if n.endswith(".h") and n not in fragment(name, "private")] if os.path.exists(
-                      os.path.join(HERE, name, "room.mk")) else []
-        if public:
+    for room in sorted(glob.glob(os.path.join(HERE, "*", "room.mk"))):
+        name = os.path.basename(os.path.dirname(room))
+        if has_public_header(name):
             path = os.path.join(sys.argv[1], "dxpu-%s.h" % name.replace("_", "-"))
             with open(path, "w", encoding="utf-8") as file:
                 file.write(amalgamated(name))

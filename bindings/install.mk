@@ -3,12 +3,13 @@
 LIBDIR = $(PREFIX)/lib
 # Before 1.0 a minor version may change the ABI (spec/versions.md), afterwards only a major one.
 SONUM := $(shell echo $(VERSION) | sed -E 's/^(0\.[0-9]+|[0-9]+).*/\1/')
-# All headers of bindings/bytes are private.
-BOUND := $(filter-out bytes,$(patsubst bindings/%/room.mk,%,$(wildcard bindings/*/room.mk)))
+public = $(filter-out $(addprefix bindings/$1/,$(private/bindings/$1)),$(wildcard bindings/$1/*.h))
+# The bindings with a public header.
+BOUND := $(foreach b,$(patsubst bindings/%/room.mk,%,$(wildcard bindings/*/room.mk)),$(if $(call \
+  public,$b),$b))
 SHARED := $(filter-out zlib,$(BOUND))
 # $(call lib,BINDING): sodium is dxpu-sodium, the name of its library and its .pc file
 lib = dxpu-$(subst _,-,$1)
-public = $(filter-out $(addprefix bindings/$1/,$(private/bindings/$1)),$(wildcard bindings/$1/*.h))
 needs = $(foreach u,$(uses/bindings/$1),$(call lib,$(notdir $u)))
 deeply = $(foreach u,$(call deep,bindings/$1),$(call lib,$(notdir $u)))
 
