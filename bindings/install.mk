@@ -15,7 +15,8 @@ deeply = $(foreach u,$(call deep,bindings/$1),$(call lib,$(notdir $u)))
 
 FLAGS/pic = -fPIC -fstack-protector-strong -fstack-clash-protection -U_FORTIFY_SOURCE \
             -D_FORTIFY_SOURCE=2
-# Without a library of its own: the CRC by tables.
+# Without a library of its own: the CRC by tables.  Included in itself because clang reports inline
+# functions of the file it compiles, not of a header, when nothing calls them.
 build/pic/dxpu_core.o: dxpu.h
 	@mkdir -p $(@D)
 	$(call say,CC,$<)$(call compile,/pic) -DDXPU_IMPLEMENTATION -include $< \
