@@ -362,8 +362,14 @@ static void eptest_report(void *device, report *r)
     fn_report(&e->fn, r);
 }
 
-const device_kind eptest_kind = {
-    "eptest",   EPTEST_VENDOR, EPTEST_DEVICE, 0xff0000,      eptest_create, eptest_destroy,
-    eptest_tlp, eptest_event,  eptest_reset,  eptest_report, eptest_tick,   NULL,
-    NULL,       NULL,          NULL,          NULL,          NULL,          NULL
-};
+const device_kind eptest_kind = { .name = "eptest",
+                                  .vendor = EPTEST_VENDOR,
+                                  .device = EPTEST_DEVICE,
+                                  .class_code = 0xff0000,
+                                  .create = eptest_create,
+                                  .destroy = eptest_destroy,
+                                  .tlp = eptest_tlp,
+                                  .event = eptest_event,
+                                  .reset = eptest_reset,
+                                  .report = eptest_report,
+                                  .tick = eptest_tick };

@@ -203,8 +203,13 @@ static void memory_report(void *device, report *r)
 #undef MEMORY_PRINT
 }
 
-const device_kind memory_kind = {
-    "memory",   MEMORY_VENDOR, MEMORY_DEVICE, 0x050000,      memory_create, memory_destroy,
-    memory_tlp, memory_event,  memory_reset,  memory_report, NULL,          NULL,
-    NULL,       NULL,          NULL,          NULL,          NULL,          NULL
-};
+const device_kind memory_kind = { .name = "memory",
+                                  .vendor = MEMORY_VENDOR,
+                                  .device = MEMORY_DEVICE,
+                                  .class_code = 0x050000,
+                                  .create = memory_create,
+                                  .destroy = memory_destroy,
+                                  .tlp = memory_tlp,
+                                  .event = memory_event,
+                                  .reset = memory_reset,
+                                  .report = memory_report };

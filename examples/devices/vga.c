@@ -238,6 +238,14 @@ static void vga_report(void *device, report *r)
 #undef VGA_PRINT
 }
 
-const device_kind vga_kind = { "vga",   VGA_VENDOR, VGA_DEVICE, 0x038000,   vga_create, vga_destroy,
-                               vga_tlp, vga_event,  vga_reset,  vga_report, NULL,       vga_picture,
-                               NULL,    NULL,       NULL,       NULL,       NULL,       NULL };
+const device_kind vga_kind = { .name = "vga",
+                               .vendor = VGA_VENDOR,
+                               .device = VGA_DEVICE,
+                               .class_code = 0x038000,
+                               .create = vga_create,
+                               .destroy = vga_destroy,
+                               .tlp = vga_tlp,
+                               .event = vga_event,
+                               .reset = vga_reset,
+                               .report = vga_report,
+                               .picture = vga_picture };

@@ -1157,7 +1157,7 @@ static void test_io_file(void **state)
     device_settings set = {
         .mps_bytes = 512, .file = path, .file_bytes = STORE_BYTES, .identity = 1
     };
-    device_port port = { NULL, rc_emitted, NULL, NULL, NULL };
+    device_port port = { .emit = rc_emitted };
     driver *d;
     uint8_t data[4096], back[4096];
     sqe s = io(0, 0, 1);
@@ -1373,7 +1373,7 @@ static unsigned wipe(void *device, int want)
 static void test_wipe_of_memory(void **state)
 {
     device_settings set = { .memory_bytes = STORE_BYTES, .mps_bytes = 512, .namespaces = 2 };
-    device_port port = { NULL, rc_emitted, NULL, count_fault, NULL };
+    device_port port = { .emit = rc_emitted, .fault = count_fault };
     nvme *n = nvme_kind.create(&set, &port);
     uint64_t places[] = { 0, 4096, STORE_BYTES / 2 - 1, STORE_BYTES - 1 };
     (void)state;
@@ -1400,7 +1400,7 @@ static void test_wipe_of_memory(void **state)
 static uint64_t medium_of(const char *files, uint64_t bytes, bool *pristine)
 {
     device_settings set = { .mps_bytes = 512, .file = files, .file_bytes = bytes };
-    device_port port = { NULL, rc_emitted, NULL, NULL, NULL };
+    device_port port = { .emit = rc_emitted };
     void *n;
     uint64_t medium;
     set.memory_bytes = files ? 0 : STORE_BYTES;
@@ -1487,7 +1487,7 @@ static void test_wipe_and_faults_of_a_file(void **state)
     char path[] = "/tmp/unit_nvme.XXXXXX";
     int fd = mkstemp(path);
     device_settings set = { .mps_bytes = 512, .file = path, .file_bytes = STORE_BYTES };
-    device_port port = { NULL, rc_emitted, NULL, count_fault, NULL };
+    device_port port = { .emit = rc_emitted, .fault = count_fault };
     nvme *n;
     (void)state;
     assert_true(fd >= 0);
@@ -1772,7 +1772,7 @@ static void test_namespaces_in_files(void **state)
 {
     char one[] = "/tmp/unit_nvme.XXXXXX", two[] = "/tmp/unit_nvme.XXXXXX", both[64], many[200];
     device_settings set = { .mps_bytes = 512, .file_bytes = STORE_BYTES, .identity = 1 };
-    device_port port = { NULL, rc_emitted, NULL, NULL, NULL };
+    device_port port = { .emit = rc_emitted };
     int fd1 = mkstemp(one), fd2 = mkstemp(two);
     uint8_t data[512];
     driver *d;
@@ -3523,7 +3523,7 @@ static void test_s163_a_layout_that_does_not_fit(void **state)
     assert_int_equal(truncate(path, STORE_BYTES * 2), 0);
     {
         device_settings set = { .mps_bytes = 512, .file = path };
-        device_port port = { NULL, rc_emitted, NULL, NULL, NULL };
+        device_port port = { .emit = rc_emitted };
         void *n = nvme_kind.create(&set, &port);
         assert_false(nvme_kind.fits(n)); /* it was of a smaller file */
         wipe(n, DEVICE_WIPED);
@@ -3551,7 +3551,7 @@ static void test_s163_an_untouched_file_may_grow(void **state)
 {
     char path[] = "/tmp/unit_nvme.XXXXXX";
     device_settings set = { .mps_bytes = 512, .file = path, .block_bytes = 4096 };
-    device_port port = { NULL, rc_emitted, NULL, NULL, NULL };
+    device_port port = { .emit = rc_emitted };
     driver *d = drv_up_file(path);
     struct stat st;
     nvme *n;
@@ -3574,7 +3574,7 @@ static void test_s163_the_first_layout_lasts(void **state)
 {
     char path[] = "/tmp/unit_nvme.XXXXXX";
     device_settings set = { .mps_bytes = 512, .file = path, .block_bytes = 4096 };
-    device_port port = { NULL, rc_emitted, NULL, NULL, NULL };
+    device_port port = { .emit = rc_emitted };
     driver *d = drv_up_file(path);
     nvme *n;
     (void)state;

@@ -404,8 +404,17 @@ static void nvme_report(void *device, report *r)
     fn_report(&n->fn, r);
 }
 
-const device_kind nvme_kind = { "nvme",      NVME_VENDOR,  NVME_DEVICE, 0x010802,
-                                nvme_create, nvme_destroy, nvme_tlp,    nvme_link_event,
-                                nvme_reset,  nvme_report,  nvme_tick,   NULL,
-                                nvme_wipe,   nvme_medium,  nvme_fits,   NULL,
-                                NULL,        NULL };
+const device_kind nvme_kind = { .name = "nvme",
+                                .vendor = NVME_VENDOR,
+                                .device = NVME_DEVICE,
+                                .class_code = 0x010802,
+                                .create = nvme_create,
+                                .destroy = nvme_destroy,
+                                .tlp = nvme_tlp,
+                                .event = nvme_link_event,
+                                .reset = nvme_reset,
+                                .report = nvme_report,
+                                .tick = nvme_tick,
+                                .wipe = nvme_wipe,
+                                .medium = nvme_medium,
+                                .fits = nvme_fits };

@@ -532,8 +532,9 @@ static void blk_request_begin(virtio *v, virtio_request *r)
     fetch_header(v, r);
 }
 
-static const virtio_type blk_type = { blk_request_begin, blk_release, blk_ended, NULL,
-                                      blk_work,          NULL };
+static const virtio_type blk_type = {
+    .request = blk_request_begin, .release = blk_release, .ended = blk_ended, .work = blk_work
+};
 
 /* ==== 8  Wipe ================================================================================= */
 
@@ -682,21 +683,16 @@ static void blk_report(void *device, report *r)
     virtio_report(&b->v, r);
 }
 
-const device_kind virtio_blk_kind = { "virtio-blk",
-                                      VIRTIO_BLK_VENDOR,
-                                      VIRTIO_BLK_DEVICE,
-                                      0x018000,
-                                      blk_create,
-                                      blk_destroy,
-                                      virtio_tlp,
-                                      virtio_event,
-                                      virtio_reset,
-                                      blk_report,
-                                      virtio_tick,
-                                      NULL,
-                                      blk_wipe,
-                                      blk_medium,
-                                      NULL,
-                                      NULL,
-                                      NULL,
-                                      NULL };
+const device_kind virtio_blk_kind = { .name = "virtio-blk",
+                                      .vendor = VIRTIO_BLK_VENDOR,
+                                      .device = VIRTIO_BLK_DEVICE,
+                                      .class_code = 0x018000,
+                                      .create = blk_create,
+                                      .destroy = blk_destroy,
+                                      .tlp = virtio_tlp,
+                                      .event = virtio_event,
+                                      .reset = virtio_reset,
+                                      .report = blk_report,
+                                      .tick = virtio_tick,
+                                      .wipe = blk_wipe,
+                                      .medium = blk_medium };

@@ -199,8 +199,9 @@ static void gpu_reset(virtio *v)
     gpu_forget_all(gpu_of(v));
 }
 
-static const virtio_type gpu_type = { gpu_request_begin, gpu_release, NULL,
-                                      gpu_reset,         gpu_work,    NULL };
+static const virtio_type gpu_type = {
+    .request = gpu_request_begin, .release = gpu_release, .reset = gpu_reset, .work = gpu_work
+};
 
 /* ==== 5  Kind ================================================================================= */
 
@@ -246,21 +247,15 @@ static void gpu_report(void *device, report *r)
     virtio_report(&g->v, r);
 }
 
-const device_kind virtio_gpu_kind = { "virtio-gpu",
-                                      VIRTIO_GPU_VENDOR,
-                                      VIRTIO_GPU_DEVICE,
-                                      VIRTIO_GPU_CLASS,
-                                      gpu_create_device,
-                                      gpu_destroy,
-                                      virtio_tlp,
-                                      virtio_event,
-                                      virtio_reset,
-                                      gpu_report,
-                                      virtio_tick,
-                                      gpu_picture,
-                                      NULL,
-                                      NULL,
-                                      NULL,
-                                      NULL,
-                                      NULL,
-                                      NULL };
+const device_kind virtio_gpu_kind = { .name = "virtio-gpu",
+                                      .vendor = VIRTIO_GPU_VENDOR,
+                                      .device = VIRTIO_GPU_DEVICE,
+                                      .class_code = VIRTIO_GPU_CLASS,
+                                      .create = gpu_create_device,
+                                      .destroy = gpu_destroy,
+                                      .tlp = virtio_tlp,
+                                      .event = virtio_event,
+                                      .reset = virtio_reset,
+                                      .report = gpu_report,
+                                      .tick = virtio_tick,
+                                      .picture = gpu_picture };

@@ -410,8 +410,11 @@ static bool net_fits(uint64_t features)
     return true;
 }
 
-static const virtio_type net_type = { net_request_begin, net_release, NULL,
-                                      net_reset,         net_work,    net_fits };
+static const virtio_type net_type = { .request = net_request_begin,
+                                      .release = net_release,
+                                      .reset = net_reset,
+                                      .work = net_work,
+                                      .fits = net_fits };
 
 /* ==== 7  Kind ================================================================================= */
 
@@ -494,21 +497,15 @@ static void net_report(void *device, report *r)
     virtio_report(&n->v, r);
 }
 
-const device_kind virtio_net_kind = { "virtio-net",
-                                      VIRTIO_NET_VENDOR,
-                                      VIRTIO_NET_DEVICE,
-                                      VIRTIO_NET_CLASS,
-                                      net_create,
-                                      net_destroy,
-                                      virtio_tlp,
-                                      virtio_event,
-                                      virtio_reset,
-                                      net_report,
-                                      net_tick,
-                                      NULL,
-                                      NULL,
-                                      NULL,
-                                      NULL,
-                                      net_descriptor,
-                                      NULL,
-                                      NULL };
+const device_kind virtio_net_kind = { .name = "virtio-net",
+                                      .vendor = VIRTIO_NET_VENDOR,
+                                      .device = VIRTIO_NET_DEVICE,
+                                      .class_code = VIRTIO_NET_CLASS,
+                                      .create = net_create,
+                                      .destroy = net_destroy,
+                                      .tlp = virtio_tlp,
+                                      .event = virtio_event,
+                                      .reset = virtio_reset,
+                                      .report = net_report,
+                                      .tick = net_tick,
+                                      .descriptor = net_descriptor };
