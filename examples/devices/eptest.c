@@ -19,7 +19,7 @@ static void set(eptest *e, unsigned reg, uint32_t value)
 
 static uint64_t get64(const eptest *e, unsigned reg)
 {
-    return get(e, reg) | (uint64_t)get(e, reg + 4) << 32;
+    return dxpu_get_le64(e->memory[0].bytes + reg);
 }
 
 /* ==== 1  Interrupts =========================================================================== */

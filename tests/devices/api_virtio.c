@@ -70,8 +70,7 @@ static void put_header(driver *d, unsigned q, unsigned head, uint32_t type, uint
     uint8_t *h = header_of(d, q, head);
     dxpu_put_le32(h, type);
     dxpu_put_le32(h + 4, 0);
-    dxpu_put_le32(h + 8, (uint32_t)sector);
-    dxpu_put_le32(h + 12, (uint32_t)(sector >> 32));
+    dxpu_put_le64(h + 8, sector);
     h[32] = 0xff; /* the status */
 }
 
@@ -325,8 +324,7 @@ static uint8_t segments(driver *d, uint32_t type, unsigned count, uint64_t secto
 {
     uint8_t *s = d->r.mem + AT_DATA;
     for (unsigned i = 0; i < count; i++, s += 16, sector += sectors) {
-        dxpu_put_le32(s, (uint32_t)sector);
-        dxpu_put_le32(s + 4, (uint32_t)(sector >> 32));
+        dxpu_put_le64(s, sector);
         dxpu_put_le32(s + 8, sectors);
         dxpu_put_le32(s + 12, flags);
     }

@@ -151,8 +151,7 @@ static uint32_t create(driver *d, uint32_t id, uint32_t format, uint32_t width, 
 static void put_entry(driver *d, unsigned i, uint64_t at, uint32_t bytes)
 {
     uint8_t *e = d->r.mem + AT_LIST + i * 16u;
-    dxpu_put_le32(e, (uint32_t)at);
-    dxpu_put_le32(e + 4, (uint32_t)(at >> 32));
+    dxpu_put_le64(e, at);
     dxpu_put_le32(e + 8, bytes);
 }
 

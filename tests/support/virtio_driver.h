@@ -207,8 +207,7 @@ static inline void put_desc(uint8_t *table, unsigned i, uint64_t at, uint32_t by
                             unsigned next)
 {
     uint8_t *e = table + i * 16u;
-    dxpu_put_le32(e, (uint32_t)at);
-    dxpu_put_le32(e + 4, (uint32_t)(at >> 32));
+    dxpu_put_le64(e, at);
     dxpu_put_le32(e + 8, bytes);
     dxpu_put_le16(e + 12, flags);
     dxpu_put_le16(e + 14, next);

@@ -602,9 +602,7 @@ static int blk_wipe(void *device, bool begin_now)
 static void put_config(virtio_blk *b, const device_settings *s)
 {
     uint8_t *c = b->v.config;
-    uint64_t sectors = b->store.size >> SECTOR_LOG2;
-    dxpu_put_le32(c + CONFIG_CAPACITY, (uint32_t)sectors);
-    dxpu_put_le32(c + CONFIG_CAPACITY + 4, (uint32_t)(sectors >> 32));
+    dxpu_put_le64(c + CONFIG_CAPACITY, b->store.size >> SECTOR_LOG2);
     dxpu_put_le32(c + CONFIG_SEG_MAX, VIRTIO_SIZE_MAX - 2); /* and the header and the status */
     dxpu_put_le32(c + CONFIG_BLK_SIZE, s->block_bytes == 4096 ? 4096 : 512);
     dxpu_put_le16(c + CONFIG_QUEUES, VIRTIO_BLK_QUEUES);
