@@ -101,7 +101,6 @@ typedef struct gpu_transfer {
     uint32_t entry;                   /* where the next byte may be; in front of it: */
     uint64_t before;                  /* bytes */
     uint32_t reading;                 /* bytes under way */
-    unsigned under_way;               /* runs */
     bool failed;
     fn_fetch run[GPU_RUNS];
     bool busy[GPU_RUNS];
@@ -168,7 +167,6 @@ gpu_rect gpu_rect_at(const uint8_t *p);
 /* True when all of r lies in an area of this size. */
 bool gpu_rect_fits(const gpu_rect *r, uint32_t width, uint32_t height);
 
-const gpu_format *gpu_format_of(uint32_t number); /* NULL: not known */
 gpu_resource *gpu_find(virtio_gpu *g, uint32_t id);
 /* Commands: q->command has all of them, of attach the first part. */
 gpu_reply gpu_create(virtio_gpu *g, gpu_request *q);

@@ -20,7 +20,8 @@ static const gpu_format formats[] = {
     { 134, 0, 1, 2, 3 }  /* R8G8B8X8 */
 };
 
-const gpu_format *gpu_format_of(uint32_t number)
+/* NULL: not known. */
+static const gpu_format *format_of(uint32_t number)
 {
     for (unsigned i = 0; i < sizeof formats / sizeof formats[0]; i++) {
         if (formats[i].number == number)
@@ -56,7 +57,7 @@ gpu_reply gpu_create(virtio_gpu *g, gpu_request *q)
     const uint8_t *c = q->command + GPU_HEADER_BYTES;
     uint32_t id = dxpu_get_le32(c), width = dxpu_get_le32(c + 8), height = dxpu_get_le32(c + 12);
     uint64_t bytes = (uint64_t)width * height * GPU_PIXEL_BYTES;
-    const gpu_format *format = gpu_format_of(dxpu_get_le32(c + 4));
+    const gpu_format *format = format_of(dxpu_get_le32(c + 4));
     gpu_resource *r;
     if (!id || gpu_find(g, id))
         return GPU_BAD_RESOURCE;
@@ -298,7 +299,6 @@ static void run_fetched(void *user, fn_fetch *f)
     virtio_gpu *g = user;
     gpu_transfer *t = &g->transfer;
     t->busy[f - t->run] = false;
-    t->under_way--;
     t->reading -= f->bytes;
     t->failed |= f->failed;
     g->count.transfer_bytes += f->bytes;
@@ -327,7 +327,6 @@ static void run_start(virtio_gpu *g, fn_fetch *f)
     f->bytes = left < GPU_RUN_BYTES ? left : GPU_RUN_BYTES;
     f->done = run_fetched;
     fn_fetch_start_at(&g->v.fn, f, t->entry, (uint32_t)(t->from + t->done - t->before));
-    t->under_way++;
     t->reading += f->bytes;
     t->done += f->bytes;
     if (t->done < t->row_bytes)
@@ -346,7 +345,6 @@ static void transfer_stop(virtio_gpu *g)
             fn_fetch_cancel(&g->v.fn, &t->run[i]);
         t->busy[i] = false;
     }
-    t->under_way = 0;
     t->reading = 0;
     t->resource = NULL;
 }
@@ -362,7 +360,7 @@ bool gpu_transfer_work(virtio_gpu *g)
         run_start(g, f);
         any = true;
     }
-    if (!t->failed && (t->rows || t->under_way))
+    if (!t->failed && (t->rows || t->reading))
         return any;
     transfer_stop(g);
     gpu_end(g, t->failed ? GPU_UNSPECIFIED : GPU_OK);
