@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { EDID_TIMINGS = 35, EDID_STANDARD = 38, EDID_DESCRIPTORS = 54, DESCRIPTOR_BYTES = 18 };
+enum { EDID_TIMINGS = 35, EDID_DESCRIPTORS = 54, DESCRIPTOR_BYTES = 18 };
 
 /* A descriptor that is no timing: tag, then up to 13 characters. */
 static void edid_text(uint8_t *to, uint8_t tag, const char *text)
