@@ -670,10 +670,9 @@ static void test_flood(void **state)
 static void test_reset_in_every_state(void **state)
 {
     (void)state;
-    for (unsigned how = 0; how < 4; how++) {
+    for (reset_kind how = DEVICE_RESET; how < RESETS; how++) {
         for (unsigned answers = 0; answers < 12; answers++) {
             driver *d = drv_up(F_USUAL | F_EVENT_IDX | F_RESET);
-            dxpu_event e = { .type = DXPU_EVENT_HOT_RESET, .flags = DXPU_EVENT_ON };
             rc *r = &d->r;
             submit(d, 0, 0, OUT, 0, MEM_LOW + AT_DATA, 4096, 3);
             submit(d, 0, 8, IN, 0, MEM_LOW + AT_DATA, 4096, 3);
@@ -681,22 +680,7 @@ static void test_reset_in_every_state(void **state)
             rc_look(r);
             for (unsigned i = 0; i < answers && rc_answer_one(r); i++)
                 rc_look(r);
-            if (how == 0) {
-                set_common(d, STATUS, 0, 1);
-            } else if (how == 1) { /* Function Level Reset */
-                cfg_write(r, 0x68, 1u << 15 | cfg_read(r, 0x68));
-            } else if (how == 2) {
-                virtio_blk_kind.event(r->dev, &e);
-                rc_forget(r);
-            } else {
-                virtio_blk_kind.reset(r->dev);
-                rc_forget(r);
-            }
-            rc_run(r);
-            if (how) {
-                drv_enumerate(d);
-                drv_msix(d);
-            }
+            drv_reset(d, how);
             assert_int_equal(status(d), 0);
             set_common(d, QUEUE_SELECT, 0, 2);
             assert_int_equal(common(d, QUEUE_ENABLE, 2), 0);

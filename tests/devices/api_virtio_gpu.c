@@ -757,28 +757,6 @@ static void test_entries_of_resources(void **state)
 
 /* ==== 9  Resets =============================================================================== */
 
-static void reset(driver *d, unsigned how)
-{
-    dxpu_event e = { .type = DXPU_EVENT_HOT_RESET, .flags = DXPU_EVENT_ON };
-    if (how == 0) {
-        set_common(d, STATUS, 0, 1);
-        rc_run(&d->r);
-        return;
-    }
-    if (how == 1) { /* Function Level Reset */
-        cfg_write(&d->r, 0x68, 1u << 15 | cfg_read(&d->r, 0x68));
-    } else if (how == 2) {
-        virtio_gpu_kind.event(d->r.dev, &e);
-        rc_forget(&d->r);
-    } else {
-        virtio_gpu_kind.reset(d->r.dev);
-        rc_forget(&d->r);
-    }
-    rc_run(&d->r);
-    drv_enumerate(d);
-    drv_msix(d);
-}
-
 /* Of all answers that the device waits for. */
 static size_t answer_bytes(const driver *d)
 {
@@ -794,7 +772,7 @@ static size_t answer_bytes(const driver *d)
 static void test_reset_in_every_state(void **state)
 {
     (void)state;
-    for (unsigned how = 0; how < 4; how++) {
+    for (reset_kind how = DEVICE_RESET; how < RESETS; how++) {
         unsigned transfers = 0; /* under way at the reset */
         for (unsigned answers = 0; answers < 40; answers += 3) {
             driver *d = drv_up(F_USUAL);
@@ -812,7 +790,7 @@ static void test_reset_in_every_state(void **state)
             for (unsigned i = 0; i < answers && rc_answer_one(&d->r); i++)
                 rc_look(&d->r);
             transfers += answer_bytes(d) > 8000; /* commands and lists are shorter */
-            reset(d, how);
+            drv_reset(d, how);
             d->r.writes = d->r.reads = 0;
             rc_run(&d->r);
             assert_int_equal(d->r.writes + d->r.reads, 0);

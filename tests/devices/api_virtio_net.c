@@ -32,7 +32,6 @@
 /* ==== 1  Driver =============================================================================== */
 
 static int wire, device_end; /* of the device's frames */
-static uint64_t now_ns;
 
 static driver *drv_open_at(int far, int near)
 {
@@ -54,13 +53,6 @@ static void end(driver *d)
 {
     drv_close(d);
     (void)close(wire);
-}
-
-static void tick(driver *d)
-{
-    now_ns += 1000000;
-    virtio_net_kind.tick(d->r.dev, now_ns);
-    rc_run(&d->r);
 }
 
 static driver *drv_up(uint64_t features)
@@ -691,10 +683,9 @@ static void test_reset_in_every_state(void **state)
     uint8_t f[6000];
     (void)state;
     make_frame(f, 6000, 1);
-    for (unsigned how = 0; how < 4; how++) {
+    for (reset_kind how = DEVICE_RESET; how < RESETS; how++) {
         for (unsigned answers = 0; answers < 12; answers++) {
             driver *d = drv_up(F_FILTERS | F_RESET);
-            dxpu_event e = { .type = DXPU_EVENT_HOT_RESET, .flags = DXPU_EVENT_ON };
             give_buffers(d, 0, 4, 1600);
             assert_int_equal(mode(d, 0, 0), 0);
             make_frame(buffer(d, 20), 1500, 1);
@@ -707,22 +698,8 @@ static void test_reset_in_every_state(void **state)
             rc_look(&d->r);
             for (unsigned i = 0; i < answers && rc_answer_one(&d->r); i++)
                 rc_look(&d->r);
-            if (how == 0)
-                set_common(d, STATUS, 0, 1);
-            else if (how == 1) /* Function Level Reset */
-                cfg_write(&d->r, 0x68, 1u << 15 | cfg_read(&d->r, 0x68));
-            else if (how == 2)
-                virtio_net_kind.event(d->r.dev, &e);
-            else
-                virtio_net_kind.reset(d->r.dev);
-            if (how >= 2)
-                rc_forget(&d->r);
-            rc_run(&d->r);
+            drv_reset(d, how);
             d->r.closed = false;
-            if (how) {
-                drv_enumerate(d);
-                drv_msix(d);
-            }
             d->r.writes = d->r.reads = 0;
             tick(d);
             assert_int_equal(d->r.writes + d->r.reads, 0);

@@ -93,15 +93,6 @@ static int tap_ioctl(unsigned long what, unsigned long value)
 
 #define F_TWO (F_USUAL | F_MQ)
 
-static uint64_t now_ns;
-
-static void tick(driver *d)
-{
-    now_ns += 1000000;
-    virtio_net_kind.tick(d->r.dev, now_ns);
-    rc_run(&d->r);
-}
-
 static driver *drv_open(void)
 {
     device_settings s = { .mps_bytes = 256, .identity = 0x1122334455, .tap = "tap0" };

@@ -273,6 +273,33 @@ static inline driver *drv_create(const device_kind *kind, const device_settings 
     return d;
 }
 
+/* The kinds of reset that a device has. */
+typedef enum reset_kind { DEVICE_RESET, FUNCTION_RESET, HOT_RESET, POWER_RESET, RESETS } reset_kind;
+
+/* A reset; after all but the device's own it is enumerated again. */
+static inline void drv_reset(driver *d, reset_kind how)
+{
+    dxpu_event e = { .type = DXPU_EVENT_HOT_RESET, .flags = DXPU_EVENT_ON };
+    rc *r = &d->r;
+    if (how == DEVICE_RESET) {
+        set_common(d, STATUS, 0, 1);
+        rc_run(r);
+        return;
+    }
+    if (how == FUNCTION_RESET) {
+        cfg_write(r, 0x68, 1u << 15 | cfg_read(r, 0x68));
+    } else if (how == HOT_RESET) {
+        r->kind->event(r->dev, &e);
+        rc_forget(r);
+    } else {
+        r->kind->reset(r->dev);
+        rc_forget(r);
+    }
+    rc_run(r);
+    drv_enumerate(d);
+    drv_msix(d);
+}
+
 static inline void drv_close(driver *d)
 {
     rc_close(&d->r);

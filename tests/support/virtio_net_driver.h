@@ -29,6 +29,15 @@ enum { RX = 0, TX = 1, CTRL = 2, QUEUES = 3 /* of one pair */, HEADER = 12, ROOM
 #define F_USUAL      (F_MAC | F_MRG | F_CTRL | F_VERSION_1 | F_PLATFORM)
 #define F_FILTERS    (F_USUAL | F_CTRL_RX | F_CTRL_VLAN | F_CTRL_EXTRA | F_CTRL_MAC)
 
+static uint64_t now_ns;
+
+static inline void tick(driver *d)
+{
+    now_ns += 1000000;
+    d->r.kind->tick(d->r.dev, now_ns);
+    rc_run(&d->r);
+}
+
 static inline uint8_t *buffer(driver *d, unsigned i)
 {
     return d->r.mem + AT_DATA + i * (uint32_t)ROOM;
