@@ -2,6 +2,7 @@
 
 Standard library only.  Proxies and relays are started by examples/demo/lab.py's Lab."""
 # SPDX-License-Identifier: MIT
+import json
 import os
 import re
 import subprocess
@@ -42,6 +43,11 @@ def initramfs(path, *files):
     return path
 
 
+def adapter(path, **more):
+    """Value of QEMU's -device: the function that dxpu-host serves at a socket."""
+    return json.dumps({"driver": "vfio-user-pci", "socket": {"path": path, "type": "unix"}, **more})
+
+
 class Guest:
     """One virtual machine.  It belongs to `lab`, which ends it in any case."""
 
@@ -65,8 +71,7 @@ class Guest:
             "-append", "console=ttyS0 loglevel=6 panic=-1 %s" % append,
             "-global", "ICH9-LPC.acpi-pci-hotplug-with-bridge-support=off"]
         if socket:
-            command += ["-device", '{"driver":"vfio-user-pci",'
-                                   '"socket":{"path":"%s","type":"unix"}}' % socket]
+            command += ["-device", adapter(socket)]
         command += extra
         if not reboots:
             command.append("-no-reboot")

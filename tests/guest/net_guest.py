@@ -852,7 +852,7 @@ def other_hosts(w):
                            "root-ports", "--attach", "1=%s/%d" % (w.ends.at, number + 1))
         host.says("waiting for a guest")
         w.hosts.append(host)
-        options += ["-device", suite.adapter(path)]
+        options += ["-device", guest.adapter(path)]
     return options
 
 

@@ -26,11 +26,9 @@ import suite  # noqa: E402
 from suite import HANG, check, figure  # noqa: E402
 
 DISK = "/dev/nvme0n1"
-# how a function is put into a root port
 PORT = "pcie-root-port,id=rp0,chassis=1,slot=1"
 PLUGGED, PLUGGED_PORT = "/dev/nvme1n1", "pcie-root-port,id=rp1,chassis=2,slot=2"
 IO_ERRORS = re.compile(r"I/O error|Removing after probe failure|controller is down|timeout")
-FUNCTION = '{"driver":"vfio-user-pci","bus":"rp0","socket":{"path":"%s","type":"unix"}}'
 
 
 class World:
@@ -51,7 +49,7 @@ class World:
                     for word in ("-qmp", "unix:%s,server=on,wait=off" % path)]
         self.guest = guest.Guest(l, "direct", guest.tools(), guest.initramfs(l.file("initrd")),
                                  None, extra=["-device", PORT, "-device",
-                                              FUNCTION % (self.path + ".1"),
+                                              guest.adapter(self.path + ".1", bus="rp0"),
                                               "-device", PLUGGED_PORT, *monitors], reboots=True)
         figure("%s: boot to the first command %.1f s" % (interrupts, self.guest.ready()))
 

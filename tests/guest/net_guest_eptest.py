@@ -80,7 +80,7 @@ def run(w, places):
     # One processor: with two, the driver's interrupt handler can still be writing the status
     # register while the next test, on the other one, has begun and set it.
     g = guest.Guest(w.lab, "a", w.tools, w.initrd, root.socket, cpus=1,
-                    extra=["-device", suite.adapter(switch.socket)])
+                    extra=["-device", guest.adapter(switch.socket)])
     figure("boot to the first command %.1f s" % g.ready())
     w.box(places[0], 21)
     test_driver(g, "10000:01:00.0")

@@ -63,7 +63,7 @@ class World:
         self.switch = self.start_host("switch", self.large_at)
         self.guest = guest.Guest(l, "a", tools, initrd, l.file("root-ports.sock"),
                                  append=suite.LARGE_PARAMETER,
-                                 extra=["-device", suite.adapter(l.file("switch.sock"))])
+                                 extra=["-device", guest.adapter(l.file("switch.sock"))])
         self.box = None
         self.bindings = 0
         self.guest.ready()

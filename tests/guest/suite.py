@@ -77,10 +77,6 @@ def modules(tools, names):
     return {name: path for name, path in paths.items() if os.path.exists(path)}
 
 
-def adapter(path):
-    return '{"driver":"vfio-user-pci","socket":{"path":"%s","type":"unix"}}' % path
-
-
 def device(bdf):
     return "/sys/bus/pci/devices/" + bdf
 
