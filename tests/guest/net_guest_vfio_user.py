@@ -35,12 +35,7 @@ class World:
         self.box = l.start("dxpu-box", "--listen", self.at, "--slots", 2, "--slot",
                            "2=vfio-user,socket=" + self.socket, "--json", "-v")
         self.box.address()
-        path = l.file("host.sock")
-        self.host = l.start("dxpu-host", "--vfio-user", path, "--slots", 2, "--topology",
-                            "root-ports", "--attach", "1=%s/2" % self.at, "--json")
-        self.host.says("waiting for a guest")
-        self.guest = guest.Guest(l, "a", tools, guest.initramfs(l.file("initrd")), path)
-        figure("boot to the first command %.1f s" % self.guest.ready())
+        self.host, self.guest = suite.machine(l, tools, self.at + "/2")
 
     def start_device(self):
         self.device = self.lab.start("dxpu-device", "nvme", "--socket", self.socket, "--file",

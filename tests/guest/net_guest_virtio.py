@@ -32,15 +32,7 @@ class World:
         modules = suite.modules(tools, MODULES)
         self.at = lab.address()
         self.relay = l.start("dxpu-relay", "--to", self.at, "--json", "--loss", 10)
-        path = l.file("host.sock")
-        self.host = l.start("dxpu-host", "--vfio-user", path, "--slots", 2, "--topology",
-                            "root-ports", "--attach", "1=%s/1" % self.relay.address(), "--json")
-        self.host.says("waiting for a guest")
-        initrd = guest.initramfs(l.file("initrd"), *modules.values())
-        self.guest = guest.Guest(l, "a", tools, initrd, path)
-        figure("boot to the first command %.1f s" % self.guest.ready())
-        for module in modules:
-            self.guest.must("insmod /modules/%s.ko" % module)
+        self.host, self.guest = suite.machine(l, tools, self.relay.address() + "/1", modules)
 
     def start_box(self):
         self.box = self.lab.start("dxpu-box", "--listen", self.at, "--device", "virtio-blk",

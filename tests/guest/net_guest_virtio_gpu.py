@@ -44,16 +44,9 @@ class World:
                            "--control", ":0", "--json")
         self.relay = l.start("dxpu-relay", "--to", self.box.address(), "--json", "--loss", 10)
         self.control = self.box.says(r"control port (\S+:\d+)\n").group(1)
-        path = l.file("host.sock")
-        self.host = l.start("dxpu-host", "--vfio-user", path, "--slots", 2, "--topology",
-                            "root-ports", "--attach", "1=%s/1" % self.relay.address(), "--json")
-        self.host.says("waiting for a guest")
-        initrd = guest.initramfs(l.file("initrd"), suite.program(l, "drawfb"), *modules.values())
-        self.guest = guest.Guest(l, "a", tools, initrd, path)
-        self.guest.ready()
+        self.host, self.guest = suite.machine(l, tools, self.relay.address() + "/1", modules,
+                                              [suite.program(l, "drawfb")])
         self.bindings = 0
-        for module in modules:
-            self.guest.must("insmod /modules/%s.ko" % module)
 
     def bound(self):
         """Wait until the guest's console is on the display."""

@@ -83,15 +83,7 @@ class World:
         space.move()
         self.server = subprocess.Popen(["ip", "netns", "exec", space.name, sys.executable, "-c",
                                         SERVE], stdout=subprocess.PIPE, text=True)
-        path = l.file("host.sock")
-        self.host = l.start("dxpu-host", "--vfio-user", path, "--slots", 2, "--topology",
-                            "root-ports", "--attach", "1=%s/1" % self.relay.address(), "--json")
-        self.host.says("waiting for a guest")
-        initrd = guest.initramfs(l.file("initrd"), *modules.values())
-        self.guest = guest.Guest(l, "a", tools, initrd, path)
-        self.guest.ready()
-        for module in modules:
-            self.guest.must("insmod /modules/%s.ko" % module)
+        self.host, self.guest = suite.machine(l, tools, self.relay.address() + "/1", modules)
 
     def up(self):
         self.guest.wait_for("[ -e /sys/class/net/eth0 ]", HANG)

@@ -77,6 +77,21 @@ def modules(tools, names):
     return {name: path for name, path in paths.items() if os.path.exists(path)}
 
 
+def machine(l, tools, slot, modules={}, files=()):
+    """A dxpu-host with two root ports, the first attached to `slot` of a box, and a guest that has
+    loaded these modules; files go to /bin of the guest."""
+    path = l.file("host.sock")
+    host = l.start("dxpu-host", "--vfio-user", path, "--slots", 2, "--topology", "root-ports",
+                   "--attach", "1=" + slot, "--json")
+    host.says("waiting for a guest")
+    initrd = guest.initramfs(l.file("initrd"), *files, *modules.values())
+    g = guest.Guest(l, "a", tools, initrd, path)
+    figure("boot to the first command %.1f s" % g.ready())
+    for module in modules:
+        g.must("insmod /modules/%s.ko" % module)
+    return host, g
+
+
 def device(bdf):
     return "/sys/bus/pci/devices/" + bdf
 
