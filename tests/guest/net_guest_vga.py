@@ -23,7 +23,6 @@ sys.path.insert(0, os.path.join(HERE, "..", "support"))
 import rooms  # noqa: E402,F401
 import guest  # noqa: E402
 import lab  # noqa: E402
-import picture  # noqa: E402
 import suite  # noqa: E402
 from suite import HANG, LARGE, check, figure  # noqa: E402
 
@@ -34,12 +33,6 @@ WIDTH, HEIGHT = 1024, 768  # what the adapter's EDID prefers
 RED = bytes((0xaa, 0, 0))  # colour 1 of the console
 STORIES = ("commands", "hot_add", "pattern", "console", "below_a_switch", "surprise", "next_user",
            "end")
-
-
-def pattern_rows():
-    """What tests/guest/drawfb.c draws."""
-    return [b"".join(bytes((x * 255 // 639, y * 255 // 479, (x ^ y) & 255)) for x in range(640))
-            for y in range(480)]
 
 
 def prepare(l):
@@ -53,7 +46,9 @@ def prepare(l):
                                   suite.program(l, "pcitest"), *modules)
 
 
-class World:
+class World(suite.Display):
+    seconds = 30
+
     def __init__(self, l):
         self.lab = l
         tools, initrd = prepare(l)
@@ -90,25 +85,6 @@ class World:
         self.guest.wait_for("[ -e %s/driver ] && [ $(dmesg | grep -c 'fb0: .*frame buffer device') "
                             "-ge %d ]" % (DEVICE, self.bindings), HANG)
 
-    def shoot(self):
-        """The picture that the box has now; None when it says that there is none."""
-        done = self.lab.run("dxpu", "screenshot", "--json", self.control, 1, self.screen,
-                            seconds=HANG)
-        if done.result().get("error") == "dark":
-            return None
-        if done.status:
-            raise guest.Stuck("no screenshot: " + done.errors()[-500:])
-        return picture.read(self.screen)
-
-    def shoot_until(self, good, seconds=30):
-        """The console is drawn some time after it is written to."""
-        end = time.monotonic() + seconds
-        while True:
-            shot = self.shoot()
-            if (shot and good(*shot)) or time.monotonic() > end:
-                return shot
-            time.sleep(0.2)
-
 
 # ==== Stories =====================================================================================
 
@@ -141,7 +117,7 @@ def hot_add(w):
 
 
 def pattern(w):
-    want = pattern_rows()
+    want = suite.pattern_rows()
     before = w.shoot()
     check("control_no_pattern_before", before and before[2] != want)
     start = time.monotonic()

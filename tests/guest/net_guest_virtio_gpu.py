@@ -21,9 +21,7 @@ sys.path.insert(0, os.path.join(HERE, "..", "support"))
 import rooms  # noqa: E402,F401
 import guest  # noqa: E402
 import lab  # noqa: E402
-import picture  # noqa: E402
 import suite  # noqa: E402
-from net_guest_vga import pattern_rows  # noqa: E402
 from suite import HANG, check, figure  # noqa: E402
 
 # in the order in which they must be loaded
@@ -34,7 +32,7 @@ WIDTH, HEIGHT = 1024, 768  # what the display's EDID prefers
 RED = bytes((0xaa, 0, 0))  # colour 1 of the console
 
 
-class World:
+class World(suite.Display):
     def __init__(self, l):
         self.lab = l
         tools = guest.tools()
@@ -54,25 +52,6 @@ class World:
         return self.guest.wait_for("[ $(dmesg | grep -c 'fb0: .*frame buffer device') -ge %d ]"
                                    % self.bindings, HANG)
 
-    def shoot(self):
-        """The picture that the box has now; None when it says that there is none."""
-        done = self.lab.run("dxpu", "screenshot", "--json", self.control, 1, self.screen,
-                            seconds=HANG)
-        if done.result().get("error") == "dark":
-            return None
-        if done.status:
-            raise guest.Stuck("no screenshot: " + done.errors()[-500:])
-        return picture.read(self.screen)
-
-    def shoot_until(self, good):
-        """The console is drawn some time after it is written to."""
-        end = time.monotonic() + HANG
-        while True:
-            shot = self.shoot()
-            if (shot and good(*shot)) or time.monotonic() > end:
-                return shot
-            time.sleep(0.2)
-
 
 def found(w):
     g = w.guest
@@ -90,7 +69,7 @@ def found(w):
 
 
 def pattern(w, name):
-    want = pattern_rows()
+    want = suite.pattern_rows()
     before = w.shoot()
     check("control_no_pattern_before_" + name, before and before[2] != want)
     start = time.monotonic()
@@ -107,7 +86,7 @@ def pattern(w, name):
 def cursor(w):
     """Over the pattern; its position is that of its first pixel, whatever its hot spot."""
     left, top = 600, 30
-    rows = [bytearray(row) for row in pattern_rows()]
+    rows = [bytearray(row) for row in suite.pattern_rows()]
     for y in range(32):
         for x in range(640 - left):
             at = (left + x) * 3

@@ -1,4 +1,4 @@
-"""What the guest tests share: results and figures, programs that run in the guest.
+"""What the guest tests share: results and figures, programs that run in the guest, its pictures.
 
 Standard library only."""
 # SPDX-License-Identifier: MIT
@@ -14,6 +14,7 @@ sys.path.insert(0, os.path.join(HERE, "..", "support"))
 import rooms  # noqa: E402,F401
 import guest  # noqa: E402
 import lab  # noqa: E402
+import picture  # noqa: E402
 
 HANG = 90  # seconds after which something hangs that takes a few under a software-emulated CPU
 # A BAR, and what a guest below a switch must be booted with to have it hot-added.
@@ -90,6 +91,38 @@ def machine(l, tools, slot, modules={}, files=()):
     for module in modules:
         g.must("insmod /modules/%s.ko" % module)
     return host, g
+
+
+def pattern_rows():
+    """What tests/guest/drawfb.c draws."""
+    return [b"".join(bytes((x * 255 // 639, y * 255 // 479, (x ^ y) & 255)) for x in range(640))
+            for y in range(480)]
+
+
+class Display:
+    """Of a World whose box has a display in slot 1: its pictures.  The World has lab, control and
+    screen."""
+
+    seconds = HANG  # until the console must have been drawn
+
+    def shoot(self):
+        """The picture that the box has now; None when it says that there is none."""
+        done = self.lab.run("dxpu", "screenshot", "--json", self.control, 1, self.screen,
+                            seconds=HANG)
+        if done.result().get("error") == "dark":
+            return None
+        if done.status:
+            raise guest.Stuck("no screenshot: " + done.errors()[-500:])
+        return picture.read(self.screen)
+
+    def shoot_until(self, good):
+        """The console is drawn some time after it is written to."""
+        end = time.monotonic() + self.seconds
+        while True:
+            shot = self.shoot()
+            if (shot and good(*shot)) or time.monotonic() > end:
+                return shot
+            time.sleep(0.2)
 
 
 def device(bdf):
