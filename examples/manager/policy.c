@@ -688,22 +688,24 @@ uint64_t pool_lease_number(const pool *p, uint32_t index)
     return p->lease[index].serial << POOL_INDEX_BITS | index;
 }
 
+static unsigned list_from(const pool *p, uint32_t first, uint32_t out[POOL_COUNT_MAX])
+{
+    unsigned n = 0;
+    for (uint32_t i = first; i != POOL_NONE && n < POOL_COUNT_MAX; i = p->slot[i].next)
+        out[n++] = i;
+    return n;
+}
+
 unsigned pool_lease_slots(const pool *p, uint64_t lease, uint32_t out[POOL_COUNT_MAX])
 {
     const pool_lease *l = lease_of(p, lease);
-    unsigned n = 0;
-    for (uint32_t i = l ? l->first : POOL_NONE; i != POOL_NONE; i = p->slot[i].next)
-        out[n++] = i;
-    return n;
+    return list_from(p, l ? l->first : POOL_NONE, out);
 }
 
 unsigned pool_lease_retained(const pool *p, uint64_t lease, uint32_t out[POOL_COUNT_MAX])
 {
     const pool_lease *l = lease_of(p, lease);
-    unsigned n = 0;
-    for (uint32_t i = l ? l->retained : POOL_NONE; i != POOL_NONE; i = p->slot[i].next)
-        out[n++] = i;
-    return n;
+    return list_from(p, l ? l->retained : POOL_NONE, out);
 }
 
 bool pool_need_kept(const pool *p, uint64_t lease)

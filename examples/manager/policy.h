@@ -223,7 +223,8 @@ static inline uint32_t pool_lease_index(uint64_t number)
 }
 /* In the order in which they were chosen; a replacement stands where the broken one stood. */
 unsigned pool_lease_slots(const pool *p, uint64_t lease, uint32_t out[POOL_COUNT_MAX]);
-/* Slots that the lease left and whose data are kept for it, the one that left last first. */
+/* Slots that the lease left and whose data are kept for it, the one that left last first.  A store
+   may name more of them than the lease has slots: no more than POOL_COUNT_MAX are listed. */
 unsigned pool_lease_retained(const pool *p, uint64_t lease, uint32_t out[POOL_COUNT_MAX]);
 
 /* Do its slots stand as its need asks?  A replacement may have been taken from elsewhere. */

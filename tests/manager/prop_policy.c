@@ -835,6 +835,35 @@ static void test_restore_refuses(void **state)
     assert_int_equal(p->epoch, 7);
 }
 
+/* No more are retained than the lease has slots, but a store may name more. */
+static void test_list_of_retained_is_bounded(void **state)
+{
+    (void)state;
+    pool_slot_info info[SLOTS / 2];
+    pool_request r = { 0, 0, 0, 1, POOL_ANY };
+    pool_choice c;
+    uint32_t n, slot = 0, out[POOL_COUNT_MAX + 1];
+    uint64_t lease;
+    fresh(0, 1);
+    for (unsigned i = 0; i < SLOTS / 2; i++)
+        info[i] = (pool_slot_info){ 0, POOL_NONE };
+    for (unsigned i = 0; i < 2; i++)
+        assert_int_equal(pool_add_box(p, info, SLOTS / 2, &n), POOL_OK);
+    assert_int_equal(pool_choose(p, &r, &c), POOL_OK);
+    assert_int_equal(pool_grant(p, &r, &c, &lease), POOL_OK);
+    for (unsigned i = 0; i <= POOL_COUNT_MAX; i++) {
+        pool_other other;
+        slot = pool_find_lease(p, lease)->first;
+        assert_int_equal(pool_choose_other(p, slot, &other), POOL_OK);
+        assert_int_equal(pool_replace(p, slot, other.slot, POOL_WHY_DEVICE, true), POOL_OK);
+    }
+    out[POOL_COUNT_MAX] = POOL_NONE;
+    assert_int_equal(pool_find_lease(p, lease)->retained_count, POOL_COUNT_MAX + 1);
+    assert_int_equal(pool_lease_retained(p, lease, out), POOL_COUNT_MAX);
+    assert_int_equal(out[0], slot);
+    assert_int_equal(out[POOL_COUNT_MAX], POOL_NONE);
+}
+
 /* -- Numbers and errors -- */
 
 /* Of `mean` expected failures, the chance that there are more than `spares`. */
@@ -1016,6 +1045,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_replacement_equals_scan, begin, end),
         cmocka_unit_test_setup_teardown(test_restart_brings_everything_back, begin, end),
         cmocka_unit_test_setup_teardown(test_restore_refuses, begin, end),
+        cmocka_unit_test_setup_teardown(test_list_of_retained_is_bounded, begin, end),
         cmocka_unit_test(test_spares_by_failure_rate),
         cmocka_unit_test_setup_teardown(test_limits_and_errors, begin, end),
         cmocka_unit_test_setup_teardown(test_reasons, begin, end),
