@@ -495,12 +495,10 @@ static int parse_line(const option_verb *v, const char *where, char *line, char 
     if (!value)
         return no_memory();
     rc = set(r, where, value);
-    if (rc == OPTIONS_GO && r->kind == OPTION_LIST)
-        return rc; /* the list has it */
-    if (rc == OPTIONS_GO)
-        keep_text(texts, row, value);
-    else
+    if (rc != OPTIONS_GO)
         free(value);
+    else if (r->kind == OPTION_TEXT) /* else the list has it */
+        keep_text(texts, row, value);
     return rc;
 }
 
@@ -669,24 +667,25 @@ static const char *verb_first(const void *user, unsigned i)
     return v ? word : NULL;
 }
 
-/* What the words (count of them, 1 or 2) were probably meant to be; "" when nothing is near. */
-static void meant_verb(const option_program *p, char **words, int count, char *out, size_t cap)
+/* What the words (count of them, 1 or 2) were probably meant to be; "" when nothing is near.
+   group: the first word is right. */
+static void meant_verb(const option_program *p, char **words, int count, bool group, char *out,
+                       size_t cap)
 {
     char name[100];
     const option_verb *v;
-    int near;
-    bool group = false; /* the first word is right */
-    snprintf(name, sizeof name, "%.48s%s%.48s", words[0], count > 1 ? " " : "",
-             count > 1 ? words[1] : "");
-    near = text_nearest(name, verb_name, p);
-    if (near >= 0 && count > 1) {
+    int near = -1;
+    if (count > 1) {
+        snprintf(name, sizeof name, "%.48s %.48s", words[0], words[1]);
+        near = text_nearest(name, verb_name, p);
+    }
+    if (near >= 0) {
         snprintf(out, cap, "%s", verb_name(p, (unsigned)near));
         return;
     }
     *out = '\0';
     for (unsigned i = 0; (v = verb_of(p, i)) != NULL && !*out; i++) {
         const char *second = strchr(v->name, ' ');
-        group |= second && !strcmp(words[0], verb_first(p, i));
         if (second && !strcmp(words[0], second + 1)) /* `extend` of `lease extend` */
             snprintf(out, cap, "%s", v->name);
         else if (count > 1 && !strcmp(words[1], v->name)) /* `lease list` for `list leases` */
@@ -740,7 +739,7 @@ static int no_verb(const option_program *p, int argc, char **argv, int at, bool 
     }
     if (group && count == 1)
         return show_group(p, argv + at, count, help);
-    meant_verb(p, argv + at, count, meant, sizeof meant);
+    meant_verb(p, argv + at, count, group, meant, sizeof meant);
     if (*meant)
         log_error("no command '%.48s%s%.48s': did you mean '%s'? See %s --help", argv[at],
                   group ? " " : "", group ? argv[at + 1] : "", meant, p->name);
