@@ -77,10 +77,9 @@ static void device_answers(const dxpu_tlp *read)
     }
 }
 
-static bool take(int end, unsigned cls, uint64_t *offset)
+static bool take(int end, unsigned cls)
 {
     dxpu_delivery d = dxpu_channel_peek(&ch[end], cls);
-    bool last = d.last;
     dxpu_tlp t;
     if (!d.tlp.len)
         return false;
@@ -88,21 +87,25 @@ static bool take(int end, unsigned cls, uint64_t *offset)
         device_answers(&t);
     } else if (end == HOST && t.status == DXPU_CPL_SC) {
         memcpy(result + d.offset_bytes, d.data.ptr, d.data.len); /* only what was asked for */
-        *offset = d.offset_bytes + d.data.len;
         completions++;
-        if (last)
-            printf("read %u: %u bytes in %u completions\n", (unsigned)d.user, (unsigned)*offset,
-                   completions);
+        if (d.last)
+            printf("read %u: %u bytes in %u completions\n", (unsigned)d.user,
+                   (unsigned)(d.offset_bytes + d.data.len), completions);
     }
     dxpu_channel_take(&ch[end], cls, now_ns);
     return true;
+}
+
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
 }
 
 int main(int argc, char **argv)
 {
     dxpu_channel_config cfg;
     dxpu_request late;
-    uint64_t offset = 0, next_ns;
+    uint64_t next_ns;
     loss = argc > 1 ? (unsigned)atoi(argv[1]) : loss;
     for (unsigned i = 0; i < sizeof device; i++)
         device[i] = (uint8_t)(i * 7);
@@ -120,7 +123,7 @@ int main(int argc, char **argv)
     read_device(0x103, 200, 1); /* not aligned, as many are */
     read_device(0x10000, 64, 2);
     for (bool expired = false; !expired;) {
-        while (take(BOX, DXPU_NONPOSTED, NULL) || take(HOST, DXPU_COMPLETION, &offset))
+        while (take(BOX, DXPU_NONPOSTED) || take(HOST, DXPU_COMPLETION))
             ;
         carry(HOST, BOX);
         carry(BOX, HOST);
@@ -128,10 +131,8 @@ int main(int argc, char **argv)
             printf("read %u: no completion in %u ms\n", (unsigned)late.user, TIMEOUT_NS / 1000000);
             expired = true;
         }
-        next_ns = dxpu_channel_next_ns(&ch[HOST]);
-        next_ns =
-            dxpu_channel_next_ns(&ch[BOX]) < next_ns ? dxpu_channel_next_ns(&ch[BOX]) : next_ns;
-        next_ns = dxpu_tags_next_ns(&tags) < next_ns ? dxpu_tags_next_ns(&tags) : next_ns;
+        next_ns = earlier(dxpu_channel_next_ns(&ch[HOST]), dxpu_channel_next_ns(&ch[BOX]));
+        next_ns = earlier(next_ns, dxpu_tags_next_ns(&tags));
         now_ns = next_ns > now_ns && next_ns != DXPU_NEVER ? next_ns : now_ns;
     }
     return memcmp(result, device + 0x103, 200) != 0;
