@@ -430,7 +430,7 @@ static int open_store(void)
     core_settings_default(&settings);
     settings.grace_ms = set.grace_ms;
     settings.retention_ms = set.retention_s * 1000;
-    settings.default_quota = set.default_quota;
+    settings.default_quota = (uint32_t)set.default_quota;
     settings.events = (uint32_t)set.events;
     settings.nodes = (uint32_t)set.nodes;
     settings.slots = (uint32_t)set.slots;

@@ -127,8 +127,9 @@ void api_post_recover(api_conn *c)
             api_answer_lease(c, 200, lease);
         return;
     }
-    if (find_names(c, lease, named, name) &&
-        api_done(c, named ? core_recover(c->a->core, find_named(c->a->core, name[0], lease))
+    if (named && !find_names(c, lease, named, name))
+        return;
+    if (api_done(c, named ? core_recover(c->a->core, find_named(c->a->core, name[0], lease))
                           : core_recover_all(c->a->core, lease)))
         api_answer_lease(c, 200, lease);
 }

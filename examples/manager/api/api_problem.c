@@ -137,9 +137,8 @@ void api_problem_core(api_conn *c, const core_result *r)
         [CORE_E_MEMORY] = { 503, "store" },
     };
     unsigned i = (unsigned)r->code < sizeof of / sizeof of[0] ? (unsigned)r->code : 0;
-    bool early =
-        (r->code == CORE_E_CAPACITY || r->code == CORE_E_AWAY) && core_starting_ms(c->a->core) > 0;
-    if (early) { /* M-150: a proxy that is yet to register may be what it is about */
+    if ((r->code == CORE_E_CAPACITY || r->code == CORE_E_AWAY) && core_is_starting(c->a->core)) {
+        /* M-150: a proxy that is yet to register may be what it is about */
         api_problem(c, 503, "starting",
                     "the manager has just started, and some boxes or hosts have not registered "
                     "yet; try again in a second (%s)",

@@ -179,21 +179,17 @@ void core_quota(const core *c, const char *tenant, uint32_t *used, uint32_t *lim
 {
     uint32_t i = core_find_tenant(c, tenant);
     *used = i == CORE_NONE ? 0 : c->t.pool->tenant[i].used;
-    *limit = i != CORE_NONE                     ? c->t.pool->tenant[i].quota
-             : c->set.default_quota < POOL_NONE ? (uint32_t)c->set.default_quota
-                                                : POOL_NONE;
+    *limit = i == CORE_NONE ? c->set.default_quota : c->t.pool->tenant[i].quota;
 }
 
-uint64_t core_starting_ms(const core *c)
+bool core_is_starting(const core *c)
 {
-    uint64_t end = c->open_ms + COREI_START_MS;
-    if (c->mono_ms >= end)
-        return 0;
-    for (uint32_t i = 0; i < c->t.nodes; i++)
+    bool early = c->mono_ms < c->open_ms + COREI_START_MS;
+    for (uint32_t i = 0; early && i < c->t.nodes; i++)
         if ((c->t.node[i].used || c->t.node[i].role == DXPU_CONTROL_ROLE_BOX) &&
             !c->t.node[i].instance)
-            return end - c->mono_ms;
-    return 0;
+            return true;
+    return false;
 }
 
 uint32_t core_find_model(const core *c, const char *name)

@@ -151,9 +151,8 @@ unsigned core_slot_state(const core *c, uint32_t slot);
 void core_count_slots(const core *c, uint32_t (*count)[POOL_STATES]);
 /* Slots of the tenant's leases, and how many they may be (POOL_NONE: no limit). */
 void core_quota(const core *c, const char *tenant, uint32_t *used, uint32_t *limit);
-/* For how many milliseconds more a refusal may be due to proxies that are yet to register since
-   this program started; 0: it is not. */
-uint64_t core_starting_ms(const core *c);
+/* May a refusal be due to proxies that are yet to register since this program started? */
+bool core_is_starting(const core *c);
 /* Index, or CORE_NONE. */
 uint32_t core_find_node(const core *c, uint32_t number);
 uint32_t core_find_slot(const core *c, uint32_t node_number, uint32_t slot_number);
@@ -195,7 +194,7 @@ typedef struct core_settings {
     uint64_t grace_ms;      /* a box silent for that long is broken [CORE_GRACE_MS] */
     uint64_t retention_ms;  /* how long data are kept for a lease that left them, or has ended
                               [CORE_RETENTION_S]; 0: until somebody says what is to be done */
-    uint64_t default_quota; /* slots, of a tenant without one of its own; POOL_NONE: no limit */
+    uint32_t default_quota; /* slots, of a tenant without one of its own; POOL_NONE: no limit */
     uint32_t events;        /* kept [10,000] */
     uint32_t nodes;         /* that there may be [65,536] */
     uint32_t slots;         /* of all boxes and hosts [1,048,576] */

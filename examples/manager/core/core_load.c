@@ -215,8 +215,7 @@ static uint32_t load_tenant(loading *l, const char *name)
         !grow(&l->quota, sizeof *l->quota, l->tenants, &l->tenant_room) ||
         !corei_hash_add(&l->by_name, hash, l->tenants))
         return CORE_NONE;
-    uint64_t quota = l->c->set.default_quota;
-    l->quota[l->tenants] = quota < POOL_NONE ? (uint32_t)quota : POOL_NONE;
+    l->quota[l->tenants] = l->c->set.default_quota;
     snprintf(l->tenant[l->tenants].name, sizeof l->tenant[0].name, "%s", name);
     return l->tenants++;
 }

@@ -49,11 +49,9 @@ static uint32_t tenant_for(core *c, const char *name)
         return tenant;
     if (c->t.pool->tenants == c->t.pool->limits.tenants && corei_load(c).code != CORE_OK)
         return CORE_NONE;
-    uint64_t quota = c->set.default_quota;
     corei_tables *t = &c->t;
     if (!corei_hash_add(&t->tenant_by_name, corei_hash_name(name, ""), t->pool->tenants) ||
-        pool_add_tenant(t->pool, quota < POOL_NONE ? (uint32_t)quota : POOL_NONE, &tenant) !=
-            POOL_OK)
+        pool_add_tenant(t->pool, c->set.default_quota, &tenant) != POOL_OK)
         return CORE_NONE;
     memcpy(t->tenant[tenant].name, name, strlen(name) + 1);
     return tenant;
