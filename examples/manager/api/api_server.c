@@ -310,22 +310,23 @@ static unsigned share(unsigned most)
     return (most + 3) / 4;
 }
 
-/* Connections of clients that are known, but for one. */
+/* Connections that have a place. */
 typedef struct use {
     unsigned all, others, own; /* others: not operators'; own: of one caller */
 } use;
 
-static use use_of(const api *a, const api_caller *who, const api_conn *but)
+static void add_use(use *u, const api_conn *o, const api_caller *who)
 {
-    use u = { 0, 0, 0 };
-    for (const api_conn *o = a->conns; o; o = o->next) {
-        if (o == but || !o->known.role)
-            continue;
-        u.all++;
-        u.others += o->known.role != API_OPERATOR;
-        u.own += is_of(o, who);
-    }
-    return u;
+    u->all++;
+    u->others += o->known.role != API_OPERATOR;
+    u->own += is_of(o, who);
+}
+
+/* Operators may have all places, others a quarter each and three together. */
+static bool has_place(const use *u, const api_caller *who, unsigned most)
+{
+    return u->all < most &&
+           (who->role == API_OPERATOR || (u->own < share(most) && u->others < most - most / 4));
 }
 
 /* Of those that are idle, and whose closing makes room for the caller, the longest silent one. */
@@ -346,10 +347,14 @@ bool api_conn_known(api_conn *c)
 {
     api *a = c->a;
     unsigned most = a->set.connections;
-    use u = use_of(a, &c->caller, c);
-    bool bounded = c->caller.role != API_OPERATOR, own = bounded && u.own >= share(most);
-    if (own || u.all >= most || (bounded && u.others >= most - most / 4)) {
-        const api_conn *idle = find_idle(a, &c->caller, c, own);
+    bool bounded = c->caller.role != API_OPERATOR;
+    use u = { 0, 0, 0 };
+    for (const api_conn *o = a->conns; o; o = o->next) {
+        if (o != c && o->known.role)
+            add_use(&u, o, &c->caller);
+    }
+    if (!has_place(&u, &c->caller, most)) {
+        const api_conn *idle = find_idle(a, &c->caller, c, bounded && u.own >= share(most));
         if (!idle)
             return false;
         displace(a, idle);
@@ -399,26 +404,18 @@ static void admit(api *a)
         displace(a, c);
         unknown--;
     }
-    if (a->paused == (unknown >= most))
-        return;
-    if (a->paused) /* out of memory: with the next change of a connection, or tick */
+    if (unknown < most) /* out of memory: with the next change of a connection, or tick */
         a->paused = evconnlistener_enable(a->listener) != 0;
-    else
-        a->paused = evconnlistener_disable(a->listener) == 0;
 }
 
 bool api_has_room(const api_conn *c, api_state state, unsigned most)
 {
-    unsigned all = 0, others = 0, own = 0;
+    use u = { 0, 0, 0 };
     for (const api_conn *o = c->a->conns; o; o = o->next) {
-        if (o->state != state)
-            continue;
-        all++;
-        others += o->known.role != API_OPERATOR;
-        own += is_of(o, &c->known);
+        if (o->state == state)
+            add_use(&u, o, &c->known);
     }
-    return all < most &&
-           (c->known.role == API_OPERATOR || (own < share(most) && others < most - most / 4));
+    return has_place(&u, &c->known, most);
 }
 
 static struct bufferevent *on_accept(struct event_base *base, void *user)
