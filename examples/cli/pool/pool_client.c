@@ -328,8 +328,8 @@ static pool_result no_manager(pool_client *c, const char *what)
     return POOL_NO_ANSWER;
 }
 
-/* What shows the things that there are, of the kind that this request names. */
-static const char *list_of(const pool_client *c)
+/* What shows the things that there are, of the kind that the path names. */
+static const char *list_of(const char *path)
 {
     static const char *const lists[][2] = {
         { "/v1/slots", "; 'dxpu list slots' lists the slots" },
@@ -339,26 +339,23 @@ static const char *list_of(const pool_client *c)
         { "/v1/nodes", "; 'dxpu list boxes' and 'dxpu list hosts' list the nodes" },
         { "/v1/tenants", "; 'dxpu list tenants' lists the tenants" },
     };
-    const char *url = NULL;
-    size_t base = strlen(c->base);
-    (void)curl_easy_getinfo(c->curl, CURLINFO_EFFECTIVE_URL, &url);
-    for (size_t i = 0; url && strlen(url) > base && i < sizeof lists / sizeof lists[0]; i++) {
-        if (!strncmp(url + base, lists[i][0], strlen(lists[i][0])))
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
+        if (!strncmp(path, lists[i][0], strlen(lists[i][0])))
             return lists[i][1];
     }
     return "";
 }
 
 /* What one can do about it, where the manager's own sentence may leave that open. */
-static const char *remedy(const pool_client *c)
+static const char *remedy(long status, const char *path)
 {
-    switch (c->status) {
+    switch (status) {
     case 401:
         return "; DXPU_TOKEN or --token-file gives a token";
     case 403:
         return "; another token may be allowed to";
     case 404:
-        return list_of(c);
+        return list_of(path);
     case 503:
         return "; try again in a second";
     default:
@@ -377,7 +374,7 @@ static pool_again passes(const pool_client *c)
     return c->status == 503 ? POOL_AGAIN_UNKNOWN : POOL_AGAIN_NO;
 }
 
-static pool_result refused(pool_client *c)
+static pool_result refused(pool_client *c, const char *path)
 {
     const char *text = json_string_value(json_object_get(c->body, "detail"));
     if (!text || !*text)
@@ -389,7 +386,7 @@ static pool_result refused(pool_client *c)
     c->again = passes(c);
     c->retry_after_s = after > 0 && after < 3600 ? (unsigned)after : 0;
     snprintf(c->why, sizeof c->why, "refused: %.*s%s", (int)pool_text_cut(text, 400), text,
-             strchr(text, ';') ? "" : remedy(c)); /* with a ; it has a remedy */
+             strchr(text, ';') ? "" : remedy(c->status, path)); /* with a ; it has a remedy */
     return POOL_REFUSED;
 }
 
@@ -412,7 +409,7 @@ json_t *pool_client_document(const pool_client *c)
     return c->bytes ? json_loadb(c->text, c->bytes, JSON_REJECT_DUPLICATES, NULL) : NULL;
 }
 
-static pool_result judge(pool_client *c)
+static pool_result judge(pool_client *c, const char *path)
 {
     if (c->status >= 300 && c->status < 400)
         return redirected(c);
@@ -425,7 +422,7 @@ static pool_result judge(pool_client *c)
         return POOL_DONE;
     if (c->status < 400 || !c->body)
         return no_manager(c, "it says nothing");
-    return refused(c);
+    return refused(c, path);
 }
 
 pool_result pool_client_ask(pool_client *c, const char *method, const char *path,
@@ -455,7 +452,7 @@ pool_result pool_client_ask(pool_client *c, const char *method, const char *path
     free(text);
     curl_easy_getinfo(c->curl, CURLINFO_RESPONSE_CODE, &c->status);
     if (rc == CURLE_OK)
-        return judge(c);
+        return judge(c, path);
     (void)no_answer(c, rc);
     c->again = again_after(c, rc);
     if (changes && rc != CURLE_COULDNT_CONNECT && rc != CURLE_COULDNT_RESOLVE_HOST) {
@@ -550,7 +547,7 @@ pool_result pool_client_stream(pool_client *c, const char *path, uint64_t after,
     if (transfer(c, &rc) && !s->over) {
         *answered = stream_started(c);
         if (rc == CURLE_OK && !*answered)
-            result = judge(c);
+            result = judge(c, path);
         else
             result = no_answer(c, rc == CURLE_OK ? CURLE_GOT_NOTHING : rc);
         if (result == POOL_DONE)
