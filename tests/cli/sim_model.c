@@ -151,7 +151,7 @@ static void test_reads_need_a_window(void **state)
 {
     (void)state;
     sc.round_trips = 60;
-    sc.window_frames = 64; /* what a channel has by default */
+    sc.window_frames = 64;
     NEAR(run(), 2.35, 0.02);
     sc.window_frames = 256;
     NEAR(run(), dxpu_model_read_gbs(&sc.m, true), 0.02);

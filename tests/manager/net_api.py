@@ -1509,19 +1509,15 @@ def connections_are_bounded_and_known_ones_stay():
             s.close()
 
 
-def burst(m, count, token, target="/v1/pool", body=None):
+def burst(m, count, token):
     """The answers to `count` requests at once, each on a connection of its own that stays open."""
     answers, errors, gate = [], [], threading.Barrier(count)
 
     def one():
         conn = http.client.HTTPConnection(m.http, timeout=60)
-        fields = {"Authorization": "Bearer " + TOKENS[token]}
-        if body is not None:
-            fields["Content-Type"] = JSON
         gate.wait()
         try:
-            conn.request("POST" if body else "GET", target,
-                         None if body is None else json.dumps(body), fields)
+            conn.request("GET", "/v1/pool", headers={"Authorization": "Bearer " + TOKENS[token]})
             got = conn.getresponse()
             answers.append((got.status, got.getheader("Retry-After"), got.read(), conn))
         except OSError as error:
