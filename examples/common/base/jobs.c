@@ -11,8 +11,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 enum { STACK_BYTES = 256 << 10 };
 
@@ -55,16 +55,10 @@ static bool queue_remove(jobs_queue *q, job *j)
     return true;
 }
 
-static void wake_up(int fd)
-{
-    uint64_t one = 1;
-    (void)!write(fd, &one, sizeof one); /* cannot be full */
-}
-
 void jobs_woken(int wake)
 {
-    uint64_t times;
-    (void)!read(wake, &times, sizeof times);
+    eventfd_t times;
+    (void)eventfd_read(wake, &times);
 }
 
 /* ==== 2  Here ================================================================================= */
@@ -190,7 +184,7 @@ static void run_one(jobs_pool *p, jobs_lane *l)
     first = !l->done.head;
     queue_append(&l->done, j);
     if (first)
-        wake_up(l->wake);
+        (void)eventfd_write(l->wake, 1); /* cannot be full */
     pthread_cond_broadcast(&p->over);
 }
 

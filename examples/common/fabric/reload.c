@@ -1,67 +1,48 @@
 /* reload.c - see reload.h
    SPDX-License-Identifier: MIT */
-#ifndef _POSIX_C_SOURCE
-#define _POSIX_C_SOURCE 200809L
-#endif
 #include "reload.h"
+#include "jobs.h"
 #include "log.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 struct reload {
+    job job; /* first: that reads the file */
     keys *k;
     void (*changed)(void *user);
     void *user;
-    struct event *over;
-    int wake; /* the thread has read the file */
-    int rc;   /* of keys_read(); the thread's while it runs */
-    pthread_t thread;
+    int wake;
+    struct event *woken;
+    jobs_pool *pool;
+    jobs_lane *lane;
+    jobs jobs;
+    int rc; /* of keys_read(); the job's while it runs */
     bool running, again;
 };
 
-static void *read_file(void *arg)
+/* job.run */
+static void read_file(job *j)
 {
-    reload *r = arg;
+    reload *r = (reload *)j;
     r->rc = keys_read(r->k);
-    (void)eventfd_write(r->wake, 1); /* cannot be full */
-    return NULL;
 }
 
-static void take(reload *r)
-{
-    if (r->rc)
-        return;
-    keys_take(r->k);
-    r->changed(r->user);
-}
-
-/* The thread is not the one that signals are for. */
-static bool start_thread(reload *r)
-{
-    sigset_t all, before;
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    r->running = pthread_create(&r->thread, NULL, read_file, r) == 0;
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return r->running;
-}
-
-static void on_over(evutil_socket_t fd, short what, void *user)
+static void on_wake(evutil_socket_t fd, short what, void *user)
 {
     reload *r = user;
-    eventfd_t count;
     (void)what;
-    if (eventfd_read(fd, &count) || !r->running)
+    jobs_woken(fd);
+    if (!r->jobs.reap(r->jobs.user))
         return;
-    (void)pthread_join(r->thread, NULL);
     r->running = false;
-    take(r);
+    if (!r->rc) {
+        keys_take(r->k);
+        r->changed(r->user);
+    }
     if (r->again)
         reload_start(r);
 }
@@ -70,13 +51,17 @@ reload *reload_new(struct event_base *base, keys *k, void (*changed)(void *user)
 {
     reload *r = calloc(1, sizeof *r);
     if (r) {
+        r->job.run = read_file;
         r->k = k;
         r->changed = changed;
         r->user = user;
         r->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        r->pool = jobs_pool_new(1);
+        if (r->pool)
+            r->lane = jobs_lane_new(r->pool, r->wake, &r->jobs);
         if (r->wake >= 0)
-            r->over = event_new(base, r->wake, EV_READ | EV_PERSIST, on_over, r);
-        if (r->over && !event_add(r->over, NULL))
+            r->woken = event_new(base, r->wake, EV_READ | EV_PERSIST, on_wake, r);
+        if (r->lane && r->woken && !event_add(r->woken, NULL))
             return r;
     }
     log_error("SIGHUP: no memory or no eventfd to reload --peers: %s", strerror(errno));
@@ -87,20 +72,22 @@ reload *reload_new(struct event_base *base, keys *k, void (*changed)(void *user)
 void reload_start(reload *r)
 {
     r->again = r->running;
-    if (r->running || start_thread(r))
+    if (r->running)
         return;
-    r->rc = keys_read(r->k); /* without a thread the loop waits */
-    take(r);
+    r->running = true;
+    r->jobs.submit(r->jobs.user, &r->job);
 }
 
 bool reload_free(reload *r)
 {
     if (!r)
         return true;
-    if (r->over)
-        event_free(r->over);
+    if (r->woken)
+        event_free(r->woken);
     if (r->running)
-        return false;
+        return false; /* to free the pool is to wait for the job */
+    jobs_lane_free(r->lane);
+    jobs_pool_free(r->pool);
     if (r->wake >= 0)
         close(r->wake);
     free(r);
