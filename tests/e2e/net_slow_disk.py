@@ -141,6 +141,14 @@ def close_to(quiet, loaded):
     return loaded is not None and loaded < 3 * quiet
 
 
+def tries(attempt, good):
+    """What attempts found, up to the first that is good."""
+    seen = [attempt()]
+    while len(seen) < TRIES and not good(*seen[-1]):
+        seen.append(attempt())
+    return seen
+
+
 ONCE = ("delete namespace", "wipe")  # nothing is left to do it with again
 NAMES = list(WORST) + ["controller resets", "format", *ONCE]
 
@@ -152,12 +160,7 @@ def s160_a_slow_disk_delays_no_neighbour():
         street = Street(l, m)
         street.be_slow(SLOW_S)
         for name in ("all at once", "controller resets", "format"):
-            seen = []
-            for _ in range(TRIES):
-                quiet = street.neighbour()
-                seen.append((quiet, street.load(name)))
-                if close_to(*seen[-1]):
-                    break
+            seen = tries(lambda: (street.neighbour(), street.load(name)), close_to)
             check(close_to(*seen[-1]), name, seen)
             check(street.is_whole(), name, street.box.errors())
         check(street.faults.get(schedule.SLOW_INODE), "nothing was slow")
@@ -167,20 +170,22 @@ def s160_a_slow_disk_delays_no_neighbour():
 
 @case
 def s160_nor_do_a_deletion_and_a_wipe():
+    def attempt(name):
+        with lab.Lab(plain=True) as l, fm.Manager() as m:
+            street = Street(l, m)
+            quiet = street.neighbour()
+            street.be_slow(SLOW_S)
+            loaded = street.load(name)
+            check(street.is_whole(name != "wipe"), name, street.box.errors())
+            check(street.faults.get(schedule.SLOW_INODE), "nothing was slow")
+            check(name != "wipe" or street.link.slots[1].state == fm.WIPING, "it is over")
+            street.be_slow(0)
+            street.disk.close()
+            return quiet, loaded
+
     schedule.build()
     for name in ONCE:
-        seen = []
-        while len(seen) < TRIES and not (seen and close_to(*seen[-1])):
-            with lab.Lab(plain=True) as l, fm.Manager() as m:
-                street = Street(l, m)
-                quiet = street.neighbour()
-                street.be_slow(SLOW_S)
-                seen.append((quiet, street.load(name)))
-                check(street.is_whole(name != "wipe"), name, street.box.errors())
-                check(street.faults.get(schedule.SLOW_INODE), "nothing was slow")
-                check(name != "wipe" or street.link.slots[1].state == fm.WIPING, "it is over")
-                street.be_slow(0)
-                street.disk.close()
+        seen = tries(lambda: attempt(name), close_to)
         check(close_to(*seen[-1]), name, seen)
 
 
@@ -188,12 +193,15 @@ def s160_nor_do_a_deletion_and_a_wipe():
 def s111_a_limit_bounds_what_large_commands_cost_a_neighbour():
     schedule.build()
     with lab.Lab(plain=True) as l, fm.Manager() as m:
-        street, seen = Street(l, m, "--limit-bytes", "4M"), []
-        while len(seen) < TRIES and not (seen and close_to(*seen[-1])):
-            quiet = street.neighbour()
-            seen.append((quiet, street.neighbour(street.read_much)))
+        street = Street(l, m, "--limit-bytes", "4M")
+
+        def attempt():
+            found = street.neighbour(), street.neighbour(street.read_much)
             street.disk.disable()
             street.disk.enable()
+            return found
+
+        seen = tries(attempt, close_to)
         check(close_to(*seen[-1]), seen)
         check(street.is_whole(), street.box.errors())
         street.disk.close()
@@ -262,9 +270,8 @@ class Leases:
 def s165_a_slow_state_file_delays_no_neighbour():
     schedule.build()
     with lab.Lab(plain=True) as l, fm.Manager() as m:
-        leases, seen = Leases(l, m), []
-        while len(seen) < TRIES and not (seen and seen[-1][0]):
-            seen.append(leases.compare())
+        leases = Leases(l, m)
+        seen = tries(leases.compare, lambda same, _: same)
         check(seen[-1][0], seen)
         check(leases.link.alive and m.accepted == 1, leases.box.errors())
 
@@ -273,9 +280,8 @@ def s165_a_slow_state_file_delays_no_neighbour():
 def control_a_loop_that_waits_for_its_state_file_is_noticed():
     schedule.build()
     with lab.Lab(plain=True) as l, fm.Manager() as m:
-        leases, seen = Leases(l, m, "--disk-threads", 0), []
-        while len(seen) < TRIES and not (seen and not seen[-1][0]):
-            seen.append(leases.compare())
+        leases = Leases(l, m, "--disk-threads", 0)
+        seen = tries(leases.compare, lambda same, _: not same)
         check(not seen[-1][0], seen)
 
 
