@@ -95,6 +95,7 @@ struct server {
     uint64_t bar_at[PCI_BARS], bar_bytes[PCI_BARS];
     unsigned express_at, msi_at, msix_at; /* capabilities, 0: none */
     uint32_t msi_vectors, msix_vectors;
+    uint32_t mps_code; /* largest Max_Payload_Size, as Device Capabilities says it */
 
     region_read reads[ACCESSES];
     asked asked[TAGS];
@@ -270,18 +271,18 @@ static void place_bars(server *v)
 
 static void set_device_control(server *v)
 {
-    uint32_t mps, value;
+    uint32_t value;
     if (!v->express_at)
         return;
-    mps = config_read(v, v->express_at + PCIE_DEVICE_CAP * 4) & 7;
     value = config_read(v, v->express_at + PCIE_DEVICE_CONTROL * 4) & 0xffffu;
-    value = (value & ~DEVICE_CONTROL_SIZES) | DEVICE_CONTROL_READS | DEVICE_CONTROL_TAGS | mps << 5;
+    value = (value & ~DEVICE_CONTROL_SIZES) | DEVICE_CONTROL_READS | DEVICE_CONTROL_TAGS |
+            v->mps_code << 5;
     config_write(v, v->express_at + PCIE_DEVICE_CONTROL * 4, value, 0x3);
 }
 
-static uint32_t model_mps(server *v)
+static uint32_t model_mps(const server *v)
 {
-    return v->express_at ? 128u << (config_read(v, v->express_at + PCIE_DEVICE_CAP * 4) & 7) : 128;
+    return 128u << v->mps_code;
 }
 
 /* Every vector writes its number to an address that only it has, and is unmasked: masks are the
@@ -712,6 +713,8 @@ static void look_at_model(server *v)
     v->express_at = find_capability(v, 0x10);
     v->msi_at = find_capability(v, 0x05);
     v->msix_at = find_capability(v, 0x11);
+    if (v->express_at)
+        v->mps_code = config_read(v, v->express_at + PCIE_DEVICE_CAP * 4) & 7;
     if (v->msi_at)
         v->msi_vectors = 1u << (config_read(v, v->msi_at) >> 17 & 7);
     if (v->msix_at)
