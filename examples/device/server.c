@@ -87,10 +87,8 @@ struct server {
 
     sent_tlp *head, **tail; /* in the order in which they were sent */
     unsigned waiting;
-    bool draining, full;    /* full: so much waited that the model stopped */
-    dxpu_tlp config_answer; /* of the configuration request under way */
-    uint8_t config_data[4];
-    bool config_answered;
+    bool draining, full;   /* full: so much waited that the model stopped */
+    uint32_t config_value; /* what the configuration read under way brought */
 
     uint64_t bar_at[PCI_BARS], bar_bytes[PCI_BARS];
     unsigned express_at, msi_at, msix_at; /* capabilities, 0: none */
@@ -142,10 +140,8 @@ static void on_emit(void *user, dxpu_bytes tlp)
     sent_tlp *s;
     if (dxpu_tlp_receive(tlp, &t) == DXPU_OK && dxpu_tlp_class(&t) == DXPU_COMPLETION &&
         t.tag == CONFIG_TAG) {
-        v->config_answer = t;
-        v->config_answered = true;
-        if (t.payload.len == sizeof v->config_data)
-            memcpy(v->config_data, t.payload.ptr, sizeof v->config_data);
+        if (t.status == DXPU_CPL_SC && t.payload.len == 4)
+            v->config_value = dxpu_get_le32(t.payload.ptr);
         return;
     }
     s = malloc(sizeof *s + tlp.len);
@@ -175,36 +171,33 @@ static void on_fault(void *user, const char *what)
 
 /* ==== 3  Configuration space ================================================================== */
 
-/* All ones where the model refuses. */
-static uint32_t config_read(server *v, unsigned at)
+static dxpu_tlp config_request(uint8_t type, unsigned at, uint8_t be)
 {
     dxpu_tlp t;
     memset(&t, 0, sizeof t);
-    t.type = DXPU_TLP_CFGRD0;
-    t.header_dw = 3;
-    t.length_dw = 1;
-    t.first_be = 0xf;
-    t.tag = CONFIG_TAG;
-    t.register_bytes = (uint16_t)(at & 0xffcu);
-    v->config_answered = false;
-    give(v, &t);
-    return v->config_answered && v->config_answer.status == DXPU_CPL_SC
-               ? dxpu_get_le32(v->config_data)
-               : 0xffffffffu;
-}
-
-static void config_write(server *v, unsigned at, uint32_t value, uint8_t be)
-{
-    uint8_t data[4];
-    dxpu_tlp t;
-    memset(&t, 0, sizeof t);
-    dxpu_put_le32(data, value);
-    t.type = DXPU_TLP_CFGWR0;
+    t.type = type;
     t.header_dw = 3;
     t.length_dw = 1;
     t.first_be = be;
     t.tag = CONFIG_TAG;
     t.register_bytes = (uint16_t)(at & 0xffcu);
+    return t;
+}
+
+/* All ones where the model refuses. */
+static uint32_t config_read(server *v, unsigned at)
+{
+    dxpu_tlp t = config_request(DXPU_TLP_CFGRD0, at, 0xf);
+    v->config_value = 0xffffffffu;
+    give(v, &t);
+    return v->config_value;
+}
+
+static void config_write(server *v, unsigned at, uint32_t value, uint8_t be)
+{
+    dxpu_tlp t = config_request(DXPU_TLP_CFGWR0, at, be);
+    uint8_t data[4];
+    dxpu_put_le32(data, value);
     t.payload.ptr = data;
     t.payload.len = sizeof data;
     give(v, &t);
