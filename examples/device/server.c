@@ -339,7 +339,7 @@ static void client_writes(server *v, unsigned dword, uint32_t value, uint8_t be)
 
 /* ==== 4  Resets =============================================================================== */
 
-static void forget_all(server *v)
+static void forget_sent(server *v)
 {
     while (v->head) {
         sent_tlp *s = v->head;
@@ -348,6 +348,11 @@ static void forget_all(server *v)
     }
     v->tail = &v->head;
     v->waiting = 0;
+}
+
+static void forget_all(server *v)
+{
+    forget_sent(v);
     v->full = false;
     memset(v->asked, 0, sizeof v->asked);
     memset(v->dma, 0, sizeof v->dma);
@@ -797,11 +802,7 @@ void server_close(server *v)
         return;
     dxpu_vfu_close(v->vfu);
     v->vfu = NULL;
-    while (v->head) {
-        sent_tlp *s = v->head;
-        v->head = s->next;
-        free(s);
-    }
+    forget_sent(v);
     if (v->device)
         v->set.kind->destroy(v->device);
     jobs_lane_free(v->lane);
