@@ -211,7 +211,6 @@ static const device_kind *const kinds[] = DEVICE_KIND_LIST;
 static int run_device(const option_call *call)
 {
     static const unsigned modes[] = { 0600, 0660, 0666 };
-    static char serial[32];
     const char *why;
     bool wrong;
     for (unsigned i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
@@ -220,11 +219,6 @@ static int run_device(const option_call *call)
     }
     set.server.mode = modes[set.mode];
     set.server.disk_threads = (unsigned)set.disk_threads;
-    if (!set.server.device.serial) {
-        snprintf(serial, sizeof serial, "DXPU%016llx",
-                 (unsigned long long)set.server.device.identity);
-        set.server.device.serial = serial;
-    }
     why = check();
     if (why)
         return program_usage(why);
