@@ -44,56 +44,27 @@ static const option_row shared_rows[] = {
     { "stats", NULL, "print statistics on stderr at exit", OPTION_FLAG, &set.stats, 0, 0 },
 };
 
-#define DISK_ROWS                                                                                  \
-    { "file",                                                                                      \
-      "FILE[,...]",                                                                                \
-      "where its blocks are (memory)",                                                             \
-      OPTION_TEXT,                                                                                 \
-      &set.server.device.file,                                                                     \
-      0,                                                                                           \
-      0 },                                                                                         \
-        { "size",                                                                                  \
-          "SIZE",                                                                                  \
-          "size of each namespace or disk (its file's, or --memory)",                              \
-          OPTION_SIZE,                                                                             \
-          &set.server.device.file_bytes,                                                           \
-          1u << 20,                                                                                \
-          (uint64_t)1 << 44 },                                                                     \
-        { "block",                                                                                 \
-          "BYTES",                                                                                 \
-          "logical block size, 512 or 4096 (512)",                                                 \
-          OPTION_NUMBER,                                                                           \
-          &set.server.device.block_bytes,                                                          \
-          512,                                                                                     \
-          4096 },                                                                                  \
-        { "serial",                                                                                \
-          "TEXT",                                                                                  \
-          "serial number (from --identity)",                                                       \
-          OPTION_TEXT,                                                                             \
-          &set.server.device.serial,                                                               \
-          1,                                                                                       \
-          20 },                                                                                    \
-        { "identity",                                                                              \
-          "N",                                                                                     \
-          "number that no other device of the fabric has (1)",                                     \
-          OPTION_NUMBER,                                                                           \
-          &set.server.device.identity,                                                             \
-          1,                                                                                       \
-          UINT64_MAX },                                                                            \
-    {                                                                                              \
-        "disk-threads", "N", "concurrent accesses to its medium, 0: in its loop (4)",              \
-            OPTION_NUMBER, &set.disk_threads, 0, 64                                                \
-    }
-
+static const option_row disk_rows[] = {
+    { "file", "FILE[,...]", "where its blocks are (memory)", OPTION_TEXT, &set.server.device.file,
+      0, 0 },
+    { "size", "SIZE", "size of each namespace or disk (its file's, or --memory)", OPTION_SIZE,
+      &set.server.device.file_bytes, 1u << 20, (uint64_t)1 << 44 },
+    { "block", "BYTES", "logical block size, 512 or 4096 (512)", OPTION_NUMBER,
+      &set.server.device.block_bytes, 512, 4096 },
+    { "serial", "TEXT", "serial number (from --identity)", OPTION_TEXT, &set.server.device.serial,
+      1, 20 },
+    { "identity", "N", "number that no other device of the fabric has (1)", OPTION_NUMBER,
+      &set.server.device.identity, 1, UINT64_MAX },
+    { "disk-threads", "N", "concurrent accesses to its medium, 0: in its loop (4)", OPTION_NUMBER,
+      &set.disk_threads, 0, 64 },
+};
 static const option_row nvme_rows[] = {
-    DISK_ROWS,
     { "namespaces", "N", "namespaces in memory, without --file (1)", OPTION_NUMBER,
       &set.server.device.namespaces, 1, 32 },
     { "layout", "FILE", "where its list of namespaces is kept (beside the first --file)",
       OPTION_TEXT, &set.server.device.layout, 1, 4095 },
 };
 static const option_row blk_rows[] = {
-    DISK_ROWS,
     { "read-only", NULL, "the client cannot write", OPTION_FLAG, &set.server.device.read_only, 0,
       0 },
 };
@@ -234,20 +205,18 @@ static int run_device(const option_call *call)
     "exit status: 0 stopped on request, 2 usage, 3 system error\n"
 #define VERB(name, brief, ...)                                                                     \
     {                                                                                              \
-        name, "", brief, ABOUT, TAIL, 0, 0, { __VA_ARGS__, OPTION_ROWS(shared_rows) }, run_device  \
+        name, "", brief, ABOUT, TAIL, 0, 0, { __VA_ARGS__ }, run_device                            \
     }
-#define NO_ROWS                                                                                    \
-    {                                                                                              \
-        NULL, 0                                                                                    \
-    }
+#define SHARED OPTION_ROWS(shared_rows)
+#define DISK   OPTION_ROWS(disk_rows)
 static const option_verb verbs[] = {
-    VERB("memory", "memory behind one BAR", NO_ROWS),
-    VERB("nvme", "an NVMe controller", OPTION_ROWS(nvme_rows)),
-    VERB("vga", "a display adapter", NO_ROWS),
-    VERB("eptest", "the PCI endpoint test function", OPTION_ROWS(eptest_rows)),
-    VERB("virtio-blk", "a virtio block device", OPTION_ROWS(blk_rows)),
-    VERB("virtio-gpu", "a virtio display adapter", NO_ROWS),
-    VERB("virtio-net", "a virtio network adapter", OPTION_ROWS(net_rows)),
+    VERB("memory", "memory behind one BAR", SHARED),
+    VERB("nvme", "an NVMe controller", DISK, OPTION_ROWS(nvme_rows), SHARED),
+    VERB("vga", "a display adapter", SHARED),
+    VERB("eptest", "the PCI endpoint test function", OPTION_ROWS(eptest_rows), SHARED),
+    VERB("virtio-blk", "a virtio block device", DISK, OPTION_ROWS(blk_rows), SHARED),
+    VERB("virtio-gpu", "a virtio display adapter", SHARED),
+    VERB("virtio-net", "a virtio network adapter", OPTION_ROWS(net_rows), SHARED),
 };
 static const option_verbs all_verbs = { NULL, verbs, sizeof verbs / sizeof verbs[0] };
 static const option_verbs *const groups[] = { &all_verbs };

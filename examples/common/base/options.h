@@ -58,7 +58,7 @@ typedef struct option_rows {
         array, sizeof(array) / sizeof *(array)                                                     \
     }
 
-enum { OPTION_GROUPS = 2 };
+enum { OPTION_GROUPS = 3 };
 
 typedef struct option_call option_call;
 
