@@ -228,15 +228,8 @@ int main(int argc, char **argv)
         "dxpu-device", "serves a device model by vfio-user", version, NULL, 0, TAIL, groups, 1
     };
     option_call call;
+    int rc;
     snprintf(version, sizeof version, "%s, sandbox by %s", DXPU_VERSION, sandbox_name());
-    switch (options_parse(&program, argc, argv, &call)) {
-    case OPTIONS_GO:
-        return call.verb->run(&call);
-    case OPTIONS_SHOWN:
-        return PROGRAM_GOOD;
-    case OPTIONS_MEMORY:
-        return PROGRAM_SYSTEM;
-    default:
-        return PROGRAM_USAGE;
-    }
+    rc = program_parse(&program, argc, argv, &call);
+    return rc == PROGRAM_GO ? call.verb->run(&call) : rc;
 }

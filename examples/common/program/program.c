@@ -16,14 +16,9 @@
 #include <time.h>
 #include <unistd.h>
 
-int program_options(option_program *p, int argc, char **argv)
+int program_parse(const option_program *p, int argc, char **argv, option_call *call)
 {
-    static char version[120];
-    snprintf(version, sizeof version,
-             "%s, wire version %d, CRC-32 by %s, AF_XDP by %s, sandbox by %s", DXPU_VERSION,
-             DXPU_WIRE_VERSION, fabric_crc_name(), dxpu_xdp_name(), sandbox_name());
-    p->version = version;
-    switch (options_parse(p, argc, argv, NULL)) {
+    switch (options_parse(p, argc, argv, call)) {
     case OPTIONS_GO:
         return PROGRAM_GO;
     case OPTIONS_SHOWN:
@@ -33,6 +28,16 @@ int program_options(option_program *p, int argc, char **argv)
     default:
         return PROGRAM_USAGE;
     }
+}
+
+int program_options(option_program *p, int argc, char **argv)
+{
+    static char version[120];
+    snprintf(version, sizeof version,
+             "%s, wire version %d, CRC-32 by %s, AF_XDP by %s, sandbox by %s", DXPU_VERSION,
+             DXPU_WIRE_VERSION, fabric_crc_name(), dxpu_xdp_name(), sandbox_name());
+    p->version = version;
+    return program_parse(p, argc, argv, NULL);
 }
 
 int program_usage(const char *what)

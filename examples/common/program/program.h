@@ -7,7 +7,9 @@
 #include "stats.h"
 #include "status.h"
 
-/* Fill the options' targets; p->version is set here.  PROGRAM_GO, or the exit status. */
+/* As options_parse(): PROGRAM_GO, or the exit status. */
+int program_parse(const option_program *p, int argc, char **argv, option_call *call);
+/* The same of a program without commands, with its version. */
 int program_options(option_program *p, int argc, char **argv);
 /* Say what is wrong with how it was called: PROGRAM_USAGE; PROGRAM_SYSTEM when that is a name that
    does not resolve, since it may at the next start. */
