@@ -69,8 +69,6 @@ typedef struct read_job {
     uint8_t data[DXPU_TLP_PAYLOAD_MAX_BYTES];
 } read_job;
 
-struct remote;
-
 /* A DMA read of the server, on its way through the host's memory. */
 typedef struct fetch_job {
     fn_fetch fetch;
@@ -93,7 +91,6 @@ typedef struct remote {
     uint64_t retry_ms, there_ns; /* there_ns: since when it is present */
     const char *explained;       /* why it is absent, as it was last reported */
     unsigned round;              /* answers of before a reset have another one */
-    uint64_t now_ns;
 
     uint8_t config[CONFIG_BYTES]; /* the server's, as it was after its reset */
     unsigned msi_at, msix_at;     /* its capabilities, 0: none */
@@ -914,7 +911,6 @@ static void run_client(remote *r)
 static void remote_tick(void *device, uint64_t now_ns)
 {
     remote *r = device;
-    r->now_ns = now_ns;
     if (r->built)
         fn_tick(&r->fn, now_ns);
     if (r->write_left)
