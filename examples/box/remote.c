@@ -95,7 +95,6 @@ typedef struct remote {
     uint8_t config[CONFIG_BYTES]; /* the server's, as it was after its reset */
     unsigned msi_at, msix_at;     /* its capabilities, 0: none */
     fn_own own[OWN_MAX];
-    unsigned own_count;
     uint16_t sent_command;                /* what the server has been sent */
     uint32_t sent_vectors[DXPU_VFU_IRQS]; /* of MSI and MSI-X */
 
@@ -297,55 +296,50 @@ static void describe_msi(remote *r, const dxpu_vfuc_info *d, unsigned at, fn_set
     r->msi_at = at;
 }
 
-/* A vendor-specific capability goes behind those before it.  Virtio's window into BARs through
-   configuration space, which would have to be alive, is left out: drivers do without. */
-static void describe_own(remote *r, unsigned at)
+static void link_own(fn_own *head, unsigned next)
+{
+    head->value = (head->value & 0xffff00ffu) | next << 8;
+}
+
+/* A vendor-specific capability goes behind those before it, of which **last is the last; that one
+   goes on to PCI Express.  Virtio's window into BARs through configuration space, which would have
+   to be alive, is left out: drivers do without. */
+static void describe_own(remote *r, unsigned at, fn_setup *s, fn_own **last)
 {
     unsigned bytes = r->config[at + 2], dwords = (bytes + 3) / 4;
     bool window = dxpu_get_le32(r->config) % 0x10000 == 0x1af4 && r->config[at + 3] == 5;
-    if (window || bytes < 3 || at + dwords * 4 > CONFIG_BYTES || r->own_count + dwords > OWN_MAX)
+    fn_own *head = r->own + s->own_count;
+    if (window || bytes < 3 || at + dwords * 4 > CONFIG_BYTES || s->own_count + dwords > OWN_MAX)
         return;
     for (unsigned i = 0; i < dwords; i++) {
-        r->own[r->own_count + i].value = config_dword(r, at + i * 4);
-        r->own[r->own_count + i].writable = 0;
+        head[i].value = config_dword(r, at + i * 4);
+        head[i].writable = 0;
     }
-    /* its successor: the place behind it, for now */
-    r->own[r->own_count].value = (r->own[r->own_count].value & 0xffff00ffu) |
-                                 ((FN_CAP_MSI + (r->own_count + dwords) * 4) & 0xff) << 8;
-    r->own_count += dwords;
-}
-
-/* The last one of its own goes on to PCI Express. */
-static void end_own(remote *r)
-{
-    unsigned i = 0, next;
-    while (i < r->own_count) {
-        next = ((r->own[i].value >> 8 & 0xff) - FN_CAP_MSI) / 4; /* 0, where the place ends */
-        if (next >= r->own_count)
-            r->own[i].value = (r->own[i].value & 0xffff00ffu) | FN_CAP_PCIE << 8;
-        i = next;
-    }
+    if (*last)
+        link_own(*last, FN_CAP_MSI + s->own_count * 4);
+    link_own(head, FN_CAP_PCIE);
+    *last = head;
+    s->own_count += dwords;
 }
 
 static void describe_capabilities(remote *r, const dxpu_vfuc_info *d, fn_setup *s)
 {
     unsigned at = r->config[PCI_CAPABILITIES * 4] & 0xfc;
     bool listed = config_dword(r, PCI_COMMAND * 4) >> 16 & 0x10;
-    r->own_count = r->msi_at = r->msix_at = 0;
+    fn_own *last = NULL;
+    r->msi_at = r->msix_at = 0;
     for (unsigned n = 0; listed && at >= 0x40 && at + 4 <= CONFIG_BYTES && n < 48; n++) {
         if (r->config[at] == 0x11 && !s->msix)
             describe_msix(r, d, at, s);
         else if (r->config[at] == 0x05 && !s->msi)
             describe_msi(r, d, at, s);
         else if (r->config[at] == 0x09)
-            describe_own(r, at);
+            describe_own(r, at, s, &last);
         at = r->config[at + 1] & 0xfc;
     }
-    if (!s->msix) /* both have the same place */
-        r->own_count = s->msi ? 0 : r->own_count;
-    end_own(r);
-    s->own = r->own_count ? r->own : NULL;
-    s->own_count = r->own_count;
+    if (s->msi && !s->msix) /* both have the same place */
+        s->own_count = 0;
+    s->own = s->own_count ? r->own : NULL;
     s->msi = s->msi && !s->own;
 }
 
