@@ -355,9 +355,8 @@ static bool take_event(slot *s)
     dxpu_event e;
     if (!dxpu_channel_peek_event(&s->active->ch, &e))
         return false;
-    if (e.type && dxpu_guard_event(&s->guard, &e)) {
-        s->kind->event(s->device, &e); /* what it may reach: for one that has to know */
-    } else if (e.type) {
+    if (e.type) {
+        (void)dxpu_guard_event(&s->guard, &e); /* a server has to know its windows, too */
         if (e.type == DXPU_EVENT_HOT_RESET || e.type == DXPU_EVENT_SLOT_POWER)
             forget_sent(s);
         if (e.type == DXPU_EVENT_SLOT_POWER) { /* off is to a device as a reset that stays */
