@@ -823,10 +823,16 @@ static int open_device(box *b, unsigned index, device_settings *own)
     return 0;
 }
 
+/* NULL: the slot is as those that no --slot names. */
+static const slot_plan *plan_of(const box *b, unsigned index)
+{
+    return b->plans && b->plans[index].kind ? &b->plans[index] : NULL;
+}
+
 static int open_slot(box *b, unsigned index, const device_kind *kind, const device_settings *set)
 {
     slot *s = &b->slots[index];
-    const slot_plan *plan = b->plans && b->plans[index].kind ? &b->plans[index] : NULL;
+    const slot_plan *plan = plan_of(b, index);
     device_settings own = plan ? plan->set : *set;
     unsigned shared = plan ? 0 : index; /* of a name that several slots have */
     char files[16384], layout[4096], tap[PLAN_TAP_BYTES];
@@ -865,7 +871,7 @@ static int open_slot(box *b, unsigned index, const device_kind *kind, const devi
 /* Where the server of a slot's device is to listen; NULL: it has none. */
 static const char *socket_of(const box *b, unsigned index, char path[STARTER_PATH_BYTES])
 {
-    const slot_plan *plan = b->plans && b->plans[index].kind ? &b->plans[index] : NULL;
+    const slot_plan *plan = plan_of(b, index);
     if (plan && plan->kind == &vfio_user_kind)
         return plan->set.socket;
     if (!b->starter)
