@@ -83,14 +83,24 @@ static void close_others(int own)
     }
 }
 
-void connector_outlive(void)
+static void set_signals(void (*handler)(int))
 {
     static const int all[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGPIPE };
-    const struct rlimit no_core = { 0, 0 };
     for (unsigned i = 0; i < sizeof all / sizeof all[0]; i++)
-        (void)signal(all[i], SIG_IGN);
+        (void)signal(all[i], handler);
+}
+
+void connector_outlive(void)
+{
+    const struct rlimit no_core = { 0, 0 };
+    set_signals(SIG_IGN);
     (void)setrlimit(RLIMIT_CORE, &no_core);
     (void)prctl(PR_SET_DUMPABLE, 0);
+}
+
+void connector_obey(void)
+{
+    set_signals(SIG_DFL);
 }
 
 int connector_start(const char *path)

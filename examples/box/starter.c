@@ -105,7 +105,6 @@ static uint64_t now_ms(void)
 /* In the child: it ends with the starter, and Ctrl-C is for the box alone. */
 static void become(const device *d)
 {
-    static const int all[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGPIPE };
     char *argv[ARGUMENTS_MAX + 2];
     unsigned count = 0;
     argv[count++] = program;
@@ -116,8 +115,7 @@ static void become(const device *d)
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != starter) /* it has ended before that */
         _exit(127);
-    for (unsigned i = 0; i < sizeof all / sizeof all[0]; i++)
-        (void)signal(all[i], SIG_DFL);
+    connector_obey();
     (void)setpgid(0, 0);
     (void)setpriority(PRIO_PROCESS, 0, NICE);
     (void)execv(program, argv);
