@@ -36,8 +36,8 @@ enum { BAR_BYTES = 65536, LOG = 4096, CONFIG = 7, TLPS = 8192, IN_BYTES = 4 << 2
 /* A command that it received. */
 typedef struct command {
     uint16_t id, what;
-    uint32_t bytes, region;
-    uint64_t at, value, length;
+    uint32_t region;
+    uint64_t length; /* of a window */
 } command;
 
 static struct {
@@ -169,25 +169,19 @@ static size_t srv_answer(uint16_t what, const uint8_t *body, uint8_t *out)
     }
 }
 
-static void srv_note(const uint8_t *m, uint32_t size)
+static void srv_note(const uint8_t *m)
 {
     command *c = &srv.log[srv.count++ % LOG];
     memset(c, 0, sizeof *c);
     c->id = dxpu_get_le16(m);
     c->what = dxpu_get_le16(m + 2);
-    if (c->what == CMD_REGION_READ || c->what == CMD_REGION_WRITE) {
-        c->at = dxpu_get_le64(m + 16);
+    if (c->what == CMD_REGION_READ || c->what == CMD_REGION_WRITE)
         c->region = dxpu_get_le32(m + 24);
-        c->bytes = dxpu_get_le32(m + 28);
-    } else if (c->what == CMD_DMA_MAP || c->what == CMD_DMA_UNMAP) {
-        unsigned skip = c->what == CMD_DMA_MAP ? 16 : 8;
-        c->at = dxpu_get_le64(m + 16 + skip);
-        c->length = dxpu_get_le64(m + 24 + skip);
-    }
-    (void)size;
+    else if (c->what == CMD_DMA_MAP || c->what == CMD_DMA_UNMAP)
+        c->length = dxpu_get_le64(m + (c->what == CMD_DMA_MAP ? 40 : 32));
 }
 
-static void srv_take(const uint8_t *m, uint32_t size)
+static void srv_take(const uint8_t *m)
 {
     static uint8_t out[BAR_BYTES + 64];
     uint32_t flags = dxpu_get_le32(m + 8);
@@ -198,7 +192,7 @@ static void srv_take(const uint8_t *m, uint32_t size)
         srv.refused += (flags & FLAG_ERROR) != 0;
         return;
     }
-    srv_note(m, size);
+    srv_note(m);
     if (srv.deaf[what % 32])
         return;
     memset(out, 0, 64);
@@ -222,7 +216,7 @@ static void srv_work(void)
     srv.have += n > 0 ? (size_t)n : 0;
     while (srv.have - at >= 16 && srv.have - at >= dxpu_get_le32(srv.in + at + 4)) {
         uint32_t size = dxpu_get_le32(srv.in + at + 4);
-        srv_take(srv.in + at, size);
+        srv_take(srv.in + at);
         at += size;
     }
     memmove(srv.in, srv.in + at, srv.have - at);
