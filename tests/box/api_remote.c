@@ -18,6 +18,7 @@
 #include "dxpu_vfio_user.h"
 #include "dxpu_vfio_user_stream.h"
 #include "remote.h"
+#include "report_value.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -354,31 +355,10 @@ static void enable(void)
     turn();
 }
 
-static bool number_of(const char *text, const char *name, unsigned long *out)
-{
-    char key[40];
-    const char *at;
-    snprintf(key, sizeof key, "\"%s\":", name);
-    at = strstr(text, key);
-    return at && sscanf(at + strlen(key), "%lu", out) == 1;
-}
-
 /* A counter of the device's report. */
-static unsigned long counter(const char *name)
+static unsigned long long counter(const char *name)
 {
-    char *text = NULL;
-    size_t size = 0;
-    unsigned long value = 0;
-    FILE *out = open_memstream(&text, &size);
-    report r;
-    assert_non_null(out);
-    report_begin(&r, out, true);
-    vfio_user_kind.report(slot.device, &r);
-    report_end(&r);
-    (void)fclose(out);
-    assert_true(number_of(text, name, &value));
-    free(text);
-    return value;
+    return report_value(vfio_user_kind.report, slot.device, name);
 }
 
 static void create(const device_settings *more)

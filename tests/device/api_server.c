@@ -15,6 +15,7 @@
 
 #include "dxpu_vfio_user_client.h"
 #include "eptest.h"
+#include "report_value.h"
 #include "server.h"
 
 #include <poll.h>
@@ -169,25 +170,15 @@ static void test_a_long_write_goes_on_by_itself(void **state)
         assert_true(turn(true));
 }
 
+static void fill(void *from, report *r)
+{
+    server_report(from, r);
+}
+
 /* Bytes that the model has sent. */
 static uint64_t sent(void)
 {
-    char *text = NULL;
-    size_t size = 0;
-    unsigned long long value = 0;
-    FILE *out = open_memstream(&text, &size);
-    const char *at;
-    report r;
-    assert_non_null(out);
-    report_begin(&r, out, true);
-    server_report(the.server, &r);
-    report_end(&r);
-    (void)fclose(out);
-    at = strstr(text, "\"dma_write_bytes\":");
-    assert_non_null(at);
-    assert_int_equal(sscanf(at + strlen("\"dma_write_bytes\":"), "%llu", &value), 1);
-    free(text);
-    return value;
+    return report_value(fill, the.server, "dma_write_bytes");
 }
 
 /* A read of the configuration space comes back behind the writes before it, as any read does. */
