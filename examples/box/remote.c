@@ -478,15 +478,7 @@ static void send_windows(remote *r)
 
 static void change_windows(remote *r, const dxpu_event *e)
 {
-    uint64_t last = e->base + (e->length - 1);
-    unsigned access = (e->flags & DXPU_EVENT_READ ? DXPU_WINDOW_READ : 0u) |
-                      (e->flags & DXPU_EVENT_WRITE ? DXPU_WINDOW_WRITE : 0u);
-    if (!e->length || last < e->base)
-        return;
-    if (e->type == DXPU_EVENT_DMA_GRANT)
-        (void)dxpu_windows_grant(&r->windows, e->base, last, access);
-    else
-        (void)dxpu_windows_revoke(&r->windows, e->base, last, access);
+    (void)dxpu_windows_event(&r->windows, e);
     r->windows_differ = true;
     send_windows(r);
 }
