@@ -10,6 +10,7 @@
 #include "remote.h"
 
 #include "connector.h"
+#include "dxpu_libevent.h"
 #include "dxpu_vfio_user_client.h"
 #include "function.h"
 #include "log.h"
@@ -19,7 +20,6 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
-#include <time.h>
 #include <unistd.h>
 
 /* ==== 1  Object =============================================================================== */
@@ -114,13 +114,6 @@ typedef struct remote {
     } count;
 #undef REMOTE_FIELD
 } remote;
-
-static uint64_t clock_ns(void)
-{
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 static uint64_t tag_of(const remote *r, unsigned kind, unsigned index, unsigned at)
 {
@@ -218,7 +211,7 @@ static void on_gone(void *user, const char *why)
 {
     remote *r = user;
     bool was_present = r->state == PRESENT || r->state == RESETTING;
-    if (was_present && clock_ns() - r->there_ns >= LASTED_MS * 1000000ull) {
+    if (was_present && dxpu_udp_now_ns() - r->there_ns >= LASTED_MS * 1000000ull) {
         r->retry_ms = RETRY_FIRST_MS;
         r->explained = NULL;
     }
@@ -798,7 +791,7 @@ static void take_config(remote *r, int error, dxpu_bytes data)
         return;
     }
     r->state = PRESENT;
-    r->there_ns = clock_ns();
+    r->there_ns = dxpu_udp_now_ns();
     r->sent_command = 0xffff;
     log_info("%s: %04x:%04x is there", r->path, r->fn.set.vendor, r->fn.set.device);
     report_presence(r, true);
@@ -872,8 +865,8 @@ static void remote_tlp(void *device, const dxpu_tlp *t, dxpu_bytes bytes)
 static void run_client(remote *r)
 {
     struct epoll_event e[3];
-    uint64_t end_ns = clock_ns() + TURNS_NS;
-    for (unsigned i = 0; i < TURNS && (!i || clock_ns() < end_ns); i++) {
+    uint64_t end_ns = dxpu_udp_now_ns() + TURNS_NS;
+    for (unsigned i = 0; i < TURNS && (!i || dxpu_udp_now_ns() < end_ns); i++) {
         int n = epoll_wait(r->epoll, e, 3, 0);
         bool client = false;
         for (int k = 0; k < n; k++) {

@@ -7,6 +7,7 @@
 #endif
 #include "starter.h"
 #include "connector.h"
+#include "dxpu_libevent.h"
 #include "log.h"
 
 #include <errno.h>
@@ -21,7 +22,6 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -97,9 +97,7 @@ static pid_t starter; /* itself */
 
 static uint64_t now_ms(void)
 {
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+    return dxpu_udp_now_ns() / 1000000;
 }
 
 /* In the child: it ends with the starter, and Ctrl-C is for the box alone. */

@@ -8,6 +8,7 @@
 #endif
 #include "server.h"
 
+#include "dxpu_libevent.h"
 #include "dxpu_vfio_user.h"
 #include "log.h"
 #include "pci.h"
@@ -16,7 +17,6 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
 /* ==== 1  Object =============================================================================== */
@@ -102,13 +102,6 @@ struct server {
     uint64_t round; /* answers of before a reset have another one */
     uint64_t lost_dma;
 };
-
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 /* ==== 2  TLPs to the model ==================================================================== */
 
@@ -836,7 +829,7 @@ int server_work(server *v)
     for (unsigned n = 0; n < TURNS && v->waiting < WAITING_MAX; n++) {
         v->full = false;
         if (v->set.kind->tick)
-            v->set.kind->tick(v->device, now_ns());
+            v->set.kind->tick(v->device, dxpu_udp_now_ns());
         drain(v);
         if (!v->full)
             break;

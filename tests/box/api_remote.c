@@ -15,6 +15,7 @@
 
 #include <cmocka.h>
 
+#include "dxpu_libevent.h"
 #include "dxpu_vfio_user.h"
 #include "dxpu_vfio_user_stream.h"
 #include "remote.h"
@@ -25,7 +26,6 @@
 #include <stdio.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { BAR_BYTES = 65536, LOG = 4096, CONFIG = 7, TLPS = 8192, IN_BYTES = 4 << 20 };
@@ -63,13 +63,6 @@ static struct {
     uint8_t bytes[TLPS][32]; /* the beginning of each */
 } slot;
 
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 static void srv_listen(int backlog)
 {
     struct sockaddr_un a = { .sun_family = AF_UNIX };
@@ -97,7 +90,7 @@ static void srv_send(const void *bytes, size_t len)
             send(srv.fd, (const uint8_t *)bytes + at, len - at, MSG_NOSIGNAL | MSG_DONTWAIT);
         at += n > 0 ? (size_t)n : 0;
         if (n < 0 && errno == EAGAIN)
-            vfio_user_kind.tick(slot.device, now_ns());
+            vfio_user_kind.tick(slot.device, dxpu_udp_now_ns());
         else if (n < 0)
             return; /* the box has ended the connection */
     }
@@ -310,16 +303,16 @@ static void mem_read(uint64_t at, uint32_t bytes, unsigned tag)
 
 static void turn(void)
 {
-    vfio_user_kind.tick(slot.device, now_ns());
+    vfio_user_kind.tick(slot.device, dxpu_udp_now_ns());
     srv_work();
 }
 
 /* Turns until `what` is so, for a time that a loaded machine needs as well. */
 #define UNTIL(what)                                                                                \
     do {                                                                                           \
-        uint64_t until_ns = now_ns() + 30000000000u;                                               \
+        uint64_t until_ns = dxpu_udp_now_ns() + 30000000000u;                                      \
         while (!(what)) {                                                                          \
-            assert_true(now_ns() < until_ns);                                                      \
+            assert_true(dxpu_udp_now_ns() < until_ns);                                             \
             turn();                                                                                \
             (void)usleep(100);                                                                     \
         }                                                                                          \
@@ -327,8 +320,8 @@ static void turn(void)
 
 static void turns(unsigned ms)
 {
-    uint64_t end_ns = now_ns() + ms * 1000000ull;
-    while (now_ns() < end_ns) {
+    uint64_t end_ns = dxpu_udp_now_ns() + ms * 1000000ull;
+    while (dxpu_udp_now_ns() < end_ns) {
         turn();
         (void)usleep(200);
     }
@@ -660,7 +653,7 @@ static void test_s161_a_server_that_floods(void **state)
         dxpu_put_le64(all + i * EACH + 24, 64);
     }
     srv_send(all, MANY * EACH);
-    vfio_user_kind.tick(slot.device, now_ns());
+    vfio_user_kind.tick(slot.device, dxpu_udp_now_ns());
     assert_true(counter("dma_refused") > 0 && counter("dma_refused") < 1000);
     UNTIL(counter("dma_refused") == MANY);
     free(all);
@@ -708,7 +701,7 @@ static void test_a_full_backlog_is_tried_again(void **state)
     create(&none);
     for (unsigned i = 0; i < 200 || counter("connects") < 2; i++) {
         assert_true(i < 30000); /* it has been tried more than once */
-        vfio_user_kind.tick(slot.device, now_ns());
+        vfio_user_kind.tick(slot.device, dxpu_udp_now_ns());
         (void)usleep(1000);
     }
     while ((taken = accept(srv.listener, NULL, NULL)) >= 0)
@@ -721,10 +714,10 @@ static void test_a_full_backlog_is_tried_again(void **state)
 /* A server that is there and gone again and again does not have more and more of the loop. */
 static void test_a_server_that_comes_and_goes(void **state)
 {
-    uint64_t end_ns = now_ns() + 2000000000u;
+    uint64_t end_ns = dxpu_udp_now_ns() + 2000000000u;
     (void)state;
     begin();
-    while (now_ns() < end_ns) {
+    while (dxpu_udp_now_ns() < end_ns) {
         if (slot.present)
             srv_close();
         turn();
