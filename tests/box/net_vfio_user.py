@@ -31,6 +31,14 @@ def start_device(l, path, *more):
     return device
 
 
+def verified(l, to, slot, count, *more):
+    """A host gets an answer, and the right one, to each of `count` requests."""
+    host = l.run("dxpu-host", "--box", to, "--slot", slot, *LOAD, "--count", count, *more)
+    result = host.result()
+    check(host.status == 0 and result["mismatched"] == result["unanswered"] == 0, result,
+          host.errors())
+
+
 @case
 def verified_load_beside_another_kind():
     with lab.Lab() as l:
@@ -39,10 +47,7 @@ def verified_load_beside_another_kind():
         box, to = start_box(l, path, "--slot", "3=memory,memory=64K")
         box.says("is there")
         for slot in (2, 3):
-            host = l.run("dxpu-host", "--box", to, "--slot", slot, *LOAD, "--count", 3000)
-            result = host.result()
-            check(host.status == 0 and result["mismatched"] == result["unanswered"] == 0, result,
-                  host.errors())
+            verified(l, to, slot, 3000)
         check(device.stop() == 0, device.errors())
         check(box.stop() == 0, box.errors())
         slots = box.result()
@@ -61,8 +66,7 @@ def bars_of_4_gb_and_more():
         box, to = start_box(l, memory, "--slot", "3=vfio-user,socket=" + eptest)
         box.says("m.sock: 1af4:10f0 is there")
         box.says("e.sock: .* is there")
-        host = l.run("dxpu-host", "--box", to, "--slot", 2, *LOAD, "--count", 1000)
-        check(host.status == 0 and host.result()["mismatched"] == 0, host.errors())
+        verified(l, to, 2, 1000)
         check(box.stop() == 0, box.errors())
 
 
@@ -82,8 +86,7 @@ def s242_killed_under_load_and_back():
             check("no device in it" in host.errors(), host.errors())
             device = start_device(l, path)
         until(lambda: box.errors().count("is there") == 4, "the device")
-        host = l.run("dxpu-host", "--box", to, "--slot", 2, "--epoch", 9, *LOAD, "--count", 2000)
-        check(host.status == 0 and host.result()["mismatched"] == 0, host.errors())
+        verified(l, to, 2, 2000, "--epoch", 9)
         check(box.stop() == 0, box.errors())
         check(box.result()["slot_2"]["vfio-user"]["lost"] == 3, box.result()["slot_2"])
 
@@ -97,12 +100,10 @@ def without_a_server_the_slot_is_empty():
         host = l.run("dxpu-host", "--box", to, "--slot", 2, *LOAD, "--count", 10,
                      "--give-up-ms", 500)
         check(host.status == 4 and "no device in it" in host.errors(), host.status, host.errors())
-        other = l.run("dxpu-host", "--box", to, "--slot", 1, *LOAD, "--count", 10)  # control
-        check(other.status == 0, other.errors())
+        verified(l, to, 1, 10)  # control
         start_device(l, path)
         box.says("is there")
-        host = l.run("dxpu-host", "--box", to, "--slot", 2, "--epoch", 2, *LOAD, "--count", 10)
-        check(host.status == 0, host.errors())
+        verified(l, to, 2, 10, "--epoch", 2)
         check(box.stop() == 0, box.errors())
 
 
@@ -195,8 +196,7 @@ def a_foreign_server_is_served():
         server = Server(path)
         box, to = start_box(l, path)
         box.says("1af4:10f0 is there")
-        host = l.run("dxpu-host", "--box", to, "--slot", 2, *LOAD, "--count", 500)
-        check(host.status == 0 and host.result()["mismatched"] == 0, host.errors())
+        verified(l, to, 2, 500)
         check(box.stop() == 0, box.errors())
         check(server.clients == 1, server.clients)
 
@@ -219,8 +219,7 @@ def s240_dma_of_a_hostile_server_goes_nowhere():
         box.says("is there")
         until(lambda: len(server.answers) == 11, "the answers")
         check(all(flags == 0x21 and not body for _, flags, body in server.answers), server.answers)
-        host = l.run("dxpu-host", "--box", to, "--slot", 2, *LOAD, "--count", 200)
-        check(host.status == 0 and host.result()["mismatched"] == 0, host.errors())
+        verified(l, to, 2, 200)
         check(box.stop() == 0, box.errors())
         slot = box.result()["slot_2"]
         check(slot["vfio-user"]["dma_refused"] == 12, slot["vfio-user"])
@@ -258,8 +257,7 @@ def capabilities_that_loop():
         Server(path, config=config)
         box, to = start_box(l, path)
         box.says("is there")
-        host = l.run("dxpu-host", "--box", to, "--slot", 2, *LOAD, "--count", 200)
-        check(host.status == 0 and host.result()["mismatched"] == 0, host.errors())
+        verified(l, to, 2, 200)
         check(box.stop() == 0, box.errors())
 
 
@@ -275,8 +273,7 @@ def s242_unanswered_reads_end_the_channel():
         host = l.start("dxpu-host", "--box", to, "--slot", 2, *LOAD, "--count", 10,
                        "--give-up-ms", 500)
         box.says("slot 2: lent to")
-        other = l.run("dxpu-host", "--box", to, "--slot", 1, *LOAD, "--count", 1000)
-        check(other.status == 0 and other.result()["mismatched"] == 0, other.errors())
+        verified(l, to, 1, 1000)
         box.says("the server does not answer", 20)
         check(host.wait(30) not in (0, None), host.errors())
         until(lambda: server.clients == 2, "another attempt")
@@ -292,8 +289,7 @@ def silent_server_is_given_up():
         box, to = start_box(l, path)
         until(lambda: server.clients == 1, "a client")
         box.says("the server does not answer", 20)
-        other = l.run("dxpu-host", "--box", to, "--slot", 1, *LOAD, "--count", 100)
-        check(other.status == 0, other.errors())
+        verified(l, to, 1, 100)
         check(box.stop() == 0, box.errors())
 
 
