@@ -388,6 +388,15 @@ static void out_end(dxpu_vfuc *c, unsigned i)
         flush(c, i);
 }
 
+/* As vfu_stream_begin(): a message of several that was at the end of the output no longer grows. */
+static uint8_t *out_begin(dxpu_vfuc *c, unsigned i, uint16_t id, uint16_t command, size_t size,
+                          uint32_t flags)
+{
+    if (i == MAIN)
+        c->multi_bytes = 0;
+    return vfu_stream_begin(&c->io[i], id, command, size, flags);
+}
+
 /* Bytes that may still be queued beside what is set aside for answers. */
 static size_t out_free(const dxpu_vfuc *c, unsigned i)
 {
@@ -420,8 +429,7 @@ static request *ask(dxpu_vfuc *c, uint16_t command, size_t len, uint8_t purpose,
     r->id = (uint16_t)((uint32_t)c->round++ << ENTRY_BITS | i);
     c->resets += command == CMD_RESET;
     arm(c, due_ms(c, r->since_ms));
-    c->multi_bytes = 0;
-    *body = vfu_stream_begin(&c->io[MAIN], r->id, command, HEADER + len, TYPE_COMMAND);
+    *body = out_begin(c, MAIN, r->id, command, HEADER + len, TYPE_COMMAND);
     memset(*body, 0, len);
     return r;
 }
@@ -556,11 +564,11 @@ static int post(dxpu_vfuc *c, uint32_t region, uint64_t offset, const void *data
     }
     if (out_free(c, MAIN) < HEADER + len)
         return DXPU_E_AGAIN;
-    p = vfu_stream_begin(&c->io[MAIN], POSTED_ID, multi ? CMD_WRITE_MULTI : CMD_REGION_WRITE,
-                         HEADER + len, TYPE_COMMAND | FLAG_NO_REPLY);
-    c->multi_bytes = multi ? HEADER + len : 0;
+    p = out_begin(c, MAIN, POSTED_ID, multi ? CMD_WRITE_MULTI : CMD_REGION_WRITE, HEADER + len,
+                  TYPE_COMMAND | FLAG_NO_REPLY);
     memset(p, 0, len);
     if (multi) {
+        c->multi_bytes = HEADER + len;
         put64(p, 1);
         p += 8;
     }
@@ -695,10 +703,8 @@ static bool fits(const request *r, const uint8_t *body, size_t len)
 
 static void refuse(dxpu_vfuc *c, unsigned i, uint16_t id, uint16_t command, int error)
 {
-    uint8_t *p = vfu_stream_begin(&c->io[i], id, command, HEADER, TYPE_REPLY | FLAG_ERROR);
+    uint8_t *p = out_begin(c, i, id, command, HEADER, TYPE_REPLY | FLAG_ERROR);
     put32(p - 4, (uint32_t)error);
-    if (i == MAIN)
-        c->multi_bytes = 0;
     out_end(c, i);
 }
 
@@ -738,12 +744,9 @@ static dma_command *find(dxpu_vfuc *c, uint64_t token)
 /* The command is answered: its message is in the queue. */
 static void forget(dxpu_vfuc *c, dma_command *d)
 {
-    unsigned stream = d->stream;
-    if (stream == MAIN)
-        c->multi_bytes = 0;
     d->token = 0;
     c->dma_used--;
-    out_end(c, stream);
+    out_end(c, d->stream);
     unstall(c);
 }
 
@@ -752,7 +755,7 @@ static uint8_t *answer(dxpu_vfuc *c, const dma_command *d, size_t size)
 {
     uint8_t *p;
     c->reserved[d->stream] -= answer_bytes(d->command, d->bytes);
-    p = vfu_stream_begin(&c->io[d->stream], d->id, d->command, size, TYPE_REPLY);
+    p = out_begin(c, d->stream, d->id, d->command, size, TYPE_REPLY);
     put64(p, d->address);
     return p + 8;
 }
@@ -793,7 +796,7 @@ int dxpu_vfuc_dma_reply_error(dxpu_vfuc *c, uint64_t token, int error)
     if (!d)
         return DXPU_E_NONE;
     c->reserved[d->stream] -= answer_bytes(d->command, d->bytes);
-    p = vfu_stream_begin(&c->io[d->stream], d->id, d->command, HEADER, TYPE_REPLY | FLAG_ERROR);
+    p = out_begin(c, d->stream, d->id, d->command, HEADER, TYPE_REPLY | FLAG_ERROR);
     put32(p - 4, (uint32_t)error);
     c->count.dma_refused++;
     forget(c, d);
