@@ -70,11 +70,10 @@ struct dxpu_vfu {
     char path[sizeof((struct sockaddr_un *)0)->sun_path];
     struct stat path_stat; /* of the socket file: remove only what we made */
     int epoll, listener, wake, spare;
-    vfu_closer *closer;
     bool choked; /* too many descriptors wait to be closed: nothing is received or accepted */
 
     /* the client; all below is void without one */
-    int client;
+    vfu_stream io;          /* its connection */
     uint32_t client_events; /* what epoll watches it for */
     bool agreed, announced; /* version exchanged; connected() called */
     bool broken;            /* to be closed by process() */
@@ -84,7 +83,6 @@ struct dxpu_vfu {
     const char *why;      /* broken: the reason */
     size_t message_bytes; /* largest DMA message */
 
-    vfu_stream io;       /* the client's connection */
     uint64_t multi_next; /* writes of the WRITE_MULTI at in_head that are done */
     size_t out_reserved; /* of the output, for the answers of `requests` */
 
@@ -143,7 +141,7 @@ static void fall_behind(dxpu_vfu *s)
 static void break_client(dxpu_vfu *s, const char *why)
 {
     uint32_t i;
-    if (s->client < 0 || s->broken)
+    if (s->io.fd < 0 || s->broken)
         return;
     s->broken = true;
     s->why = why;
@@ -162,14 +160,14 @@ static void break_client(dxpu_vfu *s, const char *why)
 /* As above, for what the client sent. */
 static void break_bad(dxpu_vfu *s, const char *why)
 {
-    if (s->client >= 0 && !s->broken)
+    if (s->io.fd >= 0 && !s->broken)
         s->count.clients_broken++;
     break_client(s, why);
 }
 
 static bool is_up(const dxpu_vfu *s)
 {
-    return s->client >= 0 && !s->broken;
+    return s->io.fd >= 0 && !s->broken;
 }
 
 /* Watch the client for what can be used now, no more: level-triggered events would spin. */
@@ -177,14 +175,14 @@ static void update_interest(dxpu_vfu *s)
 {
     struct epoll_event e;
     memset(&e, 0, sizeof e);
-    if (s->client < 0)
+    if (s->io.fd < 0)
         return;
     if (!s->paused && !s->stalled && !s->choked)
         e.events |= EPOLLIN;
     if (s->io.blocked)
         e.events |= EPOLLOUT;
-    e.data.fd = s->client;
-    if (e.events != s->client_events && epoll_ctl(s->epoll, EPOLL_CTL_MOD, s->client, &e) == 0)
+    e.data.fd = s->io.fd;
+    if (e.events != s->client_events && epoll_ctl(s->epoll, EPOLL_CTL_MOD, s->io.fd, &e) == 0)
         s->client_events = e.events;
 }
 
@@ -555,7 +553,7 @@ static int do_dma_map(dxpu_vfu *s, const message *m)
         error = region_map(s, &r, s->io.fds[0], offset, bytes);
         if (error)
             return error;
-        vfu_closer_close(s->closer, s->io.fds[0]); /* the mapping holds the file */
+        vfu_closer_close(s->io.closer, s->io.fds[0]); /* the mapping holds the file */
         s->io.fds[0] = -1;
     } else {
         s->count.dma_by_message++;
@@ -1176,7 +1174,7 @@ static void set_listening(dxpu_vfu *s)
 /* S-171: is nothing more to be received?  The closer wakes us when that changes. */
 static bool is_choked(dxpu_vfu *s)
 {
-    bool room = vfu_closer_has_room(s->closer);
+    bool room = vfu_closer_has_room(s->io.closer);
     if (room == s->choked) {
         s->choked = !room;
         set_listening(s);
@@ -1252,9 +1250,9 @@ static void close_client(dxpu_vfu *s)
     regions_clear(s);
     for (i = 0; i < DXPU_VFU_IRQS; i++)
         vectors_clear(s, i);
-    epoll_ctl(s->epoll, EPOLL_CTL_DEL, s->client, NULL); /* others may hold it open */
-    vfu_closer_hang_up(s->closer, s->client);
-    s->client = s->io.fd = -1;
+    epoll_ctl(s->epoll, EPOLL_CTL_DEL, s->io.fd, NULL); /* others may hold it open */
+    vfu_closer_hang_up(s->io.closer, s->io.fd);
+    s->io.fd = -1;
     s->agreed = s->announced = s->broken = s->stalled = false;
     s->why = NULL;
     vfu_stream_clear(&s->io);
@@ -1266,7 +1264,7 @@ static void close_client(dxpu_vfu *s)
 
 int dxpu_vfu_client(const dxpu_vfu *s)
 {
-    return s->agreed ? s->client : -1;
+    return s->agreed ? s->io.fd : -1;
 }
 
 int dxpu_vfu_adopt(dxpu_vfu *s, int fd)
@@ -1274,7 +1272,7 @@ int dxpu_vfu_adopt(dxpu_vfu *s, int fd)
     struct epoll_event e;
     int type = 0, flags = fcntl(fd, F_GETFL);
     socklen_t len = sizeof type;
-    if (s->client >= 0)
+    if (s->io.fd >= 0)
         return DXPU_E_FULL;
     if (flags < 0 || getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) != 0 || type != SOCK_STREAM)
         return DXPU_E_ARG;
@@ -1284,7 +1282,7 @@ int dxpu_vfu_adopt(dxpu_vfu *s, int fd)
     if (fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0 ||
         epoll_ctl(s->epoll, EPOLL_CTL_ADD, fd, &e) != 0)
         return DXPU_E_ARG;
-    s->client = s->io.fd = fd;
+    s->io.fd = fd;
     s->client_events = e.events;
     return DXPU_OK;
 }
@@ -1293,7 +1291,7 @@ int dxpu_vfu_adopt(dxpu_vfu *s, int fd)
 static bool hung_up(const dxpu_vfu *s)
 {
     struct pollfd p;
-    p.fd = s->client;
+    p.fd = s->io.fd;
     p.events = 0;
     p.revents = 0;
     return poll(&p, 1, 0) == 1 && (p.revents & (POLLHUP | POLLERR));
@@ -1302,7 +1300,7 @@ static bool hung_up(const dxpu_vfu *s)
 /* A client that is gone or never said its version gives way to the next one. */
 static void give_way(dxpu_vfu *s)
 {
-    if (s->client < 0)
+    if (s->io.fd < 0)
         return;
     if (!s->agreed) {
         s->count.clients_refused++;
@@ -1325,7 +1323,7 @@ static void refuse_by_spare(dxpu_vfu *s)
     fd = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC);
     if (fd >= 0) {
         s->count.clients_refused++;
-        vfu_closer_hang_up(s->closer, fd);
+        vfu_closer_hang_up(s->io.closer, fd);
     }
     s->spare = fcntl(s->wake, F_DUPFD_CLOEXEC, 0);
 }
@@ -1347,7 +1345,7 @@ static void accept_client(dxpu_vfu *s)
     }
     if (dxpu_vfu_adopt(s, fd) != DXPU_OK) {
         s->count.clients_refused++;
-        vfu_closer_hang_up(s->closer, fd);
+        vfu_closer_hang_up(s->io.closer, fd);
     }
 }
 
@@ -1369,7 +1367,7 @@ int dxpu_vfu_process(dxpu_vfu *s)
                 (void)is_choked(s);
         } else if (e[i].data.fd == s->listener) {
             connecting = true;
-        } else if (e[i].data.fd == s->client) {
+        } else if (e[i].data.fd == s->io.fd) {
             client = e[i].events;
         }
     }
@@ -1524,7 +1522,7 @@ int dxpu_vfu_present(dxpu_vfu *s, const dxpu_vfu_region *regions, const uint32_t
     }
     if (check_config(&next, &s->cb))
         return DXPU_E_ARG;
-    if (s->client >= 0 && !s->agreed) { /* it has said nothing yet */
+    if (s->io.fd >= 0 && !s->agreed) { /* it has said nothing yet */
         break_client(s, "another function is presented");
         close_client(s);
     }
@@ -1631,13 +1629,13 @@ dxpu_vfu *dxpu_vfu_open(const dxpu_vfu_config *cfg, const dxpu_vfu_callbacks *cb
     s->cfg = *cfg;
     s->cfg.path = NULL;
     s->cb = *cb;
-    s->client = s->io.fd = s->listener = s->epoll = s->wake = s->spare = -1;
+    s->io.fd = s->listener = s->epoll = s->wake = s->spare = -1;
     vfu_copy_start();
     if (!allocate(s)) {
         *why = "out of memory; lower queue_bytes or dma_maps";
     } else if ((s->epoll = epoll_create1(EPOLL_CLOEXEC)) < 0 ||
                (s->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0 || !watch(s, s->wake) ||
-               !(s->closer = s->io.closer = vfu_closer_new(s->wake)) ||
+               !(s->io.closer = vfu_closer_new(s->wake)) ||
                (s->spare = fcntl(s->wake, F_DUPFD_CLOEXEC, 0)) < 0) {
         *why = "no file descriptor left; raise the limit (ulimit -n)";
     } else if (cfg->path) {
@@ -1657,7 +1655,7 @@ void dxpu_vfu_close(dxpu_vfu *s)
     if (!s)
         return;
     s->cb.disconnected = NULL;
-    if (s->client >= 0)
+    if (s->io.fd >= 0)
         close_client(s);
     if (s->path_stat.st_ino && lstat(s->path, &st) == 0 && st.st_ino == s->path_stat.st_ino &&
         st.st_dev == s->path_stat.st_dev)
@@ -1666,7 +1664,7 @@ void dxpu_vfu_close(dxpu_vfu *s)
         close(s->listener);
     if (s->spare >= 0)
         close(s->spare);
-    vfu_closer_free(s->closer);
+    vfu_closer_free(s->io.closer);
     if (s->wake >= 0)
         close(s->wake);
     if (s->epoll >= 0)
