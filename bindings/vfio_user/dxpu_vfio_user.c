@@ -20,7 +20,6 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/vfs.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -122,18 +121,11 @@ static void wake(dxpu_vfu *s)
         s->woken = true;
 }
 
-static uint64_t now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
-
 /* Reading stops now: what comes meanwhile has waited since then when it is read at last. */
 static void fall_behind(dxpu_vfu *s)
 {
     if (!s->behind)
-        s->behind_ms = now_ms();
+        s->behind_ms = vfu_now_ms();
     s->behind = true;
 }
 
@@ -262,7 +254,7 @@ static uint64_t keep(dxpu_vfu *s, const message *m, uint32_t reg, uint64_t offse
     /* entry in the low bits, a number that never comes back above them */
     r->token = ++s->next_token << 12 | i;
     if (s->cfg.late_ms)
-        r->since_ms = s->behind ? s->behind_ms : now_ms();
+        r->since_ms = s->behind ? s->behind_ms : vfu_now_ms();
     r->id = m->id;
     r->command = m->command;
     r->region = reg;
@@ -292,7 +284,7 @@ static request *find(dxpu_vfu *s, uint64_t token)
         return NULL;
     }
     r = &s->requests[i];
-    if (s->cfg.late_ms && now_ms() - r->since_ms > s->cfg.late_ms) {
+    if (s->cfg.late_ms && vfu_now_ms() - r->since_ms > s->cfg.late_ms) {
         s->count.reply_late++;
         s->out_reserved -= r->room;
         forget(s, r);

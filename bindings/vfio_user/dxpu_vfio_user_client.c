@@ -108,16 +108,9 @@ struct dxpu_vfuc {
 
 /* ==== the server's time ======================================================================= */
 
-static uint64_t now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
-
 static uint64_t served_ms(const dxpu_vfuc *c)
 {
-    return (c->stopped ? c->stopped_since_ms : now_ms()) - c->stopped_ms;
+    return (c->stopped ? c->stopped_since_ms : vfu_now_ms()) - c->stopped_ms;
 }
 
 /* When something begun at since_ms is too late.  All wait behind a reset. */
@@ -135,7 +128,7 @@ static void arm(dxpu_vfuc *c, uint64_t at_ms)
     if (c->alarm_ms && c->alarm_ms <= at_ms)
         return;
     served = served_ms(c);
-    real = now_ms() + (at_ms > served ? at_ms - served : 0);
+    real = vfu_now_ms() + (at_ms > served ? at_ms - served : 0);
     c->alarm_ms = at_ms;
     memset(&t, 0, sizeof t);
     t.it_value.tv_sec = (time_t)(real / 1000);
@@ -152,9 +145,9 @@ static void run_clock(dxpu_vfuc *c)
     if (stop == c->stopped)
         return;
     if (stop)
-        c->stopped_since_ms = now_ms();
+        c->stopped_since_ms = vfu_now_ms();
     else
-        c->stopped_ms += now_ms() - c->stopped_since_ms;
+        c->stopped_ms += vfu_now_ms() - c->stopped_since_ms;
     c->stopped = stop;
     if (!stop && !c->alarm_ms) /* it rang meanwhile */
         arm(c, served_ms(c));

@@ -9,6 +9,8 @@
 #include "dxpu.h"
 #include "dxpu_vfio_user_descriptors.h"
 
+#include <time.h>
+
 enum { /* commands */
        CMD_VERSION = 1,
        CMD_DMA_MAP = 2,
@@ -94,6 +96,15 @@ static inline void put32(uint8_t *p, uint32_t v)
 static inline void put64(uint8_t *p, uint64_t v)
 {
     memcpy(p, &v, sizeof v);
+}
+
+/* ==== time ==================================================================================== */
+
+static inline uint64_t vfu_now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
 /* ==== capabilities of VERSION ================================================================= */
