@@ -46,14 +46,6 @@ enum { /* of the host's memory and the device's place */
 static rc r;
 static uint32_t tail[QUEUES];
 
-static uint32_t next32(input *in)
-{
-    uint32_t v = next(in);
-    v |= (uint32_t)next(in) << 8;
-    v |= (uint32_t)next(in) << 16;
-    return v | (uint32_t)next(in) << 24;
-}
-
 static void reg32(uint32_t offset, uint32_t value)
 {
     uint8_t b[4];

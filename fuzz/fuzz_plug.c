@@ -96,10 +96,8 @@ static void hear_good(input *in)
 static void hear_any(input *in)
 {
     size_t bytes = next(in);
-    bytes = bytes < in->left ? bytes : in->left;
-    hear_bytes((const char *)in->at, bytes);
-    in->at += bytes;
-    in->left -= bytes;
+    const uint8_t *text = next_piece(in, &bytes);
+    hear_bytes((const char *)text, bytes);
 }
 
 static void take_look(input *in)

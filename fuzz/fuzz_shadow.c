@@ -13,14 +13,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { NEXT = 0x34, LEAST_EXTENDED = 8 };
 
-static uint32_t next32(input *in)
-{
-    uint8_t bytes[4];
-    for (unsigned i = 0; i < sizeof bytes; i++)
-        bytes[i] = next(in);
-    return dxpu_get_le32(bytes);
-}
-
 /* Mostly zeros, with a header and lists that may lead to one another. */
 static void make_image(input *in, uint8_t image[SHADOW_BYTES])
 {

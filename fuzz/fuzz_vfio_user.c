@@ -28,10 +28,8 @@ typedef struct world {
 
 static size_t next_bytes(input *in, uint8_t *out, size_t n)
 {
-    n = n < in->left ? n : in->left;
-    memcpy(out, in->at, n);
-    in->at += n;
-    in->left -= n;
+    const uint8_t *p = next_piece(in, &n);
+    memcpy(out, p, n);
     return n;
 }
 

@@ -394,11 +394,9 @@ static void step_command(world *w, input *in)
 static void step_raw(world *w, input *in)
 {
     size_t len = next(in);
-    len = len < in->left ? len : in->left;
+    const uint8_t *p = next_piece(in, &len);
     w->muddled = true;
-    transmit(w, len & 1 && w->twin >= 0 ? w->twin : w->peer, in->at, len, -1);
-    in->at += len;
-    in->left -= len;
+    transmit(w, len & 1 && w->twin >= 0 ? w->twin : w->peer, p, len, -1);
 }
 
 static int enable(world *w, uint32_t irq, uint32_t count, uint8_t tag)

@@ -127,14 +127,6 @@ static void job_settle(void *user)
 
 /* ==== The driver ============================================================================== */
 
-static uint32_t next32(input *in)
-{
-    uint32_t v = next(in);
-    v |= (uint32_t)next(in) << 8;
-    v |= (uint32_t)next(in) << 16;
-    return v | (uint32_t)next(in) << 24;
-}
-
 static void set(uint32_t offset, uint64_t value, unsigned bytes)
 {
     uint8_t b[8];

@@ -28,4 +28,22 @@ static inline uint8_t next(input *in)
     return *in->at++;
 }
 
+static inline uint32_t next32(input *in)
+{
+    uint32_t v = next(in);
+    v |= (uint32_t)next(in) << 8;
+    v |= (uint32_t)next(in) << 16;
+    return v | (uint32_t)next(in) << 24;
+}
+
+/* The next *bytes bytes, or as many as are left: *bytes says. */
+static inline const uint8_t *next_piece(input *in, size_t *bytes)
+{
+    const uint8_t *piece = in->at;
+    *bytes = *bytes < in->left ? *bytes : in->left;
+    in->at += *bytes;
+    in->left -= *bytes;
+    return piece;
+}
+
 #endif /* INPUT_H_INCLUDED */
