@@ -14,20 +14,11 @@
 #include <unistd.h>
 #include "dxpu.h"
 
+#include "device_rig.h"
 #include "function.h"
 #include "nvme.h"
 #include "nvme_model.h"
 #include "pci.h"
-
-/* What the root complex of the tests asks of cmocka. */
-#define assert_true(a)           must(a)
-#define assert_false(a)          must(!(a))
-#define assert_non_null(a)       must((a) != NULL)
-#define assert_int_equal(a, b)   must((a) == (b))
-#define assert_in_range(a, b, c) must((uint64_t)(a) - (b) <= (c) - (b))
-#define fail()                   abort()
-#define RC_MEM_BYTES             (256 << 10) /* which is zeroed for each input */
-#include "root_complex.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -131,37 +122,6 @@ static void put_entry(input *in, uint8_t op)
     submit(op >> 4 & 1 ? 1u + (op >> 5 & 1) : 0, dw);
 }
 
-/* A completion with a tag that may be in flight. */
-static void put_completion(input *in)
-{
-    static const uint8_t bytes[64] = { 0 };
-    dxpu_tlp t, read = rc_request(&r, DXPU_TLP_MRD, MEM_LOW, 4u * (next(in) % 16 + 1u));
-    read.requester = BDF;
-    read.tag = next(in);
-    dxpu_tlp_completion(&read, 0, next(in) & 1 ? DXPU_CPL_SC : DXPU_CPL_UR, &t);
-    t.payload.ptr = bytes;
-    t.payload.len = t.length_dw * 4u;
-    if (t.status) {
-        t.payload.ptr = NULL;
-        t.payload.len = 0;
-    }
-    rc_give(&r, &t);
-}
-
-static void put_config(input *in, uint8_t op)
-{
-    uint8_t b[4];
-    dxpu_tlp t = cfg_tlp(&r, op & 0x10 ? DXPU_TLP_CFGWR0 : DXPU_TLP_CFGRD0, 0);
-    t.register_bytes = (uint16_t)(next(in) * 4u | (op & 0x20u) << 5);
-    t.first_be = op & 0x40 ? 15 : next(in) & 15;
-    dxpu_put_le32(b, op & 0x10 ? next32(in) : 0);
-    if (op & 0x10) {
-        t.payload.ptr = b;
-        t.payload.len = 4;
-    }
-    rc_give(&r, &t);
-}
-
 static void put_register(input *in, uint8_t op)
 {
     uint32_t offset = (next(in) | (uint32_t)next(in) << 8) * 4u % NVME_BAR_BYTES;
@@ -183,7 +143,7 @@ static void step(input *in, uint64_t *now_ns)
     uint32_t at;
     switch (op & 15) {
     case 0:
-        put_config(in, op);
+        put_config(&r, in, op);
         break;
     case 1:
         put_register(in, op);
@@ -195,16 +155,14 @@ static void step(input *in, uint64_t *now_ns)
                           next(in) & 1 ? next32(in) : MEM_LOW + next(in) % 0x50 * 0x1000u);
         break;
     case 3:
-        put_completion(in);
+        put_completion(&r, in);
         break;
     case 4:
         *now_ns += (uint64_t)1 << (op >> 4) << 20;
         nvme_kind.tick(r.dev, *now_ns);
         break;
     case 5:
-        r.status = op & 0x10 ? DXPU_CPL_UR : DXPU_CPL_SC;
-        r.poison = op & 0x20;
-        r.closed = op & 0x40;
+        put_answers(&r, op);
         break;
     case 6:
         if (op >> 4 == 0) {

@@ -15,20 +15,11 @@
 #include <unistd.h>
 #include "dxpu.h"
 
+#include "device_rig.h"
 #include "virtio.h"
 #include "virtio_blk.h"
 #include "virtio_gpu.h"
 #include "virtio_net.h"
-
-/* What the root complex of the tests asks of cmocka. */
-#define assert_true(a)           must(a)
-#define assert_false(a)          must(!(a))
-#define assert_non_null(a)       must((a) != NULL)
-#define assert_int_equal(a, b)   must((a) == (b))
-#define assert_in_range(a, b, c) must((uint64_t)(a) - (b) <= (c) - (b))
-#define fail()                   abort()
-#define RC_MEM_BYTES             (256 << 10) /* which is zeroed for each input */
-#include "root_complex.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -394,37 +385,6 @@ static void put_ring(input *in, uint8_t op)
     }
 }
 
-/* A completion with a tag that may be in flight. */
-static void put_completion(input *in)
-{
-    static const uint8_t bytes[64] = { 0 };
-    dxpu_tlp t, read = rc_request(&r, DXPU_TLP_MRD, MEM_LOW, 4u * (next(in) % 16 + 1u));
-    read.requester = BDF;
-    read.tag = next(in);
-    dxpu_tlp_completion(&read, 0, next(in) & 1 ? DXPU_CPL_SC : DXPU_CPL_UR, &t);
-    t.payload.ptr = bytes;
-    t.payload.len = t.length_dw * 4u;
-    if (t.status) {
-        t.payload.ptr = NULL;
-        t.payload.len = 0;
-    }
-    rc_give(&r, &t);
-}
-
-static void put_config(input *in, uint8_t op)
-{
-    uint8_t b[4];
-    dxpu_tlp t = cfg_tlp(&r, op & 0x10 ? DXPU_TLP_CFGWR0 : DXPU_TLP_CFGRD0, 0);
-    t.register_bytes = (uint16_t)(next(in) * 4u | (op & 0x20u) << 5);
-    t.first_be = op & 0x40 ? 15 : next(in) & 15;
-    dxpu_put_le32(b, op & 0x10 ? next32(in) : 0);
-    if (op & 0x10) {
-        t.payload.ptr = b;
-        t.payload.len = 4;
-    }
-    rc_give(&r, &t);
-}
-
 /* Of the common configuration, or anywhere; as wide as the input says. */
 static void put_register(input *in, uint8_t op)
 {
@@ -507,7 +467,7 @@ static void step(input *in)
     uint8_t op = next(in);
     switch (op & 15) {
     case 0:
-        put_config(in, op);
+        put_config(&r, in, op);
         break;
     case 1:
         put_register(in, op);
@@ -517,16 +477,14 @@ static void step(input *in)
         put_any_desc(in, op);
         break;
     case 4:
-        put_completion(in);
+        put_completion(&r, in);
         break;
     case 5:
         now_ns += (uint64_t)1 << (op >> 4) << 20;
         r.kind->tick(r.dev, now_ns);
         break;
     case 6:
-        r.status = op & 0x10 ? DXPU_CPL_UR : DXPU_CPL_SC;
-        r.poison = op & 0x20;
-        r.closed = op & 0x40;
+        put_answers(&r, op);
         break;
     case 7:
         put_reset(in, op);
