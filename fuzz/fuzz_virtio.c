@@ -219,29 +219,52 @@ static void put_any_desc(input *in, uint8_t op)
     put_desc(table + (i & 63) * 16u, at, bytes, flags & 7u, flags & 0x80 ? next(in) : flags >> 3);
 }
 
+/* Descriptors of one request: in the ring of a queue, or in a table of their own. */
+typedef struct chain {
+    uint8_t op;        /* of the step */
+    unsigned q, first; /* first: entry of the ring */
+    uint8_t *at;
+} chain;
+
+static chain chain_begin(uint8_t op, unsigned q, unsigned first)
+{
+    uint8_t *table = r.mem + AT_TABLES + (first & 3) * 0x400u;
+    return (chain){ op, q, first, op & 0x20 ? table : ring_mem(q, 0) + first * 16u };
+}
+
+static void chain_put(const chain *c, unsigned i, uint64_t at, uint32_t bytes, unsigned flags)
+{
+    unsigned start = c->op & 0x20 ? 0 : c->first;
+    put_desc(c->at + i * 16u, at, bytes, flags, start + i + 1);
+}
+
+/* Make it available; it has `count` descriptors. */
+static void chain_give(const chain *c, unsigned count)
+{
+    if (c->op & 0x20)
+        put_desc(ring_mem(c->q, 0) + c->first * 16u, MEM_LOW + (uint64_t)(c->at - r.mem),
+                 count * 16u, 4, 0);
+    avail_put(c->q, (uint16_t)c->first);
+    if (!(c->op & 0x40))
+        notify(c->q);
+}
+
 /* A request as a driver makes one, but for what the input changes. */
 static void put_request(input *in, uint8_t op)
 {
     static const uint8_t types[] = { 0, 1, 4, 8, 11, 13, 1, 0 };
-    unsigned q = op >> 4 & 1;
     uint8_t how = next(in), first = next(in) % 32;
+    chain c = chain_begin(op, op >> 4 & 1, first);
     uint32_t bytes = (how & 8 ? 0x1000u : 0x200u) * (1u + (how >> 6)) + (how & 16 ? next(in) : 0);
     uint8_t *h = r.mem + AT_HEADERS + first * 64u;
-    uint8_t *table = op & 0x20 ? r.mem + AT_TABLES + (first & 3) * 0x400u : ring_mem(q, 0);
-    unsigned at = op & 0x20 ? 0 : first, wide = how & 32 ? next(in) * 16u : 16;
+    unsigned wide = how & 32 ? next(in) * 16u : 16;
     unsigned writable = types[how & 7] == 0 || types[how & 7] == 8 ? 2 : 0;
     dxpu_put_le32(h, types[how & 7]);
     dxpu_put_le32(h + 8, next(in));
-    put_desc(table + at * 16u, MEM_LOW + AT_HEADERS + first * 64u, wide, 1, at + 1);
-    put_desc(table + (at + 1) * 16u, MEM_LOW + AT_DATA + first * 0x800u, bytes, 1 | writable,
-             at + 2);
-    put_desc(table + (at + 2) * 16u, MEM_LOW + AT_HEADERS + first * 64u + 32, 1, 2, 0);
-    if (op & 0x20)
-        put_desc(ring_mem(q, 0) + first * 16u, MEM_LOW + AT_TABLES + (first & 3) * 0x400u, 48, 4,
-                 0);
-    avail_put(q, first);
-    if (!(op & 0x40))
-        notify(q);
+    chain_put(&c, 0, MEM_LOW + AT_HEADERS + first * 64u, wide, 1);
+    chain_put(&c, 1, MEM_LOW + AT_DATA + first * 0x800u, bytes, 1 | writable);
+    chain_put(&c, 2, MEM_LOW + AT_HEADERS + first * 64u + 32, 1, 2);
+    chain_give(&c, 3);
 }
 
 /* Rectangles are small, or anything. */
@@ -281,29 +304,21 @@ static void put_gpu_command(input *in, uint8_t op)
 {
     static const uint16_t types[] = { 0x100, 0x101, 0x102, 0x103, 0x104, 0x105, 0x106, 0x107,
                                       0x10a, 0x300, 0x301, 0x105, 0x101, 0x106, 0x105, 0x108 };
-    unsigned q = op >> 4 & 1;
     uint8_t how = next(in), first = next(in) % 16 * 2;
+    chain c = chain_begin(op, op >> 4 & 1, first);
     uint32_t type = types[how & 15], list = type == 0x106 ? 0x100 : 0;
-    uint8_t *c = r.mem + AT_HEADERS + first * 64u, *to = r.mem + AT_DATA + first * 0x800u;
-    uint8_t *table = op & 0x20 ? r.mem + AT_TABLES + (first & 3) * 0x400u : ring_mem(q, 0);
-    unsigned at = op & 0x20 ? 0 : first;
-    dxpu_put_le32(c, type);
-    dxpu_put_le32(c + 4, how >> 4 & 1);
-    put_gpu_words(in, how, type, c + 24);
+    uint8_t *h = r.mem + AT_HEADERS + first * 64u, *to = r.mem + AT_DATA + first * 0x800u;
+    dxpu_put_le32(h, type);
+    dxpu_put_le32(h + 4, how >> 4 & 1);
+    put_gpu_words(in, how, type, h + 24);
     for (unsigned i = 0; list && i < 16; i += 4) { /* every fourth as the input says */
         dxpu_put_le64(to + i * 16u, address(in, how & 0x20 ? next(in) : 0));
         dxpu_put_le32(to + i * 16u + 8, how & 0x40 ? next32(in) : next(in) * 16u);
     }
-    put_desc(table + at * 16u, MEM_LOW + AT_HEADERS + first * 64u, list ? 32 : 64, 1, at + 1);
-    put_desc(table + (at + 1) * 16u, MEM_LOW + AT_DATA + first * 0x800u, list ? list : 0x440,
-             list ? 1 : 2, at + 2);
-    put_desc(table + (at + 2) * 16u, MEM_LOW + AT_DATA + first * 0x800u + 0x400, 24, 2, 0);
-    if (op & 0x20)
-        put_desc(ring_mem(q, 0) + first * 16u, MEM_LOW + AT_TABLES + (first & 3) * 0x400u,
-                 list ? 48 : 32, 4, 0);
-    avail_put(q, first);
-    if (!(op & 0x40))
-        notify(q);
+    chain_put(&c, 0, MEM_LOW + AT_HEADERS + first * 64u, list ? 32 : 64, 1);
+    chain_put(&c, 1, MEM_LOW + AT_DATA + first * 0x800u, list ? list : 0x440, list ? 1 : 2);
+    chain_put(&c, 2, MEM_LOW + AT_DATA + first * 0x800u + 0x400, 24, 2);
+    chain_give(&c, list ? 3 : 2);
 }
 
 /* A buffer for a frame, a frame, or a command of the control queue. */
@@ -311,8 +326,7 @@ static void put_buffer(input *in, uint8_t op)
 {
     uint8_t how = next(in), first = next(in) % 16 * 2;
     unsigned q = how & 0x80 ? 2 : op >> 4 & 1;
-    uint8_t *table = op & 0x20 ? r.mem + AT_TABLES + (first & 3) * 0x400u : ring_mem(q, 0);
-    unsigned at = op & 0x20 ? 0 : first, pieces = q == 0 ? 1 : 2;
+    chain c = chain_begin(op, q, first);
     uint8_t *to = r.mem + (q == 2 ? AT_HEADERS + first * 64u : AT_DATA + first * 0x800u);
     uint64_t place = MEM_LOW + (uint64_t)(to - r.mem);
     uint32_t bytes = how & 0x40 ? next32(in) % 0x12000u : next(in) * 8u;
@@ -320,15 +334,9 @@ static void put_buffer(input *in, uint8_t op)
         bytes = how & 31;
     for (uint32_t i = 0; i < (q == 2 ? bytes : 16); i++)
         to[i] = next(in);
-    put_desc(table + at * 16u, place, bytes, (q == 0 ? 2u : 0u) | (pieces > 1 ? 1u : 0u), at + 1);
-    put_desc(table + (at + 1) * 16u, place + (q == 2 ? 63 : 16), q == 2 ? 1 : next(in),
-             q == 2 ? 2 : 0, 0);
-    if (op & 0x20)
-        put_desc(ring_mem(q, 0) + first * 16u, MEM_LOW + AT_TABLES + (first & 3) * 0x400u,
-                 pieces * 16, 4, 0);
-    avail_put(q, first);
-    if (!(op & 0x40))
-        notify(q);
+    chain_put(&c, 0, place, bytes, q == 0 ? 2 : 1);
+    chain_put(&c, 1, place + (q == 2 ? 63 : 16), q == 2 ? 1 : next(in), q == 2 ? 2 : 0);
+    chain_give(&c, q == 0 ? 1 : 2);
 }
 
 /* A frame from the other end, with a header of 12 bytes; those that came to it are taken. */
