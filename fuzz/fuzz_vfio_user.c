@@ -6,6 +6,7 @@
    asked, guest memory ends where its regions end, and no descriptor stays open.
    libFuzzer: -max_len=1024 */
 #include "dxpu_vfio_user.c" /* not linked: reaches get32() and others */
+#include "descriptors.h"
 #include "input.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -157,19 +158,8 @@ static void spoil(int fd, unsigned kind)
 /* Send with `count` descriptors of a kind, which are closed here afterwards. */
 static void transmit(world *w, const uint8_t *p, size_t n, unsigned kind, unsigned count)
 {
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(sizeof(int) * 16)];
-    } control;
-    int fds[16];
+    int fds[16] = { 0 };
     unsigned i;
-    struct msghdr h;
-    struct iovec iov;
-    iov.iov_base = (void *)(uintptr_t)p;
-    iov.iov_len = n;
-    memset(&h, 0, sizeof h);
-    h.msg_iov = &iov;
-    h.msg_iovlen = 1;
     for (i = 0; i < count; i++) {
         if (kind % 4 == 0)
             fds[i] = eventfd(0, EFD_CLOEXEC);
@@ -181,18 +171,7 @@ static void transmit(world *w, const uint8_t *p, size_t n, unsigned kind, unsign
         if (kind % 4 == 2)
             must(fcntl(fds[i], F_ADD_SEALS, F_SEAL_SHRINK) == 0);
     }
-    if (count) {
-        struct cmsghdr *c;
-        memset(&control, 0, sizeof control);
-        h.msg_control = control.bytes;
-        h.msg_controllen = CMSG_SPACE(sizeof(int) * count);
-        c = CMSG_FIRSTHDR(&h);
-        c->cmsg_level = SOL_SOCKET;
-        c->cmsg_type = SCM_RIGHTS;
-        c->cmsg_len = CMSG_LEN(sizeof(int) * count);
-        memcpy(CMSG_DATA(c), fds, sizeof(int) * count);
-    }
-    (void)!sendmsg(w->peer, &h, MSG_DONTWAIT | MSG_NOSIGNAL);
+    (void)!send_with_fds(w->peer, p, n, fds, count, MSG_DONTWAIT);
     for (i = 0; i < count; i++) {
         if (kind % 4 == 3 || kind >= 8)
             spoil(fds[i], kind);
@@ -365,19 +344,11 @@ static dxpu_vfu *start(world *w)
     return dxpu_vfu_open(&cfg, &cb, &why);
 }
 
-/* The lowest descriptor that is free. */
-static int lowest(void)
-{
-    int fd = dup(STDERR_FILENO);
-    close(fd);
-    return fd;
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static world w;
     input in;
-    int before = lowest();
+    int before = lowest_fd();
     in.at = data;
     in.left = size;
     memset(&w, 0, sizeof w);
@@ -405,8 +376,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     pump(&w);
     dxpu_vfu_close(w.s);
     close(w.peer);
-    for (unsigned i = 0; i < 10000 && lowest() != before; i++)
-        usleep(1000); /* a thread closes what is neither memory nor an eventfd */
-    must(lowest() == before);
+    /* a thread closes what is neither memory nor an eventfd */
+    must(settled(lowest_fd, before) == before);
     return 0;
 }

@@ -10,6 +10,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
+#include "descriptors.h"
 #include "input.h"
 
 #include <fcntl.h>
@@ -263,30 +264,8 @@ static void connect_again(world *w)
 
 static void transmit(world *w, int to, const uint8_t *p, size_t n, int fd)
 {
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(sizeof(int))];
-    } control;
-    struct msghdr h;
-    struct iovec iov;
-    iov.iov_base = (void *)(uintptr_t)p;
-    iov.iov_len = n;
-    memset(&h, 0, sizeof h);
-    memset(&control, 0, sizeof control);
-    h.msg_iov = &iov;
-    h.msg_iovlen = 1;
-    if (fd >= 0) {
-        struct cmsghdr *c;
-        h.msg_control = control.bytes;
-        h.msg_controllen = sizeof control.bytes;
-        c = CMSG_FIRSTHDR(&h);
-        c->cmsg_level = SOL_SOCKET;
-        c->cmsg_type = SCM_RIGHTS;
-        c->cmsg_len = CMSG_LEN(sizeof(int));
-        memcpy(CMSG_DATA(c), &fd, sizeof fd);
-    }
     if (to >= 0 && n)
-        w->muddled |= sendmsg(to, &h, MSG_DONTWAIT | MSG_NOSIGNAL) != (ssize_t)n;
+        w->muddled |= send_with_fds(to, p, n, &fd, fd >= 0, MSG_DONTWAIT) != (ssize_t)n;
     w->owed_ms = 0;
 }
 
@@ -514,19 +493,11 @@ static dxpu_vfuc *start(world *w)
     return dxpu_vfuc_open(&cfg, &cb, &why);
 }
 
-/* The lowest descriptor that is free. */
-static int lowest(void)
-{
-    int fd = dup(STDERR_FILENO);
-    close(fd);
-    return fd;
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static world w;
     input in;
-    int before = lowest();
+    int before = lowest_fd();
     in.at = data;
     in.left = size;
     clock_ms = 1000;
@@ -557,8 +528,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     set_pause(&w, false);
     pump(&w);
     dxpu_vfuc_close(w.c);
-    for (unsigned i = 0; i < 10000 && lowest() != before; i++)
-        usleep(1000); /* a thread closes what is no eventfd */
-    must(lowest() == before);
+    must(settled(lowest_fd, before) == before); /* a thread closes what is no eventfd */
     return 0;
 }

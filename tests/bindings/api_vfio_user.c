@@ -7,9 +7,9 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "descriptors.h"
 #include "dxpu_vfio_user.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -60,29 +60,6 @@ typedef struct world {
     uint8_t in[70000];
     size_t in_len;
 } world;
-
-static int open_fds(void)
-{
-    int n = 0;
-    DIR *d = opendir("/proc/self/fd");
-    assert_non_null(d);
-    while (readdir(d))
-        n++;
-    closedir(d);
-    return n;
-}
-
-/* The number of descriptors, when it is the one expected or ten seconds later: some are closed by
-   a thread. */
-static int settled_fds(int expected)
-{
-    int now = open_fds(), i;
-    for (i = 0; i < 10000 && now != expected; i++) {
-        usleep(1000);
-        now = open_fds();
-    }
-    return now;
-}
 
 static void on_read(void *user, const dxpu_vfu_access *a)
 {
@@ -189,27 +166,7 @@ static void pump(world *w)
 
 static void send_bytes(world *w, const void *p, size_t n, const int *fds, unsigned count)
 {
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(sizeof(int) * 64)];
-    } control;
-    struct iovec iov = { (void *)(uintptr_t)p, n };
-    struct msghdr h;
-    memset(&h, 0, sizeof h);
-    h.msg_iov = &iov;
-    h.msg_iovlen = 1;
-    if (count) {
-        struct cmsghdr *c;
-        memset(&control, 0, sizeof control);
-        h.msg_control = control.bytes;
-        h.msg_controllen = CMSG_SPACE(sizeof(int) * count);
-        c = CMSG_FIRSTHDR(&h);
-        c->cmsg_level = SOL_SOCKET;
-        c->cmsg_type = SCM_RIGHTS;
-        c->cmsg_len = CMSG_LEN(sizeof(int) * count);
-        memcpy(CMSG_DATA(c), fds, sizeof(int) * count);
-    }
-    assert_int_equal(sendmsg(w->c, &h, MSG_NOSIGNAL), n);
+    assert_int_equal(send_with_fds(w->c, p, n, fds, count, 0), n);
 }
 
 static size_t pack(uint8_t *out, uint16_t id, uint16_t command, uint32_t flags, const void *body,

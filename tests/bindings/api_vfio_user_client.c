@@ -8,9 +8,9 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "descriptors.h"
 #include "dxpu_vfio_user_client.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -24,7 +24,7 @@
 
 enum { VERSION = 1, MAP, UNMAP, INFO, REGION, IO_FDS, IRQ, SET_IRQS, READ, WRITE, DREAD, DWRITE };
 enum { RESET = 13, MULTI = 15, NO_REPLY = 0x10, FAILED = 0x21, REPLY = 1 };
-enum { BAR_BYTES = 8192, VECTORS = 20, LOG = 4096, TURNS = 20000, FDS_MAX = 253 };
+enum { BAR_BYTES = 8192, VECTORS = 20, LOG = 4096, TURNS = 20000 };
 
 /* What happened at the client, in order. */
 typedef struct entry {
@@ -58,28 +58,6 @@ typedef struct world {
     uint8_t in[70000];
     int in_fds;
 } world;
-
-static int open_fds(void)
-{
-    int n = 0;
-    DIR *d = opendir("/proc/self/fd");
-    assert_non_null(d);
-    while (readdir(d))
-        n++;
-    closedir(d);
-    return n;
-}
-
-/* Some are closed by a thread: wait for the number that is expected. */
-static int settled_fds(int expected)
-{
-    int now = open_fds(), i;
-    for (i = 0; i < 10000 && now != expected; i++) {
-        usleep(1000);
-        now = open_fds();
-    }
-    return now;
-}
 
 static entry *note(world *w, int what)
 {
@@ -639,28 +617,10 @@ static unsigned get16(const uint8_t *p)
 /* Send bytes with the same descriptor `many` times. */
 static void send_fds(int to, const void *p, size_t n, int fd, unsigned many)
 {
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(sizeof(int) * FDS_MAX)];
-    } control;
-    struct iovec iov = { (void *)(uintptr_t)p, n };
-    struct msghdr h;
-    memset(&h, 0, sizeof h);
-    memset(&control, 0, sizeof control);
-    h.msg_iov = &iov;
-    h.msg_iovlen = 1;
-    if (many) {
-        struct cmsghdr *c;
-        h.msg_control = control.bytes;
-        h.msg_controllen = CMSG_SPACE(sizeof(int) * many);
-        c = CMSG_FIRSTHDR(&h);
-        c->cmsg_level = SOL_SOCKET;
-        c->cmsg_type = SCM_RIGHTS;
-        c->cmsg_len = CMSG_LEN(sizeof(int) * many);
-        for (unsigned i = 0; i < many; i++)
-            memcpy(CMSG_DATA(c) + i * sizeof fd, &fd, sizeof fd);
-    }
-    assert_int_equal(sendmsg(to, &h, MSG_NOSIGNAL), n);
+    int fds[SEND_FDS_MAX] = { 0 };
+    for (unsigned i = 0; i < many; i++)
+        fds[i] = fd;
+    assert_int_equal(send_with_fds(to, p, n, fds, many, 0), n);
 }
 
 static void send_fd(int to, const void *p, size_t n, int fd)
@@ -1168,10 +1128,10 @@ static void test_s241_options_of_the_second_socket(void **state)
         assert_int_equal(seen(w, DMA_WRITE), i);
     }
     assert_int_equal(settled_fds(before), before);
-    send_fds(pair[0], m, sizeof m, null, FDS_MAX);
+    send_fds(pair[0], m, sizeof m, null, SEND_FDS_MAX);
     pump(w);
     assert_int_equal(seen(w, DMA_WRITE), 101);
-    assert_int_equal(dxpu_vfuc_count(w->c)->fds_closed, FDS_MAX);
+    assert_int_equal(dxpu_vfuc_count(w->c)->fds_closed, SEND_FDS_MAX);
     assert_int_equal(settled_fds(before), before);
     close(pair[0]);
     close(pair[1]);
