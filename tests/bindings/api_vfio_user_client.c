@@ -628,6 +628,12 @@ static void send_fd(int to, const void *p, size_t n, int fd)
     send_fds(to, p, n, fd, fd >= 0);
 }
 
+static void lose_peer(world *w)
+{
+    close(w->peer);
+    w->peer = -1;
+}
+
 static void send_message(int to, unsigned id, unsigned command, uint32_t flags, const void *body,
                          size_t len)
 {
@@ -692,6 +698,24 @@ static void answer(world *w, const void *body, size_t len)
     send_message(w->peer, get16(w->in), get16(w->in + 2), REPLY, body, len);
 }
 
+/* To a read of 4 bytes. */
+static void answer_read(world *w)
+{
+    uint8_t body[20] = { 0 };
+    memcpy(body, w->in + 16, 16);
+    answer(w, body, sizeof body);
+}
+
+/* A posted write of 4 bytes to address 0. */
+static void make_write(uint8_t m[36])
+{
+    memset(m, 0, 36);
+    put16(m + 2, DWRITE);
+    put32(m + 4, 36);
+    put32(m + 8, NO_REPLY);
+    put64(m + 24, 4);
+}
+
 static size_t version_body(uint8_t *out, unsigned major, unsigned minor, const char *json)
 {
     put16(out, major);
@@ -753,8 +777,7 @@ static void bad_version(world *w, unsigned major, unsigned minor, const char *js
     pump(w);
     assert_int_equal(seen(w, GONE), gone + 1);
     assert_string_equal(w->why, reason);
-    close(w->peer);
-    w->peer = -1;
+    lose_peer(w);
 }
 
 static void test_versions_refused(void **state)
@@ -824,8 +847,7 @@ static void test_descriptions_refused(void **state)
             pump(w);
             assert_true(!here || seen(w, GONE) == gone + 1);
         }
-        close(w->peer);
-        w->peer = -1;
+        lose_peer(w);
     }
     assert_int_equal(seen(w, READY), 0);
 }
@@ -1048,10 +1070,8 @@ static void test_s241_impossible_headers(void **state)
         uint8_t m[16] = { 0 };
         put32(m + 4, i == 0 ? 15 : i == 1 ? 4096 + 33 : i == 2 ? UINT32_MAX : 16);
         put32(m + 8, i == 3 ? 2 : 0);
-        if (i) {
-            close(w->peer);
-            w->peer = -1;
-        }
+        if (i)
+            lose_peer(w);
         w->count = 0;
         script(w, "");
         send_fd(w->peer, m, 16, -1);
@@ -1101,8 +1121,7 @@ static void test_second_socket_must_be_connected(void **state)
         close(fd);
         await(w, GONE, i + 1);
         assert_string_equal(w->why, "the server's second socket cannot be used");
-        close(w->peer);
-        w->peer = -1;
+        lose_peer(w);
     }
 }
 
@@ -1111,15 +1130,12 @@ static void test_second_socket_must_be_connected(void **state)
 static void test_s241_options_of_the_second_socket(void **state)
 {
     world *w = *state;
-    uint8_t m[36] = { 0 };
+    uint8_t m[36];
     int pair[2], before, one = 1, null = open("/dev/null", O_RDWR | O_CLOEXEC);
     twin_script(w, pair);
     assert_int_equal(setsockopt(pair[1], SOL_SOCKET, SO_PASSCRED, &one, sizeof one), 0);
     (void)setsockopt(pair[1], SOL_SOCKET, 76 /* SO_PASSPIDFD, Linux 6.5 */, &one, sizeof one);
-    put16(m + 2, DWRITE);
-    put32(m + 4, sizeof m);
-    put32(m + 8, NO_REPLY);
-    put64(m + 24, 4);
+    make_write(m);
     pump(w);
     before = open_fds();
     for (unsigned i = 1; i <= 100; i++) {
@@ -1142,21 +1158,17 @@ static void test_s241_options_of_the_second_socket(void **state)
 static void test_second_socket_leaves_time_for_the_first(void **state)
 {
     world *w = *state;
-    uint8_t m[36] = { 0 }, body[20] = { 0 };
+    uint8_t m[36];
     int pair[2], i;
     w->cfg.burst = 1;
     twin_script(w, pair);
     close(pair[1]);
     assert_int_equal(dxpu_vfuc_read(w->c, 0, 0, 4, 1), DXPU_OK);
     expect_command(w, READ);
-    put16(m + 2, DWRITE);
-    put32(m + 4, sizeof m);
-    put32(m + 8, NO_REPLY);
-    put64(m + 24, 4);
+    make_write(m);
     for (i = 0; i < 5; i++)
         send_fd(pair[0], m, sizeof m, -1);
-    memcpy(body, w->in + 16, 16);
-    answer(w, body, 20);
+    answer_read(w);
     for (i = 0; i < 50 && !seen(w, DONE); i++) {
         send_fd(pair[0], m, sizeof m, -1);
         assert_int_equal(dxpu_vfuc_process(w->c), DXPU_OK);
@@ -1185,9 +1197,7 @@ static void test_twin_socket(void **state)
         put64(body + 8, 4);
         for (unsigned i = 0; i < 100; i++)
             send_message(pair[0], i, DWRITE, NO_REPLY, body, 20);
-        memset(body, 0, sizeof body);
-        memcpy(body, w->in + 16, 16);
-        answer(w, body, 20);
+        answer_read(w);
         w->count = 0;
         await(w, DONE, 1);
         assert_int_equal(seen(w, DMA_WRITE), 100);
@@ -1205,15 +1215,9 @@ static void test_twin_socket(void **state)
     /* a reply behind half a message waits for its rest, and does not spin */
     assert_int_equal(dxpu_vfuc_read(w->c, 0, 0, 4, 99), DXPU_OK);
     expect_command(w, READ);
-    memset(m, 0, sizeof m);
-    put16(m + 2, DWRITE);
-    put32(m + 4, 36);
-    put32(m + 8, NO_REPLY);
-    put64(m + 16 + 8, 4);
+    make_write(m);
     send_fd(pair[0], m, 10, -1);
-    memset(body, 0, sizeof body);
-    memcpy(body, w->in + 16, 16);
-    answer(w, body, 20);
+    answer_read(w);
     w->count = 0;
     pump(w);
     assert_int_equal(w->count, 0);
@@ -1245,12 +1249,6 @@ static void test_server_that_never_answers(void **state)
     assert_string_equal(w->why, "the server does not end a reset");
     assert_int_equal(dxpu_vfuc_count(w->c)->timeouts, 1);
     assert_int_equal(seen(w, DONE), 0);
-}
-
-static void lose_peer(world *w)
-{
-    close(w->peer);
-    w->peer = -1;
 }
 
 /* The timer rings while no server is connected, or in the turn in which one is lost: the next
@@ -1296,7 +1294,6 @@ static void test_s242_pauses_do_not_help(void **state)
 static void test_s242_time_in_a_pause_is_the_owners(void **state)
 {
     world *w = *state;
-    uint8_t body[20] = { 0 };
     w->cfg.answer_ms = 500;
     script(w, "");
     assert_int_equal(dxpu_vfuc_read(w->c, 0, 0, 4, 1), DXPU_OK);
@@ -1304,9 +1301,8 @@ static void test_s242_time_in_a_pause_is_the_owners(void **state)
     dxpu_vfuc_pause(w->c, true);
     usleep(1000000);
     pump(w);
-    memcpy(body, w->in + 16, 16);
     dxpu_vfuc_pause(w->c, false);
-    answer(w, body, 20);
+    answer_read(w);
     await(w, DONE, 1);
     assert_int_equal(seen(w, GONE), 0);
     assert_int_equal(dxpu_vfuc_read(w->c, 0, 0, 4, 1), DXPU_OK);
@@ -1328,8 +1324,7 @@ static void test_s242_time_of_a_stall_is_the_owners(void **state)
     put64(body + 8, 4);
     send_message(w->peer, 1, DREAD, 0, body, 16);
     send_message(w->peer, 2, DREAD, 0, body, 16);
-    memcpy(body, w->in + 16, 16);
-    answer(w, body, 20);
+    answer_read(w);
     pump(w);
     assert_int_equal(dxpu_vfuc_count(w->c)->stalls, 1);
     usleep(1000000);
@@ -1524,8 +1519,7 @@ static void test_disconnect_at_every_byte(void **state)
     size_t len = record(w, session, sizeof session), cut;
     int before;
     assert_true(len > 600);
-    close(w->peer);
-    w->peer = -1;
+    lose_peer(w);
     await(w, GONE, 1);
     dxpu_vfuc_close(w->c);
     w->c = NULL;
@@ -1536,8 +1530,7 @@ static void test_disconnect_at_every_byte(void **state)
         if (cut)
             assert_int_equal(send(w->peer, session, cut, MSG_NOSIGNAL), cut);
         pump(w);
-        close(w->peer);
-        w->peer = -1;
+        lose_peer(w);
         pump(w);
         assert_int_equal(seen(w, GONE), 1);
         assert_false(dxpu_vfuc_is_connected(w->c));
