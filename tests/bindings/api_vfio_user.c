@@ -39,7 +39,8 @@ enum { BAR_BYTES = 8192 };
 typedef struct world {
     dxpu_vfu *s;
     dxpu_vfu_config cfg;
-    int c; /* the client's socket */
+    char directory[16], path[20]; /* choose_path() */
+    int c;                        /* the client's socket */
     int fds_before;
     uint8_t bar[BAR_BYTES];
     bool later; /* do not answer, keep the tokens */
@@ -295,6 +296,23 @@ static void open_server(world *w)
     w->s = dxpu_vfu_open(&w->cfg, &cb, &why);
     if (!w->s)
         fail_msg("%s", why);
+}
+
+/* The server's socket is in a directory of its own. */
+static void choose_path(world *w)
+{
+    strcpy(w->directory, "/tmp/vfuXXXXXX");
+    assert_non_null(mkdtemp(w->directory));
+    snprintf(w->path, sizeof w->path, "%s/s", w->directory);
+    w->cfg.path = w->path;
+}
+
+/* No file is left of the server. */
+static void close_and_remove(world *w)
+{
+    dxpu_vfu_close(w->s);
+    w->s = NULL;
+    assert_int_equal(rmdir(w->directory), 0);
 }
 
 static world *world_new(void)
@@ -2014,13 +2032,13 @@ static void test_s173_eventfd_filled_meanwhile(void **state)
 
 /* ==== hostile clients ========================================================================= */
 
-static int dial(const char *path)
+static int dial(const world *w)
 {
     struct sockaddr_un a;
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     memset(&a, 0, sizeof a);
     a.sun_family = AF_UNIX;
-    strcpy(a.sun_path, path);
+    strcpy(a.sun_path, w->path);
     assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof a), 0);
     return fd;
 }
@@ -2129,18 +2147,27 @@ static void test_descriptors_find_their_message(void **state)
     close(fd);
 }
 
+/* No descriptor is left: they are given lowest first, and all up to the last one are in use.
+   Returns the limit of before. */
+static struct rlimit limit_fds(int last)
+{
+    struct rlimit old, none;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
+    none = old;
+    none.rlim_cur = (rlim_t)last + 1;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    return old;
+}
+
 /* No descriptor left for what comes: the message is refused, the connection stays. */
 static void test_descriptors_run_out(void **state)
 {
     world *w = (world *)*state;
     int fd = memory_file(4096, true);
     map_body m = map_of(3, 0, 0x1000, 4096);
-    struct rlimit old, none;
-    assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
-    none = old;
-    none.rlim_cur = (rlim_t)fd + 1; /* descriptors are given lowest first: all below are in use */
+    struct rlimit old;
     put_message(w, 2, MAP, 0, &m, sizeof m, &fd, 1);
-    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    old = limit_fds(fd);
     pump(w);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
     expect_error(w, 2, MAP, EMFILE);
@@ -2154,29 +2181,21 @@ static void test_descriptors_run_out(void **state)
 static void test_connections_run_out(void **state)
 {
     world *w = (world *)*state;
-    char folder[] = "/tmp/vfuXXXXXX", path[64];
-    struct rlimit old, none;
+    struct rlimit old;
     int client;
-    assert_non_null(mkdtemp(folder));
-    snprintf(path, sizeof path, "%s/s", folder);
-    w->cfg.path = path;
+    choose_path(w);
     open_server(w);
-    client = dial(path);
-    assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
-    none = old;
-    none.rlim_cur = (rlim_t)client + 1;
-    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    client = dial(w);
+    old = limit_fds(client);
     pump(w);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
     assert_int_equal(recv(client, w->in, 1, MSG_DONTWAIT), 0);
     close(client);
     assert_int_equal(counter(w, "clients_refused"), 1);
-    w->c = dial(path);
+    w->c = dial(w);
     pump(w);
     greet(w); /* control */
-    dxpu_vfu_close(w->s);
-    w->s = NULL;
-    assert_int_equal(rmdir(folder), 0);
+    close_and_remove(w);
 }
 
 static bool steal; /* the second accept4() from now on: another thread has the number by then */
@@ -2194,18 +2213,12 @@ int accept4(int fd, __SOCKADDR_ARG a, socklen_t *len, int flags)
 static void test_reserve_is_taken_back(void **state)
 {
     world *w = (world *)*state;
-    char folder[] = "/tmp/vfuXXXXXX", path[64];
-    struct rlimit old, none;
+    struct rlimit old;
     int client;
-    assert_non_null(mkdtemp(folder));
-    snprintf(path, sizeof path, "%s/s", folder);
-    w->cfg.path = path;
+    choose_path(w);
     open_server(w);
-    client = dial(path);
-    assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
-    none = old;
-    none.rlim_cur = (rlim_t)client + 1;
-    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    client = dial(w);
+    old = limit_fds(client);
     steal = true;
     assert_int_equal(dxpu_vfu_process(w->s), DXPU_OK);
     steal = false;
@@ -2216,16 +2229,14 @@ static void test_reserve_is_taken_back(void **state)
     assert_int_equal(recv(client, w->in, 1, MSG_DONTWAIT), 0);
     assert_int_equal(counter(w, "clients_refused"), 1);
     close(client);
-    client = dial(path);
-    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    client = dial(w);
+    (void)limit_fds(client);
     pump(w);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
     assert_int_equal(recv(client, w->in, 1, MSG_DONTWAIT), 0);
     assert_int_equal(counter(w, "clients_refused"), 2);
     close(client);
-    dxpu_vfu_close(w->s);
-    w->s = NULL;
-    assert_int_equal(rmdir(folder), 0);
+    close_and_remove(w);
 }
 
 /* The function has BAR2 of `bytes` and `vectors` of MSI-X. */
@@ -2249,16 +2260,13 @@ static void test_another_function(void **state)
     world *w = (world *)*state;
     dxpu_vfu_region region[DXPU_VFU_REGIONS];
     uint32_t irqs[DXPU_VFU_IRQS] = { 0, 0, 9, 0, 0 };
-    char folder[] = "/tmp/vfuXXXXXX", path[64];
-    assert_non_null(mkdtemp(folder));
-    snprintf(path, sizeof path, "%s/s", folder);
+    choose_path(w);
     memset(region, 0, sizeof region);
     region[2].bytes = 8192;
     region[2].access = DXPU_VFU_READ;
     w->cfg.hidden = true;
-    w->cfg.path = path;
     open_server(w);
-    w->c = dial(path);
+    w->c = dial(w);
     say_version(w, CAPS);
     pump(w);
     assert_false(take(w)); /* it waits */
@@ -2278,12 +2286,12 @@ static void test_another_function(void **state)
     assert_int_equal(dxpu_vfu_irq_raise(w->s, DXPU_VFU_MSIX, 8), DXPU_E_NONE); /* unchanged */
     irqs[2] = 3;
     region[2].bytes = 4096;
-    w->c = dial(path); /* it has said nothing when another function is presented */
+    w->c = dial(w); /* it has said nothing when another function is presented */
     pump(w);
     assert_int_equal(dxpu_vfu_present(w->s, region, irqs), DXPU_OK);
     assert_int_equal(recv(w->c, w->in, 1, MSG_DONTWAIT), 0);
     close(w->c);
-    w->c = dial(path);
+    w->c = dial(w);
     pump(w);
     greet(w);
     expect_function(w, 4096, 3);
@@ -2291,13 +2299,11 @@ static void test_another_function(void **state)
     assert_int_equal(dxpu_vfu_present(w->s, NULL, NULL), DXPU_OK);
     pump(w);
     close(w->c);
-    w->c = dial(path);
+    w->c = dial(w);
     say_version(w, CAPS);
     assert_false(take(w)); /* it waits */
     assert_int_equal(w->disconnects, 2);
-    dxpu_vfu_close(w->s);
-    w->s = NULL;
-    assert_int_equal(rmdir(folder), 0);
+    close_and_remove(w);
 }
 
 /* Presented between the loss of a client and disconnected(), which presents, too. */
@@ -2357,21 +2363,18 @@ static void test_another_function_in_a_callback(void **state)
 static void test_hidden_when_a_client_gives_way(void **state)
 {
     world *w = (world *)*state;
-    char folder[] = "/tmp/vfuXXXXXX", path[64];
     unsigned i;
-    assert_non_null(mkdtemp(folder));
-    snprintf(path, sizeof path, "%s/s", folder);
-    w->cfg.path = path;
+    choose_path(w);
     w->cfg.burst = 1;
     w->hide = true;
     open_server(w);
-    w->c = dial(path);
+    w->c = dial(w);
     pump(w);
     greet(w);
     for (i = 0; i < 10; i++)
         put_write(w, 1, NO_REPLY, 0, i, 1, "q");
     close(w->c);
-    w->c = dial(path);
+    w->c = dial(w);
     say_version(w, CAPS);
     assert_int_equal(w->disconnects, 1);
     assert_false(dxpu_vfu_is_connected(w->s));
@@ -2379,9 +2382,7 @@ static void test_hidden_when_a_client_gives_way(void **state)
     assert_int_equal(dxpu_vfu_present(w->s, w->cfg.region, w->cfg.irqs), DXPU_OK);
     pump(w);
     assert_true(take(w)); /* control */
-    dxpu_vfu_close(w->s);
-    w->s = NULL;
-    assert_int_equal(rmdir(folder), 0);
+    close_and_remove(w);
 }
 
 /* A socket whose last close() waits, until *peer is closed. */
@@ -2476,13 +2477,10 @@ static void test_s171_close_that_waits(void **state)
 static void test_s171_client_leaves_descriptors(void **state)
 {
     world *w = (world *)*state;
-    char folder[] = "/tmp/vfuXXXXXX", path[64];
     int peer[20], i;
-    assert_non_null(mkdtemp(folder));
-    snprintf(path, sizeof path, "%s/s", folder);
-    w->cfg.path = path;
+    choose_path(w);
     open_server(w);
-    w->c = dial(path);
+    w->c = dial(w);
     pump(w);
     greet(w);
     dxpu_vfu_pause(w->s, true);
@@ -2495,7 +2493,7 @@ static void test_s171_client_leaves_descriptors(void **state)
     assert_int_equal(recv(w->c, w->in, 1, MSG_DONTWAIT), 0);
     close(w->c);
     dxpu_vfu_pause(w->s, false);
-    w->c = dial(path);
+    w->c = dial(w);
     pump(w);
     put_message(w, 1, VERSION, 0, "\0\0\1", 4, NULL, 0);
     pump(w);
@@ -2508,9 +2506,7 @@ static void test_s171_client_leaves_descriptors(void **state)
     }
     alarm(0);
     assert_true(dxpu_vfu_is_connected(w->s));
-    dxpu_vfu_close(w->s);
-    w->s = NULL;
-    assert_int_equal(rmdir(folder), 0);
+    close_and_remove(w);
 }
 
 /* A socket that listens: descriptors wait in its connections, which its last close ends. */
@@ -2618,27 +2614,22 @@ static void test_disconnect(void **state)
 static void test_client_replaced_with_messages_left(void **state)
 {
     world *w = (world *)*state;
-    char folder[] = "/tmp/vfuXXXXXX", path[64];
     unsigned i;
-    assert_non_null(mkdtemp(folder));
-    snprintf(path, sizeof path, "%s/s", folder);
-    w->cfg.path = path;
+    choose_path(w);
     w->cfg.burst = 1;
     open_server(w);
-    w->c = dial(path);
+    w->c = dial(w);
     pump(w);
     greet(w);
     for (i = 0; i < 10; i++)
         put_write(w, 1, NO_REPLY, 0, i, 1, "q");
     close(w->c);
-    w->c = dial(path);
+    w->c = dial(w);
     pump(w);
     greet(w);
     assert_int_equal(w->disconnects, 1);
     assert_int_equal(counter(w, "clients_refused"), 0);
-    dxpu_vfu_close(w->s);
-    w->s = NULL;
-    assert_int_equal(rmdir(folder), 0);
+    close_and_remove(w);
 }
 
 /* The file has the mode that was asked for, whatever the mask of who starts the program. */
@@ -2646,47 +2637,41 @@ static void test_mode_of_the_socket(void **state)
 {
     static const mode_t masks[] = { 0, 022, 077 }, modes[] = { 0600, 0660 };
     world *w = (world *)*state;
-    char folder[] = "/tmp/vfuXXXXXX", path[64];
     struct stat st;
-    assert_non_null(mkdtemp(folder));
-    snprintf(path, sizeof path, "%s/s", folder);
-    w->cfg.path = path;
+    choose_path(w);
     for (unsigned i = 0; i < 6; i++) {
         mode_t usual = umask(masks[i % 3]);
         w->cfg.mode = modes[i / 3];
         open_server(w);
         assert_int_equal(umask(usual), masks[i % 3]); /* as it was */
-        assert_int_equal(stat(path, &st), 0);
+        assert_int_equal(stat(w->path, &st), 0);
         assert_int_equal(st.st_mode & 0777, modes[i / 3]);
         dxpu_vfu_close(w->s);
         w->s = NULL;
     }
-    assert_int_equal(rmdir(folder), 0);
+    assert_int_equal(rmdir(w->directory), 0);
 }
 
 static void test_listening(void **state)
 {
     world *w = (world *)*state;
-    char folder[] = "/tmp/vfuXXXXXX", path[64];
     struct stat st;
     const char *why = NULL;
     dxpu_vfu_callbacks cb = callbacks(w);
     int first, second;
-    assert_non_null(mkdtemp(folder));
-    snprintf(path, sizeof path, "%s/s", folder);
-    w->cfg.path = path;
+    choose_path(w);
     open_server(w);
-    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(stat(w->path, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0600);
     assert_null(dxpu_vfu_open(&w->cfg, &cb, &why)); /* somebody listens there: us */
     assert_int_equal(errno, EADDRINUSE);
-    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(stat(w->path, &st), 0);
     while (readable(w)) /* the probe for a stale socket was a connection */
         pump(w);
-    w->c = first = dial(path);
+    w->c = first = dial(w);
     pump(w);
     greet(w);
-    w->c = second = dial(path); /* one client at a time */
+    w->c = second = dial(w); /* one client at a time */
     pump(w);
     assert_int_equal(recv(second, w->in, 1, MSG_DONTWAIT), 0);
     close(second);
@@ -2694,52 +2679,49 @@ static void test_listening(void **state)
     w->c = first;
     put_read(w, 1, 0, 0, 1);
     close(first); /* gone and back before the server looks */
-    w->c = dial(path);
+    w->c = dial(w);
     pump(w);
     greet(w);
     assert_int_equal(w->connects, 2);
     assert_int_equal(w->disconnects, 1);
     close(w->c);
-    first = dial(path); /* this one never says its version and gives way */
+    first = dial(w); /* this one never says its version and gives way */
     pump(w);
-    w->c = dial(path);
+    w->c = dial(w);
     pump(w);
     assert_int_equal(recv(first, w->in, 1, MSG_DONTWAIT), 0);
     greet(w);
     close(first);
     dxpu_vfu_close(w->s);
     w->s = NULL;
-    assert_int_equal(stat(path, &st), -1); /* removed */
-    assert_int_equal(rmdir(folder), 0);
+    assert_int_equal(stat(w->path, &st), -1); /* removed */
+    assert_int_equal(rmdir(w->directory), 0);
 }
 
 static void test_stale_socket_file(void **state)
 {
     world *w = (world *)*state;
-    char folder[] = "/tmp/vfuXXXXXX", path[64];
     struct sockaddr_un a;
     const char *why = NULL;
     dxpu_vfu_callbacks cb = callbacks(w);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_non_null(mkdtemp(folder));
-    snprintf(path, sizeof path, "%s/s", folder);
+    choose_path(w);
     memset(&a, 0, sizeof a);
     a.sun_family = AF_UNIX;
-    strcpy(a.sun_path, path);
+    strcpy(a.sun_path, w->path);
     assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof a), 0);
     close(fd); /* the file stays, as after a crash */
-    w->cfg.path = path;
     open_server(w);
-    w->c = dial(path);
+    w->c = dial(w);
     pump(w);
     greet(w);
     dxpu_vfu_close(w->s);
     w->s = NULL;
-    fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600); /* no socket: not ours to remove */
+    fd = open(w->path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600); /* no socket: not ours to remove */
     close(fd);
     assert_null(dxpu_vfu_open(&w->cfg, &cb, &why));
-    assert_int_equal(unlink(path), 0);
-    assert_int_equal(rmdir(folder), 0);
+    assert_int_equal(unlink(w->path), 0);
+    assert_int_equal(rmdir(w->directory), 0);
 }
 
 static void test_open_refused(void **state)
