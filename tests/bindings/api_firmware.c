@@ -1983,7 +1983,7 @@ static void test_s41_s44_real_keys(void **state)
    node, its open is not answered. */
 static void other_is_refused(rig *g, uint64_t epoch)
 {
-    uint64_t unauthorize = g->fw.counters.opens_unauthorized, ups = g->fw.counters.ups;
+    uint64_t unauthorized = g->fw.counters.opens_unauthorized, ups = g->fw.counters.ups;
     dxpu_sodium_session *x;
     ring_of_keys.blind = false;
     x = rig_handshake(g, OTHER, 0x5001 + g->next_id, epoch);
@@ -1994,7 +1994,7 @@ static void other_is_refused(rig *g, uint64_t epoch)
     (void)rig_dial_keyed(g, OTHER, epoch);
     ring_of_keys.blind = false;
     assert_int_equal(dxpu_channel_status(&g->host).state, DXPU_STATE_OPENING);
-    assert_true(g->fw.counters.opens_unauthorized > unauthorize);
+    assert_true(g->fw.counters.opens_unauthorized > unauthorized);
     assert_int_equal(g->fw.counters.ups, ups);
 }
 
