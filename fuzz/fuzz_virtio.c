@@ -9,7 +9,6 @@
 #define _GNU_SOURCE
 #endif
 #include "input.h"
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>

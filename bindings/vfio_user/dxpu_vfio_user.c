@@ -1,6 +1,6 @@
 /* dxpu_vfio_user.c - see dxpu_vfio_user.h.  SPDX-License-Identifier: MIT
 
-   Written from the public vfio-user specification.  Order of the file: bytes, output queue,
+   Written from the public vfio-user specification.  Order of the file: waking, output queue,
    requests, guest memory, interrupts, version, commands, receiving, connections, opening. */
 #define _GNU_SOURCE
 #include "dxpu_vfio_user.h"

@@ -8,7 +8,6 @@
 #include "dxpu_vfio_user_stream.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>

@@ -1,4 +1,4 @@
-/* dxpu_vfio_user_descriptors.h - descriptors that a client sent; part of dxpu_vfio_user.c
+/* dxpu_vfio_user_descriptors.h - descriptors that the other end sent
    SPDX-License-Identifier: MIT
 
    A file may be one of FUSE, whose server is the client, or a socket that lingers: to ask for its
