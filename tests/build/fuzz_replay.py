@@ -55,9 +55,12 @@ def main():
     for target in targets:
         program = os.path.join(ROOT, "build", "san", "replay_fuzz_" + target)
         seeds = corpus.seeds(target)
-        if not seeds or not os.path.exists(program):
+        words = os.path.join(fuzz, "dict", target + ".dict")  # fuzz/oss_fuzz.sh stops without it
+        lacks = [what for what, there in (("seeds", seeds), ("program", os.path.exists(program)),
+                                          ("words", os.path.exists(words))) if not there]
+        if lacks:
             failed += 1
-            print("not ok fuzz_%s_has_%s" % (target, "program" if seeds else "seeds"))
+            print("not ok fuzz_%s_has_%s" % (target, lacks[0]))
             continue
         with tempfile.TemporaryDirectory() as folder:
             chance = random.Random(1)
