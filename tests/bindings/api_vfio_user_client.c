@@ -1419,6 +1419,33 @@ static void test_no_room_for_a_question(void **state)
     assert_string_equal(w->why, "the server does not read");
 }
 
+static int post(world *w, unsigned number)
+{
+    return dxpu_vfuc_write(w->c, 0, number % 1024 * 8, &number, 4, true, 0);
+}
+
+/* The message that was received last has one write or several, numbered from `first` on: how
+   many. */
+static unsigned expect_writes(const world *w, unsigned first)
+{
+    const uint8_t *p = w->in + 16;
+    unsigned many = 1;
+    assert_int_equal(get32(w->in + 8), NO_REPLY);
+    if (get16(w->in + 2) == MULTI) {
+        many = (unsigned)get64(p);
+        assert_int_equal(get32(w->in + 4), 24 + 24 * many);
+        p += 8;
+    } else {
+        assert_int_equal(get16(w->in + 2), WRITE);
+    }
+    for (unsigned i = first; i < first + many; i++, p += 24) {
+        assert_int_equal(get64(p), i % 1024 * 8);
+        assert_int_equal(get32(p + 12), 4);
+        assert_int_equal(get32(p + 16), i);
+    }
+    return many;
+}
+
 /* While the socket is full posted writes share messages, in their order. */
 static void test_posted_writes_share_messages(void **state)
 {
@@ -1427,34 +1454,54 @@ static void test_posted_writes_share_messages(void **state)
     int small = 0;
     script(w, "{\"capabilities\":{\"write_multiple\":true}}");
     assert_int_equal(setsockopt(w->peer, SOL_SOCKET, SO_RCVBUF, &small, sizeof small), 0);
-    while (dxpu_vfuc_write(w->c, 0, sent % 1024 * 8, &sent, 4, true, 0) == DXPU_OK)
+    while (post(w, sent) == DXPU_OK)
         sent++;
     assert_true(dxpu_vfuc_count(w->c)->writes_shared > 100);
     while (got < sent) {
-        const uint8_t *p;
-        uint64_t many;
+        unsigned many;
         pump(w);
         if (!receive(w, w->peer))
             continue;
-        assert_int_equal(get32(w->in + 8), NO_REPLY);
-        p = w->in + 16;
-        many = 1;
-        if (get16(w->in + 2) == MULTI) {
-            many = get64(p);
-            assert_int_equal(get32(w->in + 4), 24 + 24 * many);
-            p += 8;
-            several += many > 1;
-        } else {
-            assert_int_equal(get16(w->in + 2), WRITE);
-        }
-        for (; many > 0; many--, got++, p += 24) {
-            assert_int_equal(get64(p), got % 1024 * 8);
-            assert_int_equal(get32(p + 12), 4);
-            assert_int_equal(get32(p + 16), got);
-        }
+        many = expect_writes(w, got);
+        several += many > 1;
+        got += many;
     }
     assert_int_equal(got, sent);
     assert_true(several > 0);
+}
+
+/* Whatever is put behind a message of several ends it: a request, a refusal, an answer. */
+static void test_shared_messages_end(void **state)
+{
+    static const unsigned behind[] = { READ, 0xffff, DREAD };
+    world *w = *state;
+    uint8_t body[16] = { 0 };
+    unsigned sent = 0, got = 0, others = 0, before[3];
+    script(w, "{\"capabilities\":{\"write_multiple\":true}}");
+    put64(body + 8, 4);
+    for (unsigned i = 0; i < 3; i++) {
+        uint64_t shared = dxpu_vfuc_count(w->c)->writes_shared;
+        while (dxpu_vfuc_count(w->c)->writes_shared < shared + 3)
+            assert_int_equal(post(w, sent++), DXPU_OK);
+        before[i] = sent;
+        if (i == 0)
+            assert_int_equal(dxpu_vfuc_read(w->c, 0, 0, 4, 1), DXPU_OK);
+        else
+            send_message(w->peer, 1, behind[i], 0, body, sizeof body);
+        pump(w);
+    }
+    assert_int_equal(post(w, sent++), DXPU_OK);
+    for (unsigned i = 0; got < sent; i++) {
+        assert_true(i < TURNS);
+        pump(w);
+        if (!receive(w, w->peer))
+            continue;
+        if (others < 3 && get16(w->in + 2) == behind[others])
+            assert_int_equal(got, before[others++]);
+        else
+            got += expect_writes(w, got);
+    }
+    assert_int_equal(others, 3);
 }
 
 /* Carry bytes between the client and a server, and keep what the server says. */
@@ -1581,6 +1628,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_s242_no_answer_behind_a_reset, start, stop),
         cmocka_unit_test_setup_teardown(test_no_room_for_a_question, start, stop),
         cmocka_unit_test_setup_teardown(test_posted_writes_share_messages, start, stop),
+        cmocka_unit_test_setup_teardown(test_shared_messages_end, start, stop),
         cmocka_unit_test_setup_teardown(test_disconnect_at_every_byte, start, stop),
     };
     cmocka_set_test_filter(getenv("DXPU_TEST"));
