@@ -13,9 +13,9 @@
 
 /* One of them: its part of the settings. */
 typedef struct member {
-    host_settings set;
+    host_settings set; /* .guest: of guests_part() */
     manager_settings manager;
-    char *socket, *attach, *identity, *qmp;
+    char *attach, *identity;
     host *host;
     worker *worker;
 } member;
@@ -65,41 +65,6 @@ static char *numbered(const char *file, unsigned n)
     return name;
 }
 
-/* The settings of the nth; false: out of memory. */
-static bool take_part(const host_settings *all, unsigned n, member *m)
-{
-    m->set = *all;
-    m->set.number = n;
-    m->set.node = all->node ? all->node + n : 0;
-    m->socket = part(all->guest.socket, ',', n);
-    m->set.guest.socket = m->socket;
-    if (all->guest.qmp) {
-        m->qmp = part(all->guest.qmp, ';', n);
-        m->set.guest.qmp = m->qmp && *m->qmp ? m->qmp : NULL;
-    }
-    if (all->attach) {
-        m->attach = part(all->attach, ';', n);
-        m->set.attach = m->attach && (*m->attach || !*all->attach) ? m->attach : NULL;
-    }
-    if (all->manager) {
-        m->manager = *all->manager;
-        m->manager.number = n;
-        m->identity = numbered(all->manager->identity, n);
-        m->manager.identity = m->identity;
-        m->set.manager = &m->manager;
-    }
-    return m->socket && (!all->guest.qmp || m->qmp) && (!all->attach || m->attach) &&
-           (!all->manager || m->identity);
-}
-
-static void free_part(member *m)
-{
-    free(m->socket);
-    free(m->attach);
-    free(m->identity);
-    free(m->qmp);
-}
-
 int guests_part(const host_settings *all, unsigned n, guest_settings *out)
 {
     char *socket = part(all->guest.socket, ',', n);
@@ -120,6 +85,34 @@ void guests_part_free(guest_settings *g)
     free((void *)(uintptr_t)g->socket); /* guests_part() made it */
     free((void *)(uintptr_t)g->qmp);
     g->socket = g->qmp = NULL;
+}
+
+/* The settings of the nth; false: out of memory. */
+static bool take_part(const host_settings *all, unsigned n, member *m)
+{
+    m->set = *all;
+    m->set.number = n;
+    m->set.node = all->node ? all->node + n : 0;
+    if (all->attach) {
+        m->attach = part(all->attach, ';', n);
+        m->set.attach = m->attach && (*m->attach || !*all->attach) ? m->attach : NULL;
+    }
+    if (all->manager) {
+        m->manager = *all->manager;
+        m->manager.number = n;
+        m->identity = numbered(all->manager->identity, n);
+        m->manager.identity = m->identity;
+        m->set.manager = &m->manager;
+    }
+    return guests_part(all, n, &m->set.guest) == 0 && (!all->attach || m->attach) &&
+           (!all->manager || m->identity);
+}
+
+static void free_part(member *m)
+{
+    guests_part_free(&m->set.guest);
+    free(m->attach);
+    free(m->identity);
 }
 
 static const char *check_qmp(const guest_settings *set)
@@ -145,7 +138,8 @@ static const char *check_part(const host_settings *set, const fabric_settings *n
     member m = { 0 };
     const char *wrong = "out of memory";
     if (take_part(set, n, &m))
-        wrong = *m.socket ? host_check(&m.set, net->listen) : "--vfio-user: an empty name";
+        wrong =
+            *m.set.guest.socket ? host_check(&m.set, net->listen) : "--vfio-user: an empty name";
     if (!wrong && m.set.guest.qmp)
         wrong = check_qmp(&m.set.guest);
     free_part(&m);

@@ -20,7 +20,7 @@ unsigned guests_count(const char *sockets);
    port from each one given on, the nth node number, and ".n" behind its identity file's name.
    A matter of usage.  NULL: nothing.  Valid until the next call. */
 const char *guests_check(const host_settings *set, const fabric_settings *net);
-/* The nth one's part of what its keeper needs.  0, or -1 out of memory. */
+/* What the nth one sees: with its own part of `socket` and `qmp`.  0, or -1 out of memory. */
 int guests_part(const host_settings *all, unsigned n, guest_settings *out);
 void guests_part_free(guest_settings *g);
 
