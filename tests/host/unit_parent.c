@@ -103,7 +103,7 @@ static void test_s180_keeper_that_reads_nothing(void **state)
     int end = -1;
     unsigned n = 0;
     (void)state;
-    if (start(&the, &the.keeper[0].c, &end) == 0) {
+    if (start(&the, &the.keeper[0].c, "dxpu-test", &end) == 0) {
         (void)alarm(60); /* in any case */
         for (;;)
             pause();
@@ -126,7 +126,7 @@ static void test_s184_workers_alone_have_the_key(void **state)
         int end = -1, status = 0;
         setup(state);
         memset(the.key, 0x5a, sizeof the.key);
-        if (start(&the, children[i], &end) == 0)
+        if (start(&the, children[i], "dxpu-test", &end) == 0)
             _exit(memcmp(the.key, zero, sizeof zero) ? 2 : 3);
         assert_true(waitpid(children[i]->pid, &status, 0) > 0 && WIFEXITED(status));
         assert_int_equal(WEXITSTATUS(status), i ? 3 : 2);

@@ -108,17 +108,9 @@ static void leave_parent(parent *p, const child *mine)
     }
 }
 
-static const char *name_of(const parent *p, const child *c)
-{
-    for (unsigned i = 0; i < p->set->guests; i++) {
-        if (c == &p->keeper[i].plugger)
-            return "dxpu-plugger";
-    }
-    return c == &p->worker ? "dxpu-worker" : "dxpu-keeper";
-}
-
-/* 0 in the child, its end of the socket in *end; 1 in the parent; -1 after a message. */
-static int start(parent *p, child *c, int *end)
+/* 0 in the child, called `name`, its end of the socket in *end; 1 in the parent; -1 after a
+   message. */
+static int start(parent *p, child *c, const char *name, int *end)
 {
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair)) {
@@ -130,7 +122,7 @@ static int start(parent *p, child *c, int *end)
     if (c->pid == 0) {
         c->socket = *end = pair[1];
         close(pair[0]);
-        (void)prctl(PR_SET_NAME, name_of(p, c));
+        (void)prctl(PR_SET_NAME, name);
         leave_parent(p, c);
         return 0;
     }
@@ -150,7 +142,7 @@ static int start(parent *p, child *c, int *end)
 static int start_keepers(parent *p)
 {
     for (unsigned i = 0; i < p->set->guests; i++) {
-        int end = -1, rc = start(p, &p->keeper[i].c, &end);
+        int end = -1, rc = start(p, &p->keeper[i].c, "dxpu-keeper", &end);
         if (rc == 0)
             exit(keeper_run(&p->set->keeper[i], end));
         if (rc < 0)
@@ -210,7 +202,7 @@ static int start_plugger(parent *p, unsigned n)
         log_error("a socket for a process: %s", strerror(errno));
         return -1;
     }
-    rc = start(p, &k->plugger, &end);
+    rc = start(p, &k->plugger, "dxpu-plugger", &end);
     if (rc == 0) {
         close(pair[0]);
         exit(plugger_run(g, pair[1], end));
@@ -236,7 +228,7 @@ static int start_worker(parent *p)
     int end = -1, rc;
     if (make_links(p, links))
         return -1;
-    rc = start(p, &p->worker, &end);
+    rc = start(p, &p->worker, "dxpu-worker", &end);
     if (rc == 0)
         exit(p->set->worker(links, p->again, p->key, end));
     for (unsigned i = 0; i < p->set->guests; i++) {
