@@ -644,11 +644,11 @@ static void test_v47_guest_lets_go_before_the_line_is_closed(void **state)
     assert_true(next_leave_ns(&the) > dxpu_udp_now_ns());
     assert_int_equal(send(plugger, &wrong, 1, 0), 1);
     assert_int_equal(send(plugger, &first, 1, 0), 1);
-    share_plugs(&the, dxpu_udp_now_ns());
+    hear_plugger(&the);
     assert_int_equal(detached, DXPU_REASON_DETACH);
     said(plugger, 1, PLUG_USED, false);
     close(plugger);
-    share_plugs(&the, dxpu_udp_now_ns());
+    hear_plugger(&the);
     assert_int_equal(the.plugger, -1);
 }
 
@@ -674,7 +674,7 @@ static void test_v47_line_is_closed_in_time(void **state)
     detached = 0;
     detach(DXPU_REASON_DETACH);
     close(plugger); /* it was killed */
-    share_plugs(&the, dxpu_udp_now_ns());
+    hear_plugger(&the);
     assert_int_equal(detached, DXPU_REASON_DETACH);
     for (plugged = PLUG_NONE; plugged <= PLUG_SETUP; plugged++) {
         close(link_plugger());

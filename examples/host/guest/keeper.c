@@ -22,13 +22,12 @@
 
 enum {
     SPIN_NS = 50000,       /* of looking again before it blocks, as the fabric's loop does */
-    LOOK_NS = 1000000,     /* how often a busy loop looks at the parent */
+    LOOK_NS = 1000000,     /* how often a busy loop looks at the parent and who speaks QMP */
     VIEWS_NS = 10000000,   /* how often a busy one shows its counters */
     RECORDS = 256,         /* a turn */
     TURNS_AT_END = 64,     /* to take what came before a line's end */
     PLUG_MARGIN_MS = 2000, /* behind PLUG_WAIT_MS, for the process that speaks QMP */
-    PLUG_UNSAID = 0xff,
-    CALLS_MAX = 64 /* descriptors of a message */
+    PLUG_UNSAID = 0xff
 };
 
 typedef struct keeper_slot {
@@ -549,10 +548,9 @@ static void on_plug(keeper *k, const int *fds, unsigned count)
         k->plugger = fds[0];
 }
 
-/* What is to be plugged in or out is said when it changes; who let go of a device is heard. */
+/* What is to be plugged in or out is said when it changes. */
 static void share_plugs(keeper *k, uint64_t now)
 {
-    int slot = 0;
     for (unsigned i = 0; k->plugger >= 0 && i < k->set->guest->slots; i++) {
         keeper_slot *s = &k->slots[i];
         plug_view v = guest_plug(k->guest, i + 1);
@@ -564,6 +562,12 @@ static void share_plugs(keeper *k, uint64_t now)
         if (s->leaving && now >= s->leave_ns)
             end_leaving(s);
     }
+}
+
+/* Who let go of a device.  It costs a system call, so it is heard as often as the parent is. */
+static void hear_plugger(keeper *k)
+{
+    int slot = 0;
     while (k->plugger >= 0 && (slot = plugger_hear(k->plugger)) > 0) {
         if ((unsigned)slot <= k->set->guest->slots)
             end_leaving(&k->slots[slot - 1]);
@@ -739,6 +743,8 @@ static void block(keeper *k, uint64_t now)
         crossing_woken(&k->cross);
     if (fds[0].revents)
         hear_parent(k);
+    if (fds[3].revents)
+        hear_plugger(k);
 }
 
 static void loop(keeper *k)
@@ -762,6 +768,7 @@ static void loop(keeper *k)
                 continue;
             looked = now;
             hear_parent(k);
+            hear_plugger(k);
         } else {
             block(k, now);
             looked = dxpu_udp_now_ns();
