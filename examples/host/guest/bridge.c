@@ -480,12 +480,14 @@ static void on_filled(void *user, unsigned slot, bool filled)
 
 static int open_function(bridge *g)
 {
-    static const dxpu_vfu_callbacks callbacks = { NULL,         on_read,         on_write, on_reset,
-                                                  on_connected, on_disconnected, NULL };
-    dxpu_vfu_callbacks cb = callbacks;
+    const dxpu_vfu_callbacks cb = { .user = g,
+                                    .read = on_read,
+                                    .write = on_write,
+                                    .reset = on_reset,
+                                    .connected = on_connected,
+                                    .disconnected = on_disconnected };
     dxpu_vfu_config cfg;
     const char *why;
-    cb.user = g;
     dxpu_vfu_config_default(&cfg);
     cfg.path = g->guest.set->socket;
     cfg.mode = g->guest.set->socket_mode == GUEST_SOCKET_GROUP ? 0660 : 0600;

@@ -17,7 +17,7 @@
 enum {
     TARGET = DXPU_BDF(1, 0, 0), /* of the device, behind a root port of its own */
     CONFIG_DWORDS = SHADOW_BYTES / 4,
-    READS = 32,            /* of the configuration space at a time */
+    IN_FLIGHT = 32,        /* most requests of a step that wait for an answer */
     SETUP_MARK = 0xff,     /* in a request's lowest byte, of those made here */
     TABLE_WRITE_BYTES = 8, /* software writes the MSI-X table in these units */
     ENTRY_WRITES = 2,      /* of an entry */
@@ -56,8 +56,7 @@ typedef struct function {
     bool offered;         /* a client that connects is shown the device */
     bool msix;            /* the function that it is shown, or was, has MSI-X */
     bool unready;         /* ... which was reset, and is not set up: it reads as ones */
-    uint8_t retry_step;   /* SETUP_*, at ... */
-    uint64_t retry_ns;    /* 0: none */
+    uint64_t retry_ns;    /* when it is set up again; 0: it is not to be */
     uint64_t reset_token; /* 0: no reset is to be answered */
     uint64_t config_reads, config_writes, memory_reads, memory_writes, dropped, resets,
         setups_failed;
@@ -117,6 +116,11 @@ static void begin_setup(function *f, unsigned step)
     f->retry_ns = 0;
 }
 
+static void set_intx(function *f, bool on)
+{
+    (void)dxpu_vfu_irq_level(f->vfu, DXPU_VFU_INTX, 0, on);
+}
+
 /* Does the client reach the device? */
 static bool is_reached(const function *f)
 {
@@ -139,7 +143,7 @@ static void stop_setup(function *f, const char *why)
     f->unready = f->live;
     f->line.bytes = 0;
     answer_reset(f);
-    (void)dxpu_vfu_irq_level(f->vfu, DXPU_VFU_INTX, 0, false);
+    set_intx(f, false);
     f->setups_failed++;
     if (f->there && !f->slot->closing && !f->slot->probe.failed)
         log_warning("slot %u: the device cannot be shown: %s", f->slot->number, why);
@@ -155,7 +159,6 @@ static void refuse_device(function *f, const char *why)
 /* It may need longer than requests wait, as some do after a reset: begin the step again later. */
 static void retry_setup(function *f, const char *why)
 {
-    f->retry_step = f->setup == SETUP_READ ? SETUP_READ : SETUP_PLACE;
     stop_setup(f, why);
     f->retry_ns = dxpu_udp_now_ns() + RETRY_NS;
 }
@@ -186,11 +189,10 @@ static bool send_table(function *f)
     return send_memory(f, at, sizeof data, data, 0);
 }
 
-/* How many requests a step has, and how many may be made at a time. */
-static unsigned step_requests(const function *f, unsigned *at_a_time)
+/* How many requests a step has. */
+static unsigned step_requests(const function *f)
 {
     shadow_write w[SHADOW_WRITES_MAX];
-    *at_a_time = READS;
     return f->setup == SETUP_READ    ? (unsigned)CONFIG_DWORDS
            : f->setup == SETUP_PLACE ? shadow_setup(&f->shadow, w)
                                      : f->shadow.vectors * ENTRY_WRITES;
@@ -241,7 +243,7 @@ static void end_step(function *f)
         return;
     }
     if (f->setup == SETUP_PLACE) /* messages from before the reset are behind us (V-43) */
-        (void)dxpu_vfu_irq_level(f->vfu, DXPU_VFU_INTX, 0, false);
+        set_intx(f, false);
     if (f->setup == SETUP_READ)
         wrong = shadow_init(&f->shadow, f->image, f->slot->probe.sized[0], f->set->interrupts);
     if (wrong) {
@@ -256,9 +258,9 @@ static void end_step(function *f)
 static void go_on(function *f)
 {
     while (f->there && f->setup != SETUP_DONE) {
-        unsigned at_a_time, count = step_requests(f, &at_a_time);
+        unsigned count = step_requests(f);
         bool table = f->setup == SETUP_TABLE; /* posted: nothing comes back */
-        while (f->next < count && f->asked < at_a_time && !slot_congested(f->slot)) {
+        while (f->next < count && f->asked < IN_FLIGHT && !slot_congested(f->slot)) {
             bool sent = f->setup == SETUP_READ ? send_read(f)
                         : table                ? send_table(f)
                                                : send_place(f);
@@ -291,17 +293,23 @@ static void setup_answered(function *f, const dxpu_tlp *cpl, uint64_t request)
         retry_setup(f, "it does not answer as one does");
 }
 
+/* It lost its BARs and interrupts. */
+static void after_reset(function *f)
+{
+    set_intx(f, false);
+    if (!f->known)
+        return; /* it is being read, or will be */
+    shadow_reset(&f->shadow);
+    begin_setup(f, SETUP_PLACE);
+}
+
 static void reset_device(function *f)
 {
     f->resets++;
     f->unready = false; /* it is waited for again */
     slot_event(f->slot, DXPU_EVENT_HOT_RESET, DXPU_EVENT_ON);
     slot_event(f->slot, DXPU_EVENT_HOT_RESET, 0);
-    (void)dxpu_vfu_irq_level(f->vfu, DXPU_VFU_INTX, 0, false);
-    if (!f->known)
-        return; /* it is being read, or will be */
-    shadow_reset(&f->shadow);
-    begin_setup(f, SETUP_PLACE);
+    after_reset(f);
 }
 
 /* ==== 2  Accesses ============================================================================= */
@@ -338,14 +346,11 @@ static void tell_reach(function *f)
 static void read_config(function *f, const dxpu_vfu_access *v, guest_access *a)
 {
     for (uint32_t i = 0, n; i < v->bytes; i += n) {
-        const shadow_write w = { (uint32_t)v->offset + i, 0, 0 };
-        shadow_write part = w;
-        n = 4 - (w.at & 3);
-        n = n < v->bytes - i ? n : v->bytes - i;
-        part.bytes = n;
+        shadow_write w = { (uint32_t)v->offset + i, 0, 0 };
+        n = w.bytes = dxpu_request_next(w.at, v->bytes - i, 4);
         if (shadow_is_own(&f->shadow, w.at, n))
             continue;
-        if (send_config(f, &part, false, access_part(&f->accesses, a, i, n, w.at & 3)))
+        if (send_config(f, &w, false, access_part(&f->accesses, a, i, n, w.at & 3)))
             a->tlps++;
         else
             a->missing = true;
@@ -389,11 +394,8 @@ static void write_dword(function *f, uint32_t at, const uint8_t *data, uint32_t 
         for (unsigned i = 0; i < count; i++)
             write_device(f, &w[i], a);
     }
-    if (!e.flr)
-        return;
-    (void)dxpu_vfu_irq_level(f->vfu, DXPU_VFU_INTX, 0, false);
-    shadow_reset(&f->shadow);
-    begin_setup(f, SETUP_PLACE);
+    if (e.flr)
+        after_reset(f);
 }
 
 static void write_config(function *f, const dxpu_vfu_access *v, const uint8_t *data,
@@ -401,8 +403,7 @@ static void write_config(function *f, const dxpu_vfu_access *v, const uint8_t *d
 {
     for (uint32_t i = 0, n; i < v->bytes && f->setup == SETUP_DONE; i += n) { /* until an FLR */
         uint32_t at = (uint32_t)v->offset + i;
-        n = 4 - (at & 3);
-        n = n < v->bytes - i ? n : v->bytes - i;
+        n = dxpu_request_next(at, v->bytes - i, 4);
         write_dword(f, at, data + i, n, a);
     }
 }
@@ -451,16 +452,14 @@ static void update_pause(function *f)
 static void read_all(function *f, const dxpu_vfu_access *v)
 {
     uint8_t ones[SHADOW_BYTES];
-    const uint8_t *from = f->shadow.shown + v->offset;
-    if (v->region != DXPU_VFU_CONFIG || !is_reached(f)) {
-        if (v->bytes > sizeof ones) {
-            (void)dxpu_vfu_reply_error(f->vfu, v->token, EINVAL);
-            return;
-        }
+    if (v->region == DXPU_VFU_CONFIG && is_reached(f)) {
+        (void)dxpu_vfu_reply_read(f->vfu, v->token, f->shadow.shown + v->offset, v->bytes);
+    } else if (v->bytes <= sizeof ones) {
         memset(ones, 0xff, sizeof ones);
-        from = ones;
+        (void)dxpu_vfu_reply_read(f->vfu, v->token, ones, v->bytes);
+    } else {
+        (void)dxpu_vfu_reply_error(f->vfu, v->token, EINVAL);
     }
-    (void)dxpu_vfu_reply_read(f->vfu, v->token, from, v->bytes);
 }
 
 static void on_read(void *user, const dxpu_vfu_access *v)
@@ -608,7 +607,7 @@ static bool on_message(void *user, unsigned slot, const dxpu_tlp *t)
         if (t->message_code != INTX_ASSERT && t->message_code != INTX_DEASSERT)
             return false;
         if (f->live)
-            (void)dxpu_vfu_irq_level(f->vfu, DXPU_VFU_INTX, 0, t->message_code == INTX_ASSERT);
+            set_intx(f, t->message_code == INTX_ASSERT);
     }
     return true;
 }
@@ -647,7 +646,7 @@ static void on_filled(void *user, unsigned slot, bool filled)
     f->known = f->live = f->unready = false;
     answer_reset(f);
     begin_setup(f, filled ? SETUP_READ : SETUP_DONE);
-    (void)dxpu_vfu_irq_level(f->vfu, DXPU_VFU_INTX, 0, false);
+    set_intx(f, false);
     if (!dxpu_vfu_is_connected(f->vfu))
         hide(f);
 }
@@ -666,15 +665,17 @@ static const direct *direct_seen(const guest *g)
 
 static int open_socket(direct *d, unsigned n)
 {
-    static const dxpu_vfu_callbacks callbacks = { NULL,         on_read,         on_write, on_reset,
-                                                  on_connected, on_disconnected, NULL };
     function *f = &d->functions[n];
+    const dxpu_vfu_callbacks cb = { .user = f,
+                                    .read = on_read,
+                                    .write = on_write,
+                                    .reset = on_reset,
+                                    .connected = on_connected,
+                                    .disconnected = on_disconnected };
     struct epoll_event e = { .events = EPOLLIN, .data.u32 = n };
-    dxpu_vfu_callbacks cb = callbacks;
     char path[GUEST_SOCKET_BYTES];
     dxpu_vfu_config cfg;
     const char *why;
-    cb.user = f;
     dxpu_vfu_config_default(&cfg);
     cfg.path = guest_socket(f->set, n, path);
     cfg.mode = f->set->socket_mode == GUEST_SOCKET_GROUP ? 0660 : 0600;
@@ -793,7 +794,7 @@ static void direct_tick(guest *g, uint64_t now)
         function *f = &direct_of(g)->functions[i];
         access_expire(&f->accesses, now);
         if (f->retry_ns && now >= f->retry_ns)
-            begin_setup(f, f->retry_step);
+            begin_setup(f, f->known ? SETUP_PLACE : SETUP_READ);
         go_on(f);
         update_pause(f);
     }
