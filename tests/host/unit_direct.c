@@ -144,12 +144,6 @@ bool dxpu_vfu_is_connected(const dxpu_vfu *s)
     return connected;
 }
 
-int dxpu_vfu_client(const dxpu_vfu *s)
-{
-    (void)s;
-    return -1;
-}
-
 int dxpu_vfu_present(dxpu_vfu *s, const dxpu_vfu_region *region, const uint32_t *irqs)
 {
     (void)s;
@@ -236,19 +230,6 @@ const dxpu_vfu_counters *dxpu_vfu_count(const dxpu_vfu *s)
 {
     (void)s;
     return &counters;
-}
-
-const char *dxpu_vfu_counter_name(unsigned index)
-{
-    (void)index;
-    return NULL;
-}
-
-uint64_t dxpu_vfu_counter_value(const dxpu_vfu *s, unsigned index)
-{
-    (void)s;
-    (void)index;
-    return 0;
 }
 
 /* ==== A device ================================================================================ */

@@ -590,11 +590,10 @@ static int bridge_process(guest *front)
     return -1;
 }
 
-static int bridge_client(const guest *g, unsigned n, uint64_t *number)
+static const dxpu_vfu *bridge_server(const guest *g, unsigned n)
 {
     (void)n;
-    *number = dxpu_vfu_count(bridge_seen(g)->vfu)->clients;
-    return dxpu_vfu_client(bridge_seen(g)->vfu);
+    return bridge_seen(g)->vfu;
 }
 
 static void bridge_settle(guest *g, unsigned slot)
@@ -627,20 +626,12 @@ static void bridge_report(const guest *front, report *r)
     report_number(r, "timeouts", g->accesses.timeouts);
 }
 
-static void bridge_report_server(const guest *front, report *r)
-{
-    const bridge *g = bridge_seen(front);
-    for (unsigned i = 0; dxpu_vfu_counter_name(i); i++)
-        report_number(r, dxpu_vfu_counter_name(i), dxpu_vfu_counter_value(g->vfu, i));
-}
-
 const guest_form bridge_form = { .open = bridge_open,
                                  .close = bridge_close,
                                  .fd = bridge_fd,
                                  .process = bridge_process,
-                                 .client = bridge_client,
+                                 .server = bridge_server,
                                  .settle = bridge_settle,
                                  .tick = bridge_tick,
                                  .next_ns = bridge_next_ns,
-                                 .report = bridge_report,
-                                 .report_server = bridge_report_server };
+                                 .report = bridge_report };

@@ -774,11 +774,9 @@ static int direct_process(guest *g)
     return all;
 }
 
-static int direct_client(const guest *g, unsigned n, uint64_t *number)
+static const dxpu_vfu *direct_server(const guest *g, unsigned n)
 {
-    const dxpu_vfu *vfu = direct_seen(g)->functions[n].vfu;
-    *number = dxpu_vfu_count(vfu)->clients;
-    return dxpu_vfu_client(vfu);
+    return direct_seen(g)->functions[n].vfu;
 }
 
 static void direct_settle(guest *g, unsigned slot)
@@ -854,27 +852,15 @@ static void direct_report(const guest *g, report *r)
     }
 }
 
-/* Of all sockets together. */
-static void direct_report_server(const guest *g, report *r)
-{
-    for (unsigned i = 0; dxpu_vfu_counter_name(i); i++) {
-        uint64_t sum = 0;
-        for (unsigned n = 0; n < g->set->slots; n++)
-            sum += dxpu_vfu_counter_value(direct_seen(g)->functions[n].vfu, i);
-        report_number(r, dxpu_vfu_counter_name(i), sum);
-    }
-}
-
 const guest_form direct_form = { .numbered = true,
                                  .open = direct_open,
                                  .close = direct_close,
                                  .fd = direct_fd,
                                  .process = direct_process,
-                                 .client = direct_client,
+                                 .server = direct_server,
                                  .settle = direct_settle,
                                  .tick = direct_tick,
                                  .next_ns = direct_next_ns,
                                  .looks = direct_looks,
                                  .plug = direct_plug,
-                                 .report = direct_report,
-                                 .report_server = direct_report_server };
+                                 .report = direct_report };

@@ -6,6 +6,7 @@
 #ifndef FORM_H_INCLUDED
 #define FORM_H_INCLUDED
 
+#include "dxpu_vfio_user.h"
 #include "guest.h"
 
 struct guest {
@@ -22,7 +23,7 @@ struct guest_form {
     void (*close)(guest *g); /* all but the slots */
     int (*fd)(const guest *g);
     int (*process)(guest *g);
-    int (*client)(const guest *g, unsigned n, uint64_t *number);
+    const dxpu_vfu *(*server)(const guest *g, unsigned n); /* of the nth socket */
     /* A slot has worked, or is over: read its client from now on, or do not. */
     void (*settle)(guest *g, unsigned slot);
     void (*tick)(guest *g, uint64_t now_ns);
@@ -32,7 +33,6 @@ struct guest_form {
     /* May be NULL: its functions are not plugged. */
     plug_view (*plug)(const guest *g, unsigned slot);
     void (*report)(const guest *g, report *r);
-    void (*report_server)(const guest *g, report *r);
 };
 
 #endif /* FORM_H_INCLUDED */

@@ -44,7 +44,9 @@ int guest_process(guest *g)
 
 int guest_client(const guest *g, unsigned n, uint64_t *number)
 {
-    return g->set->form->client(g, n, number);
+    const dxpu_vfu *server = g->set->form->server(g, n);
+    *number = dxpu_vfu_count(server)->clients;
+    return dxpu_vfu_client(server);
 }
 
 uint64_t guest_next_ns(const guest *g)
@@ -133,9 +135,15 @@ void guest_report_slot(const guest *g, unsigned slot, report *r)
     slot_report(&g->slots[slot - 1], r);
 }
 
+/* Of all sockets together. */
 void guest_report_server(const guest *g, report *r)
 {
     report_open(r, "vfio_user");
-    g->set->form->report_server(g, r);
+    for (unsigned i = 0; dxpu_vfu_counter_name(i); i++) {
+        uint64_t sum = 0;
+        for (unsigned n = 0; n < guest_sockets(g->set); n++)
+            sum += dxpu_vfu_counter_value(g->set->form->server(g, n), i);
+        report_number(r, dxpu_vfu_counter_name(i), sum);
+    }
     report_close(r);
 }
