@@ -21,7 +21,6 @@
 #include "crossing.c"
 #define MARGIN_NS MARGIN_NS_OF_GUEST /* names that two of these define */
 #define insert    insert_of_guest
-#define line_take line_take_of_guest
 #include "bridge.c"
 
 #include "dxpu_vfio_user.h"

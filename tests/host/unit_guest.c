@@ -345,6 +345,8 @@ static int setup(void **state)
     settings.bar4_bytes = 64 * MB;
     the.guest.set = &settings;
     the.accesses.deadline_ns = DXPU_NEVER;
+    the.accesses.send = send_memory;
+    the.accesses.user = &the;
     the.guest.hold_ns = the.accesses.hold_ns = 1000000000u;
     assert_int_equal(open_switch(&the), 0);
     the.guest.slots = the_slots;
@@ -392,7 +394,7 @@ static void test_bytes_become_one_line(void **state)
     check_write(0, 1, BAR4 + PREF, 16, 0xf, 0xf);
     for (unsigned i = 0; i < 64; i++)
         assert_int_equal(sent[0].payload[i], i);
-    assert_int_equal(the.line.combined, 63);
+    assert_int_equal(the.accesses.line.combined, 63);
     assert_int_equal(the.memory_writes, 64);
     write32(2, PLAIN, 1); /* the control: elsewhere each write is one TLP, at once */
     write32(2, PLAIN + 4, 2);
@@ -412,9 +414,9 @@ static void test_byte_enables_of_a_part(void **state)
     check_write(0, 1, BAR4 + PREF, 3, 0x8, 0x3);
     for (unsigned i = 3; i < 10; i++)
         assert_int_equal(sent[0].payload[i], i);
-    line_flush(&the);
+    access_flush(&the.accesses);
     check_write(1, 1, BAR4 + PREF + 8, 1, 0x8, 0);
-    line_flush(&the);
+    access_flush(&the.accesses);
     assert_int_equal(count, 2);
 }
 
@@ -431,7 +433,7 @@ static void test_order_among_writes(void **state)
     assert_int_equal(count, 3);
     write8(PREF + MB, 5); /* the same byte again */
     assert_int_equal(count, 4);
-    line_flush(&the);
+    access_flush(&the.accesses);
     check_write(2, 1, BAR4 + PREF + 4, 1, 0x1, 0);
     check_write(3, 2, BAR4 + PREF + MB, 1, 0x1, 0);
     check_write(4, 2, BAR4 + PREF + MB, 1, 0x1, 0);
@@ -502,7 +504,7 @@ static void test_long_writes_are_cut(void **state)
     check_write(1, 1, BAR4 + PREF + 32, 16, 0xf, 0xf);
     check_write(2, 1, BAR4 + PREF + 96, 9, 0xf, 0xf);
     assert_int_equal(sent[2].payload[35], 99);
-    assert_int_equal(the.line.combined, 0);
+    assert_int_equal(the.accesses.line.combined, 0);
 }
 
 static void test_where_no_device_is(void **state)

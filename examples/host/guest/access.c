@@ -182,15 +182,6 @@ void access_config_tlp(uint8_t type, uint16_t target, uint32_t offset, unsigned 
     t->first_be = (uint8_t)(((1u << bytes) - 1) << (offset & 3));
 }
 
-void access_memory_tlp(uint64_t address, uint32_t bytes, bool write, dxpu_tlp *t)
-{
-    memset(t, 0, sizeof *t);
-    t->type = write ? DXPU_TLP_MWR : DXPU_TLP_MRD;
-    t->header_dw = address >> 32 ? 4 : 3;
-    t->address = address & ~(uint64_t)3;
-    (void)dxpu_be_from_range(address, bytes, &t->first_be, &t->last_be, &t->length_dw);
-}
-
 /* ==== Write combining ========================================================================= */
 
 static int taken(const write_line *l)
@@ -218,4 +209,61 @@ int line_begin(write_line *l, uint64_t address, const uint8_t *data, uint32_t by
     l->bytes = bytes;
     memcpy(l->data, data, bytes);
     return taken(l);
+}
+
+/* ==== Memory ================================================================================== */
+
+bool access_request(access_table *t, uint64_t address, uint32_t bytes, const uint8_t *data,
+                    uint64_t part)
+{
+    uint8_t payload[REQUEST_BYTES + 4] = { 0 };
+    dxpu_tlp tlp;
+    memset(&tlp, 0, sizeof tlp);
+    tlp.type = data ? DXPU_TLP_MWR : DXPU_TLP_MRD;
+    tlp.header_dw = address >> 32 ? 4 : 3;
+    tlp.address = address & ~(uint64_t)3;
+    (void)dxpu_be_from_range(address, bytes, &tlp.first_be, &tlp.last_be, &tlp.length_dw);
+    if (data) {
+        memcpy(payload + (address & 3), data, bytes);
+        tlp.payload.ptr = payload;
+        tlp.payload.len = tlp.length_dw * 4u;
+    }
+    return t->send(t->user, &tlp, part);
+}
+
+void access_transfer(access_table *t, uint64_t address, uint32_t bytes, const uint8_t *data,
+                     guest_access *a)
+{
+    for (uint32_t at = 0, n; at < bytes; at += n) {
+        uint64_t part;
+        n = dxpu_request_next(address + at, bytes - at, REQUEST_BYTES);
+        part = access_part(t, a, at, n, 0);
+        if (access_request(t, address + at, n, a ? NULL : data + at, part) && a)
+            a->tlps++;
+    }
+}
+
+void access_flush(access_table *t)
+{
+    uint32_t bytes = t->line.bytes;
+    t->line.bytes = 0;
+    if (bytes)
+        (void)access_request(t, t->line.address, bytes, t->line.data, 0);
+}
+
+static bool is_combined(access_table *t, int line)
+{
+    if (line != LINE_TAKEN)
+        access_flush(t);
+    return line != LINE_OTHER;
+}
+
+bool access_append(access_table *t, uint64_t address, const uint8_t *data, uint32_t bytes)
+{
+    return is_combined(t, line_append(&t->line, address, data, bytes));
+}
+
+bool access_begin(access_table *t, uint64_t address, const uint8_t *data, uint32_t bytes)
+{
+    return is_combined(t, line_begin(&t->line, address, data, bytes));
 }

@@ -17,6 +17,24 @@ enum {
     ACCESS_MARGIN_NS = 100000000
 };
 
+/* ==== Write combining =========================================================================
+   As a processor does it: writes to prefetchable memory that follow one another within a line of
+   REQUEST_BYTES leave as one TLP, before anything else of the guest does.  Without it a copy of
+   bytes would be a TLP for each byte. */
+
+typedef struct write_line {
+    uint64_t address; /* of the first byte in line */
+    uint32_t bytes;   /* written and not yet sent; 0: none */
+    uint8_t data[REQUEST_BYTES];
+    uint64_t combined; /* writes that another one took along */
+} write_line;
+
+enum { LINE_OTHER, LINE_TAKEN, LINE_FULL }; /* FULL: taken, and no more can follow */
+/* A write behind the last one of the line. */
+int line_append(write_line *l, uint64_t address, const uint8_t *data, uint32_t bytes);
+/* The first one of an empty line. */
+int line_begin(write_line *l, uint64_t address, const uint8_t *data, uint32_t bytes);
+
 /* ==== Answers ================================================================================= */
 
 typedef struct guest_access {
@@ -37,7 +55,10 @@ typedef struct access_table {
     /* The answer to a read is complete, none of it missing, and may be altered before it goes; may
        be NULL. */
     void (*answers)(void *user, guest_access *a);
+    /* Sends a memory request to the device at its address; false: it is not sent. */
+    bool (*send)(void *user, dxpu_tlp *t, uint64_t part);
     void *user;
+    write_line line;
     unsigned next;
     uint64_t deadline_ns; /* no access is due before */
     uint64_t timeouts;
@@ -75,24 +96,20 @@ bool access_memory(const dxpu_vfu *vfu, uint32_t *changes, windows *out);
 
 /* A configuration access within one dword; type: DXPU_TLP_CFGRD0 and the like. */
 void access_config_tlp(uint8_t type, uint16_t target, uint32_t offset, unsigned bytes, dxpu_tlp *t);
-void access_memory_tlp(uint64_t address, uint32_t bytes, bool write, dxpu_tlp *t);
 
-/* ==== Write combining =========================================================================
-   As a processor does it: writes to prefetchable memory that follow one another within a line of
-   REQUEST_BYTES leave as one TLP, before anything else of the guest does.  Without it a copy of
-   bytes would be a TLP for each byte. */
+/* ==== Memory ================================================================================== */
 
-typedef struct write_line {
-    uint64_t address; /* of the first byte in line */
-    uint32_t bytes;   /* written and not yet sent; 0: none */
-    uint8_t data[REQUEST_BYTES];
-    uint64_t combined; /* writes that another one took along */
-} write_line;
-
-enum { LINE_OTHER, LINE_TAKEN, LINE_FULL }; /* FULL: taken, and no more can follow */
-/* A write behind the last one of the line. */
-int line_append(write_line *l, uint64_t address, const uint8_t *data, uint32_t bytes);
-/* The first one of an empty line. */
-int line_begin(write_line *l, uint64_t address, const uint8_t *data, uint32_t bytes);
+/* A request within a line of REQUEST_BYTES; data is NULL for a read.  False: it is not sent. */
+bool access_request(access_table *t, uint64_t address, uint32_t bytes, const uint8_t *data,
+                    uint64_t part);
+/* An access as such requests; a: of a read, else data. */
+void access_transfer(access_table *t, uint64_t address, uint32_t bytes, const uint8_t *data,
+                     guest_access *a);
+/* Combine a write with those before it, which are sent when it does not continue them.  False: it
+   is still to be sent; to prefetchable memory it may be the first of others. */
+bool access_append(access_table *t, uint64_t address, const uint8_t *data, uint32_t bytes);
+bool access_begin(access_table *t, uint64_t address, const uint8_t *data, uint32_t bytes);
+/* Send what was combined. */
+void access_flush(access_table *t);
 
 #endif /* ACCESS_H_INCLUDED */

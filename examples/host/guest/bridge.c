@@ -31,7 +31,6 @@ typedef struct bridge {
     bool reach_changed; /* what devices may reach, and their boxes were not notified */
     access_table accesses;
     bool owed; /* there was no room for an interrupt of the switch */
-    write_line line;
     uint64_t config_reads, config_writes, memory_reads, memory_writes, unclaimed, resets;
 } bridge;
 
@@ -154,31 +153,16 @@ static void config_region(bridge *g, const dxpu_vfu_access *v, const uint8_t *da
 
 /* ==== 3  Memory windows ======================================================================= */
 
-static bool memory_request(bridge *g, uint64_t address, uint32_t bytes, const uint8_t *data,
-                           uint64_t part)
+/* access_table.send */
+static bool send_memory(void *user, dxpu_tlp *t, uint64_t part)
 {
-    uint8_t payload[REQUEST_BYTES + 4] = { 0 };
-    uint8_t slot = dxpu_vswitch_by_address(&g->vs, address);
-    dxpu_tlp t;
+    bridge *g = user;
+    uint8_t slot = dxpu_vswitch_by_address(&g->vs, t->address);
     if (!slot) {
         g->unclaimed++;
         return false;
     }
-    access_memory_tlp(address, bytes, data != NULL, &t);
-    if (data) {
-        memcpy(payload + (address & 3), data, bytes);
-        t.payload.ptr = payload;
-        t.payload.len = t.length_dw * 4u;
-    }
-    return slot_send(&g->guest.slots[slot - 1], &t, part, dxpu_udp_now_ns());
-}
-
-static void line_flush(bridge *g)
-{
-    uint32_t bytes = g->line.bytes;
-    g->line.bytes = 0;
-    if (bytes)
-        (void)memory_request(g, g->line.address, bytes, g->line.data, 0);
+    return slot_send(&g->guest.slots[slot - 1], t, part, dxpu_udp_now_ns());
 }
 
 static bool is_prefetchable(const bridge *g, uint64_t address)
@@ -191,20 +175,6 @@ static bool is_prefetchable(const bridge *g, uint64_t address)
     return false;
 }
 
-/* True when the write was taken. */
-static bool line_take(bridge *g, uint64_t address, const uint8_t *data, uint32_t bytes)
-{
-    int taken = line_append(&g->line, address, data, bytes);
-    if (taken == LINE_OTHER) {
-        line_flush(g);
-        if (is_prefetchable(g, address))
-            taken = line_begin(&g->line, address, data, bytes);
-    }
-    if (taken == LINE_FULL)
-        line_flush(g);
-    return taken != LINE_OTHER;
-}
-
 static void memory_region(bridge *g, const dxpu_vfu_access *v, const uint8_t *data, guest_access *a)
 {
     uint64_t address = vmd_bar(&g->vmd, v->region) + v->offset;
@@ -214,14 +184,11 @@ static void memory_region(bridge *g, const dxpu_vfu_access *v, const uint8_t *da
         g->memory_reads++;
     else
         g->memory_writes++;
-    if (!a && line_take(g, address, data, v->bytes))
+    if (!a &&
+        (access_append(&g->accesses, address, data, v->bytes) ||
+         (is_prefetchable(g, address) && access_begin(&g->accesses, address, data, v->bytes))))
         return;
-    for (uint32_t at = 0, n; at < v->bytes; at += n) {
-        n = dxpu_request_next(address + at, v->bytes - at, REQUEST_BYTES);
-        uint64_t part = access_part(&g->accesses, a, at, n, 0);
-        if (memory_request(g, address + at, n, a ? NULL : data + at, part) && a)
-            a->tlps++;
-    }
+    access_transfer(&g->accesses, address, v->bytes, data, a);
 }
 
 /* ==== 4  What the client does ================================================================= */
@@ -229,7 +196,7 @@ static void memory_region(bridge *g, const dxpu_vfu_access *v, const uint8_t *da
 static void dispatch(bridge *g, const dxpu_vfu_access *v, const uint8_t *data, guest_access *a)
 {
     if (a || v->region == 0)
-        line_flush(g);
+        access_flush(&g->accesses);
     tell_reach(g);
     if (v->region == 0)
         config_region(g, v, data, a);
@@ -268,7 +235,7 @@ static void on_write(void *user, const dxpu_vfu_access *v, const uint8_t *data)
 {
     bridge *g = user;
     if (v->region == DXPU_VFU_CONFIG) {
-        line_flush(g); /* before a BAR moves */
+        access_flush(&g->accesses); /* before a BAR moves */
         vmd_write(&g->vmd, (unsigned)v->offset, data, v->bytes);
     } else {
         dispatch(g, v, data, NULL);
@@ -362,7 +329,7 @@ static void insert(bridge *g, guest_slot *s)
    did not fit will be sized for now. */
 static void machine_reset(bridge *g)
 {
-    line_flush(g);
+    access_flush(&g->accesses);
     vmd_reset(&g->vmd);
     dxpu_vswitch_reset(&g->vs);
     for (unsigned i = 0; i < g->guest.set->slots; i++) {
@@ -562,6 +529,8 @@ static guest *bridge_open(const guest_settings *set, const slot_line *const *lin
     g->guest.hold_ns = hold_ns;
     g->host = host;
     access_init(&g->accesses, hold_ns);
+    g->accesses.send = send_memory;
+    g->accesses.user = g;
     if (open_switch(g) || open_slots(g, lines) || open_function(g)) {
         guest_close(&g->guest);
         return NULL;
@@ -580,7 +549,7 @@ static int bridge_process(guest *front)
     bridge *g = bridge_of(front);
     uint64_t before = dxpu_vfu_count(g->vfu)->messages;
     int rc = dxpu_vfu_process(g->vfu);
-    line_flush(g); /* nothing is kept between calls */
+    access_flush(&g->accesses); /* nothing is kept between calls */
     tell_reach(g);
     if (g->owed)
         run_actions(g);
@@ -620,7 +589,7 @@ static void bridge_report(const guest *front, report *r)
     report_number(r, "config_writes", g->config_writes);
     report_number(r, "memory_reads", g->memory_reads);
     report_number(r, "memory_writes", g->memory_writes);
-    report_number(r, "memory_writes_combined", g->line.combined);
+    report_number(r, "memory_writes_combined", g->accesses.line.combined);
     report_number(r, "unclaimed", g->unclaimed);
     report_number(r, "resets", g->resets);
     report_number(r, "timeouts", g->accesses.timeouts);

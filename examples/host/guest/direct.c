@@ -44,7 +44,6 @@ typedef struct function {
     windows memory; /* of the guest, as the client gave it last */
     uint32_t memory_changes;
     access_table accesses;
-    write_line line;
     shadow shadow;
     uint8_t image[SHADOW_BYTES];
     uint8_t setup;        /* SETUP_* */
@@ -94,18 +93,11 @@ static bool send_config(function *f, const shadow_write *w, bool write, uint64_t
     return slot_send(f->slot, &t, request, dxpu_udp_now_ns());
 }
 
-static bool send_memory(function *f, uint64_t address, uint32_t bytes, const uint8_t *data,
-                        uint64_t part)
+/* access_table.send */
+static bool send_memory(void *user, dxpu_tlp *t, uint64_t part)
 {
-    uint8_t payload[REQUEST_BYTES + 4] = { 0 };
-    dxpu_tlp t;
-    access_memory_tlp(address, bytes, data != NULL, &t);
-    if (data) {
-        memcpy(payload + (address & 3), data, bytes);
-        t.payload.ptr = payload;
-        t.payload.len = t.length_dw * 4u;
-    }
-    return slot_send(f->slot, &t, part, dxpu_udp_now_ns());
+    function *f = user;
+    return slot_send(f->slot, t, part, dxpu_udp_now_ns());
 }
 
 static void begin_setup(function *f, unsigned step)
@@ -141,7 +133,7 @@ static void stop_setup(function *f, const char *why)
 {
     f->setup = SETUP_DONE;
     f->unready = f->live;
-    f->line.bytes = 0;
+    f->accesses.line.bytes = 0;
     answer_reset(f);
     set_intx(f, false);
     f->setups_failed++;
@@ -186,7 +178,7 @@ static bool send_table(function *f)
     uint32_t value = f->next % ENTRY_WRITES ? vector : SHADOW_MSIX_ADDRESS;
     uint8_t data[TABLE_WRITE_BYTES] = { (uint8_t)value, (uint8_t)(value >> 8),
                                         (uint8_t)(value >> 16), (uint8_t)(value >> 24) };
-    return send_memory(f, at, sizeof data, data, 0);
+    return access_request(&f->accesses, at, sizeof data, data, 0);
 }
 
 /* How many requests a step has. */
@@ -314,28 +306,6 @@ static void reset_device(function *f)
 
 /* ==== 2  Accesses ============================================================================= */
 
-static void line_flush(function *f)
-{
-    uint32_t bytes = f->line.bytes;
-    f->line.bytes = 0;
-    if (bytes)
-        (void)send_memory(f, f->line.address, bytes, f->line.data, 0);
-}
-
-static bool line_take(function *f, uint64_t address, const uint8_t *data, uint32_t bytes,
-                      bool prefetchable)
-{
-    int taken = line_append(&f->line, address, data, bytes);
-    if (taken == LINE_OTHER) {
-        line_flush(f);
-        if (prefetchable)
-            taken = line_begin(&f->line, address, data, bytes);
-    }
-    if (taken == LINE_FULL)
-        line_flush(f);
-    return taken != LINE_OTHER;
-}
-
 /* What the device may reach has changed: notify its box, ahead of what the guest does next. */
 static void tell_reach(function *f)
 {
@@ -421,15 +391,10 @@ static void access_bar(function *f, const dxpu_vfu_access *v, const uint8_t *dat
         f->dropped += !a; /* it is the host's; the virtual machine monitor has one of its own */
         return;
     }
-    if (!a && line_take(f, address, data, v->bytes, bar->prefetchable))
+    if (!a && (access_append(&f->accesses, address, data, v->bytes) ||
+               (bar->prefetchable && access_begin(&f->accesses, address, data, v->bytes))))
         return;
-    for (uint32_t i = 0, n; i < v->bytes; i += n) {
-        uint64_t part;
-        n = dxpu_request_next(address + i, v->bytes - i, REQUEST_BYTES);
-        part = access_part(&f->accesses, a, i, n, 0);
-        if (send_memory(f, address + i, n, a ? NULL : data + i, part) && a)
-            a->tlps++;
-    }
+    access_transfer(&f->accesses, address, v->bytes, data, a);
 }
 
 /* access_table.answers */
@@ -476,7 +441,7 @@ static void on_read(void *user, const dxpu_vfu_access *v)
         return;
     }
     tell_reach(f);
-    line_flush(f);
+    access_flush(&f->accesses);
     if (is_reached(f) && v->region == DXPU_VFU_CONFIG) {
         f->config_reads++;
         read_config(f, v, a);
@@ -495,7 +460,7 @@ static void on_write(void *user, const dxpu_vfu_access *v, const uint8_t *data)
     guest_access *a = config && v->token ? access_new_write(&f->accesses, v) : NULL;
     tell_reach(f);
     if (config)
-        line_flush(f);
+        access_flush(&f->accesses);
     f->dropped += !is_reached(f);
     if (is_reached(f) && config) {
         f->config_writes++;
@@ -513,7 +478,7 @@ static void on_write(void *user, const dxpu_vfu_access *v, const uint8_t *data)
 static void on_reset(void *user, uint64_t token)
 {
     function *f = user;
-    line_flush(f);
+    access_flush(&f->accesses);
     if (!f->live) {
         (void)dxpu_vfu_reply_write(f->vfu, token);
         return;
@@ -538,7 +503,7 @@ static void on_disconnected(void *user, const char *why)
     function *f = user;
     log_note("slot %u: the guest is gone: %s", f->slot->number, why);
     access_forget(&f->accesses);
-    f->line.bytes = 0;
+    f->accesses.line.bytes = 0;
     f->reset_token = 0;
     hide(f); /* until the device is as after power-up */
     if (f->live || (f->there && f->setup == SETUP_DONE))
@@ -699,6 +664,7 @@ static int open_function(direct *d, unsigned n, const slot_line *line)
     f->host = host;
     access_init(&f->accesses, d->guest.hold_ns);
     f->accesses.answers = on_answer;
+    f->accesses.send = send_memory;
     f->accesses.user = f;
     return slot_init(f->slot, n + 1, &f->host, line, d->guest.hold_ns) ? -1 : open_socket(d, n);
 }
@@ -749,7 +715,7 @@ static int process(function *f)
     uint64_t before = dxpu_vfu_count(f->vfu)->messages;
     char path[GUEST_SOCKET_BYTES];
     int rc = dxpu_vfu_process(f->vfu);
-    line_flush(f); /* nothing is kept between calls */
+    access_flush(&f->accesses); /* nothing is kept between calls */
     tell_reach(f);
     go_on(f);
     update_pause(f);
@@ -834,7 +800,7 @@ static void report_function(const function *f, report *r)
     report_number(r, "config_writes", f->config_writes);
     report_number(r, "memory_reads", f->memory_reads);
     report_number(r, "memory_writes", f->memory_writes);
-    report_number(r, "memory_writes_combined", f->line.combined);
+    report_number(r, "memory_writes_combined", f->accesses.line.combined);
     report_number(r, "dropped", f->dropped);
     report_number(r, "resets", f->resets);
     report_number(r, "setups_failed", f->setups_failed);
