@@ -35,24 +35,27 @@ WRITES = 5000  # more than slot, keeper and channel hold together
 
 
 class World:
-    """A box with two slots, and a host that has attached the first."""
+    """A box, and a host of two slots that has attached as many as the box has."""
 
-    def __init__(self, l, *options, device="eptest"):
-        self.lab, self.device = l, device
+    def __init__(self, l, *options, device="eptest", slots=1):
+        self.lab, self.device, self.slots = l, device, slots
         self.at = lab.address()
         self.box = self.start_box()
         self.path = l.file("vm")
         self.host = l.start("dxpu-host", "--vfio-user", self.path, "--direct", "--slots", 2,
-                            "--attach", "1=%s/1" % self.at, "--json", *options)
+                            "--attach", ",".join("%d=%s/%d" % (n, self.at, n)
+                                                 for n in range(1, slots + 1)),
+                            "--json", *options)
         self.host.says("waiting for a guest")
 
     def start_box(self):
-        box = self.lab.start("dxpu-box", "--listen", self.at, "--device", self.device, "--json")
+        box = self.lab.start("dxpu-box", "--listen", self.at, "--device", self.device, "--slots",
+                             self.slots, "--json")
         box.address()
         return box
 
-    def client(self):
-        return Function(self.path + ".1")
+    def client(self, n=1):
+        return Function("%s.%u" % (self.path, n))
 
 
 class Function(vfio_client.Client):
@@ -347,21 +350,11 @@ def v44_next_client_finds_it_reset():
 
 
 class Two(World):
-    """Both slots of the box."""
+    """Both slots of the host."""
 
     def __init__(self, l):
-        super().__init__(l)
-        self.host.stop()
-        self.host = l.start("dxpu-host", "--vfio-user", self.path, "--direct", "--slots", 2,
-                            "--attach", "1=%s/1,2=%s/2" % (self.at, self.at), "--json")
-        self.host.says("waiting for a guest")
-        self.clients = [Function("%s.%u" % (self.path, n)) for n in (1, 2)]
-
-    def start_box(self):
-        box = self.lab.start("dxpu-box", "--listen", self.at, "--device", "eptest", "--slots", 2,
-                             "--json")
-        box.address()
-        return box
+        super().__init__(l, slots=2)
+        self.clients = [self.client(n) for n in (1, 2)]
 
     def process(self, name):
         return until(lambda: next((pid for found, pid in self.host.children() if found == name),
@@ -396,7 +389,7 @@ def v30_lost_worker_is_a_loss_of_each_device():
         for n, f in enumerate(w.clients, 1):
             check(f.read32(CONFIG, 0) == 0xffffffff, "the client's device does not come back")
             f.close()
-            f = Function("%s.%u" % (w.path, n))
+            f = w.client(n)
             works(f, set_up(f))
             f.close()
         check(w.host.stop() == 0, w.host.errors())
