@@ -84,6 +84,11 @@ static void keep(shadow *s, unsigned at, unsigned bytes, uint32_t value, uint32_
 
 /* ==== What a device has ======================================================================= */
 
+static bool is_wide(const shadow *s, unsigned bar)
+{
+    return (s->shown[BAR0 + 4 * bar] & BAR_TYPE) == BAR_WIDE;
+}
+
 /* False: a size that is no power of two. */
 static bool keep_bar(shadow *s, unsigned i, uint32_t low, uint64_t mask, bool wide)
 {
@@ -118,7 +123,7 @@ static unsigned largest_bar(const shadow *s, bool wide)
     unsigned best = SHADOW_BARS;
     for (unsigned i = 0; i < SHADOW_BARS; i++) {
         const shadow_bar *b = &s->bar[i];
-        if (b->bytes && !b->address && wide == ((s->shown[BAR0 + 4 * i] & 6) == 4) &&
+        if (b->bytes && !b->address && wide == is_wide(s, i) &&
             (best == SHADOW_BARS || b->bytes > s->bar[best].bytes))
             best = i;
     }
@@ -154,6 +159,12 @@ static unsigned log2_of(uint32_t messages)
     while ((1u << n) < messages)
         n++;
     return n;
+}
+
+/* The MSI capability that is shown; 0: none. */
+static unsigned shown_msi(const shadow *s)
+{
+    return s->replaced ? s->msix : s->msi;
 }
 
 /* A capability of MSI whose messages are kept here. */
@@ -406,7 +417,7 @@ unsigned shadow_setup(const shadow *s, shadow_write out[SHADOW_WRITES_MAX])
         if (!b->bytes)
             continue;
         add(out, &n, BAR0 + 4 * i, 4, (uint32_t)b->address);
-        if ((s->shown[BAR0 + 4 * i] & 6) == 4)
+        if (is_wide(s, i))
             add(out, &n, BAR0 + 4 * i + 4, 4, (uint32_t)(b->address >> 32));
     }
     add(out, &n, COMMAND, 2, COMMAND_MEMORY);
@@ -415,7 +426,7 @@ unsigned shadow_setup(const shadow *s, shadow_write out[SHADOW_WRITES_MAX])
 
 unsigned shadow_interrupts(const shadow *s, shadow_write out[SHADOW_WRITES_MAX])
 {
-    unsigned at = s->replaced ? s->msix : s->msi, n = 0;
+    unsigned at = shown_msi(s), n = 0;
     uint32_t control = dxpu_get_le16(s->shown + at + 2);
     if (s->replaced) {
         add(out, &n, at + 2, 2, control & MSI_ENABLE ? MSIX_ENABLE : 0);
@@ -457,7 +468,7 @@ static bool touches(uint32_t at, uint32_t bytes, uint32_t what)
 shadow_effect shadow_take(shadow *s, uint32_t at, uint8_t *data, uint32_t bytes)
 {
     shadow_effect e = { .forward = !shadow_is_own(s, at, bytes) };
-    unsigned msi = s->replaced ? s->msix : s->msi;
+    unsigned msi = shown_msi(s);
     for (uint32_t i = 0; i < bytes; i++) {
         uint8_t *shown = &s->shown[at + i], can = s->writable[at + i], own = s->own[at + i];
         uint8_t device = at + i == COMMAND ? COMMAND_MEMORY : 0; /* its part of what is kept */
@@ -474,8 +485,7 @@ shadow_effect shadow_take(shadow *s, uint32_t at, uint8_t *data, uint32_t bytes)
 
 bool shadow_vector(const shadow *s, uint64_t address, uint32_t data, bool *msix, uint32_t *vector)
 {
-    unsigned at = s->replaced ? s->msix : s->msi;
-    uint32_t given = 1u << (s->shown[at + 2] >> 4 & 7);
+    uint32_t given = 1u << (s->shown[shown_msi(s) + 2] >> 4 & 7);
     *msix = s->msix_shown && address == SHADOW_MSIX_ADDRESS;
     *vector = data;
     if (*msix)
