@@ -226,11 +226,11 @@ static int open_keeper(host *h, const crossing_fds *link)
         return -1;
     }
     h->attachments = calloc(slots, sizeof *h->attachments);
-    for (unsigned i = 0; h->attachments && i < slots; i++)
+    for (unsigned i = 0; h->attachments && i < slots; i++) {
         rc |= attachment_init(&h->attachments[i], i + 1, (uint32_t)h->set->node, &h->fabric,
                               &h->cross, h->key);
-    for (unsigned i = 0; h->attachments && h->set->guest.qmp && i < slots; i++)
-        h->attachments[i].leave_ms = LEAVE_MS;
+        h->attachments[i].leave_ms = h->set->guest.qmp ? LEAVE_MS : 0;
+    }
     h->event =
         event_new(dxpu_udp_base(h->fabric.udp), h->cross.wake, EV_READ | EV_PERSIST, on_woken, h);
     if (!h->attachments || rc || !h->event || event_add(h->event, NULL))
