@@ -239,11 +239,11 @@ static bool is_part(int number)
     return number >= 0 && number < VERSION_STEP;
 }
 
-static void on_greeting(plug *p, const json_t *qmp)
+static void on_greeting(plug *p, json_t *qmp)
 {
     int major = 0, minor = 0, micro = 0;
-    (void)json_unpack((json_t *)(uintptr_t)qmp, "{s:{s:{s:i, s:i, s:i}}}", "version", "qemu",
-                      "major", &major, "minor", &minor, "micro", &micro);
+    (void)json_unpack(qmp, "{s:{s:{s:i, s:i, s:i}}}", "version", "qemu", "major", &major, "minor",
+                      &minor, "micro", &micro);
     p->version = 0;
     if (is_part(major) && is_part(minor) && is_part(micro))
         p->version = (unsigned)(major * 10000 + minor * VERSION_STEP + micro);
@@ -413,8 +413,8 @@ static void on_event(plug *p, const char *name, const json_t *data)
 bool plug_hear(plug *p, const char *text, size_t bytes, uint64_t now)
 {
     json_t *m = json_loadb(text, bytes, 0, NULL);
-    const json_t *greeting = json_object_get(m, "QMP"), *error = json_object_get(m, "error"),
-                 *value = json_object_get(m, "return");
+    json_t *greeting = json_object_get(m, "QMP");
+    const json_t *error = json_object_get(m, "error"), *value = json_object_get(m, "return");
     const char *event = json_string_value(json_object_get(m, "event"));
     json_int_t id = json_integer_value(json_object_get(m, "id"));
     unsigned purpose = (unsigned)(id >> 8 & 0xff), n = (unsigned)(id & 0xff);
