@@ -15,6 +15,9 @@
 #define SECOND 1000000000u
 #define START  (100 * (uint64_t)SECOND)
 
+static const char deleted[] =
+    "{\"event\": \"DEVICE_DELETED\", \"data\": {\"device\": \"dxpu-port2x\"}}";
+
 static plug_settings set;
 static plug p;
 static char sent[4096];
@@ -251,7 +254,7 @@ static void test_v47_lost_device_is_unplugged(void **state)
     look(2, PLUG_LOST, false, false);
     assert_true(commands == 1 && was_sent("device_del"));
     answer("\"return\": {}");
-    hear("{\"event\": \"DEVICE_DELETED\", \"data\": {\"device\": \"dxpu-port2x\"}}");
+    hear(deleted);
     assert_int_equal(removed, 0);
     look(2, PLUG_OFFERED, false, false); /* it came back meanwhile */
     assert_true(was_sent("device_add"));
@@ -269,7 +272,7 @@ static void test_v47_dead_function_is_replaced(void **state)
     now = plug_next_ns(&p);
     plug_tick(&p, now);
     assert_true(commands == 1 && was_sent("device_del"));
-    hear("{\"event\": \"DEVICE_DELETED\", \"data\": {\"device\": \"dxpu-port2x\"}}");
+    hear(deleted);
     assert_true(was_sent("device_add"));
 }
 
@@ -277,7 +280,7 @@ static void test_v47_what_others_remove_stays_out(void **state)
 {
     (void)state;
     plugged(false);
-    hear("{\"event\": \"DEVICE_DELETED\", \"data\": {\"device\": \"dxpu-port2x\"}}");
+    hear(deleted);
     look(2, PLUG_OFFERED, false, false);
     wait_s(60);
     assert_int_equal(commands, 0);
@@ -296,7 +299,7 @@ static void test_v47_what_others_remove_is_set_up_again(void **state)
         plugged(false);
         if (view_first)
             look(2, PLUG_SETUP, false, false);
-        hear("{\"event\": \"DEVICE_DELETED\", \"data\": {\"device\": \"dxpu-port2x\"}}");
+        hear(deleted);
         look(2, PLUG_SETUP, false, false);
         look(2, PLUG_OFFERED, false, false);
         wait_s(60);
@@ -312,7 +315,7 @@ static void test_v47_removal_is_forgotten_with_the_connection(void **state)
 {
     (void)state;
     plugged(false);
-    hear("{\"event\": \"DEVICE_DELETED\", \"data\": {\"device\": \"dxpu-port2x\"}}");
+    hear(deleted);
     look(2, PLUG_OFFERED, false, false);
     assert_int_equal(commands, 0);
     plug_lost(&p, now);
@@ -366,7 +369,7 @@ static void test_v48_earlier_process_had_msix(void **state)
     wait_s(60);
     assert_true(was_sent("\"dxpu-port1x\"") && removed == 1);
     look(2, PLUG_OFFERED, false, false);
-    hear("{\"event\": \"DEVICE_DELETED\", \"data\": {\"device\": \"dxpu-port2x\"}}");
+    hear(deleted);
     assert_false(was_sent("device_add")); /* of a function that it has not got */
     set.unplugs_msix = true;
     wait_s(60);
@@ -381,7 +384,7 @@ static void test_v48_msi_function_before_one_with_msix(void **state)
     look(2, PLUG_OFFERED, true, false);
     wait_s(60);
     assert_true(was_sent("device_del") && was_sent("\"dxpu-port2x\""));
-    hear("{\"event\": \"DEVICE_DELETED\", \"data\": {\"device\": \"dxpu-port2x\"}}");
+    hear(deleted);
     assert_true(was_sent("device_add") && was_sent("\"dxpu-port2xx\""));
 }
 
