@@ -4,6 +4,7 @@
 #define _GNU_SOURCE 1
 #endif
 #include "connector.h"
+#include "fd_message.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -16,35 +17,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-typedef union descriptor_message {
-    struct cmsghdr align;
-    char bytes[CMSG_SPACE(sizeof(int))];
-} descriptor_message;
-
-/* A byte of why, and a descriptor unless there is none. */
-static void send_answer(int to, int fd, int error)
-{
-    unsigned char why = (unsigned char)error;
-    struct iovec iov = { &why, sizeof why };
-    descriptor_message control;
-    struct msghdr h;
-    struct cmsghdr *c;
-    memset(&h, 0, sizeof h);
-    memset(&control, 0, sizeof control);
-    h.msg_iov = &iov;
-    h.msg_iovlen = 1;
-    if (fd >= 0) {
-        h.msg_control = control.bytes;
-        h.msg_controllen = sizeof control.bytes;
-        c = CMSG_FIRSTHDR(&h);
-        c->cmsg_level = SOL_SOCKET;
-        c->cmsg_type = SCM_RIGHTS;
-        c->cmsg_len = CMSG_LEN(sizeof fd);
-        memcpy(CMSG_DATA(c), &fd, sizeof fd);
-    }
-    (void)!sendmsg(to, &h, MSG_NOSIGNAL);
-}
-
 /* A listener whose queue is full is asked again later: nothing waits.  Its error has a name of its
    own, since connector_take() has EAGAIN while there is no answer. */
 static void connect_once(int to, const struct sockaddr_un *a)
@@ -52,7 +24,7 @@ static void connect_once(int to, const struct sockaddr_un *a)
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), error = 0;
     if (fd < 0 || connect(fd, (const struct sockaddr *)a, sizeof *a))
         error = errno == EAGAIN ? EBUSY : errno;
-    send_answer(to, error ? -1 : fd, error);
+    (void)fd_message_send(to, (unsigned char)error, &fd, error ? 0 : 1);
     if (fd >= 0)
         (void)close(fd);
 }
@@ -137,24 +109,10 @@ int connector_ask(int connector)
 int connector_take(int connector)
 {
     unsigned char why = 0;
-    struct iovec iov = { &why, sizeof why };
-    descriptor_message control;
-    struct msghdr h;
-    const struct cmsghdr *c;
+    unsigned count = 1;
     int fd = -1;
-    ssize_t n;
-    memset(&h, 0, sizeof h);
-    h.msg_iov = &iov;
-    h.msg_iovlen = 1;
-    h.msg_control = control.bytes;
-    h.msg_controllen = sizeof control.bytes;
-    n = recvmsg(connector, &h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    if (n < 0)
-        return -1;
-    c = n ? CMSG_FIRSTHDR(&h) : NULL;
-    if (c && c->cmsg_type == SCM_RIGHTS)
-        memcpy(&fd, CMSG_DATA(c), sizeof fd);
-    if (fd < 0)
+    ssize_t n = fd_message_receive(connector, &why, &fd, &count);
+    if (n >= 0 && !count)
         errno = n ? why : EPIPE;
     return fd;
 }

@@ -7,6 +7,7 @@
 #define _GNU_SOURCE /* ppoll, open_memstream */
 #endif
 #include "keeper.h"
+#include "fd_message.h"
 #include "log.h"
 #include "dxpu_libevent.h"
 #include "plugger.h"
@@ -17,7 +18,6 @@
 #include <poll.h>
 #include <sched.h>
 #include <stdlib.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 enum {
@@ -73,71 +73,20 @@ typedef struct keeper {
 
 /* ==== 1  Messages to the parent =============================================================== */
 
+_Static_assert((int)CROSSING_FDS <= (int)FD_MESSAGE_MAX, "a message has all of crossing_fds");
+
 int keeper_tell(int socket, char kind, const int *fds, unsigned count)
 {
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(sizeof(int) * CROSSING_FDS)];
-    } control;
-    struct iovec part = { &kind, 1 };
-    struct msghdr m = { .msg_iov = &part, .msg_iovlen = 1 };
-    ssize_t n;
-    if (count) {
-        struct cmsghdr *c;
-        memset(&control, 0, sizeof control);
-        m.msg_control = control.bytes;
-        m.msg_controllen = CMSG_SPACE(sizeof(int) * count);
-        c = CMSG_FIRSTHDR(&m);
-        c->cmsg_level = SOL_SOCKET;
-        c->cmsg_type = SCM_RIGHTS;
-        c->cmsg_len = CMSG_LEN(sizeof(int) * count);
-        memcpy(CMSG_DATA(c), fds, sizeof(int) * count);
-    }
-    do {
-        n = sendmsg(socket, &m, MSG_NOSIGNAL);
-    } while (n < 0 && errno == EINTR);
-    return n == 1 ? 0 : -1;
-}
-
-/* The descriptors of a message: the first `room` of them, the others are closed. */
-static unsigned take_fds(struct msghdr *m, int *fds, unsigned room)
-{
-    unsigned n = 0;
-    for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
-        size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-            continue;
-        for (size_t i = 0; i < count; i++) {
-            int fd;
-            memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
-            if (n < room)
-                fds[n++] = fd;
-            else
-                close(fd);
-        }
-    }
-    return n;
+    return fd_message_send(socket, (unsigned char)kind, fds, count);
 }
 
 int keeper_hear(int socket, int *fds, unsigned *count)
 {
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(sizeof(int) * CROSSING_FDS)];
-    } control;
-    char kind = 0;
-    struct iovec part = { &kind, 1 };
-    struct msghdr m = { .msg_iov = &part,
-                        .msg_iovlen = 1,
-                        .msg_control = control.bytes,
-                        .msg_controllen = sizeof control.bytes };
-    ssize_t n = recvmsg(socket, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    unsigned room = *count;
-    *count = 0;
+    unsigned char kind = 0;
+    ssize_t n = fd_message_receive(socket, &kind, fds, count);
     if (n < 0)
         return errno == EAGAIN || errno == EINTR ? 0 : -1;
-    *count = take_fds(&m, fds, room);
-    return n == 1 && kind ? kind : -1;
+    return n == 1 && kind ? (char)kind : -1;
 }
 
 /* ==== 2  A slot's line ======================================================================== */
