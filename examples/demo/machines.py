@@ -50,9 +50,8 @@ class Stock:
 
     def boot(self, sockets):
         fabric, direct = sockets
-        second = '{"driver":"vfio-user-pci","socket":{"path":"%s","type":"unix"}}' % direct
         self.guest = guest.Guest(self.lab, "guest", self.tools, self.initrd, fabric,
-                                 extra=("-device", second))
+                                 extra=("-device", guest.adapter(direct)))
         took = self.guest.ready(SECONDS)
         self.must, self.run = self.guest.must, self.guest.run
         return "Linux %s under TCG, boot to the first command %.1f s" % (self.guest.version, took)

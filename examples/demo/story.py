@@ -178,7 +178,7 @@ class Story:
         lossy = self.machine.measure(2, 32, self.seconds)
         self.release(2)
         host = self.host.statistics().get("tx_retransmits", 0) - before
-        self.hold(box.stop() == 0 and relay.stop() == 0, "box or relay did not stop in order")
+        self.hold(box.stop() == 0 and relay.stop() == 0, "box or relay did not shut down gracefully")
         faults, channel = relay.result(), box.result()["channel"]
         self.hold(faults["lost"] > 0, "the relay lost nothing")
         self.figures.update(lost=faults["lost"], relayed=faults["received"], resent_by_host=host,
@@ -339,7 +339,7 @@ class Story:
         self.show_pool()
 
     def end(self):
-        self.step("everything stops in order")
+        self.step("everything shuts down")
         self.hold(self.machine.close(), "%s did not end gracefully" % self.machine.name)
         running = [box for box in self.boxes.values() if box.popen.poll() is None]
         for process in [self.host, self.direct, self.manager] + running:

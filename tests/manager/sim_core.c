@@ -250,7 +250,7 @@ static void note_wipe(const proxy *p, unsigned i, uint64_t lease)
         decided = over[n] == lease;
     wipes_seen++;
     if (!decided)
-        violate("data are wiped, and nobody decided so", lease);
+        violate("data are wiped without a decision", lease);
 }
 
 static uint64_t *since_of(uint64_t lease)
@@ -698,7 +698,7 @@ static void check_leases(void)
         if (!number || entry_of(number))
             continue;
         if (sscanf(core_leases(c)[i].key, "key%u", &key) != 1 || ledger[key].state != UNSURE)
-            violate("a lease that nobody has", number);
+            violate("a lease that was not requested", number);
     }
 }
 
@@ -1091,12 +1091,12 @@ static void test_control_absences(void **state)
 {
     static const mutation each[] = { DROPS_RETAINED, MIXES_OWNERS, WIPES_NOT,
                                      TRUSTS_COPIES,  SAME_SALT,    RESUMES_WIPES };
-    static const char *const found[] = { "nobody decided so",
+    static const char *const found[] = { "without a decision",
                                          "reads another's data",
                                          "reads another's data",
                                          "reads another's data",
                                          "",
-                                         "nobody decided so" };
+                                         "without a decision" };
     (void)state;
     for (unsigned i = 0; i < sizeof each / sizeof each[0]; i++) {
         uint64_t seed = 1;

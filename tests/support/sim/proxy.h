@@ -295,7 +295,7 @@ static inline void sim_consume(sim *s, sim_conn *c)
     sim_conn *from = sim_peer(c);
     dxpu_event e;
     if (!from) {
-        sim_fail(s, "up with nobody", c->id, c->ch.link.remote_id);
+        sim_fail(s, "up without a peer", c->id, c->ch.link.remote_id);
         return;
     }
     for (unsigned n = 0, idle = 0; idle < 3 && !s->why[0]; n++) {
