@@ -281,8 +281,7 @@ static void set_vectors(server *v)
         for (uint32_t i = 0; i < v->msix_vectors; i++) {
             uint8_t entry[16];
             dxpu_tlp t;
-            dxpu_put_le32(entry, (uint32_t)MSIX_ADDRESS);
-            dxpu_put_le32(entry + 4, (uint32_t)(MSIX_ADDRESS >> 32));
+            dxpu_put_le64(entry, MSIX_ADDRESS);
             dxpu_put_le32(entry + 8, i);
             dxpu_put_le32(entry + 12, 0);
             request(&t, DXPU_TLP_MWR, table + i * 16, sizeof entry, 0);

@@ -75,7 +75,7 @@ static void device_emits(void *user, dxpu_bytes tlp)
     dxpu_fw_ring_put(&hardware.from_device, (uint32_t)tlp.len);
 }
 
-static const device_port port = { NULL, device_emits, NULL, NULL, NULL };
+static const device_port port = { .emit = device_emits };
 
 /* A write of 16 bytes, "DMA!", four bytes of data and an address of 64 bits, makes the device write
    the data to that address, as the function that the last configuration write named. */
