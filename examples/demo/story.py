@@ -178,7 +178,7 @@ class Story:
         lossy = self.machine.measure(2, 32, self.seconds)
         self.release(2)
         host = self.host.statistics().get("tx_retransmits", 0) - before
-        self.hold(box.stop() == 0 and relay.stop() == 0, "box or relay did not shut down gracefully")
+        self.hold(box.stop() == 0 and relay.stop() == 0, "box or relay did not stop gracefully")
         faults, channel = relay.result(), box.result()["channel"]
         self.hold(faults["lost"] > 0, "the relay lost nothing")
         self.figures.update(lost=faults["lost"], relayed=faults["received"], resent_by_host=host,
