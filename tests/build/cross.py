@@ -58,8 +58,7 @@ NATIVE = "uint32_t v; memcpy(&v, p, 4); return (high) ? v : __builtin_bswap32(v)
 AT_ONCE = ("uint32_t v = *(const uint32_t *)(const void *)p; "
            "return (high) ? v : __builtin_bswap32(v);")
 ZEROED = "    dxpui_zero(mem, need);\n"
-FOUR_BYTES = ("crc ^= (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 |"
-              " (uint32_t)p[3] << 24;")
+FOUR_BYTES = "crc ^= dxpu_get_le32(p);"
 AS_THEY_STAND = "uint32_t v; memcpy(&v, p, 4); crc ^= v;"
 ZLIB = """#include "dxpu.h"
 #define ZLIB_VERSION "is not here: dxpu.h's own"
