@@ -19,7 +19,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
 import rooms  # noqa: E402,F401
-from cases import case, check, main  # noqa: E402
+from cases import case, check, main, until  # noqa: E402
 import lab  # noqa: E402
 
 OWN = os.path.join(rooms.TESTS, "data", "memory-mixed.pcap")
@@ -510,6 +510,15 @@ class Piped:
             self.popen.send_signal(signal.SIGUSR1)
             time.sleep(0.002)
 
+    def is_busy(self):
+        """Does a thread of it run, or wait for a processor?"""
+        threads = "/proc/%d/task" % self.popen.pid
+        for number in os.listdir(threads):
+            with open(os.path.join(threads, number, "stat")) as f:
+                if f.read().rpartition(") ")[2].startswith("R"):
+                    return True
+        return False
+
     def kill(self):
         self.popen.kill()
         self.popen.wait()
@@ -538,6 +547,7 @@ def reader_of_stderr_stalls():
         box = Piped(l, "dxpu-box", "--listen", V4, "--slots", 64)
         at = box.says(rb" at (\S+:\d+),").group(1).decode()
         box.usr1(100)  # far more than a pipe takes
+        until(lambda: not box.is_busy(), "the end of the box's reports")
         host = one_read(l, at)
         check(host.status == 0, host.status, host.errors())
         waiting = array.array("i", [0])
