@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Run test suites and add them up.
 
-    tests/run.py [--jobs N] [--timeout SECONDS] SUITE...
+    tests/run.py [--jobs N] [--timeout SECONDS] [--again] SUITE...
 
 A suite is a cmocka program, or a script that prints `ok NAME`, `not ok NAME` and `skip NAME
 reason`, one a line.  A suite fails as a whole when it crashes, runs out of time, exits non-zero
@@ -12,6 +12,11 @@ a guest (GUESTS) one at a time, and those that use only loopback one at a time b
 others N run at a time: first those that run programs, compilers, other machines and valgrind
 (PROGRAMS), which take long; then the core suites, of dxpu.h and what is in C beside it, so that no
 core is idle at the end.
+
+Suites beside each other on few cores are slow, and some cases of net_ suites are about time.  With
+--again each net_ suite that failed is run once more, alone, when all others have ended: it counts
+as its second run says, the first one's failure is printed all the same, and so is how many passed
+only then.  With more than AGAIN_MAX of them something is wrong but the machine: none is run again.
 """
 import argparse
 import concurrent.futures
@@ -21,6 +26,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import xml.etree.ElementTree as ElementTree
 
@@ -28,6 +34,7 @@ import xml.etree.ElementTree as ElementTree
 PROGRAMS = re.compile(r"cli_|(build|make|install|dist|complete|tree|bench|cross|ct|footprint|prove|"
                       r"fuzz_replay|mutate|cov)\.py$")
 GUESTS = re.compile(r"net_(soak_)?guest|net_demo")
+AGAIN_MAX = 3
 
 
 class Result:
@@ -36,7 +43,7 @@ class Result:
         self.passed = self.failed = self.skipped = 0
         self.notes = []  # what failed, and why
         self.output = ""
-        self.seconds = 0.0
+        self.seconds = self.cpu_seconds = 0.0
 
     def fail(self, note):
         self.failed += 1
@@ -88,6 +95,23 @@ def own_timeout(suite, timeout):
     return max(timeout, float(found.group(1))) if found else timeout
 
 
+def finish(child, timeout):
+    """Its output, its exit status, whether it ran out of time, and the processor's seconds."""
+    late = threading.Event()
+
+    def end():
+        late.set()
+        os.killpg(child.pid, signal.SIGKILL)  # the suite's own session, children too
+    timer = threading.Timer(timeout, end)
+    timer.start()
+    with child.stdout:
+        out = child.stdout.read()
+    _, status, used = os.wait4(child.pid, 0)
+    timer.cancel()
+    child.returncode = os.waitstatus_to_exitcode(status)
+    return out, child.returncode, late.is_set(), used.ru_utime + used.ru_stime
+
+
 def run(suite, timeout):
     name = os.path.basename(suite)
     if os.path.dirname(suite).startswith("build/tests"):
@@ -108,13 +132,7 @@ def run(suite, timeout):
             child = subprocess.Popen(command(suite), env=env, stdin=subprocess.DEVNULL,
                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                      start_new_session=True)
-            try:
-                out, _ = child.communicate(timeout=timeout)
-            except subprocess.TimeoutExpired:
-                timed_out = True
-                os.killpg(child.pid, signal.SIGKILL)  # the suite's own session, children too
-                out, _ = child.communicate()
-            status = child.returncode
+            out, status, timed_out, result.cpu_seconds = finish(child, timeout)
         except OSError as error:
             out = str(error).encode()
         result.output = out.decode("utf-8", "replace")
@@ -146,9 +164,9 @@ def run(suite, timeout):
 
 
 def show(result):
-    print("%-4s %-28s %5d passed %3d failed %3d skipped %8.2f s"
+    print("%-4s %-28s %5d passed %3d failed %3d skipped %8.2f s %8.2f s of CPU"
           % ("FAIL" if result.failed else "ok", result.name, result.passed, result.failed,
-             result.skipped, result.seconds))
+             result.skipped, result.seconds, result.cpu_seconds))
     for note in result.notes:
         print("     " + note)
     if result.failed and result.output.strip():
@@ -157,34 +175,51 @@ def show(result):
     sys.stdout.flush()
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--timeout", type=float, default=300)
-    parser.add_argument("suites", nargs="*")
-    args = parser.parse_args()
-    guests = [s for s in args.suites if GUESTS.match(os.path.basename(s))]
-    loopback = [s for s in args.suites if os.path.basename(s).startswith("net_")
-                and s not in guests]
-    programs = [s for s in args.suites if PROGRAMS.match(os.path.basename(s))]
-    core = [s for s in args.suites if s not in guests + loopback + programs]
-    total = Result("total")
+def run_all(suites, jobs, timeout):
+    """Yield (suite, result) as they end; then print when each kind of suite did."""
+    guests = [s for s in suites if GUESTS.match(os.path.basename(s))]
+    loopback = [s for s in suites if is_network(s) and s not in guests]
+    programs = [s for s in suites if PROGRAMS.match(os.path.basename(s))]
+    core = [s for s in suites if s not in guests + loopback + programs]
     start = time.monotonic()
     ends = {}
-    with concurrent.futures.ThreadPoolExecutor(max(1, args.jobs)) as pool, \
+    with concurrent.futures.ThreadPoolExecutor(max(1, jobs)) as pool, \
             concurrent.futures.ThreadPoolExecutor(1) as lane, \
             concurrent.futures.ThreadPoolExecutor(1) as guest_lane:
         kinds = (("program", programs, pool), ("core", core, pool), ("network", loopback, lane),
                  ("guest", guests, guest_lane))
-        kind = {}
-        for name, suites, where in kinds:
-            ends[name] = start
-            kind.update({where.submit(run, suite, args.timeout): name for suite in suites})
-        for future in concurrent.futures.as_completed(kind):
-            add(total, future.result())
-            ends[kind[future]] = time.monotonic()
-    print(", ".join("%d %s suites after %.1f s" % (len(suites), name, ends[name] - start)
-                    for name, suites, _ in kinds))
+        of = {}
+        for kind, members, where in kinds:
+            ends[kind] = start
+            of.update({where.submit(run, suite, timeout): (kind, suite) for suite in members})
+        for future in concurrent.futures.as_completed(of):
+            kind, suite = of[future]
+            ends[kind] = time.monotonic()
+            yield suite, future.result()
+    print(", ".join("%d %s suites after %.1f s" % (len(members), kind, ends[kind] - start)
+                    for kind, members, _ in kinds))
+
+
+def is_network(suite):
+    return os.path.basename(suite).startswith("net_")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--timeout", type=float, default=300)
+    parser.add_argument("--again", action="store_true")
+    parser.add_argument("suites", nargs="*")
+    args = parser.parse_args()
+    results = []
+    for suite, result in run_all(args.suites, args.jobs, args.timeout):
+        show(result)
+        results.append((suite, result))
+    if args.again:
+        results = run_again(results, args.timeout)
+    total = Result("total")
+    for _, result in results:
+        add(total, result)
     if not args.suites:
         total.fail("no suites")
         print("no suites")
@@ -192,8 +227,23 @@ def main():
     return 1 if total.failed else 0
 
 
+def run_again(results, timeout):
+    """The same, but with a second result, of a run alone, for each network suite that failed."""
+    failed = [suite for suite, result in results if is_network(suite) and result.failed]
+    if len(failed) > AGAIN_MAX:
+        print("%d network suites failed: too many to be the slow machine, none is run again"
+              % len(failed))
+        return results
+    again = {suite: run(suite, timeout) for suite in failed}
+    for result in again.values():
+        show(result)
+    passed = [result.name for result in again.values() if not result.failed]
+    if passed:
+        print("passed only when run again, alone: %s" % ", ".join(passed))
+    return [(suite, again.get(suite, result)) for suite, result in results]
+
+
 def add(total, result):
-    show(result)
     total.passed += result.passed
     total.failed += result.failed
     total.skipped += result.skipped

@@ -99,6 +99,24 @@ with tempfile.TemporaryDirectory() as folder:
     expect("runner_runs_net_suites_one_at_a_time", ["--jobs", "2", *alone], 0,
            "3 passed, 0 failed, 0 skipped")
 
+    # Fails while the mark is not there, and sets it: a machine that is slow once.
+    once = "test -e %s && echo ok b || { touch %s; echo ok a; echo not ok b; exit 1; }\n"
+    def slow_once(name):
+        mark = os.path.join(folder, name + ".mark")
+        return script(name, once % (mark, mark))
+    expect("runner_runs_again_a_net_suite_that_failed", ["--again", net, slow_once("net_e.sh")], 0,
+           "2 passed, 0 failed, 0 skipped", "passed only when run again, alone: net_e.sh")
+    expect("runner_runs_none_again_unasked", [net, slow_once("net_f.sh")], 1,
+           "2 passed, 1 failed, 0 skipped", "not ok b")
+    expect("runner_runs_no_other_suite_again", ["--again", net, slow_once("unit_g.sh")], 1,
+           "2 passed, 1 failed, 0 skipped", "not ok b")
+    always = script("net_h.sh", "echo ok a; echo not ok b; exit 1\n")
+    expect("runner_counts_a_net_suite_that_fails_twice", ["--again", net, always], 1,
+           "2 passed, 1 failed, 0 skipped", "not ok b")
+    many = [slow_once("net_many_%d.sh" % i) for i in range(4)]
+    expect("runner_runs_none_again_when_many_fail", ["--again", *many], 1,
+           "4 passed, 4 failed, 0 skipped", "too many")
+
     GROUP = "cmocka_run_group_tests(%s, NULL, NULL)"
     expect("runner_reads_cmocka", [program("c_good", GROUP % "good")],
            0, "1 passed, 0 failed, 1 skipped")

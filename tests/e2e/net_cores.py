@@ -121,7 +121,8 @@ def each_core_has_its_ports():
             wrong = l.run("dxpu-host", "--box", said[slot % 3][0], "--slot", slot, "--json", *SOME)
             check(wrong.status == 4 and "no such slot" in wrong.errors(), wrong.errors())
         there = box.ends()
-        check(there["refused_slot"] == 2 and there["refused_epoch"] == 0, there)
+        # an open that is not answered in time is sent, and refused, again
+        check(there["refused_slot"] >= 2 and there["refused_epoch"] == 0, there)
 
 
 @case
