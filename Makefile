@@ -77,7 +77,7 @@ build/include/dxpu.h:
 	@mkdir -p $(@D) && ln -sf ../../dxpu.h $@
 
 # A variant is build/ or a directory of it, with a compiler and flags of its own.
-SAN = -g1 -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer \
+SAN = -g1 -Og -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer \
       -iquote tests/support -DDXPU_CONFIG_HEADER='"asserts.h"'
 COV = -O0 --coverage -fprofile-abs-path -DNDEBUG # asserts off: nothing can take their branch
 VARIANTS := /san /cov1 /cov8 /fuzz /pic

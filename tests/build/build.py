@@ -119,21 +119,26 @@ PURE = {"vswitch": "DXPU_VSWITCH", "control": "DXPU_CONTROL", "model": "DXPU_MOD
 
 
 def pure_bindings(f):
-    """The bindings that are headers as dxpu.h is, under every dialect and freestanding."""
-    for name, macro in PURE.items():
-        text = ("#define %s_IMPLEMENTATION\n" % macro + IMPLEMENTATION.splitlines()[0] +
-                '\n#include "bindings/%s/dxpu_%s.h"\n' % (name, name) * 2)
-        for compiler, std in DIALECTS:
-            body = f.write(name + extension(compiler), text)
-            work = ["-O2", "-c", "-o", name + ".o"] if std == "c99" else ["-fsyntax-only"]
+    """The bindings that are headers as dxpu.h is: all of them under every dialect, each by itself,
+    freestanding, and with functions that are static."""
+    def text(names):
+        macros = "".join("#define %s_IMPLEMENTATION\n" % PURE[name] for name in names)
+        return macros + IMPLEMENTATION.splitlines()[0] + "\n" + "".join(
+            '#include "bindings/%s/dxpu_%s.h"\n' % (name, name) * 2 for name in names)
+    alone = [(name, [name], DIALECTS[:1] + DIALECTS[-2:-1]) for name in PURE]
+    for label_of, names, dialects_of in [("all", list(PURE), DIALECTS)] + alone:
+        for compiler, std in dialects_of:
+            body = f.write(label_of + extension(compiler), text(names))
+            work = (["-O2", "-c", "-o", label_of + ".o"] if std == "c99" and compiler == "gcc" else
+                    ["-fsyntax-only"])
             for more in ([], ["-DDXPU_STATIC"]):
                 status, out = f.compile(compiler, std, body, *more, "-ffreestanding", "-I" + FREE,
                                         *work)
-                check("pure_%s_%s%s" % (name, label(compiler, std), "_static" if more else ""),
+                check("pure_%s_%s%s" % (label_of, label(compiler, std), "_static" if more else ""),
                       status == 0, out)
-            if std == "c99":
-                undefined = {s for kind, s in f.symbols("", "-u", name + ".o") if kind == "U"}
-                check("pure_%s_needs_%s" % (name, label(compiler, std)), undefined <= MEM,
+            if "-c" in work:
+                undefined = {s for kind, s in f.symbols("", "-u", label_of + ".o") if kind == "U"}
+                check("pure_%s_needs_%s" % (label_of, label(compiler, std)), undefined <= MEM,
                       undefined)
 
 

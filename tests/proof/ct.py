@@ -10,6 +10,7 @@ tests/proof/ct/leak.c does it on purpose, and each of its ways must be seen.
 Of api_sodium it runs handshakes, cookies, seals, new keys, enrollment and key files; with
 DXPU_ROUNDS (make check-long) the rest, too: random frames and a million lies.
 """
+# run.py: --timeout 900
 import argparse
 import glob
 import os
@@ -60,19 +61,35 @@ def sources():
                   for p in glob.glob(os.path.join(ROOT, "bindings", part, "*.c")))
 
 
+FLAGS = ["-std=c11", "-O2", "-g", "-I" + ROOT,
+         *["-I" + os.path.join(ROOT, "bindings", part) for part in PARTS],
+         "-I" + os.path.join(rooms.TESTS, "support"), "-pthread"]
+KNOWN = ["-include", os.path.join(ROOT, "tests/proof/ct/known.h")]
+
+
+def compiler(*words):
+    """What is wrong, or ""."""
+    done = subprocess.run(["cc", *FLAGS, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True)
+    return done.stdout[-2000:] if done.returncode else ""
+
+
+def compiled(folder, files):
+    """({source: object}, what is wrong): what several programs are linked with is built once."""
+    objects, why = {}, ""
+    for file in files:
+        objects[file] = os.path.join(folder, os.path.basename(file) + ".o")
+        why = why or compiler(*KNOWN, "-c", "-o", objects[file], file)
+    return objects, why
+
+
 def build(folder, name, files, known=True):
     """The path of a program, built as it is shipped but for the wrappers; or why there is none."""
     program = os.path.join(folder, name)
-    flags = ["-std=c11", "-O2", "-g", "-I" + ROOT,
-             *["-I" + os.path.join(ROOT, "bindings", part) for part in PARTS],
-             "-I" + os.path.join(rooms.TESTS, "support"), "-pthread"]
-    if known:
-        flags += ["-include", os.path.join(ROOT, "tests/proof/ct/known.h")]
-    done = subprocess.run(["cc", *flags, "-o", program, *files,
-                           os.path.join(ROOT, "tests/proof/ct/taint.c"),
-                           *["-Wl,--wrap=" + name for name in wrapped()], "-lcmocka", "-lsodium"],
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    return (program, None) if done.returncode == 0 else (None, done.stdout[-2000:])
+    why = compiler(*(KNOWN if known else []), "-o", program, *files,
+                   os.path.join(ROOT, "tests/proof/ct/taint.c"),
+                   *["-Wl,--wrap=" + name for name in wrapped()], "-lcmocka", "-lsodium")
+    return (None, why) if why else (program, None)
 
 
 def leaks(program, *args, part="*"):
@@ -127,16 +144,19 @@ def main():
             seen = [f for f in found if f[2] == "leak.c"]
             say(done.returncode == 0 and bool(seen) == (way != "none"), "ct_sees_" + way,
                 str(found), done.stdout[-500:])
-        program, why = build(folder, "unmarked", [rooms.c_test("unit_portable"), dxpu,
-                             *(p for p in sources() if "portable" not in p)], known=False)
+        objects, why = compiled(folder, [dxpu, *sources()])
+        say(not why, "ct_objects_build", why)
+        others = [objects[p] for p in objects if "portable" not in p]
+        program, why = (None, why) if why else build(
+            folder, "unmarked", [rooms.c_test("unit_portable"), *others], known=False)
         found = leaks(program, part="test_s190_aead_*")[0] if program else []
         say(any(f[2] == "dxpu_portable.c" for f in found), "ct_sees_portable", why or str(found))
-        for name in TESTS:
+        for name in TESTS if program else ():
             source = rooms.c_test(name)
             with open(source, encoding="utf-8") as file:
                 text = file.read()
-            parts = [] if "DXPU_IMPLEMENTATION" in text else [dxpu]
-            parts += [p for p in sources()
+            parts = [] if "DXPU_IMPLEMENTATION" in text else [objects[dxpu]]
+            parts += [objects[p] for p in sources()
                       if not re.search(r'#include "[^"]*%s"' % os.path.basename(p), text)]
             program, why = build(folder, name, [source, *parts])
             if not program:

@@ -17,7 +17,7 @@ static uint32_t room(uint32_t limit, uint32_t used)
    stubs    none
    open     nothing
    unwind   26
-   when     check
+   when     long
    control  - c->data[cls] += data_units;
             + c->data[cls] += data_units - 1; */
 void proof_credits(void)

@@ -183,7 +183,7 @@ void proof_tags_complete(void)
    stubs    none
    open     larger tables; tags of 16 bits
    unwind   6
-   when     check
+   when     long
    control  - *link = e->hash_next;
             + (void)link; */
 void proof_tags_drop(void)

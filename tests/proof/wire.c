@@ -177,7 +177,7 @@ void proof_offer_redecode(void)
    open     longer bodies; records to skip: proof record_skip; a read before the bytes, unless
             there are 48
    unwind   2
-   when     check
+   when     long
    control  - if (inner.len > body->len - DXPUI_RECORD_HEADER || (body->ptr[1] & 0xf0))
             + if (inner.len > body->len || (body->ptr[1] & 0xf0)) */
 void proof_record_next(void)
