@@ -5,9 +5,9 @@
    change, and power cuts: a lease stays with the key that opened it (S-95), whose key is off the
    list has no channel (S-96), and each session ends just once.
    libFuzzer: -max_len=3072 */
-/* Not linked: reaches LINK_FREE and others. */
-#include "dxpu_firmware.c"
-#include "dxpu_firmware_wire.c"
+#include "dxpu_bytes.h"
+#include "dxpu_firmware.h"
+#include "dxpu_firmware_wire.h"
 
 #include <stdlib.h>
 
@@ -223,12 +223,12 @@ static void check_sessions(void)
     for (unsigned i = 0; i < DXPU_FW_LINKS; i++) {
         const dxpu_fw_link *l = &slot.link[i];
         const session *s = l->ch.cfg.suite_user;
-        if (l->state == LINK_FREE)
+        if (l->state == DXPU_FW_LINK_FREE)
             continue;
         must(s->taken && !has[s - sessions] && owner_of(l->owner) == s->owner);
         has[s - sessions] = true;
-        must(l->state == LINK_OVER || dxpu_channel_status(&l->ch).state >= DXPU_STATE_CLOSED ||
-             allowed >> s->owner & 1u);
+        must(l->state == DXPU_FW_LINK_OVER ||
+             dxpu_channel_status(&l->ch).state >= DXPU_STATE_CLOSED || allowed >> s->owner & 1u);
     }
     for (unsigned i = 0; i < SESSIONS; i++)
         must(has[i] == sessions[i].taken);
@@ -378,7 +378,7 @@ static size_t lie_offer(input *in, uint8_t *out)
 static uint32_t first_frame(const session *s)
 {
     for (unsigned i = 0; i < DXPU_FW_LINKS; i++)
-        if (slot.link[i].state != LINK_FREE && slot.link[i].ch.cfg.suite_user == s)
+        if (slot.link[i].state != DXPU_FW_LINK_FREE && slot.link[i].ch.cfg.suite_user == s)
             return slot.link[i].ch.cfg.sequence;
     return 0;
 }
@@ -428,8 +428,8 @@ static void to_network(void)
         bool arp = bytes == DXPU_FW_ETHERNET_MIN_BYTES && frame[13] == 0x06;
         dxpu_fw_address to = host_at;
         memcpy(to.mac, frame, sizeof to.mac); /* whom it answers, the input may have said */
-        memcpy(to.ip, frame + IP + DXPU_BYTES_IP4_TO, sizeof to.ip);
-        to.port = dxpu_get_be16(frame + UDP + DXPU_BYTES_UDP_TO);
+        memcpy(to.ip, frame + DXPU_BYTES_ETHERNET + DXPU_BYTES_IP4_TO, sizeof to.ip);
+        to.port = dxpu_get_be16(frame + DXPU_BYTES_ETHERNET + DXPU_BYTES_IP4 + DXPU_BYTES_UDP_TO);
         must(arp || dxpu_fw_wire_parse(&to, frame, bytes, &d, &count) == DXPU_FW_DATAGRAM);
         if (!arp && dxpu_channel_status(&host).state != DXPU_STATE_IDLE)
             (void)dxpu_channel_ingest(&host, now_ns, d.payload, d.payload_bytes, 0);

@@ -14,7 +14,8 @@
 
 #include "dxpu.h"
 #include "dxpu_control.h"
-#include "leases.c" /* not linked: reaches struct before */
+#include "leases.h"
+#include "shards.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -153,7 +154,7 @@ void manager_alarm(manager_link *m, unsigned number, unsigned kind, uint64_t epo
                    const char *text)
 {
     (void)epoch;
-    must(!m && number && number <= SLOTS && kind && strlen(text) < TEXT_BYTES);
+    must(!m && number && number <= SLOTS && kind && strlen(text) <= DXPU_CONTROL_TEXT_MAX);
 }
 
 bool keys_plain(const keys *k)

@@ -1,49 +1,14 @@
 /* Fuzz target: any bytes as a configuration file, with a row of each kind of option.  Values that
    are accepted are within their ranges; what is not is reported.
    libFuzzer: -max_len=1200 */
-#ifndef _DEFAULT_SOURCE
-#define _DEFAULT_SOURCE
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
 #endif
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-static FILE *open_input(void);
-static unsigned told;
-static void tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
-#include "log.h"
-/* Not linked: replaces fopen(). */
-#define fopen(path, mode) open_input()
-#define log_error         tell
-#include "options.c"
-#undef fopen
-#undef log_error
+#include "input_path.h"
+#include "options.h"
+#include "quiet.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static const uint8_t *input;
-static size_t input_bytes;
-
-static void must(bool holds)
-{
-    if (!holds)
-        abort();
-}
-
-static FILE *open_input(void)
-{
-    return fmemopen((void *)(uintptr_t)input, input_bytes, "r");
-}
-
-static void tell(const char *format, ...)
-{
-    char text[4096];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    told++;
-}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -52,7 +17,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     double real = 1;
     const char *text = NULL;
     unsigned pick = 0;
-    char name[] = "fuzz", config[] = "--config=file", *arguments[] = { name, config, NULL };
+    char name[] = "fuzz", config[48], *arguments[] = { name, config, NULL };
     const option_row rows[] = {
         { "flag", NULL, "a flag", OPTION_FLAG, &flag, 0, 0 },
         { "number", "N", "a number", OPTION_NUMBER, &number, 5, 1000 },
@@ -68,11 +33,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     int rc;
     if (!size)
         return 0;
-    input = data;
-    input_bytes = size;
-    told = 0;
+    snprintf(config, sizeof config, "--config=%s", input_path(data, size));
+    quiet_errors = 0;
     rc = options_parse(&program, 2, arguments, NULL);
-    must((rc == OPTIONS_WRONG) == (told != 0) && rc != OPTIONS_SHOWN);
+    must((rc == OPTIONS_WRONG) == (quiet_errors != 0) && rc != OPTIONS_SHOWN);
     must(number >= 5 && number <= 1000 && bytes >= 4096 && bytes <= 1 << 30 && pick < 3 &&
          seconds >= 1 && seconds <= 3600 && real >= 0.5 && real <= 1.5);
     free((void *)(uintptr_t)text); /* the file's, as there is none on the command line */

@@ -2,35 +2,15 @@
    are numbered from 1, and a file that ends or is damaged ends the reading; the TLPs and frames
    in it go through the decoders.
    libFuzzer: -max_len=1024 */
-#ifndef _DEFAULT_SOURCE
-#define _DEFAULT_SOURCE
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
 #endif
-#include <pcap/pcap.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-static pcap_t *open_input(const char *file, u_int precision, char *text);
-/* Not linked: replaces pcap_open_offline_with_tstamp_precision(). */
-#define pcap_open_offline_with_tstamp_precision open_input
-#include "dxpu_pcap.c"
-#undef pcap_open_offline_with_tstamp_precision
+#include "dxpu_pcap.h"
+#include "input_path.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { PACKETS_MAX = 5000 };
-static FILE *input;
-
-static void must(bool holds)
-{
-    if (!holds)
-        abort();
-}
-
-static pcap_t *open_input(const char *file, u_int precision, char *text)
-{
-    (void)file;
-    return pcap_fopen_offline_with_tstamp_precision(input, precision, text);
-}
 
 static void look_at(const dxpu_pcap_packet *p)
 {
@@ -57,22 +37,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     dxpu_pcap_packet p;
     uint64_t n = 0;
     int rc = 1;
-    uint8_t *copy = malloc(size ? size : 1);
-    must(copy != NULL);
-    memcpy(copy, data, size);
-    input = fmemopen(copy, size ? size : 1, "rb");
-    must(input != NULL);
-    r = dxpu_pcap_open("input", why);
-    if (!r) {
-        must(why[0] != '\0');
-        fclose(input);
-    }
+    r = dxpu_pcap_open(input_path(data, size), why);
+    must(r || why[0] != '\0');
     while (r && n < PACKETS_MAX && (rc = dxpu_pcap_next(r, &p, why)) == 1) {
         must(p.index == ++n);
         look_at(&p);
     }
     must(rc != -1 || why[0] != '\0');
-    dxpu_pcap_close(r); /* closes the input, too */
-    free(copy);
+    dxpu_pcap_close(r);
     return 0;
 }

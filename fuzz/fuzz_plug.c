@@ -6,11 +6,11 @@
    libFuzzer: -max_len=2048 */
 #include "quiet.h"
 
-#include "plug.c" /* not linked: reaches VM_ABSENT */
-
 #include "input.h"
+#include "plug.h"
 
 #include <stdio.h>
+#include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -53,7 +53,7 @@ static void hear_bytes(const char *text, size_t bytes)
 {
     (void)plug_hear(&p, text, bytes, now);
     for (unsigned i = 0; i < SLOTS; i++)
-        has_msix[i] &= p.slot[i].vm != VM_ABSENT;
+        has_msix[i] &= p.slot[i].vm != PLUG_VM_ABSENT;
 }
 
 static void hear(const char *text)
@@ -111,7 +111,7 @@ static void take_look(input *in)
         if (v.leaving && !p.slot[slot - 1].view.leaving)
             leaving_since[slot - 1] = now;
     }
-    if (slot >= 1 && v.state == PLUG_USED && p.slot[slot - 1].vm != VM_ABSENT)
+    if (slot >= 1 && v.state == PLUG_USED && p.slot[slot - 1].vm != PLUG_VM_ABSENT)
         has_msix[slot - 1] |= v.msix;
     plug_look(&p, slot, v, now);
 }

@@ -4,11 +4,13 @@
 #ifndef _POSIX_C_SOURCE
 #define _POSIX_C_SOURCE 200809L
 #endif
+#include <strings.h>
+
 #include "input.h"
 #include "quiet.h"
 
 #include "api_requests.h"
-#include "api_tokens.c" /* not linked: reaches read_lines() */
+#include "api_tokens.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -54,7 +56,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     FILE *in = input_file(data, size);
     must(in != NULL && sodium_init() >= 0);
     memset(&t, 0, offsetof(api_tokens, token) + (t.count + 1) * sizeof t.token[0]);
-    if (read_lines(&t, in, "tokens")) {
+    if (api_tokens_lines(&t, in, "tokens")) {
         rewind(in);
         check_file(&t, in);
     }

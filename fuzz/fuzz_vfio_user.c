@@ -5,7 +5,16 @@
    The server never waits and never spins, what it sends is well-formed and answers only what was
    asked, guest memory ends where its regions end, and no descriptor stays open.
    libFuzzer: -max_len=1024 */
-#include "dxpu_vfio_user.c" /* not linked: reaches get32() and others */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+
+#include "dxpu_vfio_user.h"
+#include "dxpu_vfio_user_stream.h"
 #include "descriptors.h"
 #include "input.h"
 

@@ -5,13 +5,6 @@
               7 From the device   8 Life of a slot   9 Node */
 #include "dxpu_firmware.h"
 
-enum { /* dxpu_fw_link.state */
-       LINK_FREE,
-       LINK_OPENING,
-       LINK_UP,
-       LINK_OVER /* it may still have a reset to send, or closes to answer */
-};
-
 enum { ECN_ECT0 = 2, RESET_FRAME_BYTES = 64 };
 #define RESET_RETRY_NS 1000000u
 
@@ -194,7 +187,7 @@ static dxpu_fw_link *link_by_id(const dxpu_fw *fw, uint32_t id)
     unsigned i;
     for (i = 0; i < fw->count * (unsigned)DXPU_FW_LINKS; i++) {
         dxpu_fw_link *l = &fw->slots[i / DXPU_FW_LINKS].link[i % DXPU_FW_LINKS];
-        if (l->state != LINK_FREE && l->ch.cfg.local_id == id)
+        if (l->state != DXPU_FW_LINK_FREE && l->ch.cfg.local_id == id)
             return l;
     }
     return NULL;
@@ -204,7 +197,7 @@ static void link_free(dxpu_fw *fw, dxpu_fw_link *l)
 {
     if (l->ch.cfg.suite)
         fw->cfg.security->end(fw->cfg.security_user, l->ch.cfg.suite_user);
-    l->state = LINK_FREE;
+    l->state = DXPU_FW_LINK_FREE;
 }
 
 /* A link for a new channel.  When none is free the oldest that never came up, or is over, makes
@@ -215,7 +208,7 @@ static dxpu_fw_link *link_room(dxpu_fw *fw, dxpu_fw_slot *s)
     unsigned i;
     for (i = 0; i < DXPU_FW_LINKS; i++) {
         dxpu_fw_link *l = &s->link[i];
-        if (l->state == LINK_FREE)
+        if (l->state == DXPU_FW_LINK_FREE)
             return l;
         if (l != s->active && (!oldest || l->born_ns < oldest->born_ns))
             oldest = l;
@@ -280,8 +273,8 @@ static dxpu_fw_link *link_of_open(const dxpu_fw *fw, const dxpu_offer *o)
     unsigned i;
     for (i = 0; i < fw->count * (unsigned)DXPU_FW_LINKS; i++) {
         dxpu_fw_link *l = &fw->slots[i / DXPU_FW_LINKS].link[i % DXPU_FW_LINKS];
-        if (l->state != LINK_FREE && l->opener == o->channel && l->ch.cfg.epoch == o->epoch &&
-            l->ch.cfg.local.slot == o->destination.slot &&
+        if (l->state != DXPU_FW_LINK_FREE && l->opener == o->channel &&
+            l->ch.cfg.epoch == o->epoch && l->ch.cfg.local.slot == o->destination.slot &&
             same_place(&l->ch.cfg.remote, &o->source))
             return l;
     }
@@ -370,7 +363,7 @@ static uint8_t link_accept(dxpu_fw *fw, dxpu_fw_slot *s, const dxpu_fw_opening *
         rc = dxpu_channel_accept(&l->ch, now, d->payload, d->payload_bytes);
     if (rc != DXPU_OK)
         return reason_of(rc);
-    l->state = LINK_OPENING;
+    l->state = DXPU_FW_LINK_OPENING;
     learn_path(l, d, now);
     return DXPU_REASON_NONE;
 }
@@ -725,7 +718,7 @@ static uint8_t slot_bind(dxpu_fw *fw, const dxpu_fw_link *l, uint16_t number)
 static void link_up(dxpu_fw *fw, dxpu_fw_slot *s, dxpu_fw_link *l, uint16_t number, uint64_t now)
 {
     uint8_t reason = slot_bind(fw, l, number);
-    l->state = LINK_UP;
+    l->state = DXPU_FW_LINK_UP;
     if (reason != DXPU_REASON_NONE) {
         dxpu_channel_reset(&l->ch, reason);
         return;
@@ -740,7 +733,7 @@ static void link_up(dxpu_fw *fw, dxpu_fw_slot *s, dxpu_fw_link *l, uint16_t numb
 static void link_over(dxpu_fw *fw, dxpu_fw_slot *s, dxpu_fw_link *l, uint16_t number, uint64_t now)
 {
     bool closed = dxpu_channel_status(&l->ch).state == DXPU_STATE_CLOSED;
-    l->state = LINK_OVER;
+    l->state = DXPU_FW_LINK_OVER;
     fw->counters.closed += closed;
     fw->counters.failed += !closed;
     if (s->active != l)
@@ -756,16 +749,16 @@ static void link_run(dxpu_fw *fw, dxpu_fw_slot *s, dxpu_fw_link *l, uint16_t num
 {
     unsigned state = dxpu_channel_status(&l->ch).state;
     bool alive;
-    if (l->state == LINK_OPENING && state >= DXPU_STATE_UP && state != DXPU_STATE_FAILED)
+    if (l->state == DXPU_FW_LINK_OPENING && state >= DXPU_STATE_UP && state != DXPU_STATE_FAILED)
         link_up(fw, s, l, number, now);
     alive = link_emit(fw, l, now);
     if (l->ch.cfg.suite)
         l->work_ns =
             fw->cfg.security->work(fw->cfg.security_user, l->ch.cfg.suite_user, &l->ch, now);
     state = dxpu_channel_status(&l->ch).state;
-    if (l->state != LINK_OVER && state >= DXPU_STATE_CLOSED)
+    if (l->state != DXPU_FW_LINK_OVER && state >= DXPU_STATE_CLOSED)
         link_over(fw, s, l, number, now);
-    if (l->state == LINK_OVER && !alive)
+    if (l->state == DXPU_FW_LINK_OVER && !alive)
         link_free(fw, l);
 }
 
@@ -799,7 +792,7 @@ static void slot_run(dxpu_fw *fw, uint16_t number, uint64_t now)
         s->from_device->taken = s->seen_put;
     }
     for (i = 0; i < DXPU_FW_LINKS; i++) {
-        if (s->link[i].state != LINK_FREE)
+        if (s->link[i].state != DXPU_FW_LINK_FREE)
             link_run(fw, s, &s->link[i], number, now);
     }
 }
@@ -1007,9 +1000,9 @@ static uint64_t slot_next_ns(const dxpu_fw_slot *s, bool room)
         return 0;
     for (i = 0; i < DXPU_FW_LINKS; i++) {
         const dxpu_fw_link *l = &s->link[i];
-        if (l->state == LINK_FREE)
+        if (l->state == DXPU_FW_LINK_FREE)
             continue;
-        if (l->state != LINK_OVER && l->ch.cfg.suite)
+        if (l->state != DXPU_FW_LINK_OVER && l->ch.cfg.suite)
             next = earlier(next, l->work_ns);
         if (room) /* else its end of the ring wakes us */
             next = earlier(next, dxpu_channel_next_ns(&l->ch));
@@ -1034,9 +1027,9 @@ void dxpu_fw_close(dxpu_fw *fw, uint8_t reason)
     unsigned i;
     for (i = 0; i < fw->count * (unsigned)DXPU_FW_LINKS; i++) {
         dxpu_fw_link *l = &fw->slots[i / DXPU_FW_LINKS].link[i % DXPU_FW_LINKS];
-        if (l->state == LINK_UP)
+        if (l->state == DXPU_FW_LINK_UP)
             (void)dxpu_channel_close(&l->ch, reason); /* already closing: nothing to do */
-        else if (l->state == LINK_OPENING)
+        else if (l->state == DXPU_FW_LINK_OPENING)
             dxpu_channel_reset(&l->ch, reason);
     }
 }
@@ -1047,7 +1040,7 @@ void dxpu_fw_recheck(dxpu_fw *fw)
     for (i = 0; fw->cfg.security && i < fw->count * (unsigned)DXPU_FW_LINKS; i++) {
         dxpu_fw_link *l = &fw->slots[i / DXPU_FW_LINKS].link[i % DXPU_FW_LINKS];
         uint16_t number = (uint16_t)(i / DXPU_FW_LINKS + 1);
-        if ((l->state != LINK_OPENING && l->state != LINK_UP) ||
+        if ((l->state != DXPU_FW_LINK_OPENING && l->state != DXPU_FW_LINK_UP) ||
             fw->cfg.security->allowed(fw->cfg.security_user, number, l->owner))
             continue;
         fw->counters.revoked++;
@@ -1061,7 +1054,8 @@ bool dxpu_fw_idle(const dxpu_fw *fw)
     unsigned n;
     for (i = 0; i < fw->count; i++) {
         for (n = 0; n < DXPU_FW_LINKS; n++) {
-            if (fw->slots[i].link[n].state == LINK_OPENING || fw->slots[i].link[n].state == LINK_UP)
+            if (fw->slots[i].link[n].state == DXPU_FW_LINK_OPENING ||
+                fw->slots[i].link[n].state == DXPU_FW_LINK_UP)
                 return false;
         }
     }

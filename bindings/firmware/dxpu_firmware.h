@@ -174,6 +174,13 @@ typedef struct dxpu_fw_path { /* private */
     dxpu_validation validation; /* of at */
 } dxpu_fw_path;
 
+enum { /* dxpu_fw_link.state; private */
+       DXPU_FW_LINK_FREE,
+       DXPU_FW_LINK_OPENING,
+       DXPU_FW_LINK_UP,
+       DXPU_FW_LINK_OVER /* it may still have a reset to send, or closes to answer */
+};
+
 typedef struct dxpu_fw_link { /* private */
     dxpu_channel ch;
     void *memory;

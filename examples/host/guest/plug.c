@@ -9,7 +9,6 @@
 #include <string.h>
 
 /* What QEMU has of a slot. */
-enum { VM_ABSENT, VM_ADDING, VM_PRESENT, VM_DELETING };
 
 /* What a command was for; its id is that and the slot. */
 enum { FOR_READY, FOR_EVENTS, FOR_LIST, FOR_STATUS, FOR_ADD, FOR_DELETE, FOR_CANCEL, FOR_MOVE };
@@ -110,7 +109,7 @@ static void add(plug *p, unsigned n)
 {
     char bus[PLUG_NAME_BYTES + 12], id[PLUG_NAME_BYTES + 20], path[PLUG_PATH_BYTES + 12];
     plug_slot *s = &p->slot[n - 1];
-    s->vm = VM_ADDING;
+    s->vm = PLUG_VM_ADDING;
     s->msix = s->marked = s->view.msix;
     bus_of(p, n, bus);
     id_of(p, n, s->marked, id);
@@ -125,7 +124,7 @@ static void ask_to_delete(plug *p, unsigned n)
 {
     char id[PLUG_NAME_BYTES + 20];
     id_of(p, n, p->slot[n - 1].marked, id);
-    p->slot[n - 1].vm = VM_DELETING;
+    p->slot[n - 1].vm = PLUG_VM_DELETING;
     command(p, "device_del", json_pack("{s:s}", "id", id), FOR_DELETE, n);
 }
 
@@ -174,7 +173,8 @@ static bool is_dead(const plug_slot *s, uint64_t now)
 
 static bool may_add(const plug_slot *s)
 {
-    return s->vm == VM_ABSENT && s->view.state == PLUG_OFFERED && !s->view.leaving && !s->ejected;
+    return s->vm == PLUG_VM_ABSENT && s->view.state == PLUG_OFFERED && !s->view.leaving &&
+           !s->ejected;
 }
 
 static void remove_it(plug *p, unsigned n, uint64_t now)
@@ -197,7 +197,7 @@ static void settle(plug *p, unsigned n, uint64_t now)
         log_warning("slot %u: the guest does not let go of the device: it is taken", n);
         let_go(p, n);
     }
-    if (s->vm == VM_ABSENT || !p->ready)
+    if (s->vm == PLUG_VM_ABSENT || !p->ready)
         let_go(p, n);
     if (s->view.leaving && !s->answered && !s->until_ns)
         s->until_ns = now + PLUG_WAIT_MS * 1000000ull;
@@ -205,7 +205,7 @@ static void settle(plug *p, unsigned n, uint64_t now)
         return;
     if (may_add(s))
         add(p, n);
-    else if ((s->vm == VM_PRESENT || s->vm == VM_DELETING) && is_dead(s, now))
+    else if ((s->vm == PLUG_VM_PRESENT || s->vm == PLUG_VM_DELETING) && is_dead(s, now))
         remove_it(p, n, now); /* again, where a guest did not look */
 }
 
@@ -227,7 +227,7 @@ void plug_look(plug *p, unsigned slot, plug_view view, uint64_t now)
     }
     s->view = view;
     if (view.state == PLUG_USED &&
-        s->vm != VM_ABSENT) /* the device was changed before it connected */
+        s->vm != PLUG_VM_ABSENT) /* the device was changed before it connected */
         s->msix |= view.msix;
     settle(p, slot, now);
 }
@@ -265,21 +265,21 @@ static void on_list(plug *p, const json_t *list, uint64_t now)
     size_t i;
     const json_t *item;
     for (unsigned n = 1; n <= p->slots; n++)
-        p->slot[n - 1].vm = VM_ABSENT;
+        p->slot[n - 1].vm = PLUG_VM_ABSENT;
     json_array_foreach(list, i, item)
     {
         bool marked;
         unsigned n = slot_of(p, json_string_value(json_object_get(item, "name")), &marked);
         plug_slot *s = n ? &p->slot[n - 1] : NULL;
         if (s) {
-            s->vm = VM_PRESENT;
+            s->vm = PLUG_VM_PRESENT;
             s->marked = marked;
             s->msix |= marked || (s->view.state == PLUG_USED && s->view.msix);
             s->since_ns = now;
         }
     }
     for (unsigned n = 1; n <= p->slots; n++)
-        p->slot[n - 1].msix &= p->slot[n - 1].vm != VM_ABSENT;
+        p->slot[n - 1].msix &= p->slot[n - 1].vm != PLUG_VM_ABSENT;
     command(p, "query-status", NULL, FOR_STATUS, 0);
 }
 
@@ -294,8 +294,8 @@ static void on_status(plug *p, const json_t *value)
 static void on_gone(plug *p, unsigned n)
 {
     plug_slot *s = &p->slot[n - 1];
-    bool asked = s->vm == VM_DELETING;
-    s->vm = VM_ABSENT;
+    bool asked = s->vm == PLUG_VM_DELETING;
+    s->vm = PLUG_VM_ABSENT;
     s->msix = false;
     s->again_ns = 0;
     if (!asked && s->view.state != PLUG_LOST && s->view.state != PLUG_NONE) {
@@ -317,7 +317,7 @@ static void on_error(plug *p, unsigned purpose, unsigned n, const json_t *error,
     if (purpose == FOR_ADD && s) {
         if (s->again_ns == 0)
             log_error("slot %u: QEMU does not take the function: %s", n, text ? text : "no reason");
-        s->vm = VM_ABSENT;
+        s->vm = PLUG_VM_ABSENT;
         s->again_ns = now + AGAIN_NS;
     } else if (purpose == FOR_DELETE && s && class && !strcmp(class, "DeviceNotFound")) {
         on_gone(p, n);
@@ -334,7 +334,7 @@ static bool any_function(const plug *p)
 {
     bool any = false;
     for (unsigned i = 0; i < p->slots; i++)
-        any |= p->slot[i].vm != VM_ABSENT;
+        any |= p->slot[i].vm != PLUG_VM_ABSENT;
     return any;
 }
 
@@ -384,8 +384,8 @@ static void on_return(plug *p, unsigned purpose, unsigned n, const json_t *value
         on_status(p, value);
     } else if (purpose == FOR_MOVE) {
         on_migration_status(p, value);
-    } else if (purpose == FOR_ADD && n && p->slot[n - 1].vm == VM_ADDING) {
-        p->slot[n - 1].vm = VM_PRESENT;
+    } else if (purpose == FOR_ADD && n && p->slot[n - 1].vm == PLUG_VM_ADDING) {
+        p->slot[n - 1].vm = PLUG_VM_PRESENT;
         p->slot[n - 1].since_ns = now;
         p->slot[n - 1].again_ns = 0;
         log_note("slot %u: plugged in%s", n,
@@ -398,7 +398,7 @@ static void on_event(plug *p, const char *name, const json_t *data)
     const char *device = json_string_value(json_object_get(data, "device"));
     bool marked = false;
     unsigned n = slot_of(p, device, &marked);
-    if (n && marked != p->slot[n - 1].marked && p->slot[n - 1].vm != VM_ABSENT)
+    if (n && marked != p->slot[n - 1].marked && p->slot[n - 1].vm != PLUG_VM_ABSENT)
         n = 0; /* another function of that slot, which is not there any more */
     if (!strcmp(name, "DEVICE_DELETED") && n)
         on_gone(p, n);
@@ -454,7 +454,7 @@ void plug_lost(plug *p, uint64_t now)
     p->version = 0;
     for (unsigned n = 1; n <= p->slots; n++) {
         plug_slot *s = &p->slot[n - 1];
-        s->vm = VM_ABSENT;
+        s->vm = PLUG_VM_ABSENT;
         s->ejected = s->said = false;
         s->again_ns = 0;
         settle(p, n, now);
@@ -483,7 +483,8 @@ uint64_t plug_next_ns(const plug *p)
             continue;
         if (may_add(s))
             next = earlier(next, s->again_ns);
-        if (at && (s->vm == VM_PRESENT || s->vm == VM_DELETING) && (may_delete(p, s) || !s->said))
+        if (at && (s->vm == PLUG_VM_PRESENT || s->vm == PLUG_VM_DELETING) &&
+            (may_delete(p, s) || !s->said))
             next = earlier(next, at > s->again_ns ? at : s->again_ns);
     }
     return next;

@@ -48,9 +48,12 @@ typedef struct plug_view {
     bool leaving;  /* it is to be removed, by asking the guest */
 } plug_view;
 
+/* What QEMU has of a slot. */
+enum { PLUG_VM_ABSENT, PLUG_VM_ADDING, PLUG_VM_PRESENT, PLUG_VM_DELETING };
+
 typedef struct plug_slot {
     plug_view view;
-    uint8_t vm;        /* what QEMU has of it: VM_* of plug.c */
+    uint8_t vm;        /* what QEMU has of it: PLUG_VM_ABSENT.. */
     bool msix;         /* the function that QEMU has has MSI-X, or had */
     bool marked;       /* ... and its id says so */
     bool ejected;      /* removed by others: not added again until another device is there */

@@ -156,7 +156,7 @@ static const char *read_line(api_tokens *t, char *line, unsigned number)
     return wrong;
 }
 
-static bool read_lines(api_tokens *t, FILE *in, const char *file)
+bool api_tokens_lines(api_tokens *t, FILE *in, const char *file)
 {
     char line[API_TOKEN_LINE_BYTES];
     unsigned number = 0;
@@ -221,7 +221,7 @@ api_tokens *api_tokens_read(const char *file, bool *system)
         complain(file, "no memory or no random numbers for tokens");
     } else if (in) {
         randombytes_buf(t->key, sizeof t->key);
-        good = read_lines(t, in, file);
+        good = api_tokens_lines(t, in, file);
         *system = ferror(in) != 0;
     }
     if (in)

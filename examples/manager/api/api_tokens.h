@@ -6,6 +6,7 @@
 #include "api_internal.h"
 
 #include <sodium.h>
+#include <stdio.h>
 
 enum {
     API_TOKENS_MAX = 1024,
@@ -25,5 +26,8 @@ struct api_tokens {
     unsigned count;
     token token[API_TOKENS_MAX];
 };
+
+/* The lines of a file, which messages call `file`.  False after a message. */
+bool api_tokens_lines(api_tokens *t, FILE *in, const char *file);
 
 #endif /* API_TOKENS_H_INCLUDED */
