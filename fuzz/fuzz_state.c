@@ -6,27 +6,13 @@
 #endif
 #include "quiet.h"
 
-#define lease state_lease /* a word of bindings/control too */
-#include "state.c"        /* not linked: reaches read_file() */
-#include "input.h"
-
-#include <sys/mman.h>
+#include "dxpu_control.h"
+#include "input_path.h"
+#include "state_internal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { SLOTS = 4 };
-
-/* A file of memory with these bytes; the path to it. */
-static const char *file_of(const uint8_t *data, size_t size)
-{
-    static int fd = -1;
-    static char path[32];
-    if (fd < 0)
-        fd = memfd_create("state", MFD_CLOEXEC);
-    must(fd >= 0 && ftruncate(fd, 0) == 0 && pwrite(fd, data, size, 0) == (ssize_t)size);
-    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    return path;
-}
 
 /* What is read beside the box's own slots. */
 static state_file file;
@@ -44,8 +30,8 @@ static int take(box_state *b, const uint8_t *data, size_t size, bool managed)
     memset(b, 0, sizeof *b);
     must(dxpu_box_init(&b->table, b->entries, SLOTS) == DXPU_OK);
     file.count = 0;
-    file.file = file_of(data, size);
-    return read_file(&file, &b->table, managed ? b->phase : NULL, b->medium, b->key);
+    file.file = input_path(data, size);
+    return state_read(&file, &b->table, managed ? b->phase : NULL, b->medium, b->key);
 }
 
 /* The same again, from what the box would write. */
@@ -57,13 +43,13 @@ static void check_again(const box_state *b, bool managed)
     FILE *out = open_memstream(&written, &bytes);
     must(out != NULL);
     for (unsigned i = 0; i < SLOTS; i++) {
-        lease l = line_of(&b->entries[i], b->phase[i], b->medium[i], &b->key[i]);
+        state_lease l = state_lease_of(&b->entries[i], b->phase[i], b->medium[i], &b->key[i]);
         must(b->phase[i] <= DXPU_CONTROL_SLOT_UNWIPED);
-        print_line(out, &l);
+        state_print(out, &l);
     }
     for (size_t i = 0; i < others; i++) {
         must(file.lines[i].kept.slot > SLOTS && file.lines[i].kept.slot <= 0xffff);
-        print_line(out, &file.lines[i].kept);
+        state_print(out, &file.lines[i].kept);
     }
     must(fclose(out) == 0);
     must(take(&again, (const uint8_t *)written, bytes, managed) == 0 && file.count == others);

@@ -5,7 +5,7 @@
 #ifndef _DEFAULT_SOURCE
 #define _DEFAULT_SOURCE /* flock() */
 #endif
-#include "state.h"
+#include "state_internal.h"
 #include "log.h"
 
 #include "durable.h"
@@ -14,8 +14,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -26,27 +24,8 @@ enum { STATE_PATH_BYTES = 1024, LINE_BYTES = 160, MEDIUM_DIGITS = 16 };
 
 #define KEY_WORD " key="
 
-/* One line of the file. */
-typedef struct lease {
-    unsigned slot, node, host_slot;
-    unsigned long long epoch;
-    uint8_t phase;
-    uint64_t medium; /* 0: none */
-    state_key key;
-} lease;
-
-/* Progress of a slot's requested change. */
-enum { IDLE, WANTED, KEPT, REFUSED };
-
-typedef struct line {
-    lease kept;    /* on disk, as far as is known */
-    lease wanted;  /* from WANTED on, until it is reported */
-    uint8_t state; /* IDLE.. */
-    bool written;  /* of WANTED: by the write that is under way */
-} line;
-
 /* Of one loop. */
-typedef struct writer {
+typedef struct state_writer {
     job job; /* first */
     state_file *owner;
     unsigned loop;
@@ -54,19 +33,7 @@ typedef struct writer {
     state_result result;
     void *user;
     bool away; /* the job is; the loop's own */
-} writer;
-
-/* The whole file: the loops that change it do not look into each other's tables. */
-struct state_file {
-    pthread_mutex_t writing; /* held while the file is written: by jobs alone */
-    pthread_mutex_t lock;    /* of the lines; no disk is waited for under it */
-    const char *file;
-    line *lines; /* of the box's slots in their order, then those that this run does not have */
-    size_t count;
-    unsigned slots, loops;
-    writer *writers;
-    int only; /* of FILE.lock: the file itself is replaced, and a lock on it with it */
-};
+} state_writer;
 
 /* ==== 1  Reading ============================================================================== */
 
@@ -78,9 +45,9 @@ static int complain(const char *what, const char *file)
     return PROGRAM_SYSTEM;
 }
 
-static int keep_other(state_file *s, const lease *l)
+static int keep_other(state_file *s, const state_lease *l)
 {
-    line *more = realloc(s->lines, (s->count + 1) * sizeof *more);
+    state_line *more = realloc(s->lines, (s->count + 1) * sizeof *more);
     if (!more)
         return -1;
     s->lines = more;
@@ -136,7 +103,7 @@ static bool read_phase(const char *word, uint8_t *phase, uint64_t *medium, state
 }
 
 /* False when the line is not ours. */
-static bool read_line(const char *text, lease *l)
+static bool read_line(const char *text, state_lease *l)
 {
     int end = -1;
     return sscanf(text, "%u %llu %u %u %n", &l->slot, &l->epoch, &l->node, &l->host_slot, &end) ==
@@ -145,7 +112,7 @@ static bool read_line(const char *text, lease *l)
            !strchr(text, '-') && l->slot >= 1 && l->slot <= 0xffffu && l->host_slot <= 0xffffu;
 }
 
-static int take_line(state_file *s, const lease *l, const dxpu_box_table *t, uint8_t *phase,
+static int take_line(state_file *s, const state_lease *l, const dxpu_box_table *t, uint8_t *phase,
                      uint64_t *medium, state_key *key)
 {
     dxpu_box_entry *e = dxpu_box_slot(t, (uint16_t)l->slot);
@@ -195,12 +162,12 @@ static FILE *open_regular(const char *file)
     return f;
 }
 
-static int read_file(state_file *s, const dxpu_box_table *t, uint8_t *phase, uint64_t *medium,
-                     state_key *key)
+int state_read(state_file *s, const dxpu_box_table *t, uint8_t *phase, uint64_t *medium,
+               state_key *key)
 {
     const char *file = s->file;
     char text[LINE_BYTES];
-    lease l;
+    state_lease l;
     int rc = 0;
     FILE *f = open_regular(file);
     if (!f)
@@ -229,7 +196,7 @@ static int read_file(state_file *s, const dxpu_box_table *t, uint8_t *phase, uin
 
 /* ==== 2  The text ============================================================================= */
 
-static void print_line(FILE *f, const lease *l)
+void state_print(FILE *f, const state_lease *l)
 {
     char text[DXPU_SODIUM_KEY_TEXT_BYTES];
     bool word = l->phase != DXPU_CONTROL_SLOT_EMPTY;
@@ -249,9 +216,9 @@ static char *print_file(state_file *s, bool wanted, size_t *len)
     char *text = NULL;
     FILE *f = open_memstream(&text, len);
     for (size_t i = 0; f && i < s->count; i++) {
-        line *l = &s->lines[i];
+        state_line *l = &s->lines[i];
         l->written = wanted && l->state == WANTED;
-        print_line(f, l->written ? &l->wanted : &l->kept);
+        state_print(f, l->written ? &l->wanted : &l->kept);
     }
     if (f && !fclose(f))
         return text;
@@ -267,9 +234,10 @@ static int put_file(const state_file *s, char *text, size_t len)
     return rc;
 }
 
-static lease line_of(const dxpu_box_entry *e, uint8_t phase, uint64_t medium, const state_key *key)
+state_lease state_lease_of(const dxpu_box_entry *e, uint8_t phase, uint64_t medium,
+                           const state_key *key)
 {
-    lease l = { e->slot, e->host_node, e->host_slot, e->epoch_seen, phase, medium, *key };
+    state_lease l = { e->slot, e->host_node, e->host_slot, e->epoch_seen, phase, medium, *key };
     return l;
 }
 
@@ -289,7 +257,7 @@ static bool any_wanted(const state_file *s, unsigned loop)
 static void settle(state_file *s, unsigned loop, bool kept)
 {
     for (size_t i = 0; i < s->slots; i++) {
-        line *l = &s->lines[i];
+        state_line *l = &s->lines[i];
         if (!l->written || (!kept && i % s->loops != loop))
             continue;
         l->state = kept ? KEPT : REFUSED;
@@ -301,7 +269,7 @@ static void settle(state_file *s, unsigned loop, bool kept)
 /* job.run: write the requested changes, unless another loop's write took it. */
 static void write_wanted(job *j)
 {
-    const writer *w = (const writer *)j;
+    const state_writer *w = (const state_writer *)j;
     state_file *s = w->owner;
     char *text = NULL;
     size_t len = 0;
@@ -328,7 +296,7 @@ static void write_wanted(job *j)
     pthread_mutex_unlock(&s->writing);
 }
 
-static void begin_write(writer *w)
+static void begin_write(state_writer *w)
 {
     w->away = true;
     w->jobs.submit(w->jobs.user, &w->job);
@@ -337,10 +305,10 @@ static void begin_write(writer *w)
 void state_want(state_file *s, const dxpu_box_entry *e, uint8_t phase, uint64_t medium,
                 const state_key *key)
 {
-    line *l = &s->lines[e->slot - 1];
-    writer *w = &s->writers[(e->slot - 1u) % s->loops];
+    state_line *l = &s->lines[e->slot - 1];
+    state_writer *w = &s->writers[(e->slot - 1u) % s->loops];
     pthread_mutex_lock(&s->lock);
-    l->wanted = line_of(e, phase, medium, key);
+    l->wanted = state_lease_of(e, phase, medium, key);
     l->state = WANTED;
     l->written = false;
     pthread_mutex_unlock(&s->lock);
@@ -362,7 +330,7 @@ static uint8_t take_result(state_file *s, size_t i)
 
 void state_work(state_file *s, unsigned loop)
 {
-    writer *w = &s->writers[loop];
+    state_writer *w = &s->writers[loop];
     bool more = false;
     if (!w->away || !w->jobs.reap(w->jobs.user))
         return;
@@ -390,10 +358,11 @@ static int open_lines(state_file *s, const dxpu_box_table *t, uint8_t *phase, ui
     static const state_key none;
     int rc = lock_file(s);
     if (!rc)
-        rc = read_file(s, t, phase, medium, key);
+        rc = state_read(s, t, phase, medium, key);
     for (uint32_t i = 0; !rc && i < t->count; i++)
-        s->lines[i].kept = line_of(&t->entries[i], phase ? phase[i] : DXPU_CONTROL_SLOT_EMPTY,
-                                   phase ? medium[i] : 0, phase ? &key[i] : &none);
+        s->lines[i].kept =
+            state_lease_of(&t->entries[i], phase ? phase[i] : DXPU_CONTROL_SLOT_EMPTY,
+                           phase ? medium[i] : 0, phase ? &key[i] : &none);
     return rc;
 }
 
@@ -401,8 +370,8 @@ state_file *state_open(const char *file, unsigned loops, const dxpu_box_table *t
                        uint64_t *medium, state_key *key, int *status)
 {
     state_file *s = calloc(1, sizeof *s);
-    line *lines = calloc(t->count, sizeof *lines);
-    writer *writers = calloc(loops, sizeof *writers);
+    state_line *lines = calloc(t->count, sizeof *lines);
+    state_writer *writers = calloc(loops, sizeof *writers);
     if (!s || !lines || !writers) {
         free(s);
         free(lines);
@@ -428,7 +397,7 @@ state_file *state_open(const char *file, unsigned loops, const dxpu_box_table *t
 void state_note(state_file *s, const dxpu_box_entry *e, uint8_t phase, uint64_t medium,
                 const state_key *key)
 {
-    s->lines[e->slot - 1].kept = line_of(e, phase, medium, key);
+    s->lines[e->slot - 1].kept = state_lease_of(e, phase, medium, key);
 }
 
 int state_begin(state_file *s)
@@ -440,7 +409,7 @@ int state_begin(state_file *s)
 
 void state_serve(state_file *s, unsigned loop, const jobs *j, state_result result, void *user)
 {
-    writer *w = &s->writers[loop];
+    state_writer *w = &s->writers[loop];
     w->job.run = write_wanted;
     w->owner = s;
     w->loop = loop;
@@ -450,7 +419,7 @@ void state_serve(state_file *s, unsigned loop, const jobs *j, state_result resul
 }
 
 /* A job that is over may have left behind what was wanted after it began. */
-static void finish(writer *w)
+static void finish(state_writer *w)
 {
     if (!w->away)
         return;

@@ -13,11 +13,14 @@
 #include <unistd.h>
 
 static bool directory_sync_fails;
+static unsigned directory_syncs_fail; /* or the next ones alone, that many */
 
 int fsync(int fd)
 {
     struct stat st;
-    if (directory_sync_fails && fstat(fd, &st) == 0 && S_ISDIR(st.st_mode)) {
+    if ((directory_sync_fails || directory_syncs_fail) && fstat(fd, &st) == 0 &&
+        S_ISDIR(st.st_mode)) {
+        directory_syncs_fail -= directory_syncs_fail != 0;
         errno = EIO;
         return -1;
     }
