@@ -16,14 +16,12 @@
 #endif
 #include "quiet.h"
 
-/* Not linked: reaches struct keeper. */
-#include "keeper.c"
-#include "crossing.c"
-#define MARGIN_NS MARGIN_NS_OF_GUEST /* names that two of these define */
-#define insert    insert_of_guest
-#include "bridge.c"
+#include <unistd.h>
 
+#include "bridge.h"
+#include "dxpu_libevent.h"
 #include "dxpu_vfio_user.h"
+#include "keeper_internal.h"
 #include "input.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -226,7 +224,7 @@ static void put_record(input *in, crossing_side *side)
     to_ring(side, &r, sizeof r);
     its_head += sizeof r;
     to_ring(side, payload, r.bytes);
-    its_head += record_bytes(r.bytes) - sizeof r;
+    its_head += crossing_record_bytes(r.bytes) - sizeof r;
     atomic_store(&side->head, its_head);
 }
 
@@ -348,7 +346,7 @@ static void must_be_empty(keeper *k)
 
 static void another_worker(keeper *k)
 {
-    lose_worker(k);
+    keeper_lose_worker(k);
     must_be_empty(k);
     link_to(&k->cross, true);
     k->linked = true;
@@ -369,11 +367,11 @@ static void keeper_step(keeper *k, input *in, uint64_t *now)
         break;
     case 4:
     case 5:
-        (void)turn(k, *now);
+        (void)keeper_turn(k, *now);
         break;
     case 6:
-        (void)hear_worker(k, true);
-        show_all(k);
+        (void)keeper_hear_worker(k, true);
+        keeper_show_all(k);
         break;
     case 7:
     case 8:
@@ -389,7 +387,7 @@ static void keeper_step(keeper *k, input *in, uint64_t *now)
         break;
     default:
         *now += (uint64_t)next(in) * 10000000u;
-        watch_worker(k, *now);
+        keeper_watch_worker(k, *now);
         break;
     }
 }
@@ -406,7 +404,7 @@ static void keep(input *in)
     k.parent = pair[0];
     k.slots = calloc(SLOTS, sizeof *k.slots);
     for (unsigned i = 0; i < SLOTS; i++)
-        must(k.slots && open_slot(&k, i) == 0);
+        must(k.slots && keeper_open_slot(&k, i) == 0);
     another_worker(&k);
     for (unsigned n = 0; in->left && n < STEPS_MAX && links < LINKS_MAX; n++) {
         keeper_step(&k, in, &now);
@@ -416,7 +414,7 @@ static void keep(input *in)
             links++;
         }
     }
-    lose_worker(&k);
+    keeper_lose_worker(&k);
     must_be_empty(&k);
     if (k.guest) {
         guest_tick(k.guest, now + 100000000000u);
@@ -510,7 +508,7 @@ static void work(input *in)
              queue_init(&down[i], 2, CROSSING_TLPS, 64) == 0);
     for (unsigned n = 0; in->left && n < STEPS_MAX; n++) {
         work_step(&c, down, in);
-        must(c.tail % ALIGN == 0 && c.head % ALIGN == 0);
+        must(c.tail % CROSSING_ALIGN == 0 && c.head % CROSSING_ALIGN == 0);
     }
     for (unsigned i = 0; i < SLOTS; i++)
         queue_free(&down[i]);

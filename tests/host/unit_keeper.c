@@ -9,10 +9,14 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
-#include "keeper.c" /* not linked: reaches struct keeper */
+#include "dxpu_libevent.h"
+#include "fd_message.h"
+#include "keeper_internal.h"
 
 #include "crossing.h"
 #include "queue.h"
@@ -196,7 +200,7 @@ static void say_hello(uint32_t version)
 
 static void hear(void)
 {
-    while (hear_worker(&the, false))
+    while (keeper_hear_worker(&the, false))
         continue;
 }
 
@@ -226,7 +230,7 @@ static void link_worker(void)
     list[0] = fds.memory;
     crossing_close(&worker);
     assert_int_equal(crossing_open(&worker, &copy, false), 0);
-    on_link(&the, list, CROSSING_FDS);
+    keeper_on_link(&the, list, CROSSING_FDS);
     assert_true(the.linked);
 }
 
@@ -251,7 +255,7 @@ static int setup(void **state)
     ups = downs = completions = silent = begun = 0;
     for (unsigned i = 0; i < SLOTS; i++) {
         up[i] = false;
-        assert_int_equal(open_slot(&the, i), 0);
+        assert_int_equal(keeper_open_slot(&the, i), 0);
         assert_int_equal(
             dxpu_tags_init(&tags[i], entries[i], SLOT_TAGS, 0, DXPU_TAGS_256, 1000000000u),
             DXPU_OK);
@@ -263,7 +267,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     (void)state;
-    lose_worker(&the);
+    keeper_lose_worker(&the);
     crossing_close(&worker);
     for (unsigned i = 0; i < SLOTS; i++)
         queue_free(&the_slots[i].in);
@@ -332,13 +336,13 @@ static void test_s183_another_version_is_not_served(void **state)
     hear();
     assert_true(was_killed());
     assert_int_equal(ups, 0);
-    lose_worker(&the);
+    keeper_lose_worker(&the);
     link_worker();
     send_record(CROSSING_UP, 0, 1, 1, "a box", 5); /* none at all */
     hear();
     assert_true(was_killed());
     assert_int_equal(ups, 0);
-    lose_worker(&the);
+    keeper_lose_worker(&the);
     link_worker();
     begin(1); /* the control */
     assert_false(was_killed());
@@ -357,7 +361,7 @@ static void test_v30_what_waits_is_contained_once(void **state)
     (void)guest_work(the.guest, 1, 0);
     assert_int_equal(completions, 1);
     answer(second, 1, DXPU_COMPLETION); /* its last word, not read yet */
-    lose_worker(&the);
+    keeper_lose_worker(&the);
     assert_int_equal(completions, 2);
     assert_int_equal(silent, 1);
     assert_int_equal(downs, 1);
@@ -479,7 +483,7 @@ static void test_v32_attachments_are_remembered(void **state)
     send_record(CROSSING_BEGIN, 0, 1, 0, "first", 5);
     send_record(CROSSING_BEGIN, 0, 2, 0, "second", 6);
     send_record(CROSSING_FORGET, 0, 2, 0, NULL, 0);
-    lose_worker(&the); /* it had not read that */
+    keeper_lose_worker(&the); /* it had not read that */
     assert_int_equal(begun, 2);
     link_worker();
     say_hello(CROSSING_VERSION);
@@ -506,15 +510,15 @@ static void test_v34_worker_that_does_not_read(void **state)
     while (crossing_get(&worker, &r))
         continue;
     ask();
-    watch_worker(&the, now);
-    watch_worker(&the, now + 999999999u);
+    keeper_watch_worker(&the, now);
+    keeper_watch_worker(&the, now + 999999999u);
     assert_false(was_killed());
     assert_true(crossing_get(&worker, &r)); /* it reads: another hold time */
     ask();
-    watch_worker(&the, now + 1500000000u);
-    watch_worker(&the, now + 2499999999u);
+    keeper_watch_worker(&the, now + 1500000000u);
+    keeper_watch_worker(&the, now + 2499999999u);
     assert_false(was_killed());
-    watch_worker(&the, now + 2500000000u);
+    keeper_watch_worker(&the, now + 2500000000u);
     assert_true(was_killed());
     assert_int_equal(silent, 2);
     assert_false(the.linked);
@@ -529,9 +533,9 @@ static void test_v34_idle_worker(void **state)
     begin(1);
     while (crossing_get(&worker, &r))
         continue;
-    watch_worker(&the, now);
+    keeper_watch_worker(&the, now);
     ask();
-    watch_worker(&the, now + 5000000000u); /* the first look since */
+    keeper_watch_worker(&the, now + 5000000000u); /* the first look since */
     assert_false(was_killed());
 }
 
@@ -570,9 +574,9 @@ static void test_numbers_are_written_once_a_turn(void **state)
     while (n < 20000 && crossing_put(&worker, &r, NULL))
         n++;
     assert_int_equal(n, 20000);
-    assert_true(hear_worker(&the, false));
+    assert_true(keeper_hear_worker(&the, false));
     assert_int_equal(reports, 1);
-    lose_worker(&the); /* the rest are its last words */
+    keeper_lose_worker(&the); /* the rest are its last words */
     assert_int_equal(reports, 1);
     assert_int_equal(downs, 1); /* it did read them */
 }
@@ -606,7 +610,7 @@ static void test_s181_invalid_tapes(void **state)
 static void said(int plugger, unsigned slot, unsigned state, bool leaving)
 {
     uint8_t m[4];
-    share_plugs(&the, dxpu_udp_now_ns());
+    keeper_share_plugs(&the, dxpu_udp_now_ns());
     assert_int_equal(recv(plugger, m, sizeof m, MSG_DONTWAIT), 2);
     assert_int_equal(m[0], slot);
     assert_int_equal(m[1], state | 0x40 | (leaving ? 0x80 : 0));
@@ -616,7 +620,7 @@ static int link_plugger(void)
 {
     int pair[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
-    on_plug(&the, pair, 1);
+    keeper_on_plug(&the, pair, 1);
     return pair[1];
 }
 
@@ -636,19 +640,19 @@ static void test_v47_guest_lets_go_before_the_line_is_closed(void **state)
     plugged = PLUG_USED;
     said(plugger, 1, PLUG_USED, false);
     assert_int_equal(recv(plugger, m, sizeof m, MSG_DONTWAIT), 2); /* of slot 2 */
-    share_plugs(&the, dxpu_udp_now_ns());
+    keeper_share_plugs(&the, dxpu_udp_now_ns());
     assert_int_equal(recv(plugger, m, sizeof m, MSG_DONTWAIT), -1); /* nothing has changed */
     detach(DXPU_REASON_DETACH);
     said(plugger, 1, PLUG_USED, true);
     assert_int_equal(detached, 0);
-    assert_true(next_leave_ns(&the) > dxpu_udp_now_ns());
+    assert_true(keeper_next_leave_ns(&the) > dxpu_udp_now_ns());
     assert_int_equal(send(plugger, &wrong, 1, 0), 1);
     assert_int_equal(send(plugger, &first, 1, 0), 1);
-    hear_plugger(&the);
+    keeper_hear_plugger(&the);
     assert_int_equal(detached, DXPU_REASON_DETACH);
     said(plugger, 1, PLUG_USED, false);
     close(plugger);
-    hear_plugger(&the);
+    keeper_hear_plugger(&the);
     assert_int_equal(the.plugger, -1);
 }
 
@@ -667,21 +671,21 @@ static void test_v47_line_is_closed_in_time(void **state)
     assert_int_equal(detached, DXPU_REASON_SHUTDOWN);
     detached = 0;
     detach(DXPU_REASON_DETACH);
-    share_plugs(&the, the_slots[0].leave_ns - 1);
+    keeper_share_plugs(&the, the_slots[0].leave_ns - 1);
     assert_int_equal(detached, 0);
-    share_plugs(&the, the_slots[0].leave_ns);
+    keeper_share_plugs(&the, the_slots[0].leave_ns);
     assert_int_equal(detached, DXPU_REASON_DETACH);
     detached = 0;
     detach(DXPU_REASON_DETACH);
     close(plugger); /* it was killed */
-    hear_plugger(&the);
+    keeper_hear_plugger(&the);
     assert_int_equal(detached, DXPU_REASON_DETACH);
     for (plugged = PLUG_NONE; plugged <= PLUG_SETUP; plugged++) {
         close(link_plugger());
         detached = 0;
         detach(DXPU_REASON_DETACH); /* no guest has it */
         assert_int_equal(detached, DXPU_REASON_DETACH);
-        close_plugger(&the);
+        keeper_close_plugger(&the);
     }
 }
 

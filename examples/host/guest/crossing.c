@@ -10,8 +10,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { ALIGN = sizeof(crossing_record) };
-
 /* ==== Opening ================================================================================= */
 
 int crossing_create(crossing_fds *out)
@@ -174,11 +172,6 @@ static void copy_out(const uint8_t *ring, uint64_t at, void *data, size_t bytes)
     memcpy((uint8_t *)data + first, ring, bytes - first);
 }
 
-static uint64_t record_bytes(uint32_t payload)
-{
-    return sizeof(crossing_record) + (payload + ALIGN - 1) / ALIGN * ALIGN;
-}
-
 uint64_t crossing_unread(const crossing *c)
 {
     return c->head - atomic_load_explicit(&c->other->tail, memory_order_acquire);
@@ -192,7 +185,7 @@ static bool has_credit(const crossing_record *r, unsigned *cls)
 
 bool crossing_put(crossing *c, const crossing_record *r, const void *payload)
 {
-    uint64_t bytes = record_bytes(r->bytes), unread = crossing_unread(c);
+    uint64_t bytes = crossing_record_bytes(r->bytes), unread = crossing_unread(c);
     unsigned cls;
     if (unread > CROSSING_RING_BYTES) /* it took more than there was */
         c->broken = true;
@@ -214,7 +207,7 @@ static bool is_sound(crossing *c, const crossing_record *r, uint64_t there)
     uint32_t most = r->kind == CROSSING_EVENT ? CROSSING_EVENTS_MAX : CROSSING_TLPS;
     unsigned cls;
     if (r->kind >= CROSSING_KINDS || r->zero || r->slot > DXPU_VSWITCH_SLOTS_MAX ||
-        r->bytes > CROSSING_PAYLOAD_MAX || record_bytes(r->bytes) > there)
+        r->bytes > CROSSING_PAYLOAD_MAX || crossing_record_bytes(r->bytes) > there)
         return false;
     if (!has_credit(r, &cls))
         return true;
@@ -236,7 +229,7 @@ bool crossing_get(crossing *c, crossing_record *out)
     if (c->broken)
         return false;
     copy_out(c->other->ring, c->tail + sizeof *out, c->payload, out->bytes);
-    c->tail += record_bytes(out->bytes);
+    c->tail += crossing_record_bytes(out->bytes);
     atomic_store_explicit(&c->mine->tail, c->tail, memory_order_release);
     feed(c);
     return true;

@@ -119,6 +119,14 @@ typedef struct crossing {
     uint8_t payload[CROSSING_PAYLOAD_MAX];
 } crossing;
 
+/* What a record with that payload takes of the ring. */
+enum { CROSSING_ALIGN = sizeof(crossing_record) };
+static inline uint64_t crossing_record_bytes(uint32_t payload)
+{
+    return sizeof(crossing_record) +
+           (payload + CROSSING_ALIGN - 1) / CROSSING_ALIGN * (uint64_t)CROSSING_ALIGN;
+}
+
 /* What travels to a process. */
 typedef struct crossing_fds {
     int memory;               /* memfd */

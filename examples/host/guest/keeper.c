@@ -6,7 +6,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* ppoll, open_memstream */
 #endif
-#include "keeper.h"
+#include "keeper_internal.h"
 #include "fd_message.h"
 #include "log.h"
 #include "dxpu_libevent.h"
@@ -29,47 +29,6 @@ enum {
     PLUG_MARGIN_MS = 2000, /* behind PLUG_WAIT_MS, for the process that speaks QMP */
     PLUG_UNSAID = 0xff
 };
-
-typedef struct keeper_slot {
-    struct keeper *keeper;
-    unsigned number;
-    slot_line line;
-    uint32_t life;   /* of the line, as the worker counts it */
-    bool known;      /* a device has been here */
-    bool up, ending; /* ending: CLOSE or RESET was sent */
-    bool matched;    /* the first completion of `in`: with these */
-    uint64_t request;
-    bool last;
-    tlp_queue in;          /* of the device, until the slot takes it */
-    uint64_t unexpected;   /* completions without a request */
-    uint16_t memory_bytes; /* 0: nothing is attached */
-    uint8_t memory[KEEPER_MEMORY_BYTES];
-    uint8_t shown;        /* state in the view */
-    plug_view plugged;    /* as it was said last */
-    bool leaving;         /* the guest is asked to let go of the device, until ... */
-    uint64_t leave_ns;    /* ... at the latest; then it is detached, */
-    uint8_t leave_reason; /* ... for this */
-} keeper_slot;
-
-typedef struct keeper {
-    const keeper_settings *set;
-    int parent;
-    guest *guest; /* NULL until the first worker is there */
-    keeper_slot *slots;
-    crossing cross;
-    bool linked;  /* there is a worker, */
-    bool agreed;  /* and it has said hello */
-    bool killed;  /* its end was asked for */
-    bool stirred; /* it said something since the last turn */
-    bool asked;   /* ... and that it wants the numbers */
-    bool over, failed;
-    uint64_t client[DXPU_VSWITCH_SLOTS_MAX]; /* number of the connection to each socket that the
-                                                parent holds; 0: none */
-    uint64_t unread_tail;                    /* of the worker, since unread_ns */
-    uint64_t unread_ns;
-    uint64_t workers; /* that there have been */
-    int plugger;      /* the process that speaks QMP, -1: none */
-} keeper;
 
 /* ==== 1  Messages to the parent =============================================================== */
 
@@ -217,7 +176,7 @@ static void line_reset(void *user, uint8_t reason)
     line_end(s, CROSSING_RESET, reason);
 }
 
-static int open_slot(keeper *k, unsigned i)
+int keeper_open_slot(keeper *k, unsigned i)
 {
     keeper_slot *s = &k->slots[i];
     const slot_line line = { s,         line_submit,     line_submit_event, line_peek,
@@ -405,7 +364,7 @@ static void on_record(keeper *k, const crossing_record *r)
 static void write_numbers(keeper *k);
 
 /* Take what the worker has sent; true: there was something. */
-static bool hear_worker(keeper *k, bool about_to_block)
+bool keeper_hear_worker(keeper *k, bool about_to_block)
 {
     crossing_record r;
     bool any;
@@ -427,7 +386,7 @@ static bool hear_worker(keeper *k, bool about_to_block)
 /* ==== 4  The worker's end ===================================================================== */
 
 /* V-30: all that the guest waits for is answered now, every slot is empty. */
-static void lose_worker(keeper *k)
+void keeper_lose_worker(keeper *k)
 {
     crossing_record r;
     if (!k->linked)
@@ -443,7 +402,7 @@ static void lose_worker(keeper *k)
     k->linked = k->agreed = k->killed = k->asked = false;
 }
 
-static void on_link(keeper *k, const int *fds, unsigned count)
+void keeper_on_link(keeper *k, const int *fds, unsigned count)
 {
     crossing_fds link;
     if (count != CROSSING_FDS) {
@@ -453,7 +412,7 @@ static void on_link(keeper *k, const int *fds, unsigned count)
     link.memory = fds[0];
     memcpy(link.keeper, fds + 1, sizeof link.keeper);
     memcpy(link.worker, fds + 3, sizeof link.worker);
-    lose_worker(k);
+    keeper_lose_worker(k);
     if (crossing_open(&k->cross, &link, true)) {
         log_error("memory for the worker: %s", strerror(errno));
         k->over = k->failed = true;
@@ -465,7 +424,7 @@ static void on_link(keeper *k, const int *fds, unsigned count)
 }
 
 /* A worker that reads nothing for the hold time is as good as gone. */
-static void watch_worker(keeper *k, uint64_t now)
+void keeper_watch_worker(keeper *k, uint64_t now)
 {
     uint64_t unread = k->linked ? crossing_unread(&k->cross) : 0, tail = k->cross.head - unread;
     if (!unread) {
@@ -475,11 +434,11 @@ static void watch_worker(keeper *k, uint64_t now)
         k->unread_ns = now;
     } else if (now - k->unread_ns >= k->set->hold_ms * 1000000ull) {
         distrust(k, "reads nothing for the hold time");
-        lose_worker(k);
+        keeper_lose_worker(k);
     }
 }
 
-static void close_plugger(keeper *k)
+void keeper_close_plugger(keeper *k)
 {
     if (k->plugger >= 0)
         close(k->plugger);
@@ -490,15 +449,15 @@ static void close_plugger(keeper *k)
     }
 }
 
-static void on_plug(keeper *k, const int *fds, unsigned count)
+void keeper_on_plug(keeper *k, const int *fds, unsigned count)
 {
-    close_plugger(k);
+    keeper_close_plugger(k);
     if (count == 1)
         k->plugger = fds[0];
 }
 
 /* What is to be plugged in or out is said when it changes. */
-static void share_plugs(keeper *k, uint64_t now)
+void keeper_share_plugs(keeper *k, uint64_t now)
 {
     for (unsigned i = 0; k->plugger >= 0 && i < k->set->guest->slots; i++) {
         keeper_slot *s = &k->slots[i];
@@ -514,7 +473,7 @@ static void share_plugs(keeper *k, uint64_t now)
 }
 
 /* Who let go of a device.  It costs a system call, so it is heard as often as the parent is. */
-static void hear_plugger(keeper *k)
+void keeper_hear_plugger(keeper *k)
 {
     int slot = 0;
     while (k->plugger >= 0 && (slot = plugger_hear(k->plugger)) > 0) {
@@ -522,10 +481,10 @@ static void hear_plugger(keeper *k)
             end_leaving(&k->slots[slot - 1]);
     }
     if (slot < 0)
-        close_plugger(k);
+        keeper_close_plugger(k);
 }
 
-static uint64_t next_leave_ns(const keeper *k)
+uint64_t keeper_next_leave_ns(const keeper *k)
 {
     uint64_t next = DXPU_NEVER;
     for (unsigned i = 0; i < k->set->guest->slots; i++) {
@@ -542,13 +501,13 @@ static void hear_parent(keeper *k)
     int kind;
     while (!k->over && (kind = keeper_hear(k->parent, fds, &count)) != 0) {
         if (kind == KEEPER_LINK) {
-            on_link(k, fds, count);
+            keeper_on_link(k, fds, count);
         } else if (kind == KEEPER_PLUG) {
-            on_plug(k, fds, count);
+            keeper_on_plug(k, fds, count);
         } else if (kind == KEEPER_LOST) {
-            lose_worker(k);
+            keeper_lose_worker(k);
         } else { /* ordered to stop, or no parent is left to start a worker */
-            lose_worker(k);
+            keeper_lose_worker(k);
             k->over = true;
         }
         count = CROSSING_FDS;
@@ -576,7 +535,7 @@ static bool show(keeper *k, unsigned i)
     return changed;
 }
 
-static void show_all(keeper *k)
+void keeper_show_all(keeper *k)
 {
     bool changed = false;
     for (unsigned i = 0; k->agreed && i < k->set->guest->slots; i++) {
@@ -648,17 +607,17 @@ static void share_clients(keeper *k)
 }
 
 /* One turn; true: something happened. */
-static bool turn(keeper *k, uint64_t now)
+bool keeper_turn(keeper *k, uint64_t now)
 {
     int n = k->guest ? guest_process(k->guest) : 0;
-    bool any = hear_worker(k, false) || n > 0 || k->stirred, more = any;
+    bool any = keeper_hear_worker(k, false) || n > 0 || k->stirred, more = any;
     k->stirred = false;
     if (n < 0)
         k->over = k->failed = true;
     if (!k->guest || k->over)
         return any;
     share_clients(k);
-    share_plugs(k, now);
+    keeper_share_plugs(k, now);
     if (any || now >= guest_next_ns(k->guest))
         guest_tick(k->guest, now);
     for (unsigned i = 0; any && i < k->set->guest->slots; i++) {
@@ -676,16 +635,16 @@ static void block(keeper *k, uint64_t now)
                              { k->linked && !k->cross.deaf ? k->cross.wake : -1, POLLIN, 0 },
                              { k->guest ? k->plugger : -1, POLLIN, 0 } };
     uint64_t until = k->guest ? guest_next_ns(k->guest) : DXPU_NEVER, most,
-             leave = next_leave_ns(k);
+             leave = keeper_next_leave_ns(k);
     struct timespec wait;
-    show_all(k);
+    keeper_show_all(k);
     most = k->linked && crossing_unread(&k->cross) ? k->set->hold_ms * 1000000ull : DXPU_NEVER;
     until = leave < until ? leave : until;
     until = until > now ? until - now : 0;
     until = until < most ? until : most;
     wait.tv_sec = (time_t)(until / 1000000000u);
     wait.tv_nsec = (long)(until % 1000000000u);
-    if (hear_worker(k, true) || k->over)
+    if (keeper_hear_worker(k, true) || k->over)
         return;
     (void)ppoll(fds, 4, until == DXPU_NEVER ? NULL : &wait, NULL);
     if (k->linked && fds[2].revents)
@@ -693,7 +652,7 @@ static void block(keeper *k, uint64_t now)
     if (fds[0].revents)
         hear_parent(k);
     if (fds[3].revents)
-        hear_plugger(k);
+        keeper_hear_plugger(k);
 }
 
 static void loop(keeper *k)
@@ -702,12 +661,12 @@ static void loop(keeper *k)
     bool any = true;
     while (!k->over) {
         uint64_t now = dxpu_udp_now_ns();
-        any = turn(k, now);
+        any = keeper_turn(k, now);
         last = any ? now : last;
-        watch_worker(k, now);
+        keeper_watch_worker(k, now);
         if (now - shown >= VIEWS_NS) {
             shown = now;
-            show_all(k);
+            keeper_show_all(k);
         }
         if (any || k->set->wait == DXPU_UDP_BUSY ||
             (k->set->wait == DXPU_UDP_ADAPTIVE && now - last < SPIN_NS)) {
@@ -717,7 +676,7 @@ static void loop(keeper *k)
                 continue;
             looked = now;
             hear_parent(k);
-            hear_plugger(k);
+            keeper_hear_plugger(k);
         } else {
             block(k, now);
             looked = dxpu_udp_now_ns();
@@ -731,7 +690,7 @@ int keeper_run(const keeper_settings *set, int parent)
     int rc = 0;
     k.slots = calloc(set->guest->slots, sizeof *k.slots);
     for (unsigned i = 0; k.slots && i < set->guest->slots; i++)
-        rc |= open_slot(&k, i);
+        rc |= keeper_open_slot(&k, i);
     if (k.slots && !rc)
         loop(&k);
     else
