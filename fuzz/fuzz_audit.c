@@ -8,7 +8,10 @@
 #include "input.h"
 #include "quiet.h"
 
-#include "audit.c" /* not linked: reaches follow() */
+#include "audit_internal.h"
+
+#include <sodium.h>
+#include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -24,7 +27,7 @@ static const char *read_all(const char *text, size_t bytes, uint64_t *lines, off
     const char *wrong;
     FILE *f = input_file(text, bytes);
     must(f != NULL);
-    wrong = follow(f, lines, first, head, &number, whole, &last, &torn);
+    wrong = audit_follow(f, lines, first, head, &number, whole, &last, &torn);
     must((off_t)last <= *whole);
     must(*whole >= 0 && (size_t)*whole <= bytes + !bytes && (wrong || number >= *lines));
     must(!wrong || *lines);
@@ -40,11 +43,11 @@ static size_t write_lines(input *in, char out[ROOM])
     size_t bytes = 0;
     for (unsigned n = 2 + next(in) % (LINES_MAX - 1); n; n--) {
         audit_field fields[] = { { "tenant", what[next(in) % 4], 0 }, { "lines", NULL, next(in) } };
-        char line[LINE_MAX_BYTES];
-        size_t len = compose(&a, what[next(in) % 4], fields, 2, line);
+        char line[AUDIT_LINE_BYTES];
+        size_t len = audit_compose(&a, what[next(in) % 4], fields, 2, line);
         must(len == strlen(line) && bytes + len + 1 < ROOM);
         memcpy(out + bytes, line, len);
-        hash(line, len, a.head);
+        audit_hash(line, len, a.head);
         a.number++;
         bytes += len;
         out[bytes++] = '\n';

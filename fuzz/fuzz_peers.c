@@ -12,9 +12,8 @@ static int numbers_only(const char *host, const char *port, const struct addrinf
 /* Not linked: replaces getaddrinfo(). */
 #define getaddrinfo numbers_only
 #include "dxpu_libevent.c"
-/* Not linked: reaches look_up() and others. */
 #undef getaddrinfo
-#include "keys.c"
+#include "keys_internal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -40,31 +39,31 @@ static void check_peer(const keys_peer *p)
     must(p->at_count <= DXPU_PATHS_MAX && p->slots_count <= KEYS_RANGES_MAX);
     for (unsigned i = 0; i < p->slots_count; i++) {
         must(p->slots[i].first && p->slots[i].first <= p->slots[i].last);
-        must(has_slot(p, p->slots[i].first) && has_slot(p, p->slots[i].last));
+        must(keys_has_slot(p, p->slots[i].first) && keys_has_slot(p, p->slots[i].last));
     }
     for (unsigned i = 0; i < p->at_count; i++)
-        must(is_at(p, &p->at[i]));
+        must(keys_is_at(p, &p->at[i]));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    table t;
+    keys_table t;
     unsigned line = 0;
     const char *why;
     FILE *f = fmemopen((void *)(uintptr_t)data, size ? size : 1, "r");
     must(f != NULL);
     memset(&t, 0, sizeof t);
-    why = size ? add_lines(&t, f, &line) : NULL;
+    why = size ? keys_table_read(&t, f, &line) : NULL;
     must(!why == !line);
     fclose(f);
-    if (!why && !sort(&t)) {
+    if (!why && !keys_table_sort(&t)) {
         for (unsigned i = 0; i < t.count; i++) {
             check_peer(&t.rows[i]);
-            must(look_up(&t, t.rows[i].key) == &t.rows[i]);
+            must(keys_table_find(&t, t.rows[i].key) == &t.rows[i]);
             must(!t.rows[i].name[0] ||
-                 look_up_name(&t, t.rows[i].name, strlen(t.rows[i].name)) == &t.rows[i]);
+                 keys_table_find_name(&t, t.rows[i].name, strlen(t.rows[i].name)) == &t.rows[i]);
         }
     }
-    clear(&t);
+    keys_table_clear(&t);
     return 0;
 }

@@ -14,9 +14,9 @@
 #include <cmocka.h>
 
 #include "directory_sync.h"
-#include "keys.c" /* not linked: reaches struct keys */
+#include "keys_internal.h"
 
-enum { PEERS = 4 };
+enum { PEERS = 4, KEY = DXPU_NOISE_KEY_BYTES };
 static char folder[] = "/tmp/unit_keys.XXXXXX", peers_file[64], key_file[64], err_file[64];
 static dxpu_noise_pair *peer[PEERS];
 static char text[PEERS][DXPU_SODIUM_KEY_TEXT_BYTES];

@@ -5,7 +5,7 @@
 #ifndef _DEFAULT_SOURCE
 #define _DEFAULT_SOURCE /* strdup, O_NOFOLLOW, flock, realpath */
 #endif
-#include "keys.h"
+#include "keys_internal.h"
 #include "durable.h"
 #include "log.h"
 
@@ -14,8 +14,6 @@
 #include <fcntl.h>
 #include <libgen.h>
 #include <limits.h>
-#include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -24,31 +22,6 @@
 
 enum { BAD_SYSTEM = -1, BAD_USE = -2 }; /* what a message was about */
 enum { KEY = DXPU_NOISE_KEY_BYTES, WHY_BYTES = 200, LINE_BYTES = 2048 };
-
-typedef struct table {
-    keys_peer *rows;         /* by key */
-    const keys_peer **named; /* those with a name, by it */
-    unsigned count, room, named_count;
-} table;
-
-/* When a public key was heard of last, by its own clock (S-93). */
-typedef struct stamp {
-    uint8_t key[KEY];
-    uint64_t newest;
-} stamp;
-
-struct keys {
-    keys_settings set;
-    dxpu_noise_pair *own;
-    bool own_new;
-    pthread_mutex_t mutex; /* of the following */
-    table peers;
-    stamp *stamps; /* by key */
-    unsigned stamps_count;
-    unsigned generation;
-    uint64_t wall_ns; /* last one given */
-    table next;       /* of keys_read(), without the mutex */
-};
 
 /* ==== 1  Lines ================================================================================ */
 
@@ -185,7 +158,7 @@ static int by_key(const void *a, const void *b)
     return memcmp(((const keys_peer *)a)->key, ((const keys_peer *)b)->key, KEY);
 }
 
-static keys_peer *look_up(const table *t, const uint8_t key[KEY])
+keys_peer *keys_table_find(const keys_table *t, const uint8_t key[KEY])
 {
     keys_peer want;
     memcpy(want.key, key, KEY);
@@ -200,7 +173,7 @@ static int by_name(const void *a, const void *b)
 }
 
 /* The peer whose line has this name; NULL: none. */
-static const keys_peer *look_up_name(const table *t, const char *name, size_t len)
+const keys_peer *keys_table_find_name(const keys_table *t, const char *name, size_t len)
 {
     keys_peer want;
     const keys_peer *key = &want, **found;
@@ -212,7 +185,7 @@ static const keys_peer *look_up_name(const table *t, const char *name, size_t le
     return found ? *found : NULL;
 }
 
-static void clear(table *t)
+void keys_table_clear(keys_table *t)
 {
     free(t->rows);
     free(t->named);
@@ -220,7 +193,7 @@ static void clear(table *t)
 }
 
 /* NULL, or why it cannot be added. */
-static const char *add(table *t, const keys_peer *p)
+static const char *add(keys_table *t, const keys_peer *p)
 {
     if (t->count == KEYS_PEERS_MAX)
         return "too many public keys; 16384 at most";
@@ -237,7 +210,7 @@ static const char *add(table *t, const keys_peer *p)
 }
 
 /* Sorted from here on; NULL, or what is there twice. */
-static const char *sort(table *t)
+const char *keys_table_sort(keys_table *t)
 {
     static char text[WHY_BYTES];
     char key[DXPU_SODIUM_KEY_TEXT_BYTES];
@@ -270,7 +243,7 @@ static const char *sort(table *t)
 }
 
 /* --peer: all of them may everything. */
-static const char *add_listed(table *t, const char *list)
+static const char *add_listed(keys_table *t, const char *list)
 {
     static const char wrong[] =
         "must be public keys of 44 characters, separated by commas; `dxpu pubkey FILE` prints "
@@ -296,7 +269,7 @@ static const char *add_listed(table *t, const char *list)
 }
 
 /* *number: the line that is wrong, 0: none is. */
-static const char *add_lines(table *t, FILE *f, unsigned *number)
+const char *keys_table_read(keys_table *t, FILE *f, unsigned *number)
 {
     char line[LINE_BYTES];
     for (*number = 1; fgets(line, sizeof line, f); ++*number) {
@@ -330,7 +303,7 @@ static const char *file_problem(int fd, int *rc)
 }
 
 /* 0, or BAD_ after a message. */
-static int add_file(table *t, const char *file)
+static int add_file(keys_table *t, const char *file)
 {
     unsigned line = 0;
     const char *why;
@@ -340,7 +313,7 @@ static int add_file(table *t, const char *file)
     if (f)
         why = file_problem(fd, &rc);
     if (f && !why) {
-        why = add_lines(t, f, &line);
+        why = keys_table_read(t, f, &line);
         rc = line && !(why && strstr(why, dxpu_udp_unresolved)) ? BAD_USE : BAD_SYSTEM;
     }
     if (f)
@@ -355,7 +328,7 @@ static int add_file(table *t, const char *file)
 }
 
 /* All that the settings name.  0, or BAD_ after a message, and t is empty. */
-static int fill(table *t, const keys_settings *s)
+static int fill(keys_table *t, const keys_settings *s)
 {
     const char *why = NULL, *twice;
     int rc = 0;
@@ -368,13 +341,13 @@ static int fill(table *t, const keys_settings *s)
     } else if (s->peers) {
         rc = add_file(t, s->peers);
     }
-    twice = rc ? NULL : sort(t);
+    twice = rc ? NULL : keys_table_sort(t);
     if (twice) {
         log_error("--peer, --peers: %s", twice);
         rc = twice == no_memory ? BAD_SYSTEM : BAD_USE;
     }
     if (rc)
-        clear(t);
+        keys_table_clear(t);
     return rc;
 }
 
@@ -481,8 +454,8 @@ void keys_close(keys *k)
     if (!k)
         return;
     dxpu_sodium_key_free(k->own);
-    clear(&k->peers);
-    clear(&k->next);
+    keys_table_clear(&k->peers);
+    keys_table_clear(&k->next);
     free(k->stamps);
     (void)pthread_mutex_destroy(&k->mutex);
     free(k);
@@ -514,7 +487,7 @@ int keys_read(keys *k)
         log_error("SIGHUP: there is no --peers FILE to reload");
         return -1;
     }
-    clear(&k->next);
+    keys_table_clear(&k->next);
     if (fill(&k->next, &k->set)) {
         log_warning("the public keys are unchanged");
         return -1;
@@ -526,7 +499,7 @@ void keys_take(keys *k)
 {
     const unsigned count = k->next.count;
     (void)pthread_mutex_lock(&k->mutex);
-    clear(&k->peers);
+    keys_table_clear(&k->peers);
     k->peers = k->next;
     k->generation++;
     (void)pthread_mutex_unlock(&k->mutex);
@@ -563,7 +536,7 @@ unsigned keys_generation(const keys *k)
 bool keys_find(keys *k, const uint8_t key[KEY], keys_peer *out)
 {
     pthread_mutex_t *m = lock_of(k);
-    const keys_peer *p = look_up(&k->peers, key);
+    const keys_peer *p = keys_table_find(&k->peers, key);
     if (p)
         *out = *p;
     (void)pthread_mutex_unlock(m);
@@ -584,11 +557,11 @@ static size_t guest_base(const char *name)
 unsigned keys_name(keys *k, const uint8_t key[KEY], const char *name, char own[KEYS_NAME_MAX + 1])
 {
     pthread_mutex_t *m = lock_of(k);
-    const keys_peer *p = look_up(&k->peers, key);
-    const keys_peer *owner = look_up_name(&k->peers, name, strlen(name));
+    const keys_peer *p = keys_table_find(&k->peers, key);
+    const keys_peer *owner = keys_table_find_name(&k->peers, name, strlen(name));
     unsigned whose;
     if (!owner)
-        owner = look_up_name(&k->peers, name, guest_base(name));
+        owner = keys_table_find_name(&k->peers, name, guest_base(name));
     snprintf(own, KEYS_NAME_MAX + 1, "%s", p ? p->name : "");
     if (*own)
         whose = owner == p ? KEYS_NAME_OWN : KEYS_NAME_WRONG;
@@ -598,7 +571,7 @@ unsigned keys_name(keys *k, const uint8_t key[KEY], const char *name, char own[K
     return whose;
 }
 
-static bool has_slot(const keys_peer *p, uint16_t slot)
+bool keys_has_slot(const keys_peer *p, uint16_t slot)
 {
     bool has = !slot || !p->slots_count;
     for (unsigned i = 0; i < p->slots_count; i++)
@@ -609,8 +582,8 @@ static bool has_slot(const keys_peer *p, uint16_t slot)
 bool keys_allow(keys *k, const uint8_t key[KEY], unsigned may, uint16_t slot)
 {
     pthread_mutex_t *m = lock_of(k);
-    const keys_peer *p = look_up(&k->peers, key);
-    bool allowed = p && (p->may & may) == may && has_slot(p, slot);
+    const keys_peer *p = keys_table_find(&k->peers, key);
+    bool allowed = p && (p->may & may) == may && keys_has_slot(p, slot);
     (void)pthread_mutex_unlock(m);
     return allowed;
 }
@@ -670,14 +643,14 @@ static unsigned stamp_place(const keys *k, const uint8_t key[KEY])
     return low;
 }
 
-static stamp *stamp_of(const keys *k, const uint8_t key[KEY])
+static keys_stamp *stamp_of(const keys *k, const uint8_t key[KEY])
 {
     unsigned at = stamp_place(k, key);
     return at < k->stamps_count && !memcmp(k->stamps[at].key, key, KEY) ? &k->stamps[at] : NULL;
 }
 
 /* One more; with too many of them, the one whose last word is the oldest goes (S-13 allows it). */
-static stamp *stamp_add(keys *k, const uint8_t key[KEY])
+static keys_stamp *stamp_add(keys *k, const uint8_t key[KEY])
 {
     unsigned oldest = 0, at;
     if (!k->stamps)
@@ -699,7 +672,7 @@ static stamp *stamp_add(keys *k, const uint8_t key[KEY])
 uint64_t keys_newest(keys *k, const uint8_t key[KEY])
 {
     pthread_mutex_t *m = lock_of(k);
-    const stamp *s = stamp_of(k, key);
+    const keys_stamp *s = stamp_of(k, key);
     uint64_t newest = s ? s->newest : 0;
     (void)pthread_mutex_unlock(m);
     return newest;
@@ -708,7 +681,7 @@ uint64_t keys_newest(keys *k, const uint8_t key[KEY])
 bool keys_fresh(keys *k, const uint8_t key[KEY], uint64_t timestamp)
 {
     pthread_mutex_t *m = lock_of(k);
-    stamp *s = stamp_of(k, key);
+    keys_stamp *s = stamp_of(k, key);
     bool fresh;
     if (!s)
         s = stamp_add(k, key);
@@ -719,7 +692,7 @@ bool keys_fresh(keys *k, const uint8_t key[KEY], uint64_t timestamp)
     return fresh;
 }
 
-static bool is_at(const keys_peer *p, const dxpu_udp_address *a)
+bool keys_is_at(const keys_peer *p, const dxpu_udp_address *a)
 {
     for (unsigned i = 0; i < p->at_count; i++) {
         dxpu_udp_address at = p->at[i];
@@ -744,7 +717,7 @@ const char *keys_box(keys *k, const dxpu_udp_address *box, unsigned count, uint8
         if (!(p->may & KEYS_FABRIC))
             continue;
         for (unsigned a = 0; a < count; a++)
-            at |= is_at(p, &box[a]);
+            at |= keys_is_at(p, &box[a]);
         there = at ? p : there;
         there_count += at;
         anywhere = p->at_count ? anywhere : p;
@@ -906,24 +879,24 @@ static int read_text(addition *a)
 }
 
 /* Read the text as programs will.  0, and t is to be cleared; -1 after a message. */
-static int parse_text(addition *a, table *t)
+static int parse_text(addition *a, keys_table *t)
 {
     unsigned line = 0;
     const char *why = NULL;
     FILE *f = a->bytes ? fmemopen(a->text, a->bytes, "r") : NULL;
     memset(t, 0, sizeof *t);
     if (f) {
-        why = add_lines(t, f, &line);
+        why = keys_table_read(t, f, &line);
         fclose(f);
     } else if (a->bytes) {
         why = no_memory;
     }
     if (why && line)
         log_error("%s:%u: %s", a->file, line, why);
-    else if (why || (why = sort(t)) != NULL)
+    else if (why || (why = keys_table_sort(t)) != NULL)
         (void)cannot(a, why);
     if (why)
-        clear(t);
+        keys_table_clear(t);
     return why ? -1 : 0;
 }
 
@@ -931,12 +904,12 @@ static int parse_text(addition *a, table *t)
 static int add_line(addition *a, const keys_peer *p)
 {
     char line[KEYS_LINE_BYTES];
-    table t;
+    keys_table t;
     bool there;
     if (parse_text(a, &t))
         return -1;
-    there = p && look_up(&t, p->key);
-    clear(&t);
+    there = p && keys_table_find(&t, p->key);
+    keys_table_clear(&t);
     if (there || !p)
         return there;
     if (!keys_line(p, line))
@@ -946,7 +919,7 @@ static int add_line(addition *a, const keys_peer *p)
     a->bytes += (size_t)snprintf(a->text + a->bytes, sizeof line + 1, "%s\n", line);
     if (parse_text(a, &t))
         return -1;
-    clear(&t);
+    keys_table_clear(&t);
     return 0;
 }
 

@@ -6,7 +6,7 @@
 #ifndef _POSIX_C_SOURCE
 #define _POSIX_C_SOURCE 200809L
 #endif
-#include "audit.h"
+#include "audit_internal.h"
 #include "json.h"
 #include "log.h"
 
@@ -14,7 +14,6 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <sodium.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -22,20 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LINE_MAX_BYTES = 8192 };
-
-struct audit {
-    const char *program, *file;
-    int fd;
-    uint64_t number; /* of the last line */
-    off_t end;       /* of the file, as it was left */
-    size_t last;     /* bytes of its last line, with the end of line; 0: the file is empty */
-    uint64_t written, lost, told_lost;
-    bool failing;
-    uint8_t head[AUDIT_HASH_BYTES]; /* of the last line, which may be another file's */
-};
-
-static void hash(const char *line, size_t bytes, uint8_t out[AUDIT_HASH_BYTES])
+void audit_hash(const char *line, size_t bytes, uint8_t out[AUDIT_HASH_BYTES])
 {
     (void)crypto_generichash(out, AUDIT_HASH_BYTES, (const uint8_t *)line, bytes, NULL, 0);
 }
@@ -55,10 +41,10 @@ static bool hash_of_text(const char *text, uint8_t out[AUDIT_HASH_BYTES])
 /* ==== Reading ================================================================================= */
 
 /* The next line without its end; -1: no more, -2: longer than any of ours, -3: no end. */
-static long next_line(FILE *f, char line[LINE_MAX_BYTES])
+static long next_line(FILE *f, char line[AUDIT_LINE_BYTES])
 {
     size_t bytes;
-    if (!fgets(line, LINE_MAX_BYTES, f))
+    if (!fgets(line, AUDIT_LINE_BYTES, f))
         return -1;
     bytes = strlen(line);
     if (!bytes || line[bytes - 1] != '\n')
@@ -79,13 +65,11 @@ static bool read_line(const char *line, uint64_t *number, uint8_t before[AUDIT_H
     return good;
 }
 
-/* Read all lines.  NULL, or what is wrong with *line.  *whole: where the last whole line ends, of
-   *last bytes; *torn: something without an end follows. */
-static const char *follow(FILE *f, uint64_t *line, uint8_t first[AUDIT_HASH_BYTES],
-                          uint8_t head[AUDIT_HASH_BYTES], uint64_t *number, off_t *whole,
-                          size_t *last, bool *torn)
+const char *audit_follow(FILE *f, uint64_t *line, uint8_t first[AUDIT_HASH_BYTES],
+                         uint8_t head[AUDIT_HASH_BYTES], uint64_t *number, off_t *whole,
+                         size_t *last, bool *torn)
 {
-    char text[LINE_MAX_BYTES];
+    char text[AUDIT_LINE_BYTES];
     uint8_t before[AUDIT_HASH_BYTES];
     long bytes;
     *whole = 0;
@@ -108,7 +92,7 @@ static const char *follow(FILE *f, uint64_t *line, uint8_t first[AUDIT_HASH_BYTE
             return "does not follow the line before it: that one was changed";
         *number = n;
         *last = (size_t)bytes + 1;
-        hash(text, (size_t)bytes, head);
+        audit_hash(text, (size_t)bytes, head);
     }
     return ferror(f) ? "cannot be read" : NULL;
 }
@@ -128,7 +112,7 @@ int64_t audit_check(const char *file, uint64_t *line, char why[160], uint64_t *b
         snprintf(why, 160, "%s", strerror(errno));
         return -1;
     }
-    wrong = follow(f, line, begin, head, &number, &whole, &bytes, &torn);
+    wrong = audit_follow(f, line, begin, head, &number, &whole, &bytes, &torn);
     fclose(f);
     if (!wrong && torn) {
         ++*line;
@@ -158,7 +142,7 @@ static int resume(audit *a, int fd)
         close(fd);
         return -1;
     }
-    wrong = follow(f, &line, first, a->head, &a->number, &a->end, &a->last, &torn);
+    wrong = audit_follow(f, &line, first, a->head, &a->number, &a->end, &a->last, &torn);
     fclose(f);
     if (!wrong && torn && ftruncate(a->fd, a->end))
         wrong = "is followed by an incomplete one, which cannot be removed";
@@ -263,14 +247,14 @@ bool audit_reopen(audit *a)
 }
 
 /* The length of the line; what is longer than `line` has room for is cut, and must not be used. */
-static size_t compose(const audit *a, const char *what, const audit_field *fields, unsigned count,
-                      char line[LINE_MAX_BYTES])
+size_t audit_compose(const audit *a, const char *what, const audit_field *fields, unsigned count,
+                     char line[AUDIT_LINE_BYTES])
 {
     char before[AUDIT_HASH_TEXT_BYTES];
     struct timespec t;
     json_writer w;
     (void)clock_gettime(CLOCK_REALTIME, &t);
-    json_to_text(&w, line, LINE_MAX_BYTES);
+    json_to_text(&w, line, AUDIT_LINE_BYTES);
     json_put_open(&w, NULL, '{');
     json_put_number(&w, "n", a->number + 1);
     json_put_number(&w, "unix_ms", (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000);
@@ -292,7 +276,7 @@ static const char *look_at_end(const audit *a)
 {
     static const char other[] =
         "its end was changed; nothing is appended to such a file: move it away, and send SIGHUP";
-    char line[LINE_MAX_BYTES];
+    char line[AUDIT_LINE_BYTES];
     uint8_t is[AUDIT_HASH_BYTES];
     struct stat st;
     if (fstat(a->fd, &st))
@@ -303,17 +287,17 @@ static const char *look_at_end(const audit *a)
         return NULL;
     if (pread(a->fd, line, a->last, a->end - (off_t)a->last) != (ssize_t)a->last)
         return "its last line cannot be read";
-    hash(line, a->last - 1, is);
+    audit_hash(line, a->last - 1, is);
     return line[a->last - 1] != '\n' || sodium_memcmp(is, a->head, sizeof is) ? other : NULL;
 }
 
 /* One line with its end, whole or not at all.  What a failed write left and could not be removed
    is an incomplete end: see look_at_end().  NULL, or what is wrong. */
-static const char *append(audit *a, char line[LINE_MAX_BYTES], size_t bytes)
+static const char *append(audit *a, char line[AUDIT_LINE_BYTES], size_t bytes)
 {
     const char *wrong = look_at_end(a);
     ssize_t did;
-    if (wrong || bytes + 1 >= LINE_MAX_BYTES)
+    if (wrong || bytes + 1 >= AUDIT_LINE_BYTES)
         return wrong ? wrong : strerror(EMSGSIZE);
     line[bytes++] = '\n';
     do {
@@ -332,11 +316,11 @@ static const char *append(audit *a, char line[LINE_MAX_BYTES], size_t bytes)
 
 static const char *put(audit *a, const char *what, const audit_field *fields, unsigned count)
 {
-    char line[LINE_MAX_BYTES];
-    size_t bytes = compose(a, what, fields, count, line);
+    char line[AUDIT_LINE_BYTES];
+    size_t bytes = audit_compose(a, what, fields, count, line);
     const char *wrong = append(a, line, bytes);
     if (!wrong) {
-        hash(line, bytes, a->head);
+        audit_hash(line, bytes, a->head);
         a->number++;
         a->written++;
     }
