@@ -5,7 +5,7 @@
    box that has f slots free and gives n takes n(2f - n) from the sum of squares that pool_room()
    measures, which is least for the smallest f that has n; and where a request may come from several
    boxes, emptying the smallest first leaves a remainder that majorizes every other. */
-#include "policy.h"
+#include "policy_internal.h"
 
 #include <math.h>
 #include <string.h>
@@ -738,8 +738,7 @@ static void give(pool *p, uint32_t at, uint32_t lease, uint32_t prev)
     chain(p, at, lease, prev);
 }
 
-/* The slot's data are kept for a lease, for the place that it had there. */
-static void own(pool *p, uint32_t at, uint32_t lease, unsigned place)
+void pool_own(pool *p, uint32_t at, uint32_t lease, unsigned place)
 {
     pool_slot *s = &p->slot[at];
     pool_lease *l = &p->lease[lease];
@@ -754,7 +753,7 @@ static void own(pool *p, uint32_t at, uint32_t lease, unsigned place)
     l->retained_count++;
 }
 
-static void disown(pool *p, uint32_t at)
+void pool_disown(pool *p, uint32_t at)
 {
     pool_slot *s = &p->slot[at];
     pool_lease *l = &p->lease[s->owner];
@@ -785,7 +784,7 @@ static void take_back(pool *p, uint32_t at, pool_reason why, bool retain)
     *(s->next == POOL_NONE ? &l->last : &p->slot[s->next].prev) = s->prev;
     s->lease = s->next = s->prev = POOL_NONE;
     if (retain)
-        own(p, at, lease, place);
+        pool_own(p, at, lease, place);
     else
         s->wipe = (uint8_t)why;
     if (s->state == POOL_LEASED)
@@ -879,7 +878,7 @@ int pool_renew(pool *p, uint32_t slot)
 /* What is kept in the slot is to be wiped. */
 static void give_up(pool *p, uint32_t at, pool_reason why)
 {
-    disown(p, at);
+    pool_disown(p, at);
     p->slot[at].wipe = (uint8_t)why;
     if (p->slot[at].state == POOL_RETAINED)
         slot_to(p, at, POOL_WIPING, why);
@@ -944,7 +943,7 @@ int pool_repair(pool *p, uint32_t slot, pool_reason by)
     if (s->state != POOL_BROKEN && (!quarantined || s->lease != POOL_NONE || !by))
         return POOL_E_STATE;
     if (quarantined && s->owner != POOL_NONE)
-        disown(p, slot);
+        pool_disown(p, slot);
     if (by && s->owner == POOL_NONE && (quarantined || !s->wipe))
         s->wipe = (uint8_t)by;
     if (s->lease != POOL_NONE)
@@ -1005,7 +1004,7 @@ int pool_recover(pool *p, uint32_t slot, bool retain)
     for (unsigned i = s->place; i; i--)
         now = p->slot[now].next;
     uint32_t prev = p->slot[now].prev;
-    disown(p, slot);
+    pool_disown(p, slot);
     take_back(p, now, POOL_WHY_RECOVER, retain);
     give(p, slot, lease, prev);
     settle(p, s->model);
@@ -1127,7 +1126,7 @@ int pool_restore_owner(pool *p, uint32_t slot, uint64_t lease, unsigned place)
         s->owner != POOL_NONE || !s->dirty || s->wipe ||
         (s->state != POOL_RETAINED && s->state != POOL_BROKEN && s->state != POOL_QUARANTINED))
         return POOL_E_STATE;
-    own(p, slot, pool_lease_index(lease), place);
+    pool_own(p, slot, pool_lease_index(lease), place);
     return POOL_OK;
 }
 

@@ -24,9 +24,8 @@
 
 #include <cmocka.h>
 
-/* Not linked: reaches own() and disown(). */
-#include "policy.c"
 #include "core_world.h"
+#include "policy_internal.h"
 #include "seeds.h"
 
 enum {
@@ -837,8 +836,8 @@ static void mutate(void)
         for (uint32_t l = 0; mutant == MIXES_OWNERS && l < c->t.pool->limits.leases; l++)
             if (l != s->owner && c->t.pool->lease[l].count &&
                 c->t.pool->lease[l].model == s->model) {
-                disown(c->t.pool, i);
-                own(c->t.pool, i, l, 0);
+                pool_disown(c->t.pool, i);
+                pool_own(c->t.pool, i, l, 0);
                 break;
             }
     }

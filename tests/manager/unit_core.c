@@ -442,8 +442,8 @@ static void test_m75_many(void **state)
     for (unsigned i = 0; i < 2; i++)
         assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_OK);
     for (before = core_pool(c)->epoch; core_next_order(c, &o);) { /* the host is notified of all */
-        dxpu_control_done d = { order_slot_number(&o.m), DXPU_CONTROL_SLOT_HELD,
-                                order_epoch(&o.m) };
+        dxpu_control_done d = { corei_order_slot(&o.m), DXPU_CONTROL_SLOT_HELD,
+                                corei_order_epoch(&o.m) };
         core_answered(c, &o, DXPU_CONTROL_CODE_NONE, &d);
     }
     disk.fault = STORE_E_FULL;
@@ -451,9 +451,9 @@ static void test_m75_many(void **state)
     (void)rig_register(c, DXPU_CONTROL_ROLE_HOST, HOST, 80, ports, MANY, 1, MANY, &why);
     for (unsigned turn = 0; turn < 3; turn++) {
         while (core_next_order(c, &o)) {
-            assert_true(order_epoch(&o.m) > before);
-            dxpu_control_done d = { order_slot_number(&o.m), DXPU_CONTROL_SLOT_HELD,
-                                    order_epoch(&o.m) };
+            assert_true(corei_order_epoch(&o.m) > before);
+            dxpu_control_done d = { corei_order_slot(&o.m), DXPU_CONTROL_SLOT_HELD,
+                                    corei_order_epoch(&o.m) };
             bound += o.m.type == DXPU_CONTROL_BIND;
             core_answered(c, &o, DXPU_CONTROL_CODE_NONE, &d);
         }

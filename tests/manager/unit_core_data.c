@@ -65,7 +65,7 @@ static void host_tells(unsigned first, unsigned count)
 
 static void box_obeys(unsigned b, const core_order *o, dxpu_control_done *done)
 {
-    unsigned number = order_slot_number(&o->m);
+    unsigned number = corei_order_slot(&o->m);
     dxpu_control_device *d = &box[b][number ? number - 1 : 0];
     if (o->m.type == DXPU_CONTROL_BIND) {
         d->state = DXPU_CONTROL_SLOT_HELD;
@@ -98,7 +98,7 @@ static void write_bytes(uint64_t epoch)
 
 static void host_obeys(const core_order *o, dxpu_control_done *done)
 {
-    unsigned number = order_slot_number(&o->m);
+    unsigned number = corei_order_slot(&o->m);
     dxpu_control_device *d = &host[number - 1];
     d->epoch = o->m.type == DXPU_CONTROL_ATTACH ? o->m.u.attach.epoch : 0;
     d->state = d->epoch ? DXPU_CONTROL_SLOT_UP : DXPU_CONTROL_SLOT_EMPTY;
@@ -116,7 +116,7 @@ static unsigned pump(void)
     unsigned wipes = 0;
     while (core_next_order(c, &o)) {
         dxpu_control_done done = { 0, 0, 0 };
-        unsigned number = order_slot_number(&o.m), b = o.node == box_node[0] ? 0 : 1;
+        unsigned number = corei_order_slot(&o.m), b = o.node == box_node[0] ? 0 : 1;
         wipes += o.m.type == DXPU_CONTROL_UNBIND && !o.m.u.unbind.keep;
         if (o.node == host_node)
             host_obeys(&o, &done);

@@ -3,9 +3,7 @@
 #ifndef CORE_RIG_H_INCLUDED
 #define CORE_RIG_H_INCLUDED
 
-/* Not linked: reaches json_of() and key_of(). */
-#include "core_store.c"
-#include "core_orders.c"
+#include "core_internal.h"
 
 /* -- A store in memory -- */
 
@@ -122,10 +120,10 @@ static bool rig_agrees(const core *c, const rig_store *s, corei_kind kind, uint3
                        bool plain)
 {
     corei_mark m = { kind, index };
-    json_t *j = json_of(c, m);
+    json_t *j = corei_json_of(c, m);
     char *text = json_dumps(j, JSON_COMPACT);
     bool there, good;
-    unsigned at = rig_place(s, key_of(c, m).text, &there);
+    unsigned at = rig_place(s, corei_key_of(c, m).text, &there);
     good = there ? s->record[at].len == strlen(text) && !strcmp(s->record[at].value, text) : plain;
     free(text);
     json_decref(j);

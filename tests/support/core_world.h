@@ -317,7 +317,7 @@ static void close_step(proxy *p, unsigned i)
 
 static void obey(proxy *p, const core_order *o)
 {
-    unsigned number = order_slot_number(&o->m), code = DXPU_CONTROL_CODE_NO_SLOT;
+    unsigned number = corei_order_slot(&o->m), code = DXPU_CONTROL_CODE_NO_SLOT;
     unit *u = number && number <= p->units ? &p->unit[number - 1] : NULL;
     if (o->m.type == DXPU_CONTROL_DRAIN) {
         p->draining = o->m.u.drain.on;

@@ -293,6 +293,22 @@ typedef struct corei_lease_record {
 } corei_lease_record;
 bool corei_lease_read(json_t *j, corei_lease_record *out);
 
+/* -- Orders (core_orders.c) -- */
+
+/* Of one: number of the slot, 0: none; and the epoch that it gives or takes, 0: none. */
+uint16_t corei_order_slot(const dxpu_control *m);
+uint64_t corei_order_epoch(const dxpu_control *m);
+
+/* -- Store (core_store.c) -- */
+
+/* A key as the store wants it; room for a tenant's name. */
+typedef struct corei_key {
+    char text[80];
+} corei_key;
+corei_key corei_key_of(const core *c, corei_mark m);
+/* What its record has; NULL: out of memory. */
+json_t *corei_json_of(const core *c, corei_mark m);
+
 /* -- Load (core_load.c) -- */
 
 /* Tables as the store has them, in place of those there are; those stay after an error. */

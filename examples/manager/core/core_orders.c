@@ -224,7 +224,7 @@ static unit_kind unit_of(const core *c, uint32_t unit)
     return (unit_kind){ COREI_NODE, unit - nodes, unit - nodes };
 }
 
-static uint64_t order_epoch(const dxpu_control *m)
+uint64_t corei_order_epoch(const dxpu_control *m)
 {
     switch (m->type) {
     case DXPU_CONTROL_BIND:
@@ -254,9 +254,9 @@ static uint16_t order_kind(const dxpu_control *m)
 static bool order_due(core *c, uint32_t unit, const dxpu_control *m)
 {
     corei_work *w = &c->t.work[unit];
-    if (w->kind != order_kind(m) || w->epoch != order_epoch(m)) {
+    if (w->kind != order_kind(m) || w->epoch != corei_order_epoch(m)) {
         w->kind = order_kind(m);
-        w->epoch = order_epoch(m);
+        w->epoch = corei_order_epoch(m);
         w->tries = 0;
         w->refused = false;
     } else if (c->mono_ms < w->not_before_ms) {
@@ -299,7 +299,7 @@ bool core_next_order(core *c, core_order *out)
 
 /* -- Answers -- */
 
-static uint16_t order_slot_number(const dxpu_control *m)
+uint16_t corei_order_slot(const dxpu_control *m)
 {
     switch (m->type) {
     case DXPU_CONTROL_BIND:
@@ -324,7 +324,7 @@ static uint32_t order_unit(const core *c, const core_order *o)
     if (node == CORE_NONE)
         return CORE_NONE;
     const core_node *n = &c->t.node[node];
-    uint16_t number = order_slot_number(&o->m);
+    uint16_t number = corei_order_slot(&o->m);
     if (!number)
         return corei_node_unit(c, node);
     if (number > n->total)
@@ -390,7 +390,7 @@ static void order_refused(core *c, uint32_t unit, unit_kind k, const core_order 
                              dxpu_control_code_name(code));
         else
             corei_event_node(c, CORE_EVENT_ORDER_REFUSED, k.node, "%s of slot %u: %s", name,
-                             order_slot_number(&o->m), dxpu_control_code_name(code));
+                             corei_order_slot(&o->m), dxpu_control_code_name(code));
         (void)corei_commit(c);
     }
     if (o->m.type == DXPU_CONTROL_BIND)
@@ -426,7 +426,7 @@ bool core_answered(core *c, const core_order *o, unsigned code, const dxpu_contr
 
 void core_unanswered(core *c, const core_order *o, uint64_t ms)
 {
-    uint32_t slot = core_find_slot(c, o->node, order_slot_number(&o->m));
+    uint32_t slot = core_find_slot(c, o->node, corei_order_slot(&o->m));
     corei_party *party = slot != CORE_NONE ? corei_party_of(c, c->t.slot[slot].node) : NULL;
     if (!party || !corei_party_may(&party->alarm_ms, &party->alarms, COREI_ALARMS, c->mono_ms))
         return;

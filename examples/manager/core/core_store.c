@@ -46,15 +46,10 @@ void corei_mark_gone(core *c, const char *format, ...)
 
 /* -- One record -- */
 
-/* A key as the store wants it; room for a tenant's name. */
-typedef struct record_key {
-    char text[80];
-} record_key;
-
-static record_key key_of(const core *c, corei_mark m)
+corei_key corei_key_of(const core *c, corei_mark m)
 {
     const corei_tables *t = &c->t;
-    record_key k;
+    corei_key k;
     switch (m.kind) {
     case COREI_NODE:
         snprintf(k.text, sizeof k.text, "node/%u", t->node[m.index].number);
@@ -80,7 +75,7 @@ static record_key key_of(const core *c, corei_mark m)
     return k;
 }
 
-static json_t *json_of(const core *c, corei_mark m)
+json_t *corei_json_of(const core *c, corei_mark m)
 {
     const corei_tables *t = &c->t;
     switch (m.kind) {
@@ -107,13 +102,13 @@ static json_t *json_of(const core *c, corei_mark m)
 
 typedef struct record_batch {
     store_change change[STORE_CHANGES_MAX];
-    record_key key[STORE_CHANGES_MAX];
+    corei_key key[STORE_CHANGES_MAX];
     char *value[STORE_CHANGES_MAX];
     unsigned count;
     bool failed;
 } record_batch;
 
-static void batch_add(record_batch *b, record_key key, json_t *j)
+static void batch_add(record_batch *b, corei_key key, json_t *j)
 {
     if (b->count == STORE_CHANGES_MAX) {
         b->failed = true;
@@ -128,16 +123,16 @@ static void batch_add(record_batch *b, record_key key, json_t *j)
     json_decref(j);
 }
 
-static void batch_put(record_batch *b, record_key key, json_t *j)
+static void batch_put(record_batch *b, corei_key key, json_t *j)
 {
     unsigned at = b->count;
     batch_add(b, key, j);
     b->failed = b->failed || !b->value[at]; /* out of memory */
 }
 
-static record_key event_key(uint64_t number)
+static corei_key event_key(uint64_t number)
 {
-    record_key k;
+    corei_key k;
     snprintf(k.text, sizeof k.text, "event/%020llu", (unsigned long long)number);
     return k;
 }
@@ -149,17 +144,17 @@ static void batch_fill(core *c, record_batch *b)
         corei_mark_changed(c, COREI_META, 0);
     b->failed = c->marks > COREI_MARKS_MAX || c->gones > COREI_MARKS_MAX;
     for (unsigned i = 0; !b->failed && i < c->gones; i++) {
-        record_key k;
+        corei_key k;
         snprintf(k.text, sizeof k.text, "%s", c->gone[i]);
         batch_add(b, k, NULL);
     }
     for (unsigned i = 0; i < c->news; i++) {
-        record_key k;
+        corei_key k;
         snprintf(k.text, sizeof k.text, "%s", c->new_key[i]);
         batch_put(b, k, c->new_record[i]);
     }
     for (unsigned i = 0; !b->failed && i < c->marks; i++)
-        batch_put(b, key_of(c, c->mark[i]), json_of(c, c->mark[i]));
+        batch_put(b, corei_key_of(c, c->mark[i]), corei_json_of(c, c->mark[i]));
     for (unsigned i = 0; !b->failed && i < c->tolds; i++)
         batch_put(b, event_key(c->told[i].number), corei_event_json(&c->told[i]));
     for (unsigned i = 0; !b->failed && i < c->history.drops; i++)
