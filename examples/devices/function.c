@@ -105,7 +105,7 @@ static unsigned tags_mode(const fn *f)
 }
 
 /* Of completions: the upper end of the range that is programmed (7.5.3.16). */
-static uint64_t timeout_ns(const fn *f)
+uint64_t fn_timeout_ns(const fn *f)
 {
     static const struct {
         uint32_t code, ms_10; /* in tenths of a millisecond */
@@ -308,7 +308,7 @@ void fn_fetch_advance(fn_fetch *x, uint32_t bytes)
 static bool tags_ready(fn *f)
 {
     unsigned mode = tags_mode(f);
-    uint64_t timeout = timeout_ns(f);
+    uint64_t timeout = fn_timeout_ns(f);
     int rc;
     if (f->tags.capacity == mode && f->tags.requester == f->pci.bdf &&
         f->tags.timeout_ns == timeout)

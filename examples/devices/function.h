@@ -128,6 +128,8 @@ void fn_link_reset(fn *f);
 /* What outlives those resets, errors and their log, is as after power-up. */
 void fn_power_on(fn *f);
 void fn_report(const fn *f, report *r);
+/* How long a completion of the host is waited for, as the host programmed it. */
+uint64_t fn_timeout_ns(const fn *f);
 
 /* ==== 3  TLPs to the function ================================================================= */
 

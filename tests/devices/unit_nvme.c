@@ -24,7 +24,7 @@
 
 #include <cmocka.h>
 
-#include "function.c" /* not linked: reaches timeout_ns() */
+#include "function.h"
 #include "nvme.h"
 #include "nvme_model.h"
 #include "durable.h"
@@ -2233,15 +2233,15 @@ static void test_s110_completion_timeout_ranges(void **state)
     for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         cfg_write_be(&d->r, 0x88, rows[i].code, 0x1);
         model(d)->fn.set.timeout_ns = 0;
-        assert_int_equal(timeout_ns(&model(d)->fn), rows[i].us * (uint64_t)1000);
+        assert_int_equal(fn_timeout_ns(&model(d)->fn), rows[i].us * (uint64_t)1000);
         model(d)->fn.set.timeout_ns = 1000000000;
-        assert_int_equal(timeout_ns(&model(d)->fn),
+        assert_int_equal(fn_timeout_ns(&model(d)->fn),
                          rows[i].us > 1000000 ? rows[i].us * (uint64_t)1000 : 1000000000);
         model(d)->fn.set.timeout_ns = DXPU_NEVER;
-        assert_true(timeout_ns(&model(d)->fn) == DXPU_NEVER);
+        assert_true(fn_timeout_ns(&model(d)->fn) == DXPU_NEVER);
         cfg_write_be(&d->r, 0x88, rows[i].code | 0x10, 0x1);
         model(d)->fn.set.timeout_ns = 0;
-        assert_true(timeout_ns(&model(d)->fn) == DXPU_NEVER);
+        assert_true(fn_timeout_ns(&model(d)->fn) == DXPU_NEVER);
     }
     drv_close(d);
 }
