@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "enumerate.h"
-#include "load.c" /* not linked: reaches start() and enter() */
+#include "load_internal.h"
 
 /* ==== The link ================================================================================ */
 
@@ -94,11 +94,11 @@ static load *reading(host_link *link, dxpu_tag_entry *entries)
     assert_int_equal(dxpu_tags_init(&link->tags, entries, 8, 0, DXPU_TAGS_32, 1000), DXPU_OK);
     l.link = link;
     l.set = &set;
-    start(&l, 0);
+    load_source(&l).start(&l, 0);
     l.device.bar_bytes = 64;
     l.device.mps_bytes = 512;
-    assert_true(size_memory(&l));
-    enter(&l, RUNNING, 0);
+    assert_true(load_size_memory(&l));
+    load_enter(&l, LOAD_RUNNING, 0);
     return &l;
 }
 
@@ -108,21 +108,22 @@ static void test_part_of_a_read_that_expired(void **state)
     static dxpu_tag_entry entries[8];
     static host_link link;
     load *l = reading(&link, entries);
+    source s = load_source(l);
     dxpu_tlp part = answer_of(DXPU_CPL_SC);
     (void)state;
     part.payload.ptr = old;
     part.payload.len = sizeof old;
-    work(l, 1);
+    s.work(l, 1);
     assert_int_equal(submitted, 1);
-    completion(l, NULL, users[0], true, 2);
-    work(l, 3);
+    s.completion(l, NULL, users[0], true, 2);
+    s.work(l, 3);
     assert_int_equal(submitted, 2);
-    completion(l, &part, users[0], false, 4); /* it was stored before the request expired */
+    s.completion(l, &part, users[0], false, 4); /* it was stored before the request expired */
     assert_int_equal(l->mismatched, 0);
     assert_int_equal(l->reads[0].got_bytes, 0);
     assert_int_equal(l->in_flight, 1);
     assert_int_equal(l->unanswered, 1);
-    completion(l, &part, users[1], false, 5); /* control: this one is looked at */
+    s.completion(l, &part, users[1], false, 5); /* control: this one is looked at */
     assert_int_equal(l->mismatched, 1);
     assert_int_equal(l->reads[0].got_bytes, 32);
     load_close(l);

@@ -5,10 +5,13 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
-#include "plugger.c" /* not linked: reaches step() */
+#include "dxpu_libevent.h"
+#include "plugger_internal.h"
 
 static plugger the;
 static int monitor;
@@ -26,7 +29,7 @@ static void connect_it(void)
 static void say(const char *text)
 {
     assert_int_equal(send(monitor, text, strlen(text), 0), (ssize_t)strlen(text));
-    hear_qmp(&the);
+    plugger_hear_qmp(&the);
 }
 
 static int setup(void **state)
@@ -36,8 +39,8 @@ static int setup(void **state)
     assert_null(plug_parse("/nowhere/qmp", &the.set));
     plug_init(&the.plug, &the.set, 2, "/vm");
     the.plug.user = &the;
-    the.plug.send = on_send;
-    the.plug.removed = on_removed;
+    the.plug.send = plugger_on_send;
+    the.plug.removed = plugger_on_removed;
     the.keeper = the.parent = -1;
     connect_it();
     say("{\"return\": [], \"id\": 512}\n");  /* qom-list */
@@ -63,25 +66,25 @@ static void test_v47_command_without_room_ends_the_connection(void **state)
     the.out = sizeof the.waiting - 20;
     plug_look(&the.plug, 1, offered, dxpu_udp_now_ns());
     assert_true(the.lost && the.qmp >= 0);
-    step(&the);
+    plugger_step(&the);
     assert_true(the.qmp < 0 && !the.lost && !the.plug.ready && the.out == 0);
     close(monitor);
     connect_it();
     say("{\"return\": [], \"id\": 512}\n{\"return\": {}, \"id\": 1792}\n");
     assert_non_null(strstr(the.waiting, "device_add"));
-    step(&the);
+    plugger_step(&the);
     assert_true(the.qmp >= 0 && the.out == 0);
 }
 
 static void test_commands_wait_until_they_are_read(void **state)
 {
     const plug_view offered = { PLUG_OFFERED, false, false };
-    static char text[OUT_BYTES];
+    static char text[PLUGGER_OUT_BYTES];
     size_t before = the.out;
     (void)state;
     plug_look(&the.plug, 1, offered, dxpu_udp_now_ns());
     assert_true(the.out > before && !the.lost);
-    step(&the);
+    plugger_step(&the);
     assert_true(the.qmp >= 0 && the.out == 0);
     assert_true(recv(monitor, text, sizeof text - 1, 0) > 0);
     assert_non_null(strstr(text, "/vm.1"));

@@ -5,7 +5,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* SOCK_CLOEXEC */
 #endif
-#include "plugger.h"
+#include "plugger_internal.h"
 #include "dxpu_libevent.h"
 #include "log.h"
 #include "program.h"
@@ -21,28 +21,7 @@
 #define DIAL_NS  1000000000u /* until QMP's socket is tried again */
 #define GREET_NS 5000000000u /* that QEMU has to say who it is */
 
-enum {
-    LINE_BYTES = 1 << 20, /* of QMP; what is longer ends the connection */
-    OUT_BYTES = 1 << 16,  /* commands that QEMU does not read */
-    MSIX = 0x40,
-    LEAVING = 0x80
-};
-
-typedef struct plugger {
-    plug_settings set;
-    plug plug;
-    char path[PLUG_PATH_BYTES]; /* of the functions' sockets */
-    int keeper, parent;
-    int qmp;          /* -1: not connected */
-    bool greeted;     /* QEMU has said something */
-    int last_error;   /* of connecting, which is said once */
-    uint64_t dial_ns; /* when to connect; else when a greeting is overdue */
-    size_t in, out;   /* bytes of: */
-    char line[LINE_BYTES];
-    char waiting[OUT_BYTES];
-    bool lost; /* a command had no room there: what it was for is not known any more */
-    bool over;
-} plugger;
+enum { MSIX = 0x40, LEAVING = 0x80 };
 
 /* ==== 1  The keeper's part ==================================================================== */
 
@@ -73,7 +52,7 @@ static void hear_keeper(plugger *p)
     p->over |= n >= 0 || (errno != EAGAIN && errno != EINTR);
 }
 
-static void on_removed(void *user, unsigned slot)
+void plugger_on_removed(void *user, unsigned slot)
 {
     const plugger *p = user;
     const uint8_t m = (uint8_t)slot;
@@ -107,7 +86,7 @@ static void flush(plugger *p)
     }
 }
 
-static void on_send(void *user, const char *text)
+void plugger_on_send(void *user, const char *text)
 {
     plugger *p = user;
     size_t len = strlen(text);
@@ -160,7 +139,7 @@ static void take_lines(plugger *p)
         hang_up(p, "a message is too long");
 }
 
-static void hear_qmp(plugger *p)
+void plugger_hear_qmp(plugger *p)
 {
     ssize_t n = recv(p->qmp, p->line + p->in, sizeof p->line - p->in, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
@@ -192,10 +171,10 @@ static void wait_for_all(plugger *p)
     if (fds[1].revents)
         hear_keeper(p);
     if (p->qmp >= 0 && fds[2].revents & (POLLIN | POLLHUP | POLLERR))
-        hear_qmp(p);
+        plugger_hear_qmp(p);
 }
 
-static void step(plugger *p)
+void plugger_step(plugger *p)
 {
     uint64_t now = dxpu_udp_now_ns();
     if (now >= p->dial_ns && p->qmp < 0) {
@@ -233,13 +212,13 @@ int plugger_run(const guest_settings *set, int keeper, int parent)
     }
     plug_init(&p->plug, &p->set, (unsigned)set->slots, p->path);
     p->plug.user = p;
-    p->plug.send = on_send;
-    p->plug.removed = on_removed;
+    p->plug.send = plugger_on_send;
+    p->plug.removed = plugger_on_removed;
     p->keeper = keeper;
     p->parent = parent;
     p->qmp = -1;
     while (!p->over) {
-        step(p);
+        plugger_step(p);
         wait_for_all(p);
     }
     if (p->qmp >= 0)

@@ -2,12 +2,11 @@
    SPDX-License-Identifier: MIT
 
    CONTENTS   1 Patterns   2 Requests   3 Phases   4 Completions   5 The source */
-#include "load.h"
+#include "load_internal.h"
 #include "log.h"
 
 #include <stdlib.h>
 
-enum { ENUMERATING, FILLING, RUNNING, SETTLING, READING_BACK, FINISHED };
 enum { NO_READ = 0xffff, CONFIG_USER = 0xffff };
 
 #define LOAD_ADDRESS 0x8000000000u /* where the BAR is placed: a window above 4 GB */
@@ -67,7 +66,7 @@ static int submit(load *l, const dxpu_tlp *t, uint64_t now, uint64_t user)
     if (rc != DXPU_OK && rc != DXPU_E_AGAIN && rc > DXPU_E_CLOSED) {
         log_error("cannot submit a request: %s", dxpu_error_text(rc));
         l->unsubmitted++;
-        l->phase = FINISHED;
+        l->phase = LOAD_FINISHED;
     }
     return rc;
 }
@@ -162,22 +161,21 @@ static bool ask_device(load *l, uint64_t now)
 
 /* ==== 3  Phases =============================================================================== */
 
-static void enter(load *l, unsigned phase, uint64_t now)
+void load_enter(load *l, unsigned phase, uint64_t now)
 {
     l->phase = phase;
     l->cursor = 0;
     l->choice_made = false;
-    if (phase == RUNNING) {
+    if (phase == LOAD_RUNNING) {
         l->begin_ns = now;
         if (l->set->seconds)
             l->deadline_ns = now + l->set->seconds * 1000000000u - l->elapsed_ns;
     }
-    if (phase == FINISHED && !l->end_ns)
+    if (phase == LOAD_FINISHED && !l->end_ns)
         l->end_ns = now;
 }
 
-/* The device answered everything: how much memory is touched. */
-static bool size_memory(load *l)
+bool load_size_memory(load *l)
 {
     uint64_t span = l->set->span < l->device.bar_bytes ? l->set->span : l->device.bar_bytes;
     uint64_t chunks;
@@ -212,20 +210,20 @@ static bool do_enumerate(load *l, uint64_t now)
 {
     if (l->asked || ask_device(l, now))
         return false;
-    if (enumerate_done(&l->device) && size_memory(l)) {
+    if (enumerate_done(&l->device) && load_size_memory(l)) {
         say_mps(l);
-        enter(l, l->set->kind == LOAD_WRITE ? RUNNING : FILLING, now);
+        load_enter(l, l->set->kind == LOAD_WRITE ? LOAD_RUNNING : LOAD_FILLING, now);
         return true;
     }
     if (l->device.why)
-        enter(l, FINISHED, now);
+        load_enter(l, LOAD_FINISHED, now);
     return false;
 }
 
 static bool do_fill(load *l, uint64_t now)
 {
     if (l->cursor == l->chunks) {
-        enter(l, RUNNING, now);
+        load_enter(l, LOAD_RUNNING, now);
         return true;
     }
     begin_write(l, (uint32_t)l->cursor++);
@@ -240,7 +238,7 @@ static bool run_over(const load *l, uint64_t now)
 static bool do_run(load *l, uint64_t now)
 {
     if (run_over(l, now)) {
-        enter(l, SETTLING, now);
+        load_enter(l, LOAD_SETTLING, now);
         return true;
     }
     if (!l->choice_made) {
@@ -271,7 +269,7 @@ static bool do_settle(load *l, uint64_t now)
         return false;
     l->end_ns = now;
     l->elapsed_ns += now - l->begin_ns;
-    enter(l, l->set->kind == LOAD_READ ? FINISHED : READING_BACK, now);
+    load_enter(l, l->set->kind == LOAD_READ ? LOAD_FINISHED : LOAD_READING_BACK, now);
     return true;
 }
 
@@ -282,7 +280,7 @@ static bool do_read_back(load *l, uint64_t now)
     if (l->cursor == l->chunks) {
         if (l->in_flight)
             return false;
-        enter(l, FINISHED, now);
+        load_enter(l, LOAD_FINISHED, now);
         return true;
     }
     if (!read_chunk(l, (uint32_t)l->cursor, false, now))
@@ -297,15 +295,15 @@ static bool step(load *l, uint64_t now)
     if (l->writing)
         return go_on_writing(l, now);
     switch (l->phase) {
-    case ENUMERATING:
+    case LOAD_ENUMERATING:
         return do_enumerate(l, now);
-    case FILLING:
+    case LOAD_FILLING:
         return do_fill(l, now);
-    case RUNNING:
+    case LOAD_RUNNING:
         return do_run(l, now);
-    case SETTLING:
+    case LOAD_SETTLING:
         return do_settle(l, now);
-    case READING_BACK:
+    case LOAD_READING_BACK:
         return do_read_back(l, now);
     default:
         return false;
@@ -375,7 +373,7 @@ static void completion(void *self, const dxpu_tlp *cpl, uint64_t user, bool last
 static void start(void *self, uint64_t now)
 {
     load *l = self;
-    if (l->phase == RUNNING || l->phase == SETTLING)
+    if (l->phase == LOAD_RUNNING || l->phase == LOAD_SETTLING)
         l->elapsed_ns += now - l->begin_ns; /* the time without a channel counts */
     enumerate_start(&l->device, LOAD_ADDRESS, (uint32_t)l->set->mps);
     l->asked = 0;
@@ -386,8 +384,8 @@ static void start(void *self, uint64_t now)
         l->reads[i].user = 0;
         l->reads[i].next_free = i + 1 < l->set->depth ? (uint16_t)(i + 1) : (uint16_t)NO_READ;
     }
-    if (l->phase != FINISHED)
-        enter(l, ENUMERATING, now);
+    if (l->phase != LOAD_FINISHED)
+        load_enter(l, LOAD_ENUMERATING, now);
 }
 
 static void work(void *self, uint64_t now)
@@ -400,13 +398,13 @@ static void work(void *self, uint64_t now)
 static bool done(const void *self)
 {
     const load *l = self;
-    return l->phase == FINISHED;
+    return l->phase == LOAD_FINISHED;
 }
 
 static uint64_t next_ns(const void *self)
 {
     const load *l = self;
-    return l->phase == RUNNING && l->set->seconds ? l->deadline_ns : DXPU_NEVER;
+    return l->phase == LOAD_RUNNING && l->set->seconds ? l->deadline_ns : DXPU_NEVER;
 }
 
 static void progress(const void *self, char out[64])
@@ -422,7 +420,7 @@ static void write_report(const void *self, report *r)
     static const char *const kinds[] = { "none", "read", "write", "mixed" };
     const load *l = self;
     bool running =
-        l->phase == RUNNING || l->phase == SETTLING; /* interrupted, or asked meanwhile */
+        l->phase == LOAD_RUNNING || l->phase == LOAD_SETTLING; /* interrupted, or asked meanwhile */
     uint64_t ns = l->elapsed_ns + (running ? dxpu_udp_now_ns() - l->begin_ns : 0);
     double seconds = (double)ns / 1e9;
     report_text(r, "source", kinds[l->set->kind]);
