@@ -349,6 +349,8 @@ static const char *build(remote *r)
     if (s.vendor == 0xffff || s.vendor == 0 || (r->config[0x0e] & 0x7f) != 0)
         return "the server's configuration space is not of an endpoint";
     s.class_revision = config_dword(r, PCI_CLASS * 4);
+    s.subsystem = config_dword(r, PCI_SUBSYSTEM * 4);
+    s.has_subsystem = true;
     for (unsigned i = 0; i < PCI_BARS; i++) {
         const char *wrong = describe_bar(r, d, i, &s);
         if (wrong)
@@ -361,7 +363,6 @@ static const char *build(remote *r)
     s.errors = true;
     s.serial = r->set.identity;
     fn_init(&r->fn, &s, r->port, r, function_level_reset);
-    r->fn.pci.config[PCI_SUBSYSTEM] = config_dword(r, PCI_SUBSYSTEM * 4);
     r->built = true;
     return NULL;
 }
@@ -508,7 +509,6 @@ static void function_level_reset(void *user)
     }
     reset_server(r);
     fn_reset(&r->fn);
-    r->fn.pci.config[PCI_SUBSYSTEM] = config_dword(r, PCI_SUBSYSTEM * 4);
 }
 
 static void link_reset(remote *r)
@@ -517,7 +517,6 @@ static void link_reset(remote *r)
         return;
     reset_server(r);
     fn_link_reset(&r->fn);
-    r->fn.pci.config[PCI_SUBSYSTEM] = config_dword(r, PCI_SUBSYSTEM * 4);
 }
 
 /* ==== 7  Accesses to BARs ===================================================================== */

@@ -74,6 +74,8 @@ static void config_reset(fn *f)
     id.device = f->set.device;
     id.class_revision = f->set.class_revision;
     pci_reset(&f->pci, &id);
+    if (f->set.has_subsystem)
+        f->pci.config[PCI_SUBSYSTEM] = f->set.subsystem;
     for (unsigned i = 0; i < PCI_BARS; i++) {
         if (f->set.bar[i].bytes)
             pci_bar(&f->pci, i, f->set.bar[i].bytes, f->set.bar[i].flags);

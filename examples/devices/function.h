@@ -37,6 +37,8 @@ typedef struct fn_bar {
 typedef struct fn_setup {
     uint16_t vendor, device;
     uint32_t class_revision; /* as the register has it */
+    uint32_t subsystem;      /* likewise, when has_subsystem; else as vendor and device */
+    bool has_subsystem;
     fn_bar bar[PCI_BARS];
     bool msi;
     unsigned msi_log2;             /* how many vectors: 2 to this power, at most 5 */
