@@ -47,7 +47,7 @@ enum {
 /* A TLP that the model sent. */
 typedef struct sent_tlp {
     struct sent_tlp *next;
-    size_t len;
+    dxpu_tlp t; /* of: */
     uint8_t bytes[];
 } sent_tlp;
 
@@ -129,22 +129,24 @@ static void request(dxpu_tlp *t, uint8_t type, uint64_t address, uint32_t bytes,
 static void on_emit(void *user, dxpu_bytes tlp)
 {
     server *v = user;
-    dxpu_tlp t;
-    sent_tlp *s;
-    if (dxpu_tlp_receive(tlp, &t) == DXPU_OK && dxpu_tlp_class(&t) == DXPU_COMPLETION &&
-        t.tag == CONFIG_TAG) {
-        if (t.status == DXPU_CPL_SC && t.payload.len == 4)
-            v->config_value = dxpu_get_le32(t.payload.ptr);
-        return;
-    }
-    s = malloc(sizeof *s + tlp.len);
+    sent_tlp *s = malloc(sizeof *s + tlp.len);
     if (!s) { /* a lost completion would be a silent fault */
         v->broken = true;
         return;
     }
-    s->next = NULL;
-    s->len = tlp.len;
     memcpy(s->bytes, tlp.ptr, tlp.len);
+    tlp.ptr = s->bytes;
+    if (dxpu_tlp_receive(tlp, &s->t) != DXPU_OK) {
+        free(s);
+        return;
+    }
+    if (dxpu_tlp_class(&s->t) == DXPU_COMPLETION && s->t.tag == CONFIG_TAG) {
+        if (s->t.status == DXPU_CPL_SC && s->t.payload.len == 4)
+            v->config_value = dxpu_get_le32(s->t.payload.ptr);
+        free(s);
+        return;
+    }
+    s->next = NULL;
     *v->tail = s;
     v->tail = &s->next;
     v->waiting++;
@@ -529,17 +531,14 @@ static bool do_write(server *v, const dxpu_tlp *t)
 }
 
 /* False: it stays the first. */
-static bool handle(server *v, dxpu_bytes tlp)
+static bool handle(server *v, const dxpu_tlp *t)
 {
-    dxpu_tlp t;
-    if (dxpu_tlp_receive(tlp, &t) != DXPU_OK)
-        return true;
-    if (t.type == DXPU_TLP_MRD)
-        return do_read(v, &t);
-    if (t.type == DXPU_TLP_MWR)
-        return do_write(v, &t);
-    if (dxpu_tlp_class(&t) == DXPU_COMPLETION)
-        take_completion(v, &t);
+    if (t->type == DXPU_TLP_MRD)
+        return do_read(v, t);
+    if (t->type == DXPU_TLP_MWR)
+        return do_write(v, t);
+    if (dxpu_tlp_class(t) == DXPU_COMPLETION)
+        take_completion(v, t);
     return true; /* messages of errors have no way to a client */
 }
 
@@ -573,8 +572,7 @@ static void drain(server *v)
     v->draining = true;
     while (v->head) {
         sent_tlp *s = v->head;
-        dxpu_bytes tlp = { s->bytes, s->len };
-        if (!handle(v, tlp) || v->round != round)
+        if (!handle(v, &s->t) || v->round != round)
             break;
         v->head = s->next;
         if (!v->head)
