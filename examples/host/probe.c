@@ -109,19 +109,14 @@ void probe_answer(probe *p, const dxpu_tlp *cpl)
 
 static unsigned function_bars(const uint32_t sized[PROBE_BARS], dxpu_vswitch_bar *out)
 {
+    bars_bar bar[BARS_COUNT];
     unsigned count = 0;
-    for (unsigned i = 0; i < PROBE_BARS; i++) {
-        uint32_t low = sized[i];
-        uint64_t mask = 0xffffffff00000000u | (low & ~(uint32_t)0xf);
-        bool wide = (low & 0x6) == 0x4;
-        if (low == 0 || (low & 1)) /* none; I/O space, for which there is no window */
+    bars_decode(sized, bar);
+    for (unsigned i = 0; i < BARS_COUNT; i++) {
+        if (!bar[i].bytes)
             continue;
-        if (wide && i + 1 < PROBE_BARS)
-            mask = (uint64_t)sized[++i] << 32 | (low & ~(uint32_t)0xf);
-        out[count].bytes = ~mask + 1;
-        out[count].prefetchable = wide && (low & 0x8);
-        if (out[count].bytes)
-            count++;
+        out[count].bytes = bar[i].bytes;
+        out[count++].prefetchable = bar[i].prefetchable;
     }
     return count;
 }

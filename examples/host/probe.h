@@ -8,9 +8,14 @@
 #ifndef PROBE_H_INCLUDED
 #define PROBE_H_INCLUDED
 
+#include "bars.h"
 #include "dxpu_vswitch.h"
 
-enum { PROBE_FUNCTIONS = 8, PROBE_BARS = 6, PROBE_BARS_MAX = PROBE_FUNCTIONS * PROBE_BARS };
+enum {
+    PROBE_FUNCTIONS = 8,
+    PROBE_BARS = BARS_COUNT,
+    PROBE_BARS_MAX = PROBE_FUNCTIONS * PROBE_BARS
+};
 
 typedef struct probe {
     unsigned function, step; /* of the function */

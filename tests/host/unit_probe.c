@@ -129,6 +129,27 @@ static void test_half_a_bar(void **state)
     (void)go_on(&p, &s, 100);
     assert_int_equal(probe_bars(&p, bars), 1);
     assert_true(bars[0].bytes == 4096);
+    s.reg[5] = 0xc; /* no window above 4 GB: it could not hold an address there */
+    probe_start(&p);
+    (void)go_on(&p, &s, 100);
+    assert_int_equal(probe_bars(&p, bars), 1);
+    assert_true(bars[0].bytes == 4096 && !bars[0].prefetchable);
+}
+
+/* A type, and no bit that can be written. */
+static void test_type_without_a_bar(void **state)
+{
+    space s = { { 8, 0, 0, 0, 0, 4 }, { 0 }, 0, 0 };
+    dxpu_vswitch_bar bars[PROBE_BARS_MAX];
+    probe p;
+    (void)state;
+    probe_start(&p);
+    (void)go_on(&p, &s, 100);
+    assert_int_equal(probe_bars(&p, bars), 0);
+    s.mask[0] = 0xfffff000; /* the control */
+    probe_start(&p);
+    (void)go_on(&p, &s, 100);
+    assert_int_equal(probe_bars(&p, bars), 1);
 }
 
 static void test_refusals(void **state)
@@ -251,6 +272,7 @@ int main(void)
         cmocka_unit_test(test_registers_are_put_back),
         cmocka_unit_test(test_no_bars),
         cmocka_unit_test(test_half_a_bar),
+        cmocka_unit_test(test_type_without_a_bar),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_device_asks_for_time),
         cmocka_unit_test(test_reset_meanwhile),

@@ -213,6 +213,7 @@ static void test_v46_bars_of_unknown_types(void **state)
     assert_int_equal(seen(0x1c, 4), 0);
     assert_int_equal(seen(0x24, 4), 8);
     assert_true(s.bar[3].bytes == 0x1000 && s.bar[5].bytes == 0x1000);
+    assert_false(s.bar[5].prefetchable);
 }
 
 static void test_v46_impossible_msi(void **state)

@@ -1,6 +1,7 @@
 /* shadow.c - see shadow.h
    SPDX-License-Identifier: MIT */
 #include "shadow.h"
+#include "bars.h"
 #include "dxpu.h"
 
 #include <string.h>
@@ -19,10 +20,6 @@ enum {
     HEADER = 0x0e,
     MULTI_FUNCTION = 0x80,
     BAR0 = 0x10,
-    BAR_IO = 0x1,
-    BAR_TYPE = 0x6,
-    BAR_WIDE = 0x4,
-    BAR_PREFETCHABLE = 0x8,
     ROM = 0x30,
     CAPABILITIES = 0x34,
     INTERRUPT_LINE = 0x3c,
@@ -86,33 +83,30 @@ static void keep(shadow *s, unsigned at, unsigned bytes, uint32_t value, uint32_
 
 static bool is_wide(const shadow *s, unsigned bar)
 {
-    return (s->shown[BAR0 + 4 * bar] & BAR_TYPE) == BAR_WIDE;
+    return (s->shown[BAR0 + 4 * bar] & BARS_TYPE) == BARS_WIDE;
 }
 
 /* False: a size that is no power of two. */
-static bool keep_bar(shadow *s, unsigned i, uint32_t low, uint64_t mask, bool wide)
+static bool keep_bar(shadow *s, unsigned i, uint32_t sized, const bars_bar *b)
 {
-    uint32_t kind = (low & BAR_PREFETCHABLE) | (wide ? BAR_WIDE : 0u);
-    s->bar[i].bytes = ~mask + 1;
-    s->bar[i].prefetchable = wide && (low & BAR_PREFETCHABLE);
-    keep(s, BAR0 + 4 * i, 4, kind, (uint32_t)mask);
-    if (wide)
-        keep(s, BAR0 + 4 * i + 4, 4, 0, (uint32_t)(mask >> 32));
-    return (s->bar[i].bytes & (s->bar[i].bytes - 1)) == 0;
+    uint32_t kind = (sized & BARS_PREFETCHABLE) | (b->wide ? (uint32_t)BARS_WIDE : 0);
+    s->bar[i].bytes = b->bytes;
+    s->bar[i].prefetchable = b->prefetchable;
+    keep(s, BAR0 + 4 * i, 4, kind, (uint32_t)b->mask);
+    if (b->wide)
+        keep(s, BAR0 + 4 * i + 4, 4, 0, (uint32_t)(b->mask >> 32));
+    return (b->bytes & (b->bytes - 1)) == 0;
 }
 
 static bool keep_bars(shadow *s, const uint32_t sized[SHADOW_BARS])
 {
-    for (unsigned i = 0; i < SHADOW_BARS; i++) {
-        uint32_t low = sized[i] & ~(uint32_t)0xf;
-        bool wide = (sized[i] & (BAR_TYPE | BAR_IO)) == BAR_WIDE && i + 1 < SHADOW_BARS;
-        uint64_t mask = wide ? (uint64_t)sized[i + 1] << 32 | low : 0xffffffff00000000u | low;
+    bars_bar bar[BARS_COUNT];
+    bars_decode(sized, bar);
+    for (unsigned i = 0; i < SHADOW_BARS; i++)
         keep(s, BAR0 + 4 * i, 4, 0, 0);
-        if ((sized[i] & BAR_IO) || (wide ? !mask : !low)) /* I/O space is not offered */
-            continue;
-        if (!keep_bar(s, i, sized[i], mask, wide))
+    for (unsigned i = 0; i < SHADOW_BARS; i++) {
+        if (bar[i].bytes && !keep_bar(s, i, sized[i], &bar[i]))
             return false;
-        i += wide;
     }
     return true;
 }
