@@ -8,6 +8,7 @@
 #include "kinds.h"
 #include "leases.h"
 #include "notify.h"
+#include "open_files.h"
 #include "program.h"
 #include "reload.h"
 #include "sandbox.h"
@@ -19,7 +20,8 @@
 #include <sys/socket.h>
 
 enum { SLOTS_MAX = 1024 };
-enum { END_MS = 60000 }; /* below the 90 s after which systemd kills */
+enum { SLOT_FILES = 64, FILES_BESIDE = 256 }; /* descriptors */
+enum { END_MS = 60000 };                      /* below the 90 s after which systemd kills */
 
 /* NVMe has room for 20, and further slots add their number */
 enum { SERIAL_MAX = 16, MODEL_MAX = 31 };
@@ -395,6 +397,16 @@ static int run_signalled(void)
     return rc;
 }
 
+/* A slot may have a file for each of 32 namespaces, or the interrupts of a device of another
+   process. */
+static void allow_files(void)
+{
+    uint64_t want = FILES_BESIDE + set.slots * SLOT_FILES;
+    if (open_files_allow(want) < want)
+        log_warning("%llu open files for all slots are more than allowed; " OPEN_FILES_REMEDY,
+                    (unsigned long long)want);
+}
+
 int main(int argc, char **argv)
 {
     const char *why;
@@ -408,6 +420,7 @@ int main(int argc, char **argv)
         return program_usage("--isolate: goes without --user; start the box as that user");
     if (set.isolate && (the_box.starter = starter_start()) < 0)
         return PROGRAM_SYSTEM;
+    allow_files();
     if (sandbox_start(&set.sandbox, &wrong))
         return wrong ? PROGRAM_USAGE : PROGRAM_SYSTEM;
     why = check(); /* it may ask for addresses of names: S-120 */

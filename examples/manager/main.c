@@ -11,6 +11,7 @@
 #include "core.h"
 #include "fabric.h"
 #include "notify.h"
+#include "open_files.h"
 #include "program.h"
 #include "sandbox.h"
 #include "wire.h"
@@ -18,7 +19,6 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -378,20 +378,15 @@ static int run_manager(void)
 /* As many descriptors as connections may be asked for. */
 static int raise_files(void)
 {
-    struct rlimit files;
     unsigned users = (unsigned)set.http_connections;
-    rlim_t want = (rlim_t)set.connections + users + api_lobby(users) + FILES_BESIDE;
-    if (getrlimit(RLIMIT_NOFILE, &files) || files.rlim_cur >= want)
+    uint64_t want = set.connections + users + api_lobby(users) + FILES_BESIDE;
+    uint64_t allowed = open_files_allow(want);
+    if (allowed >= want)
         return 0;
-    if (files.rlim_max == RLIM_INFINITY || files.rlim_max >= want) {
-        files.rlim_cur = want;
-        if (!setrlimit(RLIMIT_NOFILE, &files))
-            return 0;
-    }
     log_error("--connections %llu and --http-connections %u need %llu open files, and %llu are "
-              "allowed: ask for fewer, or allow more (ulimit -n; LimitNOFILE= of a systemd unit)",
+              "allowed: ask for fewer, or " OPEN_FILES_REMEDY,
               (unsigned long long)set.connections, users, (unsigned long long)want,
-              (unsigned long long)files.rlim_max);
+              (unsigned long long)allowed);
     return -1;
 }
 

@@ -184,6 +184,27 @@ def adapters(l):
     other.close()
 
 
+def limits(l):
+    """The limit of open files is raised for the slots, as far as it may be; the control: for few
+    slots what there is does."""
+    for slots, most in ((1, 400), (4, 512), (9, 600)):
+        limited = ["sh", "-c", 'ulimit -Sn 400 && ulimit -Hn 600 && exec "$@"', "sh"]
+        b = subprocess.Popen([*limited, os.path.join(lab.BIN, "dxpu-box"), "--plain", "--listen",
+                              "127.0.0.1:0", "--slots", str(slots), "--memory", "64K"],
+                             stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        lines = []
+        while not any(" at 127.0.0.1:" in line for line in lines) and b.poll() is None:
+            lines.append(b.stderr.readline())
+        with open("/proc/%d/limits" % b.pid) as file:
+            now = [line.split()[3] for line in file if line.startswith("Max open files")]
+        check("box_limit_of_open_files_%d_slots" % slots, now == [str(most)], now)
+        check("box_limit_of_open_files_%d_slots_said" % slots,
+              any("are more than allowed" in line for line in lines) == (slots == 9), lines)
+        b.terminate()
+        check("box_with_%d_slots_ends" % slots, b.wait(10) == 0)
+        b.stderr.close()
+
+
 def said(file):
     file.seek(0)
     return file.read()
@@ -197,4 +218,5 @@ with lab.Lab() as the_lab:
     options(the_lab)
     reads_and_writes(the_lab)
     adapters(the_lab)
+    limits(the_lab)
 sys.exit(1 if failed else 0)

@@ -7,15 +7,25 @@
 #include <stdlib.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
-#include "parent.c" /* not linked: reaches on_keeper() */
+#include "parent_internal.h"
 
 #include "bridge.h"
 #include "crossing.h"
 #include "direct.h"
+#include "dxpu_libevent.h"
+#include "log.h"
 
 /* What these tests do not come to. */
 int keeper_run(const keeper_settings *settings, int socket)
@@ -103,34 +113,34 @@ static void test_s180_keeper_that_reads_nothing(void **state)
     int end = -1;
     unsigned n = 0;
     (void)state;
-    if (start(&the, &the.keeper[0].c, "dxpu-test", &end) == 0) {
+    if (parent_start(&the, &the.keeper[0].c, "dxpu-test", &end) == 0) {
         (void)alarm(60); /* in any case */
         for (;;)
             pause();
     }
     assert_true(the.keeper[0].c.pid > 0);
     while (n++ < 100000 && sent + 1 >= n)
-        tell_keeper(&the.keeper[0].c, KEEPER_LOST, NULL, 0);
+        parent_tell_keeper(&the.keeper[0].c, KEEPER_LOST, NULL, 0);
     assert_in_range(sent, 16, 99999);
     assert_true(was_killed(the.keeper[0].c.pid));
-    close_if(&the.keeper[0].c.socket);
+    parent_close(&the.keeper[0].c.socket);
 }
 
 /* S-184: forks of the parent have a copy of its memory. */
 static void test_s184_workers_alone_have_the_key(void **state)
 {
     static const uint8_t zero[CROSSING_KEY_BYTES];
-    child *const children[] = { &the.worker, &the.keeper[0].c, &the.keeper[0].plugger };
+    parent_child *const children[] = { &the.worker, &the.keeper[0].c, &the.keeper[0].plugger };
     (void)state;
     for (unsigned i = 0; i < sizeof children / sizeof children[0]; i++) {
         int end = -1, status = 0;
         setup(state);
         memset(the.key, 0x5a, sizeof the.key);
-        if (start(&the, children[i], "dxpu-test", &end) == 0)
+        if (parent_start(&the, children[i], "dxpu-test", &end) == 0)
             _exit(memcmp(the.key, zero, sizeof zero) ? 2 : 3);
         assert_true(waitpid(children[i]->pid, &status, 0) > 0 && WIFEXITED(status));
         assert_int_equal(WEXITSTATUS(status), i ? 3 : 2);
-        close_if(&children[i]->socket);
+        parent_close(&children[i]->socket);
     }
     assert_int_equal(the.key[0], 0x5a);
 }
@@ -142,10 +152,10 @@ static void test_s180_connections_are_held(void **state)
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
     the.keeper[0].c.pid = sleeper();
     say(KEEPER_CLIENT, pair[0], 1);
-    on_keeper(&the, 0);
+    parent_on_keeper(&the, 0);
     assert_int_equal(the.keeper[0].held[0], pair[0]);
     say(KEEPER_CLIENT, -1, 0);
-    on_keeper(&the, 0);
+    parent_on_keeper(&the, 0);
     assert_int_equal(the.keeper[0].held[0], -1);
     assert_int_equal(kill(the.keeper[0].c.pid, 0), 0);
     (void)kill(the.keeper[0].c.pid, SIGKILL);
@@ -169,7 +179,7 @@ static void test_s180_what_is_no_connection(void **state)
         setup(state);
         the.keeper[0].c.pid = sleeper();
         say(wrong[i][0], wrong[i][1], (unsigned)wrong[i][2]);
-        on_keeper(&the, 0);
+        parent_on_keeper(&the, 0);
         assert_int_equal(the.keeper[0].held[0], -1);
         assert_true(was_killed(the.keeper[0].c.pid));
         assert_true(wrong[i][1] < 0 || fcntl(wrong[i][1], F_GETFD) >= 0);
@@ -185,30 +195,30 @@ static void test_s180_one_keeper_is_not_all(void **state)
     (void)state;
     for (unsigned i = 0; i < 64; i++)
         say(KEEPER_CLIENT, -1, 0);
-    on_keeper(&the, 0);
-    assert_int_equal(heard, MESSAGES); /* the rest has its turn when the others had theirs */
+    parent_on_keeper(&the, 0);
+    assert_int_equal(heard, PARENT_MESSAGES); /* the rest has its turn when the others had theirs */
 }
 
 /* Each ends at once, until one has served. */
 static void test_v48_pauses_of_the_process_that_speaks_qmp(void **state)
 {
     static const unsigned seconds[] = { 1, 2, 4, 8, 8 };
-    keeper_child *k = &the.keeper[0];
+    parent_keeper *k = &the.keeper[0];
     (void)state;
     k->c.pid = 1;
     for (unsigned i = 0; i < sizeof seconds / sizeof seconds[0]; i++) {
         uint64_t now = dxpu_udp_now_ns();
         k->plugged_ns = now;
-        on_plugger_end(&the, 0, 256);
+        parent_on_plugger_end(&the, 0, 256);
         assert_true(k->plug_ns >= now + seconds[i] * 1000000000ull);
         assert_true(k->plug_ns <= dxpu_udp_now_ns() + seconds[i] * 1000000000ull);
     }
-    k->plugged_ns = dxpu_udp_now_ns() - LASTED_NS;
-    on_plugger_end(&the, 0, 256);
-    assert_true(k->plug_ns <= dxpu_udp_now_ns() + PAUSE_MIN_NS);
+    k->plugged_ns = dxpu_udp_now_ns() - PARENT_LASTED_NS;
+    parent_on_plugger_end(&the, 0, 256);
+    assert_true(k->plug_ns <= dxpu_udp_now_ns() + PARENT_PAUSE_MIN_NS);
     k->c.pid = 0; /* of this machine's keeper */
     k->plug_ns = 0;
-    on_plugger_end(&the, 0, 256);
+    parent_on_plugger_end(&the, 0, 256);
     assert_true(k->plug_ns == 0);
 }
 
@@ -226,10 +236,10 @@ static void test_v33_descriptors_for_all_connections(void **state)
     r = before;
     r.rlim_cur = 64;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &r), 0);
-    raise_limit(&set);
+    parent_raise_limit(&set);
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &r), 0);
-    assert_in_range(r.rlim_cur, DESCRIPTORS, 1023);
-    raise_limit(&all);
+    assert_in_range(r.rlim_cur, PARENT_DESCRIPTORS, 1023);
+    parent_raise_limit(&all);
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &r), 0);
     assert_true(r.rlim_cur > PARENT_GUESTS_MAX * 28 || r.rlim_cur == r.rlim_max);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);

@@ -3,11 +3,12 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* SOCK_CLOEXEC */
 #endif
-#include "parent.h"
+#include "parent_internal.h"
 #include "log.h"
 #include "dxpu_libevent.h"
 #include "dxpu_vfio_user.h"
 #include "notify.h"
+#include "open_files.h"
 #include "plugger.h"
 #include "program.h"
 #include "sandbox.h"
@@ -19,73 +20,37 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* From the end of a worker to the next one: a guest is to see that its slots are empty before they
-   are filled again.  Twice as long each time that a worker ends before it has served. */
-#define PAUSE_MIN_NS 1000000000u
-#define PAUSE_MAX_NS 8000000000u
-#define LASTED_NS    10000000000u /* one that speaks QMP has served when it has run this long */
-#define END_NS       5000000000u  /* that a keeper has to end gracefully */
-#define STOP_NS      3000000000u  /* ... and a worker, besides the hold time */
+#define PAUSE_MAX_NS 8000000000u /* from the end of a worker to the next one */
+#define END_NS       5000000000u /* that a keeper has to end gracefully */
+#define STOP_NS      3000000000u /* ... and a worker, besides the hold time */
 
 enum { NO_MEMORY_MS = 10 };
-enum { DESCRIPTORS = 256 }; /* besides those of the guests' connections */
-enum { MESSAGES = 16 };     /* of a keeper, a turn: another one's worker is not to wait for it */
-
-typedef struct child {
-    pid_t pid; /* 0: there is none */
-    int socket;
-} child;
-
-typedef struct keeper_child {
-    child c;
-    int held[DXPU_VSWITCH_SLOTS_MAX];   /* the guest's connections, -1: none */
-    bool open;                          /* a guest can connect */
-    child plugger;                      /* speaks QMP */
-    uint64_t plug_ns;                   /* when that is started; 0: it runs, or is not to */
-    uint64_t plugged_ns, plug_pause_ns; /* when it was started last; from its end to the next one */
-} keeper_child;
-
-typedef struct parent {
-    const parent_settings *set;
-    int signals;
-    keeper_child keeper[PARENT_GUESTS_MAX];
-    child worker;
-    bool again; /* a worker has served: the next one is a restart */
-    bool heard; /* this one has said something, or closed its socket: no more is read from it */
-    bool served, ready;
-    uint8_t key[CROSSING_KEY_BYTES]; /* of workers */
-    uint64_t start_ns, pause_ns, end_ns;
-    uint64_t stop_ns;      /* when a worker that was asked to end is ended; 0: it was not */
-    bool stopping, ending; /* ending: the keepers were notified, too */
-    int status;
-} parent;
 
 /* ==== Starting ================================================================================ */
 
 static const int caught[] = { SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGCHLD };
 
-static void close_if(int *fd)
+void parent_close(int *fd)
 {
     if (*fd >= 0)
         close(*fd);
     *fd = -1;
 }
 
-static void close_held(keeper_child *k)
+static void close_held(parent_keeper *k)
 {
     for (unsigned i = 0; i < DXPU_VSWITCH_SLOTS_MAX; i++)
-        close_if(&k->held[i]);
+        parent_close(&k->held[i]);
 }
 
 /* In a child: nothing of the parent's is left but its own end of `mine`, and in a worker the key
    (S-184). */
-static void leave_parent(parent *p, const child *mine)
+static void leave_parent(parent *p, const parent_child *mine)
 {
     sigset_t none;
     notify_leave();
@@ -94,23 +59,21 @@ static void leave_parent(parent *p, const child *mine)
                      caught[i] == SIGCHLD ? SIG_DFL : SIG_IGN); /* the parent has these */
     (void)sigemptyset(&none);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
-    close_if(&p->signals);
+    parent_close(&p->signals);
     for (unsigned i = 0; i < p->set->guests; i++) {
         if (&p->keeper[i].c != mine)
-            close_if(&p->keeper[i].c.socket);
+            parent_close(&p->keeper[i].c.socket);
         if (&p->keeper[i].plugger != mine)
-            close_if(&p->keeper[i].plugger.socket);
+            parent_close(&p->keeper[i].plugger.socket);
         close_held(&p->keeper[i]);
     }
     if (&p->worker != mine) {
-        close_if(&p->worker.socket);
+        parent_close(&p->worker.socket);
         explicit_bzero(p->key, sizeof p->key);
     }
 }
 
-/* 0 in the child, called `name`, its end of the socket in *end; 1 in the parent; -1 after a
-   message. */
-static int start(parent *p, child *c, const char *name, int *end)
+int parent_start(parent *p, parent_child *c, const char *name, int *end)
 {
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair)) {
@@ -142,7 +105,7 @@ static int start(parent *p, child *c, const char *name, int *end)
 static int start_keepers(parent *p)
 {
     for (unsigned i = 0; i < p->set->guests; i++) {
-        int end = -1, rc = start(p, &p->keeper[i].c, "dxpu-keeper", &end);
+        int end = -1, rc = parent_start(p, &p->keeper[i].c, "dxpu-keeper", &end);
         if (rc == 0)
             exit(keeper_run(&p->set->keeper[i], end));
         if (rc < 0)
@@ -175,7 +138,7 @@ static int make_links(const parent *p, crossing_fds *links)
 
 /* One that does not take what it is sent has been taken over, or hangs: its guest's connection is
    ended as for any that was killed. */
-static void tell_keeper(const child *keeper, char kind, const int *fds, unsigned count)
+void parent_tell_keeper(const parent_child *keeper, char kind, const int *fds, unsigned count)
 {
     if (keeper->pid && keeper_tell(keeper->socket, kind, fds, count))
         (void)kill(keeper->pid, SIGKILL);
@@ -191,7 +154,7 @@ static void ask_worker(const parent *p, unsigned char kind)
    message. */
 static int start_plugger(parent *p, unsigned n)
 {
-    keeper_child *k = &p->keeper[n];
+    parent_keeper *k = &p->keeper[n];
     const guest_settings *g = p->set->keeper[n].guest;
     int pair[2], end = -1, rc;
     k->plug_ns = 0;
@@ -202,13 +165,13 @@ static int start_plugger(parent *p, unsigned n)
         log_error("a socket for a process: %s", strerror(errno));
         return -1;
     }
-    rc = start(p, &k->plugger, "dxpu-plugger", &end);
+    rc = parent_start(p, &k->plugger, "dxpu-plugger", &end);
     if (rc == 0) {
         close(pair[0]);
         exit(plugger_run(g, pair[1], end));
     }
     if (rc > 0)
-        tell_keeper(&k->c, KEEPER_PLUG, &pair[0], 1);
+        parent_tell_keeper(&k->c, KEEPER_PLUG, &pair[0], 1);
     close(pair[0]);
     close(pair[1]);
     return rc < 0 ? -1 : 0;
@@ -228,14 +191,14 @@ static int start_worker(parent *p)
     int end = -1, rc;
     if (make_links(p, links))
         return -1;
-    rc = start(p, &p->worker, "dxpu-worker", &end);
+    rc = parent_start(p, &p->worker, "dxpu-worker", &end);
     if (rc == 0)
         exit(p->set->worker(links, p->again, p->key, end));
     for (unsigned i = 0; i < p->set->guests; i++) {
         const int fds[CROSSING_FDS] = { links[i].memory, links[i].keeper[0], links[i].keeper[1],
                                         links[i].worker[0], links[i].worker[1] };
         if (rc > 0 && p->keeper[i].c.pid)
-            tell_keeper(&p->keeper[i].c, KEEPER_LINK, fds, CROSSING_FDS);
+            parent_tell_keeper(&p->keeper[i].c, KEEPER_LINK, fds, CROSSING_FDS);
         else
             ask_worker(p, (unsigned char)(PARENT_ASK_ABANDON | i));
         crossing_close_fds(&links[i]);
@@ -263,8 +226,8 @@ static void end_keepers(parent *p)
     p->stopping = p->ending = true;
     p->end_ns = dxpu_udp_now_ns() + END_NS;
     for (unsigned i = 0; i < p->set->guests; i++) {
-        tell_keeper(&p->keeper[i].c, KEEPER_STOP, NULL, 0);
-        close_if(&p->keeper[i].plugger.socket); /* which ends it */
+        parent_tell_keeper(&p->keeper[i].c, KEEPER_STOP, NULL, 0);
+        parent_close(&p->keeper[i].plugger.socket); /* which ends it */
     }
 }
 
@@ -309,7 +272,9 @@ static void report_ready(parent *p)
 /* From the end of a process to the next one; last: what it was before, 0: this is the first. */
 static uint64_t next_pause_ns(uint64_t last, bool served)
 {
-    return served || !last ? PAUSE_MIN_NS : last >= PAUSE_MAX_NS / 2 ? PAUSE_MAX_NS : last * 2;
+    return served || !last            ? PARENT_PAUSE_MIN_NS
+           : last >= PAUSE_MAX_NS / 2 ? PAUSE_MAX_NS
+                                      : last * 2;
 }
 
 /* The exit status of a first worker that never served says what is wrong with the settings. */
@@ -321,9 +286,9 @@ static void on_worker_end(parent *p, int status)
     p->again |= served;
     p->worker.pid = 0;
     p->stop_ns = 0;
-    close_if(&p->worker.socket);
+    parent_close(&p->worker.socket);
     for (unsigned i = 0; i < p->set->guests; i++)
-        tell_keeper(&p->keeper[i].c, KEEPER_LOST, NULL, 0);
+        parent_tell_keeper(&p->keeper[i].c, KEEPER_LOST, NULL, 0);
     if (p->stopping || !p->again) {
         if (!p->status)
             p->status = WIFEXITED(status) ? WEXITSTATUS(status) : PROGRAM_SYSTEM;
@@ -358,11 +323,11 @@ static void end_connection(parent *p, int *held)
 
 static void on_keeper_end(parent *p, unsigned n, int status)
 {
-    keeper_child *k = &p->keeper[n];
+    parent_keeper *k = &p->keeper[n];
     char text[40], path[GUEST_SOCKET_BYTES];
     bool any = false;
     k->c.pid = 0;
-    close_if(&k->c.socket);
+    parent_close(&k->c.socket);
     for (unsigned i = 0; i < DXPU_VSWITCH_SLOTS_MAX; i++)
         end_connection(p, &k->held[i]);
     for (unsigned i = 0; i < guest_sockets(p->set->keeper[n].guest); i++) /* a keeper reaches no */
@@ -381,16 +346,16 @@ static void on_keeper_end(parent *p, unsigned n, int status)
         stop(p);
 }
 
-static void on_plugger_end(parent *p, unsigned n, int status)
+void parent_on_plugger_end(parent *p, unsigned n, int status)
 {
-    keeper_child *k = &p->keeper[n];
+    parent_keeper *k = &p->keeper[n];
     uint64_t now = dxpu_udp_now_ns();
     char text[40];
     k->plugger.pid = 0;
-    close_if(&k->plugger.socket);
+    parent_close(&k->plugger.socket);
     if (p->stopping || !k->c.pid)
         return;
-    k->plug_pause_ns = next_pause_ns(k->plug_pause_ns, now - k->plugged_ns >= LASTED_NS);
+    k->plug_pause_ns = next_pause_ns(k->plug_pause_ns, now - k->plugged_ns >= PARENT_LASTED_NS);
     k->plug_ns = now + k->plug_pause_ns;
     log_warning("the process that speaks QMP for %s %s; the next one starts in %llu ms",
                 p->set->keeper[n].guest->socket, end_text(status, text),
@@ -400,7 +365,7 @@ static void on_plugger_end(parent *p, unsigned n, int status)
 static void start_due_pluggers(parent *p, uint64_t now)
 {
     for (unsigned i = 0; i < p->set->guests && !p->stopping; i++) {
-        keeper_child *k = &p->keeper[i];
+        parent_keeper *k = &p->keeper[i];
         if (k->plug_ns && now >= k->plug_ns && start_plugger(p, i))
             k->plug_ns = now + PAUSE_MAX_NS;
     }
@@ -417,7 +382,7 @@ static void on_children(parent *p)
             if (pid == p->keeper[i].c.pid)
                 on_keeper_end(p, i, status);
             if (pid == p->keeper[i].plugger.pid)
-                on_plugger_end(p, i, status);
+                parent_on_plugger_end(p, i, status);
         }
     }
 }
@@ -450,14 +415,14 @@ static bool is_connection(int fd)
 }
 
 /* S-180.  False: no keeper says that, so it has ended. */
-static bool on_message(parent *p, keeper_child *k, int kind, const int *fds, unsigned count)
+static bool on_message(parent *p, parent_keeper *k, int kind, const int *fds, unsigned count)
 {
     bool client = kind >= KEEPER_CLIENT && kind <= KEEPER_CLIENT_LAST;
     if (count > (client ? 1u : 0u) || (count && !is_connection(fds[0])))
         return false;
     if (client) {
         int *held = &k->held[kind - KEEPER_CLIENT];
-        close_if(held);
+        parent_close(held);
         *held = count ? fds[0] : -1;
     } else if (kind == KEEPER_OPEN) {
         k->open = true;
@@ -467,11 +432,11 @@ static bool on_message(parent *p, keeper_child *k, int kind, const int *fds, uns
     return true;
 }
 
-static void on_keeper(parent *p, unsigned n)
+void parent_on_keeper(parent *p, unsigned n)
 {
-    keeper_child *k = &p->keeper[n];
+    parent_keeper *k = &p->keeper[n];
     int fds[CROSSING_FDS], kind = 0;
-    for (unsigned i = 0; i < MESSAGES; i++) {
+    for (unsigned i = 0; i < PARENT_MESSAGES; i++) {
         unsigned count = CROSSING_FDS;
         kind = keeper_hear(k->c.socket, fds, &count);
         if (kind <= 0)
@@ -483,7 +448,7 @@ static void on_keeper(parent *p, unsigned n)
         }
     }
     if (kind < 0) /* its end comes as a signal */
-        close_if(&k->c.socket);
+        parent_close(&k->c.socket);
 }
 
 static void kill_worker(parent *p)
@@ -548,7 +513,7 @@ static void wait_for_all(parent *p)
             (void)poll(NULL, 0, NO_MEMORY_MS); /* the children stay; what is ready is read anyway */
         for (unsigned i = 0; i < p->set->guests; i++) {
             if (p->keeper[i].c.socket >= 0) /* what a keeper said before its end, too */
-                on_keeper(p, i);
+                parent_on_keeper(p, i);
         }
         report_ready(p);
         on_signals(p);
@@ -563,20 +528,14 @@ static void wait_for_all(parent *p)
     }
 }
 
-/* It holds each connection of each guest, and so does the guest's keeper (V-33); 64 guests with 28
-   sockets are more than the usual 1,024. */
-static void raise_limit(const parent_settings *set)
+void parent_raise_limit(const parent_settings *set)
 {
-    struct rlimit r;
-    rlim_t need = DESCRIPTORS;
+    uint64_t need = PARENT_DESCRIPTORS;
     for (unsigned i = 0; i < set->guests; i++)
         need += guest_sockets(set->keeper[i].guest) + 1;
-    if (getrlimit(RLIMIT_NOFILE, &r) || r.rlim_cur >= need)
-        return;
-    r.rlim_cur = r.rlim_max < need ? r.rlim_max : need;
-    if (setrlimit(RLIMIT_NOFILE, &r) || r.rlim_cur < need)
-        log_warning("%llu descriptors for all guests' connections are more than the limit: raise "
-                    "it (ulimit -Hn, LimitNOFILE=)",
+    if (open_files_allow(need) < need)
+        log_warning("%llu descriptors for all guests' connections are more than "
+                    "allowed; " OPEN_FILES_REMEDY,
                     (unsigned long long)need);
 }
 
@@ -584,7 +543,7 @@ int parent_run(const parent_settings *set)
 {
     parent p = { .set = set, .worker = { 0, -1 } };
     sigset_t mask;
-    raise_limit(set);
+    parent_raise_limit(set);
     (void)sigemptyset(&mask);
     for (unsigned i = 0; i < sizeof caught / sizeof caught[0]; i++)
         (void)sigaddset(&mask, caught[i]);
@@ -600,6 +559,6 @@ int parent_run(const parent_settings *set)
         stop(&p);
     }
     wait_for_all(&p);
-    close_if(&p.signals);
+    parent_close(&p.signals);
     return p.status;
 }
