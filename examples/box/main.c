@@ -149,7 +149,6 @@ static void warn_of_shared_slots(void)
 }
 
 static reload *the_reload;
-static bool keys_are_read; /* a thread still does: they stay until the process ends */
 
 static void on_hup(void)
 {
@@ -393,7 +392,7 @@ static int run_signalled(void)
     the_reload = reload_new(the_box.base, the_box.keys, on_keys, NULL);
     if (the_reload)
         rc = program_run(&loop);
-    keys_are_read = !reload_free(the_reload);
+    reload_free(the_reload);
     return rc;
 }
 
@@ -456,8 +455,7 @@ int main(int argc, char **argv)
         event_free(starter_over);
     if (shards_close(&the_box))
         rc = PROGRAM_SYSTEM;
-    if (!keys_are_read)
-        keys_close(the_box.keys);
+    keys_close(the_box.keys);
     if (the_box.starter)
         starter_end(the_box.starter);
     plan_free(&plans);

@@ -172,7 +172,6 @@ static void on_usr1(void)
 }
 
 static reload *the_reload;
-static bool keys_are_read; /* a thread still does: they stay until the process ends */
 
 static void on_hup(void)
 {
@@ -346,7 +345,7 @@ static int run_link(void)
     loop.base = dxpu_udp_base(the_link.fabric.udp);
     the_reload = reload_new(loop.base, set.fabric.keys, on_keys, NULL);
     rc = the_reload ? program_run(&loop) : LINK_SYSTEM;
-    keys_are_read = !reload_free(the_reload);
+    reload_free(the_reload);
     return rc;
 }
 
@@ -382,14 +381,13 @@ static int run_worker(const crossing_fds *links, bool again, const uint8_t key[C
         loop.base = guests_base(the_guests);
         the_reload = reload_new(loop.base, set.fabric.keys, on_keys, NULL);
         rc = the_reload ? program_run_child(&loop, parent, on_ask) : PROGRAM_SYSTEM;
-        keys_are_read = !reload_free(the_reload);
+        reload_free(the_reload);
     }
     if (rc != PROGRAM_SYSTEM && rc != PROGRAM_DAMAGED && finish())
         rc = PROGRAM_SYSTEM;
     if (guests_close(the_guests))
         rc = PROGRAM_SYSTEM;
-    if (!keys_are_read)
-        keys_close(set.fabric.keys);
+    keys_close(set.fabric.keys);
     return rc;
 }
 
@@ -427,8 +425,7 @@ static int send_source(void)
         rc = LINK_SYSTEM;
     replay_close(&the_replay);
     load_close(&the_load);
-    if (!keys_are_read)
-        keys_close(set.fabric.keys);
+    keys_close(set.fabric.keys);
     return rc;
 }
 

@@ -754,6 +754,24 @@ static void test_s94_key_of_a_box(void **state)
     keys_close(k);
 }
 
+/* A thread that still reads may use all of them: nothing is freed or wiped. */
+static void test_abandoned_keys_stay(void **state)
+{
+    static keys *k; /* to the end of the process, as there */
+    const char *said;
+    (void)state;
+    k = open_file("", &said);
+    assert_non_null(k);
+    keys_abandon(k);
+    keys_close(k);
+    write_peers(text[0]);
+    assert_int_equal(keys_read(k), 0);
+    keys_take(k);
+    assert_true(keys_allow(k, peer[0]->public_key, KEYS_FABRIC, 1));
+    k->abandoned = false; /* the control: else the sanitizer would see this one leak */
+    keys_close(k);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -777,6 +795,7 @@ int main(void)
         cmocka_unit_test(test_s93_timestamps_rise),
         cmocka_unit_test(test_s93_timestamps_are_bounded),
         cmocka_unit_test(test_s94_key_of_a_box),
+        cmocka_unit_test(test_abandoned_keys_stay),
     };
     cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -449,9 +449,14 @@ keys *keys_none(void)
     return &none;
 }
 
+void keys_abandon(keys *k)
+{
+    k->abandoned = true;
+}
+
 void keys_close(keys *k)
 {
-    if (!k)
+    if (!k || k->abandoned)
         return;
     dxpu_sodium_key_free(k->own);
     keys_table_clear(&k->peers);

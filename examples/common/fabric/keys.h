@@ -89,6 +89,8 @@ keys *keys_open(const keys_settings *s, bool *wrong);
 /* No keys, and nothing is said: for what stays in one process, or one test.  Not to be closed. */
 keys *keys_none(void);
 void keys_close(keys *k); /* wipes the secret; NULL is allowed */
+/* A thread still reads for them, and the process ends without it: keys_close() leaves them. */
+void keys_abandon(keys *k);
 bool keys_plain(const keys *k);
 /* May this program listen on an address, or dial it?  Not without keys, beyond this machine: asked
    of each address right before it is used. */

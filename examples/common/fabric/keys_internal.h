@@ -24,6 +24,7 @@ struct keys {
     keys_settings set;
     dxpu_noise_pair *own;
     bool own_new;
+    bool abandoned;        /* keys_abandon() */
     pthread_mutex_t mutex; /* of the following */
     keys_table peers;
     keys_stamp *stamps; /* by key */

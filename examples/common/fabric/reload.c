@@ -65,7 +65,7 @@ reload *reload_new(struct event_base *base, keys *k, void (*changed)(void *user)
             return r;
     }
     log_error("SIGHUP: no memory or no eventfd to reload --peers: %s", strerror(errno));
-    (void)reload_free(r);
+    reload_free(r);
     return NULL;
 }
 
@@ -78,18 +78,19 @@ void reload_start(reload *r)
     r->jobs.submit(r->jobs.user, &r->job);
 }
 
-bool reload_free(reload *r)
+void reload_free(reload *r)
 {
     if (!r)
-        return true;
+        return;
     if (r->woken)
         event_free(r->woken);
-    if (r->running)
-        return false; /* to free the pool is to wait for the job */
+    if (r->running) { /* to free the pool is to wait for the job */
+        keys_abandon(r->k);
+        return;
+    }
     jobs_lane_free(r->lane);
     jobs_pool_free(r->pool);
     if (r->wake >= 0)
         close(r->wake);
     free(r);
-    return true;
 }

@@ -17,7 +17,7 @@ typedef struct reload reload;
 reload *reload_new(struct event_base *base, keys *k, void (*changed)(void *user), void *user);
 /* Read the file; when it is being read already, once more behind that. */
 void reload_start(reload *r);
-/* NULL is allowed.  False: the thread still reads, so `k` must not be closed; the process ends. */
-bool reload_free(reload *r);
+/* NULL is allowed.  The process ends: keys that the thread still reads are abandoned (keys.h). */
+void reload_free(reload *r);
 
 #endif /* RELOAD_H_INCLUDED */
