@@ -410,7 +410,7 @@ static void check_proxy(const option_call *c)
 /* ==== 5  One input ============================================================================ */
 
 static const option_verbs *const groups[] = { &pool_verbs, &control_verbs };
-static const option_program program = { "dxpu", "", "", NULL, 0, NULL, groups, 2 };
+static const option_program program = { "dxpu", "", "", NULL, 0, NULL, groups, 2, NULL };
 
 static void run_command(const char *line)
 {

@@ -27,9 +27,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         { "wait", "[S]", "a time", OPTION_SECONDS, &seconds, 1, 3600 },
         { "real", "X", "a real number", OPTION_REAL, &real, 500, 1500 },
     };
-    const option_program program = {
-        "fuzz", "", "", rows, sizeof rows / sizeof *rows, "", NULL, 0
-    };
+    const option_program program = { "fuzz", "",   "", rows, sizeof rows / sizeof *rows,
+                                     "",     NULL, 0,  NULL };
     int rc;
     if (!size)
         return 0;

@@ -173,7 +173,8 @@ static option_program program = {
     "exit status: 0 stopped on request, 2 usage, 3 system error, 5 the file of --state or\n"
     "--identity is damaged\n",
     NULL,
-    0
+    0,
+    NULL
 };
 
 /* 1 to max printable characters. */

@@ -40,7 +40,8 @@ static const option_program program = {
     0,
     tail,
     groups,
-    sizeof groups / sizeof *groups
+    sizeof groups / sizeof *groups,
+    NULL
 };
 
 static int run(int argc, char **argv)

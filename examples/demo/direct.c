@@ -330,7 +330,8 @@ int main(int argc, char **argv)
                                sizeof rows / sizeof rows[0],
                                "exit status: 0 stopped as asked, 2 usage, 3 system error\n",
                                NULL,
-                               0 };
+                               0,
+                               NULL };
     int rc = options_parse(&program, argc, argv, NULL);
     if (rc != OPTIONS_GO)
         return rc == OPTIONS_SHOWN ? 0 : 2;

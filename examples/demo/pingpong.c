@@ -241,7 +241,8 @@ int main(int argc, char **argv)
                                "exit status: 0 measured or stopped, 2 usage, 3 system error, "
                                "4 no answer at all\n",
                                NULL,
-                               0 };
+                               0,
+                               NULL };
     struct sigaction stop = { .sa_handler = on_signal };
     int rc = options_parse(&program, argc, argv, NULL);
     if (rc != OPTIONS_GO)

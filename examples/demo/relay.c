@@ -340,7 +340,8 @@ int main(int argc, char **argv)
         "Ctrl-C stops it and prints what it did.\nSIGUSR1 cuts the line, SIGUSR2 mends it.\nexit "
         "status: 0 stopped as asked, 2 usage, 3 system error\n",
         NULL,
-        0
+        0,
+        NULL
     };
     struct sigaction stop = { .sa_handler = on_signal };
     int rc = options_parse(&program, argc, argv, NULL);

@@ -225,7 +225,7 @@ int main(int argc, char **argv)
 {
     static char version[80];
     option_program program = {
-        "dxpu-device", "serves a device model by vfio-user", version, NULL, 0, TAIL, groups, 1
+        "dxpu-device", "serves a device model by vfio-user", version, NULL, 0, TAIL, groups, 1, NULL
     };
     option_call call;
     int rc;

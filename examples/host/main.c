@@ -114,6 +114,15 @@ static const option_row rows[] = {
     { "json", NULL, "print results as one JSON object on stdout", OPTION_FLAG, &set.json, 0, 0 },
 };
 
+static const char *const headings[] = { "box",       "One slot of a box",
+                                        "replay",    "Send it a capture",
+                                        "load",      "Or send it generated requests",
+                                        "vfio-user", "Or serve virtual machines",
+                                        "record",    "Channels",
+                                        "key",       "Keys and rights",
+                                        "stats",     "Results, and all programs",
+                                        NULL };
+
 static guests *the_guests; /* NULL in the other modes */
 static host_link the_link;
 static replay the_replay;
@@ -199,7 +208,8 @@ static option_program program = {
     "to send; 2 usage; 3 system error; 4 no channel to the box, or it refused; 5 the file of\n"
     "--identity is damaged\n",
     NULL,
-    0
+    0,
+    headings
 };
 
 static int usage(const char *what)

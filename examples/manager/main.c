@@ -119,7 +119,8 @@ static option_program program = {
     "exit status: 0 stopped on request, 2 usage, 3 system error, 4 the store cannot be used now,\n"
     "5 the store is damaged, or not this manager's\n",
     NULL,
-    0
+    0,
+    NULL
 };
 
 static struct {

@@ -51,11 +51,13 @@ static const option_verb verbs[] = {
 };
 static const option_verbs head_group = { "First", verbs, 1 }, tail_group = { NULL, verbs + 1, 2 };
 static const option_verbs *const groups[] = { &head_group, &tail_group };
+static const char *const headings[] = { "slot", "Slots", "quiet", "All", NULL };
 static const option_program plain = {
-    "test", "tests options", "1.2", rows, sizeof rows / sizeof *rows, "The tail.\n", NULL, 0
+    "test", "tests options", "1.2", rows, sizeof rows / sizeof *rows, "The tail.\n", NULL,
+    0,      headings
 };
-static const option_program with_verbs = { "test", "tests options", "1.2",  NULL,
-                                           0,      "The tail.\n",   groups, 2 };
+static const option_program with_verbs = { "test",        "tests options", "1.2", NULL, 0,
+                                           "The tail.\n", groups,          2,     NULL };
 
 static int usual[3];
 static FILE *caught[3]; /* standard output, standard error */
@@ -310,6 +312,9 @@ static void test_help(void **state)
     (void)state;
     assert_int_equal(parse("", "--what", "-h", NULL), OPTIONS_SHOWN);
     assert_non_null(strstr(wrote(1), "usage: test [OPTIONS]\n\n  --flag "));
+    assert_non_null(strstr(text, "\n\nSlots:\n  --slot N "));
+    assert_non_null(strstr(text, "\n\nAll:\n  -q, --quiet "));
+    assert_null(strstr(text, "\n\n  --s"));
     assert_non_null(strstr(text, "\n  -q, --quiet "));
     assert_non_null(strstr(text, "\n  --config FILE "));
     assert_non_null(strstr(text, "\n\nThe tail.\n"));

@@ -347,12 +347,21 @@ static void print_row(const char *left, const char *help)
     putchar('\n');
 }
 
-static void show_rows(const option_verb *v)
+static void show_heading(const char *const *headings, const option_row *r, bool first)
+{
+    for (; headings && *headings; headings += 2) {
+        if (!strcmp(headings[0], r->name))
+            printf("%s%s:\n", first ? "" : "\n", headings[1]);
+    }
+}
+
+static void show_rows(const option_verb *v, const char *const *headings)
 {
     const option_row *r;
     for (unsigned i = 0; (r = row_at(v, i)) != NULL; i++) {
         char left[100];
         bool letter = r->kind == OPTION_COUNT;
+        show_heading(headings, r, i == 0);
         snprintf(left, sizeof left, "%s%.1s%s--%s%s%s", letter ? "-" : "", letter ? r->name : "",
                  letter ? ", " : "", r->name, r->value ? " " : "", r->value ? r->value : "");
         print_row(left, r->help);
@@ -364,7 +373,7 @@ static void show_help(const option_program *p)
 {
     option_verb v = only_verb(p);
     printf("%s - %s\n\nusage: %s [OPTIONS]\n\n", p->name, p->purpose, p->name);
-    show_rows(&v);
+    show_rows(&v, p->headings);
     print_row("--version", "version and build");
     if (p->tail)
         printf("\n%s", p->tail);
@@ -382,7 +391,7 @@ static void show_verb(const option_program *p, const option_verb *v)
     putchar('\n');
     print_wrapped(v->about ? v->about : v->brief, 0, 0);
     printf("%s", v->about && v->about[strlen(v->about) - 1] == '\n' ? "\n" : "\n\n");
-    show_rows(v);
+    show_rows(v, NULL);
     if (tail)
         printf("\n%s", tail);
 }

@@ -90,6 +90,8 @@ typedef struct option_program {
     const char *tail;                 /* printed below the options by --help */
     const option_verbs *const *verbs; /* NULL: it is one command, with the rows above */
     unsigned verb_groups;
+    const char *const *headings; /* in --help: a row's name and the heading above it, and so on;
+                                    NULL ends them; NULL: none */
 } option_program;
 
 /* The command that was given.  words is a part of argv, in its order. */
