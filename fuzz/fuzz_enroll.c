@@ -10,10 +10,6 @@
 #endif
 #include "quick_sodium.h"
 
-/* Not linked: replaces calls of libsodium by quick_sodium.h. */
-#include "dxpu_sodium.c"
-#include "dxpu_sodium_enroll.c"
-#include "dxpu_sodium_key.c"
 #include "dxpu_tcp.h"
 #include "keys.h"
 #include "console.h"
@@ -38,7 +34,8 @@ enum {
     AGAIN = 3,  /* and one for each time that all is well */
     OWNERS = 4, /* the one that it is to meet, two others, and dxpu's own key: */
     OWN = 3,
-    LINE = 64
+    LINE = 64,
+    KEY = DXPU_NOISE_KEY_BYTES
 };
 
 typedef struct message {
@@ -177,7 +174,6 @@ LOG_PRINTF static void say_log(const char *format, ...);
 #define event_free(e)                          ((void)(e), net.on_input = NULL)
 #define read(fd, out, cap)                     ((void)(fd), net_read(out, cap))
 #define tcflush(fd, which)                     net_flush()
-#define sodium_allocarray                      calloc
 #define keys_add(file, p)                      net_add(p)
 #define log_error                              say_log
 #define log_warning                            say_log

@@ -13,9 +13,8 @@
 #include "quick_sodium.h"
 #include "quiet.h"
 
-/* Not linked: replaces calls of libsodium by quick_sodium.h, reaches struct dxpu_sodium_session. */
-#include "dxpu_secure.c"
-#include "dxpu_sodium.c"
+#include "dxpu_secure.c" /* not linked: reaches struct dxpu_sodium_session */
+#include "dxpu_sodium.h"
 #include "input.h"
 
 #include "dxpu_libevent.h"

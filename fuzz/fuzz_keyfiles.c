@@ -6,10 +6,8 @@
 #endif
 #include "quick_sodium.h"
 
-/* Not linked: replaces calls of libsodium by quick_sodium.h. */
-#include "dxpu_sodium.c"
-#include "dxpu_sodium_key.c"
-#include "identity_file.c" /* not linked: reaches parse() */
+#include "dxpu_sodium_key.c" /* not linked: reaches parse_file() */
+#include "identity_file.h"
 #include "input.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -40,15 +38,15 @@ static void check_secret(const uint8_t *data, size_t size)
 
 static void check_identity(const uint8_t *data, size_t size)
 {
-    char text[TEXT_BYTES + 1] = "", again[2 * IDENTITY_BYTES + 2];
+    char text[IDENTITY_TEXT_BYTES + 1] = "", again[2 * IDENTITY_BYTES + 2];
     uint8_t identity[IDENTITY_BYTES];
     size_t len = size < sizeof text ? size : sizeof text; /* what is read of a longer one */
     memcpy(text, data, len);
-    if (!parse(text, (ssize_t)len, identity))
+    if (!identity_file_parse(text, len, identity))
         return;
     for (unsigned i = 0; i < IDENTITY_BYTES; i++)
         snprintf(again + (size_t)2 * i, 4, "%02x\n", identity[i]);
-    must(len == TEXT_BYTES && memcmp(data, again, len) == 0);
+    must(len == IDENTITY_TEXT_BYTES && memcmp(data, again, len) == 0);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

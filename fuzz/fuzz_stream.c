@@ -8,14 +8,13 @@
 #include "quick_sodium.h"
 
 #include "dxpu_noise.h"
-/* Not linked: replaces calls of libsodium by quick_sodium.h. */
-#include "dxpu_sodium.c"
-#include "dxpu_sodium_stream.c"
+#include "dxpu_sodium.h"
+#include "dxpu_sodium_stream.h"
 #include "input.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { WAY = 1 << 17, SAID_MAX = 64 };
+enum { KEY_BYTES = DXPU_NOISE_KEY_BYTES, WAY = 1 << 17, SAID_MAX = 64 };
 
 typedef struct end {
     dxpu_noise_pair own;

@@ -1,10 +1,10 @@
 /* quick_sodium.h - libsodium for targets: the same input does the same, and quickly
    SPDX-License-Identifier: MIT
 
-   Include before the parts that use it.  Random numbers come from a seed.  Keys agree modulo
-   2^61 - 1, which any fool can break and no fuzzer does, at a hundredth of X25519's time; as there,
-   keys that agree on nothing are refused.  Memory comes from malloc(), where the sanitizer sees one
-   byte beyond. */
+   Its functions are linked in place of libsodium's.  Random numbers come from a seed.  Keys agree
+   modulo 2^61 - 1, which any fool can break and no fuzzer does, at a hundredth of X25519's time; as
+   there, keys that agree on nothing are refused.  Memory comes from malloc(), where the sanitizer
+   sees one byte beyond. */
 #ifndef QUICK_SODIUM_H_INCLUDED
 #define QUICK_SODIUM_H_INCLUDED
 
@@ -59,10 +59,40 @@ static int quick_scalarmult(uint8_t out[32], const uint8_t secret[32], const uin
     return power ? 0 : -1;
 }
 
-static int quick_scalarmult_base(uint8_t out[32], const uint8_t secret[32])
+static unsigned quick_agreements; /* Diffie-Hellmans so far */
+
+int crypto_scalarmult(unsigned char *q, const unsigned char *n, const unsigned char *p)
+{
+    quick_agreements++;
+    return quick_scalarmult(q, n, p);
+}
+
+int crypto_scalarmult_base(unsigned char *q, const unsigned char *n)
 {
     static const uint8_t generator[32] = { 37 };
-    return quick_scalarmult(out, secret, generator);
+    return quick_scalarmult(q, n, generator);
+}
+
+void *sodium_malloc(const size_t size)
+{
+    return malloc(size);
+}
+
+void *sodium_allocarray(size_t count, size_t size)
+{
+    return calloc(count, size);
+}
+
+void sodium_free(void *ptr)
+{
+    free(ptr);
+}
+
+int sodium_mlock(void *const addr, const size_t len)
+{
+    (void)addr;
+    (void)len;
+    return 0;
 }
 
 /* Before each input. */
@@ -73,11 +103,5 @@ static void quick_begin(void)
     if (sodium_init() < 0)
         abort();
 }
-
-#define crypto_scalarmult      quick_scalarmult
-#define crypto_scalarmult_base quick_scalarmult_base
-#define sodium_malloc          malloc
-#define sodium_free            free
-#define sodium_mlock(at, len)  (0)
 
 #endif /* QUICK_SODIUM_H_INCLUDED */

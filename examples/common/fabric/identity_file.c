@@ -18,8 +18,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { TEXT_BYTES = 2 * IDENTITY_BYTES + 1 /* hexadecimal, and the end of the line */ };
-
 static int complain(const char *file, const char *what, int status)
 {
     log_error("--identity %s: %s", file, what);
@@ -65,12 +63,12 @@ static ssize_t read_text(int fd, char *to, size_t room)
 /* In place, not by durable_replace(): the lock is on this very file. */
 static int make(int fd, const char *file, uint8_t out[IDENTITY_BYTES])
 {
-    char text[TEXT_BYTES + 1];
+    char text[IDENTITY_TEXT_BYTES + 1];
     if (getentropy(out, IDENTITY_BYTES))
         return complain_system(file, "no random numbers");
     for (unsigned i = 0; i < IDENTITY_BYTES; i++)
         snprintf(text + (size_t)2 * i, 4, "%02x\n", out[i]);
-    if (!write_text(fd, text, TEXT_BYTES) && !fsync(fd) && !durable_name(file))
+    if (!write_text(fd, text, IDENTITY_TEXT_BYTES) && !fsync(fd) && !durable_name(file))
         return 0;
     complain_system(file, "cannot be written");
     (void)!ftruncate(fd, 0); /* nothing, rather than a part, for the next start */
@@ -83,10 +81,10 @@ static int digit(char c)
     return at ? (int)(at - digits) : -1;
 }
 
-static bool parse(const char *text, ssize_t len, uint8_t out[IDENTITY_BYTES])
+bool identity_file_parse(const char *text, size_t len, uint8_t out[IDENTITY_BYTES])
 {
     uint8_t any = 0;
-    if (len != TEXT_BYTES || text[TEXT_BYTES - 1] != '\n')
+    if (len != IDENTITY_TEXT_BYTES || text[IDENTITY_TEXT_BYTES - 1] != '\n')
         return false;
     for (unsigned i = 0; i < IDENTITY_BYTES; i++) {
         int high = digit(text[2 * i]), low = digit(text[2 * i + 1]);
@@ -100,7 +98,7 @@ static bool parse(const char *text, ssize_t len, uint8_t out[IDENTITY_BYTES])
 
 int identity_file_open(const char *file, uint8_t out[IDENTITY_BYTES])
 {
-    char text[TEXT_BYTES + 1];
+    char text[IDENTITY_TEXT_BYTES + 1];
     struct stat st;
     ssize_t len;
     /* it stays open as long as the process lives, and with it the lock */
@@ -120,7 +118,7 @@ int identity_file_open(const char *file, uint8_t out[IDENTITY_BYTES])
         return complain_system(file, "cannot be read");
     if (len == 0)
         return make(fd, file, out);
-    if (!parse(text, len, out))
+    if (!identity_file_parse(text, (size_t)len, out))
         return complain(file,
                         "not 32 hexadecimal digits and the end of the line; remove it to register "
                         "as a new proxy",
