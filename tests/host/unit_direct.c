@@ -12,7 +12,12 @@
 
 #include <cmocka.h>
 
-#include "direct.c" /* not linked: reaches struct function */
+#include "direct_internal.h"
+#include "dxpu_libevent.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
 
 enum {
     SENT_MAX = 4096,
@@ -237,7 +242,7 @@ const dxpu_vfu_counters *dxpu_vfu_count(const dxpu_vfu *s)
 static const guest_settings settings = { .socket = "vm", .slots = 1, .form = &direct_form };
 static const slot_line no_line;
 static guest *the;
-static function *f;
+static direct_function *f;
 
 /* The device completes a request, or does not (status below 0). */
 static void complete(unsigned i, int status)
@@ -305,9 +310,9 @@ static int setup(void **state)
     congested = paused = shown = connected = level = false;
     takes = true;
     sent_count = hot_resets = writes_answered = reads_answered = levels_off = 0;
-    the = direct_open(&settings, lines, 1000000000);
+    the = direct_form.open(&settings, lines, 1000000000);
     assert_non_null(the);
-    f = &direct_of(the)->functions[0];
+    f = &((direct *)the)->functions[0];
     f->slot->probe.sized[0][0] = ~(uint32_t)(BAR_BYTES - 1);
     f->host.filled(f->host.user, 1, true);
     direct_form.settle(the, 1);
@@ -357,8 +362,8 @@ static void connected_device(void)
 /* The next try is due. */
 static void retry_now(void)
 {
-    assert_true(f->retry_ns != 0 && direct_next_ns(the) <= f->retry_ns);
-    direct_tick(the, f->retry_ns);
+    assert_true(f->retry_ns != 0 && direct_form.next_ns(the) <= f->retry_ns);
+    direct_form.tick(the, f->retry_ns);
 }
 
 /* ==== Cases =================================================================================== */
@@ -424,7 +429,7 @@ static void test_v45_reads_at_the_loss_are_ones(void **state)
         }
     }
     read_from(DXPU_VFU_CONFIG, 4, 2);
-    direct_tick(the, dxpu_udp_now_ns() + 2000000000u); /* its time is up */
+    direct_form.tick(the, dxpu_udp_now_ns() + 2000000000u); /* its time is up */
     assert_int_equal(dxpu_get_le16(last_read), 0xffff);
     takes = false;
     read_from(DXPU_VFU_CONFIG, 4, 2);
@@ -482,23 +487,23 @@ static void test_v45_slow_device_returns_to_the_next_client(void **state)
 static void test_v47_the_same_device_is_set_up_again(void **state)
 {
     (void)state;
-    assert_int_equal(direct_plug(the, 1).state, PLUG_NONE);
+    assert_int_equal(direct_form.plug(the, 1).state, PLUG_NONE);
     connected_device();
-    assert_int_equal(direct_plug(the, 1).state, PLUG_USED);
+    assert_int_equal(direct_form.plug(the, 1).state, PLUG_USED);
     connected = false;
     cb.disconnected(cb.user, "it ended");
-    assert_int_equal(direct_plug(the, 1).state, PLUG_SETUP);
+    assert_int_equal(direct_form.plug(the, 1).state, PLUG_SETUP);
     answer_all(-1); /* it is slow */
-    assert_int_equal(direct_plug(the, 1).state, PLUG_SETUP);
+    assert_int_equal(direct_form.plug(the, 1).state, PLUG_SETUP);
     retry_now();
     answer_all(DXPU_CPL_SC);
-    assert_int_equal(direct_plug(the, 1).state, PLUG_OFFERED);
+    assert_int_equal(direct_form.plug(the, 1).state, PLUG_OFFERED);
     f->host.filled(f->host.user, 1, false); /* and at once the next one */
     f->host.filled(f->host.user, 1, true);
     direct_form.settle(the, 1);
-    assert_int_equal(direct_plug(the, 1).state, PLUG_NONE);
+    assert_int_equal(direct_form.plug(the, 1).state, PLUG_NONE);
     answer_all(DXPU_CPL_SC);
-    assert_int_equal(direct_plug(the, 1).state, PLUG_OFFERED);
+    assert_int_equal(direct_form.plug(the, 1).state, PLUG_OFFERED);
 }
 
 /* Only what makes no sense is not looked at again. */
@@ -537,8 +542,8 @@ static void intx(bool on)
     dxpu_tlp t;
     memset(&t, 0, sizeof t);
     t.type = DXPU_TLP_MSG;
-    t.requester = TARGET;
-    t.message_code = on ? INTX_ASSERT : INTX_DEASSERT;
+    t.requester = DIRECT_DEVICE;
+    t.message_code = on ? 0x20 : 0x24;
     t.message_routing = DXPU_MSG_LOCAL;
     assert_true(f->host.message(f->host.user, 1, &t));
 }

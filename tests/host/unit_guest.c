@@ -13,11 +13,12 @@
 
 #include <cmocka.h>
 
-/* Not linked: reaches on_read() and on_write(). */
-#include "vswitch.c" /* first: names of its own */
-#include "bridge.c"
+#include "bridge_internal.h"
+#include "dxpu_libevent.h"
 #include "probe.h"
-#include "vmd.h"
+
+#include <errno.h>
+#include <string.h>
 
 enum { SENT_MAX = 64, SLOTS = 2 };
 #define BAR2  0x80000000u
@@ -77,7 +78,7 @@ void slot_reach(guest_slot *s)
 {
     reached++;
     windows_clear(&the_reach[s - the_slots]);
-    on_reach(&the, (unsigned)(s - the_slots) + 1, &the_reach[s - the_slots]);
+    bridge_on_reach(&the, (unsigned)(s - the_slots) + 1, &the_reach[s - the_slots]);
 }
 
 bool slot_congested(const guest_slot *s)
@@ -287,7 +288,7 @@ uint64_t dxpu_vfu_counter_value(const dxpu_vfu *s, unsigned index)
 static void write_at(uint32_t region, uint64_t offset, const void *data, uint32_t bytes)
 {
     dxpu_vfu_access a = { 0, offset, region, bytes };
-    on_write(&the, &a, data);
+    bridge_on_write(&the, &a, data);
 }
 
 static void write32(uint32_t region, uint64_t offset, uint32_t value)
@@ -306,7 +307,7 @@ static void write8(uint64_t offset, unsigned value)
 static void read_at(uint32_t region, uint64_t offset, uint32_t bytes)
 {
     dxpu_vfu_access a = { 77, offset, region, bytes };
-    on_read(&the, &a);
+    bridge_on_read(&the, &a);
 }
 
 static uint64_t ecam(unsigned bus, unsigned device, unsigned at)
@@ -345,10 +346,10 @@ static int setup(void **state)
     settings.bar4_bytes = 64 * MB;
     the.guest.set = &settings;
     the.accesses.deadline_ns = DXPU_NEVER;
-    the.accesses.send = send_memory;
+    the.accesses.send = bridge_send_memory;
     the.accesses.user = &the;
     the.guest.hold_ns = the.accesses.hold_ns = 1000000000u;
-    assert_int_equal(open_switch(&the), 0);
+    assert_int_equal(bridge_open_switch(&the), 0);
     the.guest.slots = the_slots;
     for (unsigned i = 0; i < SLOTS; i++) {
         the_slots[i].number = i + 1;
@@ -486,7 +487,7 @@ static void test_nothing_is_held_back_when_idle(void **state)
     assert_int_equal(count, 1);
     check_write(0, 1, BAR4 + PREF, 1, 0x3, 0);
     write8(PREF, 1);
-    machine_reset(&the);
+    bridge_machine_reset(&the);
     assert_int_equal(count, 2);
 }
 
@@ -539,21 +540,21 @@ static void test_m20_no_room_is_reported(void **state)
     out = guest_look(&the.guest, 1);
     assert_int_equal(out.state, GUEST_LOOKS);
     s->probe.running = false;
-    on_filled(&the, 1, true);
+    bridge_on_filled(&the, 1, true);
     out = guest_look(&the.guest, 1);
     assert_int_equal(out.state, GUEST_NO_ROOM);
     assert_string_equal(out.note, "larger --bar2 or --bar4");
     settings.topology = the.vs.cfg.topology = DXPU_VSWITCH_SWITCH;
-    remedy(&the, (uint64_t)1 << 32, text, sizeof text);
+    bridge_remedy(&the, (uint64_t)1 << 32, text, sizeof text);
     assert_string_equal(text, "guest parameter pci=hpmmioprefsize=8G and --bar4 32G");
     for (unsigned bit = 40; bit < 64; bit++) { /* no --bar4 helps, whatever size a box reports */
-        remedy(&the, (uint64_t)1 << bit, text, sizeof text);
+        bridge_remedy(&the, (uint64_t)1 << bit, text, sizeof text);
         assert_string_equal(text, "");
     }
     settings.topology = the.vs.cfg.topology = DXPU_VSWITCH_ROOT_PORTS;
     s->probe.sized[0][0] = 0xffff000c; /* 64 KB */
     s->probe.sized[0][1] = 0xffffffff;
-    on_filled(&the, 1, true);
+    bridge_on_filled(&the, 1, true);
     out = guest_look(&the.guest, 1);
     assert_int_equal(out.state, GUEST_SHOWN);
     assert_string_equal(out.note, "");
@@ -583,12 +584,12 @@ static void test_v12_errors_reach_the_root_port(void **state)
     t.header_dw = 4;
     t.message_code = 0x31; /* ERR_NONFATAL */
     t.requester = DXPU_BDF(2, 0, 0);
-    assert_false(on_message(&the, 1, &t)); /* in the name of slot 2's device */
+    assert_false(bridge_on_message(&the, 1, &t)); /* in the name of slot 2's device */
     assert_int_equal(read32(ecam(0, 1, STATUS)) & 0x7f, 0);
     assert_int_equal(read32(ecam(0, 2, STATUS)) & 0x7f, 0);
     assert_int_equal(interrupts, 0);
     t.requester = DXPU_BDF(1, 0, 3);
-    assert_true(on_message(&the, 1, &t));
+    assert_true(bridge_on_message(&the, 1, &t));
     assert_int_equal(read32(ecam(0, 1, STATUS)) & 0x7f, 0x24);
     assert_int_equal(read32(ecam(0, 1, SOURCE)) >> 16, DXPU_BDF(1, 0, 3));
     assert_int_equal(interrupts, 1);
@@ -607,9 +608,9 @@ static void test_v7_interrupts_wait_for_room(void **state)
     write32(0, ecam(0, 1, 0x58), 0x01091028);
     interrupts = 0;
     no_way = true;
-    on_filled(&the, 1, false);
+    bridge_on_filled(&the, 1, false);
     write32(0, ecam(0, 1, 0x58), 0x01091028); /* seen, and there it is again */
-    on_filled(&the, 1, true);
+    bridge_on_filled(&the, 1, true);
     in_process = do_nothing;
     assert_int_equal(guest_process(&the.guest), 0);
     assert_int_equal(interrupts, 0);
@@ -630,18 +631,18 @@ static void test_v7_interrupts_that_wait_may_be_over(void **state)
         write32(0, ecam(0, 1, 0x80), 0x00010000);
         write32(0, ecam(0, 1, 0x58), 0x01091028);
         no_way = true;
-        on_filled(&the, 1, false);
+        bridge_on_filled(&the, 1, false);
         interrupts = 0;
         assert_true(the.owed);
         if (reset)
-            on_reset(&the, 0);
+            bridge_on_reset(&the, 0);
         else
             write32(0, ecam(0, 1, 0x80), 0);
         no_way = false;
         assert_int_equal(guest_process(&the.guest), 0);
         assert_int_equal(interrupts, 0);
         assert_false(the.owed);
-        on_filled(&the, 1, true);
+        bridge_on_filled(&the, 1, true);
     }
 }
 
@@ -656,7 +657,7 @@ static void complete(uint64_t user, uint8_t value)
     cpl.byte_count = 4;
     cpl.payload.ptr = data;
     cpl.payload.len = 4;
-    on_completion(&the, &cpl, user, true);
+    bridge_on_completion(&the, &cpl, user, true);
 }
 
 /* Read until the place of the first access is repeated; what that one was given for its request. */
@@ -705,7 +706,7 @@ static void test_answers_for_another_guest_are_dropped(void **state)
 {
     uint64_t first = read_round();
     (void)state;
-    on_disconnected(&the, "test");
+    bridge_on_disconnected(&the, "test");
     enumerate_buses();
     assert_int_equal(replies, 0);
     read_at(4, PREF, 4);
@@ -755,7 +756,7 @@ static void test_s103_devices_reach_what_the_client_mapped(void **state)
 /* The windows of the other slot, as its port has them and ACS allows. */
 static void test_s103_devices_reach_each_other_as_the_switch_lets_them(void **state)
 {
-    enum { REDIRECT = 0x4 << 16, CONTROL = DXPUI_VS_ACS + 4 };
+    enum { REDIRECT = 0x4 << 16, ACS = 0x148, CONTROL = ACS + 4 };
     (void)state;
     write32(0, ecam(0, 1, 4), 0x6);
     write8(PREF, 0);

@@ -3,11 +3,9 @@
 
    CONTENTS   1 What devices may reach   2 Configuration   3 Memory windows
               4 What the client does   5 What slots do   6 Opening */
-#include "bridge.h"
-#include "access.h"
+#include "bridge_internal.h"
 #include "log.h"
 #include "dxpu_libevent.h"
-#include "vmd.h"
 
 #include "dxpu_vswitch.h"
 
@@ -19,20 +17,6 @@ enum {
     LINK_SPEED = 4, /* 16 GT/s */
     LINK_WIDTH = 16
 };
-
-typedef struct bridge {
-    guest guest;
-    dxpu_vfu *vfu;
-    dxpu_vswitch vs;
-    vmd vmd;
-    slot_host host;
-    windows memory; /* of the guest, as the client gave it last */
-    uint32_t memory_changes;
-    bool reach_changed; /* what devices may reach, and their boxes were not notified */
-    access_table accesses;
-    bool owed; /* there was no room for an interrupt of the switch */
-    uint64_t config_reads, config_writes, memory_reads, memory_writes, unclaimed, resets;
-} bridge;
 
 /* ==== 1  What devices may reach =============================================================== */
 
@@ -56,7 +40,7 @@ static void reach_peer(const bridge *g, unsigned slot, unsigned other, const dxp
 }
 
 /* slot_host.reach */
-static void on_reach(void *user, unsigned slot, windows *out)
+void bridge_on_reach(void *user, unsigned slot, windows *out)
 {
     bridge *g = user;
     look_at_memory(g);
@@ -154,7 +138,7 @@ static void config_region(bridge *g, const dxpu_vfu_access *v, const uint8_t *da
 /* ==== 3  Memory windows ======================================================================= */
 
 /* access_table.send */
-static bool send_memory(void *user, dxpu_tlp *t, uint64_t part)
+bool bridge_send_memory(void *user, dxpu_tlp *t, uint64_t part)
 {
     bridge *g = user;
     uint8_t slot = dxpu_vswitch_by_address(&g->vs, t->address);
@@ -212,7 +196,7 @@ static void update_pause(bridge *g)
     dxpu_vfu_pause(g->vfu, pause);
 }
 
-static void on_read(void *user, const dxpu_vfu_access *v)
+void bridge_on_read(void *user, const dxpu_vfu_access *v)
 {
     bridge *g = user;
     uint8_t config[VMD_CONFIG_BYTES];
@@ -231,7 +215,7 @@ static void on_read(void *user, const dxpu_vfu_access *v)
     access_sent(&g->accesses, a);
 }
 
-static void on_write(void *user, const dxpu_vfu_access *v, const uint8_t *data)
+void bridge_on_write(void *user, const dxpu_vfu_access *v, const uint8_t *data)
 {
     bridge *g = user;
     if (v->region == DXPU_VFU_CONFIG) {
@@ -267,7 +251,7 @@ static const char *size_text(uint64_t bytes, char out[24])
 
 /* What a person can do so that the device can be hot-added; "" when nothing is needed.  As a
    rule it fits into the note of a status, 63 characters. */
-static void remedy(const bridge *g, uint64_t largest, char *out, size_t cap)
+void bridge_remedy(const bridge *g, uint64_t largest, char *out, size_t cap)
 {
     char parameter[32], bar4[40] = "";
     uint64_t window = dxpu_vswitch_slot_window(&g->vs, largest), all = g->guest.set->bar4_bytes;
@@ -290,7 +274,7 @@ static void say_refused(const bridge *g, const guest_slot *s, uint64_t largest)
     uint8_t n = (uint8_t)s->number;
     char text[3][24];
     log_warning("slot %u: refused: the device has a BAR of %s, and the guest gave the slot "
-                "%s and, 64-bit prefetchable, %s; remedy: %s",
+                "%s and, 64-bit prefetchable, %s; bridge_remedy: %s",
                 s->number, size_text(largest, text[0]),
                 size_text(dxpu_vswitch_window_bytes(&g->vs, n, false), text[1]),
                 size_text(dxpu_vswitch_window_bytes(&g->vs, n, true), text[2]), s->note);
@@ -309,7 +293,7 @@ static void insert(bridge *g, guest_slot *s)
         if (bars[i].bytes > largest[bars[i].prefetchable])
             largest[bars[i].prefetchable] = bars[i].bytes;
     }
-    remedy(g, largest[true], what, sizeof what);
+    bridge_remedy(g, largest[true], what, sizeof what);
     root_windows(g, root);
     s->misfit = !dxpu_vswitch_fits(&g->vs, (uint8_t)s->number, bars, count, root);
     if (s->misfit) {
@@ -327,7 +311,7 @@ static void insert(bridge *g, guest_slot *s)
 
 /* The machine is reset: the switch starts over with the devices in its slots, reset as well.  What
    did not fit will be sized for now. */
-static void machine_reset(bridge *g)
+void bridge_machine_reset(bridge *g)
 {
     access_flush(&g->accesses);
     vmd_reset(&g->vmd);
@@ -341,10 +325,10 @@ static void machine_reset(bridge *g)
     g->resets++;
 }
 
-static void on_reset(void *user, uint64_t token)
+void bridge_on_reset(void *user, uint64_t token)
 {
     bridge *g = user;
-    machine_reset(g);
+    bridge_machine_reset(g);
     (void)dxpu_vfu_reply_write(g->vfu, token);
 }
 
@@ -354,17 +338,17 @@ static void on_connected(void *user)
     log_note("a guest is connected");
 }
 
-static void on_disconnected(void *user, const char *why)
+void bridge_on_disconnected(void *user, const char *why)
 {
     bridge *g = user;
     log_note("the guest is gone: %s", why);
     access_forget(&g->accesses);
-    machine_reset(g);
+    bridge_machine_reset(g);
 }
 
 /* ==== 5  What slots do ======================================================================== */
 
-static void on_completion(void *user, const dxpu_tlp *cpl, uint64_t part, bool last)
+void bridge_on_completion(void *user, const dxpu_tlp *cpl, uint64_t part, bool last)
 {
     bridge *g = user;
     access_completed(&g->accesses, cpl, part, last);
@@ -416,7 +400,7 @@ static guest_slot *on_peer(void *user, unsigned slot)
 }
 
 /* An error or a PME is reported for the device in the slot, not for a neighbor. */
-static bool on_message(void *user, unsigned slot, const dxpu_tlp *t)
+bool bridge_on_message(void *user, unsigned slot, const dxpu_tlp *t)
 {
     bridge *g = user;
     bool taken = dxpu_vswitch_by_bdf(&g->vs, t->requester) == slot &&
@@ -431,7 +415,7 @@ static uint32_t on_mps(void *user, unsigned slot)
     return dxpu_vswitch_mps_bytes(&g->vs, (uint8_t)slot);
 }
 
-static void on_filled(void *user, unsigned slot, bool filled)
+void bridge_on_filled(void *user, unsigned slot, bool filled)
 {
     bridge *g = user;
     if (filled)
@@ -448,11 +432,11 @@ static void on_filled(void *user, unsigned slot, bool filled)
 static int open_function(bridge *g)
 {
     const dxpu_vfu_callbacks cb = { .user = g,
-                                    .read = on_read,
-                                    .write = on_write,
-                                    .reset = on_reset,
+                                    .read = bridge_on_read,
+                                    .write = bridge_on_write,
+                                    .reset = bridge_on_reset,
                                     .connected = on_connected,
-                                    .disconnected = on_disconnected };
+                                    .disconnected = bridge_on_disconnected };
     dxpu_vfu_config cfg;
     const char *why;
     dxpu_vfu_config_default(&cfg);
@@ -471,7 +455,7 @@ static int open_function(bridge *g)
     return 0;
 }
 
-static int open_switch(bridge *g)
+int bridge_open_switch(bridge *g)
 {
     const guest_settings *set = g->guest.set;
     dxpu_vswitch_config cfg;
@@ -521,17 +505,18 @@ static guest *bridge_open(const guest_settings *set, const slot_line *const *lin
                           uint64_t hold_ns)
 {
     bridge *g = calloc(1, sizeof *g);
-    slot_host host = { g,        on_dma_read, on_dma_write, on_msi, on_route,      on_peer,
-                       on_reach, on_message,  on_crs,       on_mps, on_completion, on_filled };
+    slot_host host = { g,        on_dma_read, on_dma_write,         on_msi,
+                       on_route, on_peer,     bridge_on_reach,      bridge_on_message,
+                       on_crs,   on_mps,      bridge_on_completion, bridge_on_filled };
     if (!g)
         return NULL;
     g->guest.set = set;
     g->guest.hold_ns = hold_ns;
     g->host = host;
     access_init(&g->accesses, hold_ns);
-    g->accesses.send = send_memory;
+    g->accesses.send = bridge_send_memory;
     g->accesses.user = g;
-    if (open_switch(g) || open_slots(g, lines) || open_function(g)) {
+    if (bridge_open_switch(g) || open_slots(g, lines) || open_function(g)) {
         guest_close(&g->guest);
         return NULL;
     }

@@ -3,10 +3,8 @@
 
    CONTENTS   1 Setting a device up   2 Accesses   3 What the client does   4 What the slot does
               5 The form */
-#include "direct.h"
-#include "access.h"
+#include "direct_internal.h"
 #include "log.h"
-#include "shadow.h"
 #include "dxpu_libevent.h"
 
 #include <errno.h>
@@ -15,7 +13,6 @@
 #include <unistd.h>
 
 enum {
-    TARGET = DXPU_BDF(1, 0, 0), /* of the device, behind a root port of its own */
     CONFIG_DWORDS = SHADOW_BYTES / 4,
     IN_FLIGHT = 32,        /* most requests of a step that wait for an answer */
     SETUP_MARK = 0xff,     /* in a request's lowest byte, of those made here */
@@ -36,40 +33,9 @@ enum {
     SETUP_TABLE  /* its interrupts */
 };
 
-typedef struct function {
-    guest_slot *slot;
-    dxpu_vfu *vfu;
-    const guest_settings *set;
-    slot_host host;
-    windows memory; /* of the guest, as the client gave it last */
-    uint32_t memory_changes;
-    access_table accesses;
-    shadow shadow;
-    uint8_t image[SHADOW_BYTES];
-    uint8_t setup;        /* SETUP_* */
-    uint16_t setups;      /* an answer to an earlier one is dropped */
-    unsigned next, asked; /* of a step: the next request; those not answered */
-    bool there;           /* a device is in the slot */
-    bool known;           /* and `shadow` is of it */
-    bool live;            /* the client that is connected was shown this device */
-    bool offered;         /* a client that connects is shown the device */
-    bool msix;            /* the function that it is shown, or was, has MSI-X */
-    bool unready;         /* ... which was reset, and is not set up: it reads as ones */
-    uint64_t retry_ns;    /* when it is set up again; 0: it is not to be */
-    uint64_t reset_token; /* 0: no reset is to be answered */
-    uint64_t config_reads, config_writes, memory_reads, memory_writes, dropped, resets,
-        setups_failed;
-} function;
-
-typedef struct direct {
-    guest guest;
-    int epoll; /* of all sockets */
-    function *functions;
-} direct;
-
 /* ==== 1  Setting a device up ================================================================== */
 
-static uint64_t setup_request(const function *f, unsigned index)
+static uint64_t setup_request(const direct_function *f, unsigned index)
 {
     return (uint64_t)f->setups << 32 | (uint64_t)index << 16 | SETUP_MARK;
 }
@@ -79,11 +45,12 @@ static bool is_setup(uint64_t request)
     return (request & 0xffff) == SETUP_MARK; /* of an access, at most 3 */
 }
 
-static bool send_config(function *f, const shadow_write *w, bool write, uint64_t request)
+static bool send_config(direct_function *f, const shadow_write *w, bool write, uint64_t request)
 {
     uint8_t dword[4] = { 0 };
     dxpu_tlp t;
-    access_config_tlp(write ? DXPU_TLP_CFGWR0 : DXPU_TLP_CFGRD0, TARGET, w->at, w->bytes, &t);
+    access_config_tlp(write ? DXPU_TLP_CFGWR0 : DXPU_TLP_CFGRD0, DIRECT_DEVICE, w->at, w->bytes,
+                      &t);
     for (unsigned i = 0; i < w->bytes; i++)
         dword[(w->at & 3) + i] = (uint8_t)(w->value >> 8 * i);
     if (write) {
@@ -96,11 +63,11 @@ static bool send_config(function *f, const shadow_write *w, bool write, uint64_t
 /* access_table.send */
 static bool send_memory(void *user, dxpu_tlp *t, uint64_t part)
 {
-    function *f = user;
+    direct_function *f = user;
     return slot_send(f->slot, t, part, dxpu_udp_now_ns());
 }
 
-static void begin_setup(function *f, unsigned step)
+static void begin_setup(direct_function *f, unsigned step)
 {
     f->setup = (uint8_t)step;
     f->setups++;
@@ -108,19 +75,19 @@ static void begin_setup(function *f, unsigned step)
     f->retry_ns = 0;
 }
 
-static void set_intx(function *f, bool on)
+static void set_intx(direct_function *f, bool on)
 {
     (void)dxpu_vfu_irq_level(f->vfu, DXPU_VFU_INTX, 0, on);
 }
 
 /* Does the client reach the device? */
-static bool is_reached(const function *f)
+static bool is_reached(const direct_function *f)
 {
     return f->live && !f->unready;
 }
 
 /* A reset of the client's, of a device that is there or not any more. */
-static void answer_reset(function *f)
+static void answer_reset(direct_function *f)
 {
     uint64_t token = f->reset_token;
     f->reset_token = 0;
@@ -129,7 +96,7 @@ static void answer_reset(function *f)
 }
 
 /* It is not shown, and a client that was shown it reads ones. */
-static void stop_setup(function *f, const char *why)
+static void stop_setup(direct_function *f, const char *why)
 {
     f->setup = SETUP_DONE;
     f->unready = f->live;
@@ -142,26 +109,26 @@ static void stop_setup(function *f, const char *why)
     f->slot->probe.failed = true; /* it is shown as that */
 }
 
-static void refuse_device(function *f, const char *why)
+static void refuse_device(direct_function *f, const char *why)
 {
     stop_setup(f, why);
     f->known = f->live = false;
 }
 
 /* It may need longer than requests wait, as some do after a reset: begin the step again later. */
-static void retry_setup(function *f, const char *why)
+static void retry_setup(direct_function *f, const char *why)
 {
     stop_setup(f, why);
     f->retry_ns = dxpu_udp_now_ns() + RETRY_NS;
 }
 
-static bool send_read(function *f)
+static bool send_read(direct_function *f)
 {
     const shadow_write w = { f->next * 4, 4, 0 };
     return send_config(f, &w, false, setup_request(f, f->next));
 }
 
-static bool send_place(function *f)
+static bool send_place(direct_function *f)
 {
     shadow_write w[SHADOW_WRITES_MAX];
     (void)shadow_setup(&f->shadow, w);
@@ -169,7 +136,7 @@ static bool send_place(function *f)
 }
 
 /* An address and zeros in the upper half of it; then the vector as data, unmasked. */
-static bool send_table(function *f)
+static bool send_table(direct_function *f)
 {
     const shadow *s = &f->shadow;
     uint32_t vector = f->next / ENTRY_WRITES;
@@ -182,7 +149,7 @@ static bool send_table(function *f)
 }
 
 /* How many requests a step has. */
-static unsigned step_requests(const function *f)
+static unsigned step_requests(const direct_function *f)
 {
     shadow_write w[SHADOW_WRITES_MAX];
     return f->setup == SETUP_READ    ? (unsigned)CONFIG_DWORDS
@@ -190,7 +157,7 @@ static unsigned step_requests(const function *f)
                                      : f->shadow.vectors * ENTRY_WRITES;
 }
 
-static void present(function *f)
+static void present(direct_function *f)
 {
     dxpu_vfu_region region[DXPU_VFU_REGIONS];
     uint32_t irqs[DXPU_VFU_IRQS] = { f->shadow.pin, f->shadow.messages, 0, 0, 0 };
@@ -210,14 +177,14 @@ static void present(function *f)
 }
 
 /* Who connects waits. */
-static void hide(function *f)
+static void hide(direct_function *f)
 {
     f->offered = false;
     (void)dxpu_vfu_present(f->vfu, NULL, NULL);
 }
 
 /* The last step was made. */
-static void end_setup(function *f)
+static void end_setup(direct_function *f)
 {
     f->setup = SETUP_DONE;
     f->unready = false;
@@ -227,7 +194,7 @@ static void end_setup(function *f)
         present(f);
 }
 
-static void end_step(function *f)
+static void end_step(direct_function *f)
 {
     const char *wrong = NULL;
     if (f->setup == SETUP_TABLE) {
@@ -247,7 +214,7 @@ static void end_step(function *f)
 }
 
 /* As far as it goes now. */
-static void go_on(function *f)
+static void go_on(direct_function *f)
 {
     while (f->there && f->setup != SETUP_DONE) {
         unsigned count = step_requests(f);
@@ -270,7 +237,7 @@ static void go_on(function *f)
 }
 
 /* Without extended configuration space a device refuses to be asked for it. */
-static void setup_answered(function *f, const dxpu_tlp *cpl, uint64_t request)
+static void setup_answered(direct_function *f, const dxpu_tlp *cpl, uint64_t request)
 {
     unsigned index = request >> 16 & 0xffff;
     bool good = cpl && cpl->status == DXPU_CPL_SC;
@@ -286,7 +253,7 @@ static void setup_answered(function *f, const dxpu_tlp *cpl, uint64_t request)
 }
 
 /* It lost its BARs and interrupts. */
-static void after_reset(function *f)
+static void after_reset(direct_function *f)
 {
     set_intx(f, false);
     if (!f->known)
@@ -295,7 +262,7 @@ static void after_reset(function *f)
     begin_setup(f, SETUP_PLACE);
 }
 
-static void reset_device(function *f)
+static void reset_device(direct_function *f)
 {
     f->resets++;
     f->unready = false; /* it is waited for again */
@@ -307,13 +274,13 @@ static void reset_device(function *f)
 /* ==== 2  Accesses ============================================================================= */
 
 /* What the device may reach has changed: notify its box, ahead of what the guest does next. */
-static void tell_reach(function *f)
+static void tell_reach(direct_function *f)
 {
     if (access_memory(f->vfu, &f->memory_changes, &f->memory))
         slot_reach(f->slot);
 }
 
-static void read_config(function *f, const dxpu_vfu_access *v, guest_access *a)
+static void read_config(direct_function *f, const dxpu_vfu_access *v, guest_access *a)
 {
     for (uint32_t i = 0, n; i < v->bytes; i += n) {
         shadow_write w = { (uint32_t)v->offset + i, 0, 0 };
@@ -328,14 +295,15 @@ static void read_config(function *f, const dxpu_vfu_access *v, guest_access *a)
 }
 
 /* To the device; the bytes of the part only say that something is to come back. */
-static void write_device(function *f, const shadow_write *w, guest_access *a)
+static void write_device(direct_function *f, const shadow_write *w, guest_access *a)
 {
     if (send_config(f, w, true, access_part(&f->accesses, a, 0, 4, 0)) && a)
         a->tlps++;
 }
 
 /* Of a dword the bytes that are not all the host's. */
-static void forward(function *f, uint32_t at, const uint8_t *data, uint32_t bytes, guest_access *a)
+static void forward(direct_function *f, uint32_t at, const uint8_t *data, uint32_t bytes,
+                    guest_access *a)
 {
     for (uint32_t i = 0, n; i < bytes; i += n) {
         bool own = shadow_is_own(&f->shadow, at + i, 1);
@@ -349,7 +317,7 @@ static void forward(function *f, uint32_t at, const uint8_t *data, uint32_t byte
 }
 
 /* One dword's part of a write; `a` is NULL when there is nothing to answer. */
-static void write_dword(function *f, uint32_t at, const uint8_t *data, uint32_t bytes,
+static void write_dword(direct_function *f, uint32_t at, const uint8_t *data, uint32_t bytes,
                         guest_access *a)
 {
     uint8_t given[4] = { 0 };
@@ -368,7 +336,7 @@ static void write_dword(function *f, uint32_t at, const uint8_t *data, uint32_t 
         after_reset(f);
 }
 
-static void write_config(function *f, const dxpu_vfu_access *v, const uint8_t *data,
+static void write_config(direct_function *f, const dxpu_vfu_access *v, const uint8_t *data,
                          guest_access *a)
 {
     for (uint32_t i = 0, n; i < v->bytes && f->setup == SETUP_DONE; i += n) { /* until an FLR */
@@ -379,7 +347,8 @@ static void write_config(function *f, const dxpu_vfu_access *v, const uint8_t *d
 }
 
 /* a: of a read, else data. */
-static void access_bar(function *f, const dxpu_vfu_access *v, const uint8_t *data, guest_access *a)
+static void access_bar(direct_function *f, const dxpu_vfu_access *v, const uint8_t *data,
+                       guest_access *a)
 {
     const shadow_bar *bar = &f->shadow.bar[v->region];
     uint64_t address = bar->address + v->offset;
@@ -400,7 +369,7 @@ static void access_bar(function *f, const dxpu_vfu_access *v, const uint8_t *dat
 /* access_table.answers */
 static void on_answer(void *user, guest_access *a)
 {
-    const function *f = user;
+    const direct_function *f = user;
     if (a->region == DXPU_VFU_CONFIG && is_reached(f))
         shadow_answer(&f->shadow, (uint32_t)a->offset, a->data, a->bytes);
 }
@@ -408,13 +377,13 @@ static void on_answer(void *user, guest_access *a)
 /* ==== 3  What the client does ================================================================= */
 
 /* Is the client not to be read: the device is being set up for it, or takes too little. */
-static void update_pause(function *f)
+static void update_pause(direct_function *f)
 {
     dxpu_vfu_pause(f->vfu, is_reached(f) && (f->setup != SETUP_DONE || slot_congested(f->slot)));
 }
 
 /* More than a processor reads at once: the virtual machine monitor looks at all there is. */
-static void read_all(function *f, const dxpu_vfu_access *v)
+static void read_all(direct_function *f, const dxpu_vfu_access *v)
 {
     uint8_t ones[SHADOW_BYTES];
     if (v->region == DXPU_VFU_CONFIG && is_reached(f)) {
@@ -429,7 +398,7 @@ static void read_all(function *f, const dxpu_vfu_access *v)
 
 static void on_read(void *user, const dxpu_vfu_access *v)
 {
-    function *f = user;
+    direct_function *f = user;
     guest_access *a;
     if (v->bytes > ACCESS_BYTES) {
         read_all(f, v);
@@ -455,7 +424,7 @@ static void on_read(void *user, const dxpu_vfu_access *v)
    memory behind it must not pass it. */
 static void on_write(void *user, const dxpu_vfu_access *v, const uint8_t *data)
 {
-    function *f = user;
+    direct_function *f = user;
     bool config = v->region == DXPU_VFU_CONFIG;
     guest_access *a = config && v->token ? access_new_write(&f->accesses, v) : NULL;
     tell_reach(f);
@@ -477,7 +446,7 @@ static void on_write(void *user, const dxpu_vfu_access *v, const uint8_t *data)
 
 static void on_reset(void *user, uint64_t token)
 {
-    function *f = user;
+    direct_function *f = user;
     access_flush(&f->accesses);
     if (!f->live) {
         (void)dxpu_vfu_reply_write(f->vfu, token);
@@ -492,7 +461,7 @@ static void on_reset(void *user, uint64_t token)
 
 static void on_connected(void *user)
 {
-    function *f = user;
+    direct_function *f = user;
     f->live = f->known;
     f->unready = false;
     log_note("slot %u: a guest is connected", f->slot->number);
@@ -500,7 +469,7 @@ static void on_connected(void *user)
 
 static void on_disconnected(void *user, const char *why)
 {
-    function *f = user;
+    direct_function *f = user;
     log_note("slot %u: the guest is gone: %s", f->slot->number, why);
     access_forget(&f->accesses);
     f->accesses.line.bytes = 0;
@@ -517,20 +486,20 @@ static void on_disconnected(void *user, const char *why)
 
 static bool on_dma_read(void *user, uint64_t address, void *data, size_t bytes)
 {
-    function *f = user;
+    direct_function *f = user;
     return f->live && dxpu_vfu_dma_read(f->vfu, address, data, bytes) == DXPU_OK;
 }
 
 static bool on_dma_write(void *user, uint64_t address, const void *data, size_t bytes)
 {
-    function *f = user;
+    direct_function *f = user;
     return f->live && dxpu_vfu_dma_write(f->vfu, address, data, bytes) == DXPU_OK;
 }
 
 /* One of the messages that were programmed here (S-103): it becomes an eventfd's. */
 static bool on_msi(void *user, uint64_t address, uint32_t data)
 {
-    function *f = user;
+    direct_function *f = user;
     uint32_t vector;
     bool msix;
     if (f->live && shadow_vector(&f->shadow, address, data, &msix, &vector))
@@ -548,14 +517,14 @@ static int on_route(void *user, unsigned slot, const dxpu_tlp *t)
 
 static guest_slot *on_peer(void *user, unsigned slot)
 {
-    function *f = user;
+    direct_function *f = user;
     (void)slot;
     return f->slot;
 }
 
 static void on_reach(void *user, unsigned slot, windows *out)
 {
-    function *f = user;
+    direct_function *f = user;
     (void)slot;
     (void)access_memory(f->vfu, &f->memory_changes, &f->memory);
     (void)windows_copy(out, &f->memory);
@@ -564,9 +533,9 @@ static void on_reach(void *user, unsigned slot, windows *out)
 /* INTx; errors and PMEs have no root port here that reports them. */
 static bool on_message(void *user, unsigned slot, const dxpu_tlp *t)
 {
-    function *f = user;
+    direct_function *f = user;
     (void)slot;
-    if (t->requester != TARGET || dxpu_message_action(t, DXPU_UPSTREAM) == DXPU_MSG_REFUSE)
+    if (t->requester != DIRECT_DEVICE || dxpu_message_action(t, DXPU_UPSTREAM) == DXPU_MSG_REFUSE)
         return false;
     if (t->message_code >= INTX_ASSERT && t->message_code <= INTX_LAST) {
         if (t->message_code != INTX_ASSERT && t->message_code != INTX_DEASSERT)
@@ -589,14 +558,14 @@ static bool on_crs(void *user, unsigned slot, const dxpu_tlp *req, dxpu_tlp *cpl
 
 static uint32_t on_mps(void *user, unsigned slot)
 {
-    const function *f = user;
+    const direct_function *f = user;
     (void)slot;
     return 128u << f->shadow.mps;
 }
 
 static void on_completion(void *user, const dxpu_tlp *cpl, uint64_t part, bool last)
 {
-    function *f = user;
+    direct_function *f = user;
     if (!is_setup(part))
         access_completed(&f->accesses, cpl, part, last);
     else if (last)
@@ -605,7 +574,7 @@ static void on_completion(void *user, const dxpu_tlp *cpl, uint64_t part, bool l
 
 static void on_filled(void *user, unsigned slot, bool filled)
 {
-    function *f = user;
+    direct_function *f = user;
     (void)slot;
     f->there = filled;
     f->known = f->live = f->unready = false;
@@ -630,7 +599,7 @@ static const direct *direct_seen(const guest *g)
 
 static int open_socket(direct *d, unsigned n)
 {
-    function *f = &d->functions[n];
+    direct_function *f = &d->functions[n];
     const dxpu_vfu_callbacks cb = { .user = f,
                                     .read = on_read,
                                     .write = on_write,
@@ -656,7 +625,7 @@ static int open_socket(direct *d, unsigned n)
 
 static int open_function(direct *d, unsigned n, const slot_line *line)
 {
-    function *f = &d->functions[n];
+    direct_function *f = &d->functions[n];
     slot_host host = { f,        on_dma_read, on_dma_write, on_msi, on_route,      on_peer,
                        on_reach, on_message,  on_crs,       on_mps, on_completion, on_filled };
     f->slot = &d->guest.slots[n];
@@ -710,7 +679,7 @@ static int direct_fd(const guest *g)
     return direct_seen(g)->epoll;
 }
 
-static int process(function *f)
+static int process(direct_function *f)
 {
     uint64_t before = dxpu_vfu_count(f->vfu)->messages;
     char path[GUEST_SOCKET_BYTES];
@@ -747,7 +716,7 @@ static const dxpu_vfu *direct_server(const guest *g, unsigned n)
 
 static void direct_settle(guest *g, unsigned slot)
 {
-    function *f = &direct_of(g)->functions[slot - 1];
+    direct_function *f = &direct_of(g)->functions[slot - 1];
     go_on(f);
     update_pause(f);
 }
@@ -755,7 +724,7 @@ static void direct_settle(guest *g, unsigned slot)
 static void direct_tick(guest *g, uint64_t now)
 {
     for (unsigned i = 0; i < g->set->slots; i++) {
-        function *f = &direct_of(g)->functions[i];
+        direct_function *f = &direct_of(g)->functions[i];
         access_expire(&f->accesses, now);
         if (f->retry_ns && now >= f->retry_ns)
             begin_setup(f, f->known ? SETUP_PLACE : SETUP_READ);
@@ -768,7 +737,7 @@ static uint64_t direct_next_ns(const guest *g)
 {
     uint64_t next = DXPU_NEVER;
     for (unsigned i = 0; i < g->set->slots; i++) {
-        const function *f = &direct_seen(g)->functions[i];
+        const direct_function *f = &direct_seen(g)->functions[i];
         next = f->accesses.deadline_ns < next ? f->accesses.deadline_ns : next;
         next = f->retry_ns && f->retry_ns < next ? f->retry_ns : next;
     }
@@ -777,13 +746,13 @@ static uint64_t direct_next_ns(const guest *g)
 
 static bool direct_looks(const guest *g, unsigned slot)
 {
-    const function *f = &direct_seen(g)->functions[slot - 1];
+    const direct_function *f = &direct_seen(g)->functions[slot - 1];
     return f->there && f->setup == SETUP_READ && !f->slot->probe.failed;
 }
 
 static plug_view direct_plug(const guest *g, unsigned slot)
 {
-    const function *f = &direct_seen(g)->functions[slot - 1];
+    const direct_function *f = &direct_seen(g)->functions[slot - 1];
     bool connected = dxpu_vfu_is_connected(f->vfu);
     const plug_view v = { connected    ? f->live ? PLUG_USED : PLUG_LOST
                           : f->offered ? PLUG_OFFERED
@@ -793,7 +762,7 @@ static plug_view direct_plug(const guest *g, unsigned slot)
     return v;
 }
 
-static void report_function(const function *f, report *r)
+static void report_function(const direct_function *f, report *r)
 {
     report_number(r, "live", f->live);
     report_number(r, "config_reads", f->config_reads);
