@@ -81,7 +81,7 @@ static bool is_order(unsigned type)
            type == DXPU_CONTROL_ATTACH || type == DXPU_CONTROL_DETACH;
 }
 
-static void note_order(peer *k, const proxy *p, const dxpu_control *m)
+static void note_order(peer *k, const wire_proxy *p, const dxpu_control *m)
 {
     bool of_host = m->type == DXPU_CONTROL_ATTACH || m->type == DXPU_CONTROL_DETACH;
     uint16_t slot = requests_slot(m);
@@ -96,7 +96,7 @@ static void note_order(peer *k, const proxy *p, const dxpu_control *m)
 static void rig_said(const secure_conn *conn, const uint8_t *data, size_t bytes, bool good)
 {
     peer *k = (peer *)(void *)conn->own;
-    const proxy *p = conn->context;
+    const wire_proxy *p = conn->context;
     dxpu_control m = far_read(data, bytes);
     must(m.type < TYPES);
     sum.said[m.type]++;
@@ -399,7 +399,7 @@ static void check_sums(void)
     for (unsigned i = 0; i <= PEERS; i++) {
         peer *k = &peers[i];
         open += far_open(&k->far);
-        if (!far_open(&k->far) || ((const proxy *)k->far.conn->context)->later)
+        if (!far_open(&k->far) || ((const wire_proxy *)k->far.conn->context)->later)
             continue;
         sum.sure += k->frames - k->sure;
         k->sure = k->frames;
@@ -416,14 +416,15 @@ static void check_sums(void)
 }
 
 /* Of each connection. */
-static void check_proxy(const proxy *p)
+static void check_proxy(const wire_proxy *p)
 {
     unsigned out = 0;
     must(p->owner == w && p->conn->context == p && *p->link == p);
-    must(!p->later || (p->greeted && !p->node && evbuffer_get_length(p->later) <= LATER_BYTES));
+    must(!p->later ||
+         (p->greeted && !p->node && evbuffer_get_length(p->later) <= WIRE_LATER_BYTES));
     must(!p->node || (p->greeted && find_node(w, p->node) == p));
     must(!p->node || may_register(p)); /* M-81, also when the lists have changed */
-    must(p->conn->unsent <= SEND_BYTES);
+    must(p->conn->unsent <= WIRE_SEND_BYTES);
     for (unsigned i = 0; i < p->places; i++)
         out += p->orders[i].sent_ns != 0;
     must(out <= SLOTS + 1 && p->places <= 16); /* one for each slot, and one for all */
@@ -434,12 +435,12 @@ static void check_wire(void)
     uint32_t nodes;
     const core_node *node = core_nodes(c, &nodes);
     unsigned there = 0, held = 0, later = 0;
-    for (const proxy *p = w->first; p; p = p->next) {
+    for (const wire_proxy *p = w->first; p; p = p->next) {
         check_proxy(p);
         later += p->later != NULL;
         there++;
     }
-    for (const proxy *p = w->held; p; p = p->next_held)
+    for (const wire_proxy *p = w->held; p; p = p->next_held)
         held++;
     must(there == w->listener->count && held == later);
     for (unsigned i = 0; i < w->nodes; i++) {
@@ -473,7 +474,7 @@ static void attend(void)
         heartbeats++;
     }
     must(far_open(&k->far) && k->heartbeats == heartbeats &&
-         !((const proxy *)k->far.conn->context)->later);
+         !((const wire_proxy *)k->far.conn->context)->later);
 }
 
 /* As often as there is something to do: what is due, and what main.c does after each turn. */

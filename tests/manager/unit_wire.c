@@ -17,10 +17,9 @@
 
 #include "core_rig.h"
 
-/* Not linked: reaches kept_bytes() and LATER_BYTES. */
-#include "wire.c"
+#include "wire_internal.h"
 
-enum { KEYS = 2, MOST = KEY_CONNECTIONS + 2, PIECE = 60000 };
+enum { KEYS = 2, MOST = WIRE_KEY_CONNECTIONS + 2, PIECE = 60000 };
 
 /* The proxy's end of a connection. */
 typedef struct end {
@@ -176,7 +175,8 @@ static int begin_test(void **state)
     (void)state;
     rig_store_init(&disk);
     core_settings_default(&set);
-    c = core_open(&disk.base, &set, (uint64_t)time(NULL) * 1000u, now_ms(), &bad);
+    c = core_open(&disk.base, &set, (uint64_t)time(NULL) * 1000u, dxpu_udp_now_ns() / 1000000u,
+                  &bad);
     base = event_base_new();
     snprintf(peers, sizeof peers, "/tmp/unit_wire.XXXXXX");
     int fd = mkstemp(peers);
@@ -218,27 +218,27 @@ static int end_test(void **state)
 /* While others register, what proxies of a key send is kept for all of them together. */
 static void test_m134_what_is_kept_of_a_key(void **state)
 {
-    enum { LOUD = LATER_SHARES + 2, QUIET = LOUD };
+    enum { LOUD = WIRE_LATER_SHARES + 2, QUIET = LOUD };
     unsigned closed = 0;
     (void)state;
     for (unsigned i = 0; i <= QUIET; i++) {
         join(&ends[i], i == QUIET);
         assert_true(ends[i].opened);
     }
-    w->register_ns = REGISTER_NS + 1; /* the time of this turn is spent */
+    w->register_ns = WIRE_REGISTER_NS + 1; /* the time of this turn is spent */
     for (unsigned i = 0; i <= QUIET; i++) {
         greet(&ends[i]);
         ask_to_register(&ends[i]);
-        chatter(&ends[i], LATER_BYTES - 2 * PIECE); /* less than each alone may have */
+        chatter(&ends[i], WIRE_LATER_BYTES - 2 * PIECE); /* less than each alone may have */
     }
     for (unsigned i = 0; i < LOUD; i++)
         closed += ends[i].closed;
-    assert_in_range(closed, 1, LOUD - LATER_SHARES + 1);
+    assert_in_range(closed, 1, LOUD - WIRE_LATER_SHARES + 1);
     assert_false(ends[QUIET].closed); /* the control: another key's */
     size_t kept = 0;
-    for (const proxy *p = w->held; p; p = p->next_held)
-        kept = kept_bytes(p) > kept ? kept_bytes(p) : kept;
-    assert_in_range(kept, LATER_BYTES, LATER_SHARES * LATER_BYTES);
+    for (const wire_proxy *p = w->held; p; p = p->next_held)
+        kept = wire_kept_bytes(p) > kept ? wire_kept_bytes(p) : kept;
+    assert_in_range(kept, WIRE_LATER_BYTES, WIRE_LATER_SHARES * WIRE_LATER_BYTES);
     for (unsigned i = 0; i < 100 && w->held; i++) {
         wire_pump(w);
         turn();
@@ -250,21 +250,21 @@ static void test_m134_what_is_kept_of_a_key(void **state)
 static void test_m134_connections_of_a_key(void **state)
 {
     (void)state;
-    for (unsigned i = 0; i < KEY_CONNECTIONS; i++) {
+    for (unsigned i = 0; i < WIRE_KEY_CONNECTIONS; i++) {
         join(&ends[i], 0);
         assert_true(ends[i].opened);
     }
     assert_false(ends[0].closed);
-    join(&ends[KEY_CONNECTIONS], 0);
-    for (unsigned i = 0; i < 5000 && !ends[KEY_CONNECTIONS].closed; i++)
+    join(&ends[WIRE_KEY_CONNECTIONS], 0);
+    for (unsigned i = 0; i < 5000 && !ends[WIRE_KEY_CONNECTIONS].closed; i++)
         turn();
-    assert_true(ends[KEY_CONNECTIONS].closed);
-    assert_false(ends[0].closed);        /* nor was it for want of time */
-    join(&ends[KEY_CONNECTIONS + 1], 1); /* the control: another key's */
-    greet(&ends[KEY_CONNECTIONS + 1]);
-    ask_to_register(&ends[KEY_CONNECTIONS + 1]);
-    answer(&ends[KEY_CONNECTIONS + 1]);
-    assert_true(ends[KEY_CONNECTIONS + 1].node);
+    assert_true(ends[WIRE_KEY_CONNECTIONS].closed);
+    assert_false(ends[0].closed);             /* nor was it for want of time */
+    join(&ends[WIRE_KEY_CONNECTIONS + 1], 1); /* the control: another key's */
+    greet(&ends[WIRE_KEY_CONNECTIONS + 1]);
+    ask_to_register(&ends[WIRE_KEY_CONNECTIONS + 1]);
+    answer(&ends[WIRE_KEY_CONNECTIONS + 1]);
+    assert_true(ends[WIRE_KEY_CONNECTIONS + 1].node);
 }
 
 static void test_m133_registers_of_a_key(void **state)

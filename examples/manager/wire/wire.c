@@ -3,7 +3,7 @@
 #ifndef _POSIX_C_SOURCE
 #define _POSIX_C_SOURCE 200809L
 #endif
-#include "wire.h"
+#include "wire_internal.h"
 #include "log.h"
 #include "requests.h"
 #include "sandbox.h"
@@ -15,70 +15,9 @@
 #include <time.h>
 
 enum {
-    GREETING_BYTES = 512, /* of a body before the proxy has registered: hello is shorter */
-    SEND_BYTES = 1 << 20, /* may wait for a proxy: attach for each of 4,096 slots */
     SILENT_HEARTBEATS = 3,
-    REGISTER_NS = 50000000, /* in a row for new proxies, which write to the disk */
-    LATER_BYTES = 1 << 20,  /* that a proxy may send while it waits for that: 8,000 slots; */
-    LATER_SHARES = 4,       /* all of one key so much together */
-    KEY_CONNECTIONS = 128,  /* of one key at a time: an old and a new one of each identity */
     ANSWER_HEARTBEATS = 10, /* for an order that waits for no disk */
     ORDERS_MAX = 0xffff     /* out at one proxy: a request's number has their index in 16 bits */
-};
-
-/* An order that is out.  Its request number is its index, from 1, and the serial above that, so
-   that a late or repeated answer meets nothing. */
-typedef struct outstanding {
-    core_order order;
-    uint64_t sent_ns; /* 0: this place is free */
-    uint32_t request;
-    bool reported; /* that there is no answer */
-} outstanding;
-
-typedef struct proxy {
-    struct proxy *next, **link;
-    wire *owner;
-    secure_conn *conn;
-    dxpu_control_stream stream;
-    uint8_t greeting[DXPU_CONTROL_HEADER_BYTES + GREETING_BYTES];
-    uint8_t *room; /* for any message, once it greeted */
-    char program[CORE_NAME_BYTES];
-    uint8_t role;
-    bool greeted, over; /* over: closed() comes, or what was said is still being sent */
-    /* its first register waits, so that heartbeats of others do not: */
-    struct proxy *next_held;
-    struct evbuffer *later; /* what came after it; NULL: it does not wait */
-    dxpu_control message;
-    bool working, closed; /* outside its callbacks; and closed() came meanwhile */
-    /* registered: */
-    uint32_t node; /* 0: not */
-    uint8_t identity[16];
-    uint64_t instance, heard_ms;
-    uint64_t rival, rival_ms; /* another instance that was refused, and since when; 0: none */
-    outstanding *orders;
-    unsigned places, free_place; /* free_place: where to look for one first */
-    uint16_t serial;
-    uint32_t ask; /* request number; 0: none is out */
-    uint64_t ask_sent_ms, ask_next_ms;
-    uint16_t ask_first, ask_total; /* what was asked for; slots by the first answer, 0: none yet */
-} proxy;
-
-struct wire {
-    struct event_base *base;
-    core *core; /* NULL: wire_close() runs */
-    wire_settings set;
-    secure_listener *listener;
-    struct event *scan;
-    uint64_t scan_ms, scanned_ms; /* how often; when last */
-    struct event *again;          /* some are held: the loop must not sleep */
-    proxy *held, **last_held;
-    uint64_t register_ns; /* spent since the last wire_pump() */
-    proxy *first;
-    proxy **by_node; /* in order of their numbers */
-    unsigned nodes, room;
-    wire_counters count;
-    histogram answers;
-    uint8_t out[DXPU_CONTROL_HEADER_BYTES + DXPU_CONTROL_BODY_MAX];
 };
 
 void wire_settings_default(wire_settings *set)
@@ -120,13 +59,13 @@ static unsigned place_of(const wire *w, uint32_t node)
     return low;
 }
 
-static proxy *find_node(const wire *w, uint32_t node)
+static wire_proxy *find_node(const wire *w, uint32_t node)
 {
     unsigned at = place_of(w, node);
     return at < w->nodes && w->by_node[at]->node == node ? w->by_node[at] : NULL;
 }
 
-static proxy *find_identity(const wire *w, const uint8_t identity[16])
+static wire_proxy *find_identity(const wire *w, const uint8_t identity[16])
 {
     for (unsigned i = 0; i < w->nodes; i++) {
         if (!memcmp(w->by_node[i]->identity, identity, 16))
@@ -135,13 +74,13 @@ static proxy *find_identity(const wire *w, const uint8_t identity[16])
     return NULL;
 }
 
-static bool enroll(proxy *p, uint32_t node)
+static bool enroll(wire_proxy *p, uint32_t node)
 {
     wire *w = p->owner;
     unsigned at = place_of(w, node);
     if (w->nodes == w->room) {
         unsigned room = w->room ? w->room * 2 : 64;
-        proxy **more = realloc(w->by_node, room * sizeof *more);
+        wire_proxy **more = realloc(w->by_node, room * sizeof *more);
         if (!more)
             return false;
         w->by_node = more;
@@ -156,7 +95,7 @@ static bool enroll(proxy *p, uint32_t node)
 }
 
 /* The core is notified; what was ordered is void. */
-static void leave(proxy *p)
+static void leave(wire_proxy *p)
 {
     wire *w = p->owner;
     unsigned at = place_of(w, p->node);
@@ -174,7 +113,7 @@ static void leave(proxy *p)
 }
 
 /* No use of p afterwards but in its own callback. */
-static void drop(proxy *p, const char *why)
+static void drop(wire_proxy *p, const char *why)
 {
     leave(p);
     p->over = true;
@@ -190,7 +129,7 @@ static dxpu_bytes view(const char *text)
 }
 
 /* False: the connection is over, and no use of p afterwards but in its own callback. */
-static bool tell(proxy *p, const dxpu_control *m)
+static bool tell(wire_proxy *p, const dxpu_control *m)
 {
     wire *w = p->owner;
     size_t len = 0;
@@ -209,7 +148,7 @@ static void begin(dxpu_control *m, unsigned type, uint32_t request)
 }
 
 /* text: NULL for what the code says. */
-static void send_error(proxy *p, uint32_t request, unsigned code, const char *text)
+static void send_error(wire_proxy *p, uint32_t request, unsigned code, const char *text)
 {
     char clean[DXPU_CONTROL_TEXT_MAX + 1];
     dxpu_control m;
@@ -225,7 +164,7 @@ static void send_error(proxy *p, uint32_t request, unsigned code, const char *te
     (void)tell(p, &m);
 }
 
-static void send_ask(proxy *p, uint16_t from)
+static void send_ask(wire_proxy *p, uint16_t from)
 {
     dxpu_control m;
     p->ask = (uint32_t)++p->serial << 16;
@@ -242,10 +181,10 @@ static void send_ask(proxy *p, uint16_t from)
 
 /* ==== Orders ================================================================================== */
 
-static outstanding *new_place(proxy *p)
+static wire_order *new_place(wire_proxy *p)
 {
     unsigned places;
-    outstanding *more;
+    wire_order *more;
     while (p->free_place < p->places && p->orders[p->free_place].sent_ns)
         p->free_place++;
     if (p->free_place < p->places)
@@ -264,8 +203,8 @@ static outstanding *new_place(proxy *p)
 
 static void send_order(wire *w, const core_order *o)
 {
-    proxy *p = find_node(w, o->node);
-    outstanding *place = p ? new_place(p) : NULL;
+    wire_proxy *p = find_node(w, o->node);
+    wire_order *place = p ? new_place(p) : NULL;
     size_t len = 0;
     if (!p) {
         core_disconnected(w->core, o->node);
@@ -290,11 +229,11 @@ static void send_order(wire *w, const core_order *o)
 }
 
 /* False: it says it did what was not ordered, or under an epoch that cannot be. */
-static bool do_answer(proxy *p, const dxpu_control *m)
+static bool do_answer(wire_proxy *p, const dxpu_control *m)
 {
     wire *w = p->owner;
     unsigned index = (m->request & 0xffff) - 1, slot;
-    outstanding *place = index < p->places ? &p->orders[index] : NULL;
+    wire_order *place = index < p->places ? &p->orders[index] : NULL;
     core_order o;
     if (p->ask && m->request == p->ask && m->type == DXPU_CONTROL_ERROR) {
         p->ask = 0;
@@ -325,7 +264,7 @@ static bool do_answer(proxy *p, const dxpu_control *m)
     return true;
 }
 
-static void do_status(proxy *p, const dxpu_control *m)
+static void do_status(wire_proxy *p, const dxpu_control *m)
 {
     wire *w = p->owner;
     const dxpu_control_status *st = &m->u.status;
@@ -347,7 +286,7 @@ static void do_status(proxy *p, const dxpu_control *m)
 /* ==== What proxies say ======================================================================== */
 
 /* The code to refuse with. */
-static unsigned do_hello(proxy *p, const dxpu_control *m)
+static unsigned do_hello(wire_proxy *p, const dxpu_control *m)
 {
     static const char name[] = "dxpu-manager " DXPU_VERSION;
     const dxpu_control_hello *h = &m->u.hello;
@@ -377,10 +316,10 @@ static unsigned do_hello(proxy *p, const dxpu_control *m)
 }
 
 /* M-72: may this connection speak for the identity?  An older one of the same proxy goes. */
-static bool make_way(proxy *p, const dxpu_control_register *r)
+static bool make_way(wire_proxy *p, const dxpu_control_register *r)
 {
     wire *w = p->owner;
-    proxy *other = find_identity(w, r->identity);
+    wire_proxy *other = find_identity(w, r->identity);
     if (!other)
         return true;
     if (other->instance != r->instance) {
@@ -396,7 +335,7 @@ static bool make_way(proxy *p, const dxpu_control_register *r)
 }
 
 /* By the lists as they are now. */
-static bool may_register(const proxy *p)
+static bool may_register(const wire_proxy *p)
 {
     const uint8_t *key = secure_key(p->conn);
     bool host = p->role == DXPU_CONTROL_ROLE_HOST;
@@ -404,7 +343,7 @@ static bool may_register(const proxy *p)
 }
 
 /* M-81: is the key that of such a proxy, and the identity's? */
-static bool check_key(proxy *p, const dxpu_control *m)
+static bool check_key(wire_proxy *p, const dxpu_control *m)
 {
     const uint8_t *key = secure_key(p->conn);
     bool host = p->role == DXPU_CONTROL_ROLE_HOST;
@@ -444,7 +383,7 @@ static unsigned look_up_name(const wire *w, const uint8_t *key, const char *name
 }
 
 /* M-86 */
-static bool check_name(proxy *p, const dxpu_control *m)
+static bool check_name(wire_proxy *p, const dxpu_control *m)
 {
     wire *w = p->owner;
     const uint8_t *key = secure_key(p->conn);
@@ -464,7 +403,7 @@ static bool check_name(proxy *p, const dxpu_control *m)
 }
 
 /* M-87 */
-static bool check_paths(proxy *p, const dxpu_control *m)
+static bool check_paths(wire_proxy *p, const dxpu_control *m)
 {
     wire *w = p->owner;
     const uint8_t *key = secure_key(p->conn);
@@ -478,7 +417,7 @@ static bool check_paths(proxy *p, const dxpu_control *m)
     return false;
 }
 
-static bool take_register(proxy *p, const dxpu_control *m)
+static bool take_register(wire_proxy *p, const dxpu_control *m)
 {
     wire *w = p->owner;
     const dxpu_control_register *r = &m->u.reg;
@@ -523,7 +462,7 @@ static bool take_register(proxy *p, const dxpu_control *m)
     return tell(p, &answer);
 }
 
-static bool do_register(proxy *p, const dxpu_control *m)
+static bool do_register(wire_proxy *p, const dxpu_control *m)
 {
     wire *w = p->owner;
     uint64_t begin_ns = dxpu_udp_now_ns();
@@ -532,7 +471,7 @@ static bool do_register(proxy *p, const dxpu_control *m)
     return goes_on;
 }
 
-static bool do_heartbeat(proxy *p, const dxpu_control *m)
+static bool do_heartbeat(wire_proxy *p, const dxpu_control *m)
 {
     if (m->u.heartbeat.instance != p->instance) {
         p->owner->count.bad++;
@@ -549,7 +488,7 @@ static bool do_heartbeat(proxy *p, const dxpu_control *m)
     return tell(p, m);
 }
 
-static void do_alarm(proxy *p, const dxpu_control *m)
+static void do_alarm(wire_proxy *p, const dxpu_control *m)
 {
     dxpu_control answer;
     p->owner->count.alarms++;
@@ -566,7 +505,7 @@ static bool is_answer(unsigned type)
 }
 
 /* What a registered proxy may say; false when the connection must end. */
-static bool handle_registered(proxy *p, const dxpu_control *m)
+static bool handle_registered(wire_proxy *p, const dxpu_control *m)
 {
     switch (m->type) {
     case DXPU_CONTROL_HEARTBEAT:
@@ -588,7 +527,7 @@ static bool handle_registered(proxy *p, const dxpu_control *m)
 }
 
 /* Act on a message; false when the connection must end. */
-static bool handle(proxy *p, const dxpu_control *m)
+static bool handle(wire_proxy *p, const dxpu_control *m)
 {
     unsigned code = DXPU_CONTROL_CODE_ORDER; /* M-11, M-70 */
     if (p->greeted && m->type == DXPU_CONTROL_REGISTER)
@@ -607,7 +546,7 @@ static bool handle(proxy *p, const dxpu_control *m)
 
 /* A message that could not be read: M-5, M-6, M-10.  False: the connection must end; so it must
    when that was an answer, for its order would wait. */
-static bool handle_bad(proxy *p, const dxpu_control_frame *f, int error)
+static bool handle_bad(wire_proxy *p, const dxpu_control_frame *f, int error)
 {
     if (error == DXPU_E_KIND && (f->type & DXPU_CONTROL_IGNORABLE)) {
         p->owner->count.ignored++;
@@ -625,7 +564,7 @@ static bool handle_bad(proxy *p, const dxpu_control_frame *f, int error)
 }
 
 /* The stream is over: say why as far as there is somebody to understand it (M-3, M-4). */
-static void handle_end(proxy *p, const dxpu_control_frame *f, int error)
+static void handle_end(wire_proxy *p, const dxpu_control_frame *f, int error)
 {
     p->owner->count.bad++;
     if (error != DXPU_E_MAGIC)
@@ -638,7 +577,7 @@ static void handle_end(proxy *p, const dxpu_control_frame *f, int error)
 /* ==== Connections ============================================================================= */
 
 /* The proxy is heard again when it is its turn: see resume(). */
-static void hold(proxy *p, const dxpu_control *m)
+static void hold(wire_proxy *p, const dxpu_control *m)
 {
     wire *w = p->owner;
     p->later = evbuffer_new();
@@ -654,29 +593,29 @@ static void hold(proxy *p, const dxpu_control *m)
 }
 
 /* What all that wait with this one's key have sent. */
-static size_t kept_bytes(const proxy *p)
+size_t wire_kept_bytes(const wire_proxy *p)
 {
     const uint8_t *key = secure_key(p->conn);
     size_t bytes = 0;
-    for (const proxy *o = p->owner->held; key && o; o = o->next_held) {
+    for (const wire_proxy *o = p->owner->held; key && o; o = o->next_held) {
         if (!memcmp(secure_key(o->conn), key, DXPU_CONTROL_KEY_BYTES))
             bytes += evbuffer_get_length(o->later);
     }
     return bytes;
 }
 
-static void keep(proxy *p, dxpu_bytes in)
+static void keep(wire_proxy *p, dxpu_bytes in)
 {
-    if (evbuffer_get_length(p->later) + in.len > LATER_BYTES ||
-        kept_bytes(p) + in.len > (size_t)LATER_SHARES * LATER_BYTES ||
+    if (evbuffer_get_length(p->later) + in.len > WIRE_LATER_BYTES ||
+        wire_kept_bytes(p) + in.len > (size_t)WIRE_LATER_SHARES * WIRE_LATER_BYTES ||
         evbuffer_add(p->later, in.ptr, in.len))
         drop(p, "it sends too much before it is registered");
 }
 
-static void unhold(proxy *p)
+static void unhold(wire_proxy *p)
 {
     wire *w = p->owner;
-    proxy **at = &w->held;
+    wire_proxy **at = &w->held;
     while (*at != p)
         at = &(*at)->next_held;
     *at = p->next_held;
@@ -685,7 +624,7 @@ static void unhold(proxy *p)
 }
 
 /* Nothing more is heard of it, and what was said is still sent. */
-static void finish(proxy *p)
+static void finish(wire_proxy *p)
 {
     leave(p);
     if (!p->over)
@@ -693,7 +632,7 @@ static void finish(proxy *p)
     p->over = true;
 }
 
-static void hear(proxy *p, dxpu_bytes in)
+static void hear(wire_proxy *p, dxpu_bytes in)
 {
     dxpu_control_frame f;
     dxpu_control m;
@@ -707,7 +646,7 @@ static void hear(proxy *p, dxpu_bytes in)
         }
         rc = dxpu_control_decode(&f, &m);
         if (rc == DXPU_OK && m.type == DXPU_CONTROL_REGISTER && p->greeted && !p->node &&
-            p->owner->register_ns > REGISTER_NS) {
+            p->owner->register_ns > WIRE_REGISTER_NS) {
             hold(p, &m);
             if (!p->over)
                 keep(p, in);
@@ -723,7 +662,7 @@ static void hear(proxy *p, dxpu_bytes in)
 
 static void on_bytes(void *context, secure_conn *conn, dxpu_bytes in)
 {
-    proxy *p = context;
+    wire_proxy *p = context;
     (void)conn;
     wire_clock(p->owner->core);
     if (p->later)
@@ -732,7 +671,7 @@ static void on_bytes(void *context, secure_conn *conn, dxpu_bytes in)
         hear(p, in);
 }
 
-static void forget(proxy *p)
+static void forget(wire_proxy *p)
 {
     *p->link = p->next;
     if (p->next)
@@ -743,7 +682,7 @@ static void forget(proxy *p)
 
 /* It is this proxy's turn: its register, and what it has said since.  Not in a callback of its
    connection, so that closed() may come at any time. */
-static void go_on(proxy *p)
+static void go_on(wire_proxy *p)
 {
     struct evbuffer *later = p->later;
     uint8_t some[4096];
@@ -766,8 +705,8 @@ static void go_on(proxy *p)
 static void resume(wire *w)
 {
     w->register_ns = 0;
-    while (w->held && w->register_ns <= REGISTER_NS) {
-        proxy *p = w->held;
+    while (w->held && w->register_ns <= WIRE_REGISTER_NS) {
+        wire_proxy *p = w->held;
         unhold(p);
         go_on(p);
     }
@@ -787,7 +726,7 @@ void wire_pump(wire *w)
 static void *on_opened(void *user, secure_conn *conn)
 {
     wire *w = user;
-    proxy *p = calloc(1, sizeof *p);
+    wire_proxy *p = calloc(1, sizeof *p);
     if (!p)
         return NULL;
     p->owner = w;
@@ -803,7 +742,7 @@ static void *on_opened(void *user, secure_conn *conn)
 
 static void on_closed(void *context, secure_conn *conn, const char *why)
 {
-    proxy *p = context;
+    wire_proxy *p = context;
     (void)conn;
     (void)why;
     if (p->owner->core)
@@ -829,11 +768,11 @@ static bool waits_for_disk(const core_order *o)
     return o->m.type == DXPU_CONTROL_BIND || o->m.type == DXPU_CONTROL_UNBIND;
 }
 
-static bool order_overdue(const proxy *p, uint64_t now, uint64_t late)
+static bool order_overdue(const wire_proxy *p, uint64_t now, uint64_t late)
 {
     uint64_t most_ms = (uint64_t)ANSWER_HEARTBEATS * p->owner->set.heartbeat_ms + late;
     for (unsigned i = 0; i < p->places; i++) {
-        outstanding *o = &p->orders[i];
+        wire_order *o = &p->orders[i];
         if (!o->sent_ns || now <= o->sent_ns / 1000000u + most_ms)
             continue;
         if (!waits_for_disk(&o->order))
@@ -846,7 +785,7 @@ static bool order_overdue(const proxy *p, uint64_t now, uint64_t late)
 }
 
 /* M-71.  late: this program was held up that long; what it has not read yet is no silence. */
-static void look_at(proxy *p, uint64_t now, uint64_t late)
+static void look_at(wire_proxy *p, uint64_t now, uint64_t late)
 {
     wire *w = p->owner;
     p->heard_ms += late;
@@ -869,7 +808,7 @@ static void on_scan(evutil_socket_t fd, short what, void *user)
     (void)what;
     wire_clock(w->core);
     w->scanned_ms = now;
-    for (proxy *p = w->first, *next; p; p = next) {
+    for (wire_proxy *p = w->first, *next; p; p = next) {
         next = p->next;
         if (p->node)
             look_at(p, now, late);
@@ -894,7 +833,7 @@ static const char *listen_at(wire *w)
     secure_callbacks cb = { NULL, on_opened, on_bytes, on_closed };
     secure_settings set = { .keys = w->set.keys,
                             .may = KEYS_HOST | KEYS_BOX,
-                            .per_key = KEY_CONNECTIONS };
+                            .per_key = WIRE_KEY_CONNECTIONS };
     dxpu_udp_address local;
     const char *why = dxpu_tcp_parse_port(w->set.listen, WIRE_PORT, &local);
     if (why)
@@ -903,7 +842,7 @@ static const char *listen_at(wire *w)
     dxpu_tcp_settings_default(&set.tcp);
     set.tcp.connections = w->set.connections;
     set.tcp.accepts = 1000;
-    set.tcp.send_bytes = SEND_BYTES;
+    set.tcp.send_bytes = WIRE_SEND_BYTES;
     set.tcp.idle_ms = 0; /* on_scan() knows better what silence is */
     w->listener = secure_listen(w->base, &local, &set, &cb, &why);
     return w->listener ? NULL : why;
@@ -954,7 +893,7 @@ wire *wire_open(struct event_base *base, core *c, const wire_settings *set)
 }
 
 /* M-86, of one that is registered. */
-static void recheck_name(proxy *p)
+static void recheck_name(wire_proxy *p)
 {
     char why[256];
     const uint8_t *key = secure_key(p->conn);
@@ -970,7 +909,7 @@ void wire_recheck(wire *w)
 {
     secure_recheck(w->listener);
     wire_clock(w->core);
-    for (proxy *p = w->first, *next; p; p = next) {
+    for (wire_proxy *p = w->first, *next; p; p = next) {
         next = p->next;
         if (p->node && !may_register(p))
             drop(p, "its key is no longer authorized for its role");
@@ -983,7 +922,7 @@ void wire_close(wire *w)
 {
     if (!w)
         return;
-    w->core = NULL; /* that this program stops is no event of each proxy */
+    w->core = NULL; /* that this program stops is no event of each wire_proxy */
     secure_unlisten(w->listener);
     if (w->scan)
         event_free(w->scan);
