@@ -13,9 +13,8 @@
 
 #include "control_far.h"
 
-/* Not linked: reaches view() and others. */
-#include "control.c"
-#include "requests.c"
+#include "control_internal.h"
+#include "fabric.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -336,7 +335,7 @@ static void say_hello(peer *k, input *in, uint8_t how)
     m.u.hello.role = DXPU_CONTROL_ROLE_COMMAND;
     m.u.hello.version_min = 1 + (how >> 7);
     m.u.hello.version_max = 1 + (how >> 6);
-    m.u.hello.name = view("command 1.0");
+    m.u.hello.name = (dxpu_bytes){ (const uint8_t *)"command 1.0", 11 };
     far_say(&k->far, in, &m);
 }
 
@@ -419,7 +418,7 @@ static void come(peer *k, uint8_t how)
     k->manager = k->greeted = manager;
     k->ends = k->full = false;
     far_connect(&k->far, manager ? to_manager : port->listener,
-                how & 0x80 ? lists.row[how >> 5 & 3].key : NULL, REQUEST_BYTES);
+                how & 0x80 ? lists.row[how >> 5 & 3].key : NULL, REQUESTS_BODY_MAX);
 }
 
 /* -- Settings, time -- */
@@ -520,7 +519,7 @@ static void step(input *in)
 
 static void start(uint8_t how)
 {
-    static const secure_callbacks cb = { peers, on_manager, on_bytes, on_closed };
+    static const secure_callbacks cb = { peers, on_manager, control_on_bytes, control_on_closed };
     control_proxy proxy = {
         NULL, "dxpu-host", DXPU_CONTROL_ROLE_HOST, 0, SLOTS, NULL, NULL, NULL, NULL, NULL, NULL,
         NULL, do_slot

@@ -1,6 +1,6 @@
 /* control.c - see control.h
    SPDX-License-Identifier: MIT */
-#include "control.h"
+#include "control_internal.h"
 #include "log.h"
 #include "fabric.h"
 #include "sandbox.h"
@@ -8,23 +8,18 @@
 #include <errno.h>
 #include <stdlib.h>
 
-struct control {
-    requests *requests;
-    secure_listener *listener;
-};
-
 static void *on_opened(void *user, secure_conn *conn)
 {
     (void)conn;
     return requests_peer_new(((control *)user)->requests, NULL, NULL);
 }
 
-static void on_bytes(void *context, secure_conn *conn, dxpu_bytes in)
+void control_on_bytes(void *context, secure_conn *conn, dxpu_bytes in)
 {
     (void)requests_bytes(context, conn, in);
 }
 
-static void on_closed(void *context, secure_conn *conn, const char *why)
+void control_on_closed(void *context, secure_conn *conn, const char *why)
 {
     (void)conn;
     (void)why;
@@ -49,7 +44,7 @@ const char *control_check(const char *at, unsigned further, const keys_settings 
 control *control_open(struct event_base *base, const char *at, unsigned further, keys *k,
                       requests *r)
 {
-    secure_callbacks cb = { NULL, on_opened, on_bytes, on_closed };
+    secure_callbacks cb = { NULL, on_opened, control_on_bytes, control_on_closed };
     secure_settings set = { .keys = k, .may = KEYS_CONTROL };
     dxpu_udp_address local;
     char text[DXPU_UDP_TEXT_BYTES];

@@ -2,55 +2,9 @@
    SPDX-License-Identifier: MIT
 
    CONTENTS   1 Addresses   2 Answers   3 Requests   4 Connections   5 Opening */
-#include "requests.h"
+#include "control_internal.h"
 
 #include <stdlib.h>
-
-enum { REQUEST_BYTES = 1024 /* longest body of a request */ };
-
-/* Slots in one answer: as many as a body holds. */
-enum { SLOTS_MAX = (DXPU_CONTROL_BODY_MAX - 16) / DXPU_CONTROL_SLOT_BYTES };
-
-#define REQUEST_COUNTERS(X)                                                                        \
-    X(requests, "messages understood")                                                             \
-    X(refused, "of them answered with an error")                                                   \
-    X(bad, "messages not understood")                                                              \
-    X(ignored, "messages of an ignorable type")
-#define REQUEST_FIELD(name, text) uint64_t name;
-
-/* Who waits for an answer about a slot. */
-typedef struct waiting {
-    const requests_peer *peer; /* NULL: none, or its connection is over */
-    secure_conn *conn;
-    uint32_t request;
-} waiting;
-
-struct requests {
-    control_proxy proxy;
-    waiting *waiting; /* of each slot */
-    char name[64];
-    struct {
-        REQUEST_COUNTERS(REQUEST_FIELD)
-    } count;
-    /* The picture that is being fetched, in pieces, by the connection that asked last. */
-    const requests_peer *viewer; /* NULL: none */
-    secure_conn *viewer_conn;    /* its connection, */
-    uint32_t png_request;        /* and what it waits for an answer to while png is NULL */
-    uint16_t png_slot;
-    uint8_t *png;
-    size_t png_bytes;
-    uint8_t entries[SLOTS_MAX * DXPU_CONTROL_SLOT_BYTES];
-    uint8_t out[DXPU_CONTROL_HEADER_BYTES + DXPU_CONTROL_BODY_MAX];
-};
-
-struct requests_peer {
-    requests *owner;
-    requests_answer answer; /* NULL: no manager */
-    void *user;
-    bool greeted;
-    dxpu_control_stream stream;
-    uint8_t room[DXPU_CONTROL_HEADER_BYTES + REQUEST_BYTES];
-};
 
 /* ==== 1  Addresses ============================================================================ */
 
@@ -169,8 +123,8 @@ static void send_status(requests *o, secure_conn *conn, uint32_t request,
     unsigned there = o->proxy.slots + 1u - ask->first;
     unsigned count = ask->count && ask->count < there ? ask->count : there;
     dxpu_control m;
-    if (count > SLOTS_MAX)
-        count = SLOTS_MAX;
+    if (count > REQUESTS_SLOTS_MAX)
+        count = REQUESTS_SLOTS_MAX;
     for (unsigned i = 0; i < count; i++) {
         dxpu_control_slot s;
         describe(o, ask->first + i, &s);
@@ -346,7 +300,7 @@ void requests_picture(requests *o, uint16_t slot, unsigned code, uint8_t *png, s
 static void answer_later(requests_peer *c, secure_conn *conn, const dxpu_control *m)
 {
     requests *o = c->owner;
-    waiting *w = &o->waiting[requests_slot(m) - 1];
+    requests_waiting *w = &o->waiting[requests_slot(m) - 1];
     if (w->peer)
         send_error(o, w->conn, w->request, DXPU_CONTROL_CODE_BUSY, requests_slot(m));
     w->peer = c;
@@ -356,7 +310,7 @@ static void answer_later(requests_peer *c, secure_conn *conn, const dxpu_control
 
 void requests_settled(requests *o, unsigned slot, unsigned code)
 {
-    waiting *w = &o->waiting[slot - 1];
+    requests_waiting *w = &o->waiting[slot - 1];
     if (w->peer && code)
         send_error(o, w->conn, w->request, code, (uint16_t)slot);
     else if (w->peer)
@@ -541,6 +495,6 @@ void requests_set_node(requests *o, uint32_t node)
 void requests_report(const requests *o, report *r)
 {
 #define REQUEST_PRINT(name, text) report_number(r, #name, o->count.name);
-    REQUEST_COUNTERS(REQUEST_PRINT)
+    REQUESTS_COUNTERS(REQUEST_PRINT)
 #undef REQUEST_PRINT
 }
