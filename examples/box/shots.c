@@ -10,8 +10,6 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-enum { PIXELS_PER_TURN = 64 << 10 };
-
 struct shots {
     job job; /* first: that makes the PNG */
     box *b;
@@ -31,7 +29,7 @@ struct shots {
 static void copy_rows(void *arg)
 {
     shots *s = arg;
-    unsigned width = 0, height = 0, rows = PIXELS_PER_TURN / (s->width ? s->width : 1) + 1;
+    unsigned width = 0, height = 0, rows = SHOTS_PIXELS_PER_TURN / (s->width ? s->width : 1) + 1;
     if (rows > s->height - s->row)
         rows = s->height - s->row;
     s->code = slots_picture(s->b, s->number, NULL, 0, 0, &width, &height);

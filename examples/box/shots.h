@@ -7,6 +7,8 @@
 
 #include "slots.h"
 
+enum { SHOTS_PIXELS_PER_TURN = 64 << 10 };
+
 typedef struct shots shots;
 
 /* When the slots and b->requests are there.  NULL after a message. */

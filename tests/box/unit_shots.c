@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "requests.h"
 #include "shots.h"
 
 enum { SLOT = 3 };
@@ -24,9 +25,10 @@ static unsigned answers, answer_code;
 static size_t answer_bytes;
 static shard here;
 
-static unsigned picture(unsigned number, uint8_t *rgb, unsigned row, unsigned rows, unsigned *w,
-                        unsigned *h)
+unsigned slots_picture(const box *b, unsigned number, uint8_t *rgb, unsigned row, unsigned rows,
+                       unsigned *w, unsigned *h)
 {
+    (void)b;
     assert_int_equal(number, SLOT);
     assert_true(row + rows <= lines);
     if (rgb)
@@ -38,22 +40,28 @@ static unsigned picture(unsigned number, uint8_t *rgb, unsigned row, unsigned ro
     return DXPU_CONTROL_CODE_NONE;
 }
 
-static void answered(unsigned number, unsigned code, uint8_t *png, size_t bytes)
+shard *slots_shard(const box *b, unsigned number)
 {
+    (void)b;
+    (void)number;
+    return &here;
+}
+
+void worker_call(worker *w, void (*fn)(void *arg), void *arg)
+{
+    (void)w;
+    fn(arg);
+}
+
+void requests_picture(requests *r, uint16_t number, unsigned code, uint8_t *png, size_t bytes)
+{
+    (void)r;
     assert_int_equal(number, SLOT);
     answers++;
     answer_code = code;
     answer_bytes = bytes;
     free(png);
 }
-
-#define slots_picture(b, number, rgb, row, rows, w, h) picture(number, rgb, row, rows, w, h)
-#define slots_shard(b, number)                         (&here)
-#define worker_call(w, call, arg)                      ((void)(w), call(arg))
-#define requests_picture(r, number, code, png, bytes)  answered(number, code, png, bytes)
-/* Not linked: replaces slots_picture(), slots_shard(), worker_call() and requests_picture(), and
-   reaches PIXELS_PER_TURN. */
-#include "shots.c"
 
 /* ==== Tests =================================================================================== */
 
@@ -77,7 +85,7 @@ static void test_s161_rows_in_turns(void **state)
             unsigned before = copied;
             assert_true(turns < 1000);
             (void)event_base_loop(b.base, EVLOOP_ONCE);
-            assert_true((size_t)(copied - before) * columns <= PIXELS_PER_TURN + columns);
+            assert_true((size_t)(copied - before) * columns <= SHOTS_PIXELS_PER_TURN + columns);
         }
         assert_int_equal(copied, lines);
         assert_int_equal(answers, 1);
