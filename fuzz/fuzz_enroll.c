@@ -573,12 +573,12 @@ static int net_loop(const dxpu_udp_callbacks *cb)
 /* No part of a handshake that was forgotten stands anywhere. */
 static void forget(enroll_talk *t)
 {
-    const talk *was = t->peer;
+    const enroll_one *was = t->peer;
     uint8_t secret[KEY];
     memcpy(secret, was->e.noise.ephemeral.secret, sizeof secret);
     enroll_forget(t);
     must(!t->peer && !was->begun_ns && sodium_is_zero((const uint8_t *)&was->e, sizeof was->e));
-    must(!memmem(t->talks, (TALKS + 1) * sizeof *t->talks, secret, sizeof secret));
+    must(!memmem(t->talks, (ENROLL_TALKS + 1) * sizeof *t->talks, secret, sizeof secret));
 }
 
 /* ==== 6  One input ============================================================================ */

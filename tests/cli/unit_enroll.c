@@ -13,9 +13,11 @@
 
 #include <cmocka.h>
 
-/* Not linked: reaches take_peer() and on_datagram(). */
-#include "enroll_command.c"
-#include "enroll_talk.c"
+#include "command.h"
+#include "dxpu_tcp.h"
+#include "enroll_internal.h"
+
+#include <string.h>
 
 static dxpu_noise_pair *own, *other;
 static enroll_talk *waiting;
@@ -56,7 +58,7 @@ static void hear(unsigned from, const uint8_t *bytes, size_t len)
     path.remote.u.v4.sin_port = htons((uint16_t)from);
     memcpy(copy, bytes, len);
     waiting->paid_ns = 0;
-    on_datagram(waiting, copy, len, &path, 0);
+    enroll_on_datagram(waiting, copy, len, &path, 0);
 }
 
 /* An initiator's next message goes there. */
@@ -72,16 +74,16 @@ static void send_to(dxpu_sodium_enroll *e, unsigned from)
 static bool answer_of(dxpu_sodium_enroll *e, unsigned from)
 {
     dxpu_udp_path path = { .remote = *enroll_local(waiting) };
-    talk *of;
+    enroll_one *of;
     path.remote.u.v4.sin_port = htons((uint16_t)from);
-    of = find(waiting, &path);
+    of = enroll_find(waiting, &path);
     return of &&
            dxpu_sodium_enroll_ingest(e, (dxpu_bytes){ of->e.said, of->e.said_bytes }) == DXPU_OK;
 }
 
 static void test_s143_the_oldest_goes(void **state)
 {
-    enum { CROWD = TALKS + 44 };
+    enum { CROWD = ENROLL_TALKS + 44 };
     static dxpu_sodium_enroll crowd[CROWD];
     (void)state;
     for (unsigned i = 0; i < CROWD; i++) {
@@ -89,11 +91,11 @@ static void test_s143_the_oldest_goes(void **state)
         send_to(&crowd[i], 1000 + i);
     }
     assert_int_equal(enroll_count(waiting)->begun, CROWD);
-    assert_int_equal(enroll_count(waiting)->displaced, CROWD - TALKS);
+    assert_int_equal(enroll_count(waiting)->displaced, CROWD - ENROLL_TALKS);
     assert_false(answer_of(&crowd[0], 1000));
-    assert_false(answer_of(&crowd[CROWD - TALKS - 1], 1000 + CROWD - TALKS - 1));
-    assert_true(answer_of(&crowd[CROWD - TALKS], 1000 + CROWD - TALKS));
-    send_to(&crowd[CROWD - TALKS], 1000 + CROWD - TALKS);
+    assert_false(answer_of(&crowd[CROWD - ENROLL_TALKS - 1], 1000 + CROWD - ENROLL_TALKS - 1));
+    assert_true(answer_of(&crowd[CROWD - ENROLL_TALKS], 1000 + CROWD - ENROLL_TALKS));
+    send_to(&crowd[CROWD - ENROLL_TALKS], 1000 + CROWD - ENROLL_TALKS);
     assert_non_null(waiting->peer);
     assert_int_equal(waiting->end, ENROLL_MET);
     send_to(&crowd[CROWD - 1], 1000 + CROWD - 1); /* one is met: others are late */
@@ -110,11 +112,11 @@ static void test_s143_beginnings_are_limited(void **state)
     (void)state;
     assert_int_equal(dxpu_sodium_enroll_begin(&e, other, true, "x"), DXPU_OK);
     n = dxpu_sodium_enroll_emit(&e, first, sizeof first);
-    while (may_begin(waiting, 1000))
+    while (enroll_may_begin(waiting, 1000))
         let++;
-    assert_true(let <= BEGIN_AHEAD_NS / BEGIN_NS + 1 && let > 1);
-    assert_false(may_begin(waiting, 1000 + BEGIN_NS / 2));
-    assert_true(may_begin(waiting, 1000 + 2 * BEGIN_NS));
+    assert_true(let <= ENROLL_BEGIN_AHEAD_NS / ENROLL_BEGIN_NS + 1 && let > 1);
+    assert_false(enroll_may_begin(waiting, 1000 + ENROLL_BEGIN_NS / 2));
+    assert_true(enroll_may_begin(waiting, 1000 + 2 * ENROLL_BEGIN_NS));
     for (unsigned i = 0; i < 1000; i++) /* what is no first message uses up no turn */
         hear(5, noise, sizeof noise);
     assert_int_equal(waiting->paid_ns, 0);
@@ -187,7 +189,7 @@ static void test_s144_names_that_others_say(void **state)
         assert_true(answer_of(&e, 2000 + i));
         send_to(&e, 2000 + i);
         assert_non_null(waiting->peer);
-        take_peer(&n);
+        enroll_take_peer(&n);
         snprintf(want, sizeof want, "%s%s%s may=fabric",
                  dxpu_sodium_key_print(other->public_key, key), *name ? " name=" : "", name);
         assert_string_equal(n.line, want);

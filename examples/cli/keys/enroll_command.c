@@ -5,7 +5,7 @@
 #endif
 #include "command.h"
 #include "console.h"
-#include "enroll_talk.h"
+#include "enroll_internal.h"
 #include "log.h"
 #include "print_json.h"
 
@@ -20,27 +20,6 @@
 #include <unistd.h>
 
 enum { TIMEOUT_S = 300, TIMEOUT_MAX_S = 86400, DIGITS = 32 };
-
-typedef struct enroll_options {
-    const char *listen, *key, *peers, *may, *name, *as, *expect;
-    uint64_t seconds;
-    bool json;
-} enroll_options;
-
-/* One run of the command. */
-typedef struct enrolling {
-    enroll_options o;
-    const char *to;
-    unsigned may, others; /* others: keys that were not the expected one */
-    dxpu_udp_address at;
-    dxpu_noise_pair *own;
-    enroll_talk *talk;
-    keys_peer peer; /* the other, as its line has it */
-    char line[KEYS_LINE_BYTES], key[DXPU_SODIUM_KEY_TEXT_BYTES],
-        code[DXPU_SODIUM_FINGERPRINT_BYTES], from[DXPU_UDP_TEXT_BYTES];
-    const char *result; /* a word for scripts */
-    bool met, written;
-} enrolling;
 
 /* ==== 1  Arguments ============================================================================ */
 
@@ -167,7 +146,7 @@ static int over(enrolling *n, const char *result, int status, const char *words)
 /* ==== 3  The way there ======================================================================== */
 
 /* What the other said, as this end's line has it. */
-static void take_peer(enrolling *n)
+void enroll_take_peer(enrolling *n)
 {
     const dxpu_udp_address *from;
     const dxpu_sodium_enroll *e = enroll_peer(n->talk, &from);
@@ -208,7 +187,7 @@ static enroll_end meet(enrolling *n)
         enroll_end end = enroll_meet(n->talk);
         if (end != ENROLL_MET)
             return end;
-        take_peer(n);
+        enroll_take_peer(n);
         if (is_wanted(n) || !n->o.listen)
             return ENROLL_MET;
         log_note("%s has another key, %s; still waiting", n->from, n->key);

@@ -4,7 +4,7 @@
 #define _DEFAULT_SOURCE
 #endif
 #include "console.h"
-#include "enroll_talk.h"
+#include "enroll_internal.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -14,38 +14,7 @@
 #include <termios.h>
 #include <unistd.h>
 
-enum {
-    TALKS = 256,                /* at a time, of who waits */
-    BEGIN_NS = 10000000,        /* for each that begins, */
-    BEGIN_AHEAD_NS = 200000000, /* with so much at once after quiet */
-    AGAIN_NS = 200000000,
-    LINGER_MS = 2000,
-    SIGNALS = 3,
-    ANSWER_BYTES = 16
-};
-
-/* A handshake with who is at that address; not begun: begun_ns 0. */
-typedef struct talk {
-    dxpu_sodium_enroll e;
-    dxpu_udp_path path;
-    uint64_t begun_ns;
-} talk;
-
-struct enroll_talk {
-    const dxpu_noise_pair *own;
-    const char *name;
-    dxpu_udp *udp;
-    talk *talks; /* in locked memory; of who begins only the first one is used */
-    talk *peer;  /* whose key is known; NULL: none yet */
-    bool listen;
-    uint64_t deadline_ns, until_ns, again_ns, paid_ns;
-    enroll_end end;
-    struct event *signals[SIGNALS], *input;
-    char answer[ANSWER_BYTES];
-    unsigned answer_bytes;
-    const char *question;
-    enroll_counters count;
-};
+enum { AGAIN_NS = 200000000, LINGER_MS = 2000 };
 
 /* ==== 1  Messages ============================================================================= */
 
@@ -55,16 +24,16 @@ static void stop(enroll_talk *t, enroll_end end)
     dxpu_udp_stop(t->udp);
 }
 
-static void say_to(enroll_talk *t, talk *to)
+static void say_to(enroll_talk *t, enroll_one *to)
 {
     int n = dxpu_sodium_enroll_emit(&to->e, dxpu_udp_room(t->udp), DXPU_SODIUM_FRAME_BYTES);
     if (n > 0)
         dxpu_udp_commit(t->udp, &to->path, (size_t)n);
 }
 
-static talk *find(const enroll_talk *t, const dxpu_udp_path *from)
+enroll_one *enroll_find(const enroll_talk *t, const dxpu_udp_path *from)
 {
-    for (unsigned i = 0; i < TALKS; i++) {
+    for (unsigned i = 0; i < ENROLL_TALKS; i++) {
         if (t->talks[i].begun_ns && dxpu_udp_same(&t->talks[i].path.remote, &from->remote))
             return &t->talks[i];
     }
@@ -82,13 +51,13 @@ static bool begins(dxpu_bytes datagram)
 }
 
 /* Each costs Diffie-Hellmans, and takes the place of another one. */
-static bool may_begin(enroll_talk *t, uint64_t now)
+bool enroll_may_begin(enroll_talk *t, uint64_t now)
 {
-    if (t->paid_ns > now + BEGIN_AHEAD_NS) {
+    if (t->paid_ns > now + ENROLL_BEGIN_AHEAD_NS) {
         t->count.limited++;
         return false;
     }
-    t->paid_ns = (t->paid_ns > now ? t->paid_ns : now) + BEGIN_NS;
+    t->paid_ns = (t->paid_ns > now ? t->paid_ns : now) + ENROLL_BEGIN_NS;
     return true;
 }
 
@@ -96,15 +65,15 @@ static bool may_begin(enroll_talk *t, uint64_t now)
 static void begin(enroll_talk *t, dxpu_bytes datagram, const dxpu_udp_path *from)
 {
     uint64_t now = dxpu_udp_now_ns();
-    talk *place = &t->talks[0];
-    dxpu_sodium_enroll *fresh = &t->talks[TALKS].e; /* one more than there are */
+    enroll_one *place = &t->talks[0];
+    dxpu_sodium_enroll *fresh = &t->talks[ENROLL_TALKS].e; /* one more than there are */
     if (!begins(datagram)) {
         t->count.refused++;
         return;
     }
-    if (!may_begin(t, now))
+    if (!enroll_may_begin(t, now))
         return;
-    for (unsigned i = 1; i < TALKS && place->begun_ns; i++)
+    for (unsigned i = 1; i < ENROLL_TALKS && place->begun_ns; i++)
         place = t->talks[i].begun_ns < place->begun_ns ? &t->talks[i] : place;
     if (dxpu_sodium_enroll_begin(fresh, t->own, false, t->name) == DXPU_OK &&
         dxpu_sodium_enroll_ingest(fresh, datagram) == DXPU_OK) {
@@ -120,12 +89,12 @@ static void begin(enroll_talk *t, dxpu_bytes datagram, const dxpu_udp_path *from
     dxpu_sodium_enroll_wipe(fresh); /* its keys are in one place, which enroll_forget() wipes */
 }
 
-static void on_datagram(void *user, uint8_t *buf, size_t len, const dxpu_udp_path *from,
+void enroll_on_datagram(void *user, uint8_t *buf, size_t len, const dxpu_udp_path *from,
                         unsigned flags)
 {
     enroll_talk *t = user;
     dxpu_bytes datagram = { buf, len };
-    talk *of = t->listen ? find(t, from) : &t->talks[0];
+    enroll_one *of = t->listen ? enroll_find(t, from) : &t->talks[0];
     int rc;
     (void)flags;
     t->count.datagrams++;
@@ -170,7 +139,7 @@ static void run(void *user, uint64_t now_ns)
 
 static enroll_end wait_until(enroll_talk *t, uint64_t until_ns)
 {
-    dxpu_udp_callbacks cb = { t, on_datagram, next_ns, run };
+    dxpu_udp_callbacks cb = { t, enroll_on_datagram, next_ns, run };
     t->until_ns = until_ns;
     t->end = ENROLL_BROKEN;
     return dxpu_udp_loop(t->udp, &cb) == DXPU_OK ? t->end : ENROLL_BROKEN;
@@ -230,7 +199,7 @@ static void on_input(evutil_socket_t fd, short what, void *user)
     for (ssize_t i = 0; i < n; i++) {
         if (some[i] == '\n')
             take_answer(t);
-        else if (t->answer_bytes < ANSWER_BYTES)
+        else if (t->answer_bytes < ENROLL_ANSWER_BYTES)
             t->answer[t->answer_bytes++] = some[i];
     }
 }
@@ -261,8 +230,8 @@ static void on_signal(evutil_socket_t number, short what, void *user)
 
 static bool catch_signals(enroll_talk *t)
 {
-    static const int caught[SIGNALS] = { SIGINT, SIGTERM, SIGHUP };
-    for (unsigned i = 0; i < SIGNALS; i++) {
+    static const int caught[ENROLL_SIGNALS] = { SIGINT, SIGTERM, SIGHUP };
+    for (unsigned i = 0; i < ENROLL_SIGNALS; i++) {
         t->signals[i] = evsignal_new(dxpu_udp_base(t->udp), caught[i], on_signal, t);
         if (!t->signals[i] || event_add(t->signals[i], NULL))
             return false;
@@ -307,9 +276,9 @@ enroll_talk *enroll_open(const dxpu_noise_pair *own, const char *name, const dxp
     t->name = name;
     t->listen = listen;
     t->deadline_ns = dxpu_udp_now_ns() + seconds * 1000000000ull;
-    t->talks = sodium_allocarray(TALKS + 1, sizeof *t->talks);
+    t->talks = sodium_allocarray(ENROLL_TALKS + 1, sizeof *t->talks);
     if (t->talks) {
-        memset(t->talks, 0, (TALKS + 1) * sizeof *t->talks);
+        memset(t->talks, 0, (ENROLL_TALKS + 1) * sizeof *t->talks);
         *why = open_udp(t, at);
     }
     if (!*why && !listen && dxpu_sodium_enroll_begin(&t->talks[0].e, own, true, name) != DXPU_OK)
@@ -328,7 +297,7 @@ void enroll_close(enroll_talk *t)
 {
     if (!t)
         return;
-    for (unsigned i = 0; i < SIGNALS; i++) {
+    for (unsigned i = 0; i < ENROLL_SIGNALS; i++) {
         if (t->signals[i])
             event_free(t->signals[i]);
     }
