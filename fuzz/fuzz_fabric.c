@@ -369,9 +369,9 @@ static void settle(void)
         must(turns < 50);
         any = false;
         for (unsigned i = 0; i < PORTS; i++) {
-            if (next_ns(&fabrics[i]) > clock_ns)
+            if (fabric_next_ns(&fabrics[i]) > clock_ns)
                 continue;
-            run(&fabrics[i], clock_ns);
+            fabric_turn(&fabrics[i], clock_ns);
             any = true;
         }
     }
@@ -387,9 +387,9 @@ static void bring(const parcel *p, unsigned flags)
     uint8_t *copy = malloc(p->len ? p->len : 1);
     must(copy != NULL);
     memcpy(copy, p->bytes, p->len);
-    on_datagram(&fabrics[p->to], copy, p->len, &from, flags);
+    fabric_on_datagram(&fabrics[p->to], copy, p->len, &from, flags);
     free(copy);
-    run(&fabrics[p->to], clock_ns);
+    fabric_turn(&fabrics[p->to], clock_ns);
     settle();
 }
 
@@ -440,7 +440,7 @@ static void pass_time(uint64_t ns)
     for (unsigned turns = 0; clock_ns < until && turns < QUIET_TURNS; turns++) {
         uint64_t due = until;
         for (unsigned i = 0; i < PORTS; i++) {
-            uint64_t at = next_ns(&fabrics[i]);
+            uint64_t at = fabric_next_ns(&fabrics[i]);
             due = at < due ? at : due;
         }
         must(due > clock_ns); /* what was due is done */

@@ -6,11 +6,12 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-/* Not linked: reaches run() and channel_free(). */
-#include "fabric.c"
-#include "sealing.c"
+#include "fabric_internal.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 enum { CAPACITY = 7, CHANNELS = 3 };
@@ -80,16 +81,16 @@ static void test_each_channel_is_first_in_turn(void **state)
     open_test_port(&set, &cb);
     for (unsigned turn = 1; turn <= 2 * CHANNELS; turn++) {
         served = 0;
-        run(&port, dxpu_udp_now_ns());
+        fabric_turn(&port, dxpu_udp_now_ns());
         assert_int_equal(served, CHANNELS); /* all of them, once each, beginning with the next */
         for (unsigned i = 0; i < CHANNELS; i++)
             assert_int_equal(order[i], (turn + i) % CHANNELS);
     }
     for (unsigned i = 0; i < CHANNELS; i++)
-        channel_free(&port, channels[i]);
+        fabric_channel_free(&port, channels[i]);
     assert_int_equal(port.up, 0);
     served = 0;
-    run(&port, dxpu_udp_now_ns()); /* none at all: the search ends */
+    fabric_turn(&port, dxpu_udp_now_ns()); /* none at all: the search ends */
     assert_int_equal(served, 0);
     assert_int_equal(fabric_close(&port), 0);
 }
@@ -109,19 +110,19 @@ static void test_s161_a_closed_channel_waits_for_its_turns(void **state)
     downs = 0;
     channels[0]->ch.link.state =
         DXPU_STATE_CLOSED; /* as if it had been: much of it is to be taken */
-    for (; !downs && rounds <= 2 * CLOSED_TURNS; rounds++) {
+    for (; !downs && rounds <= 2 * FABRIC_CLOSED_TURNS; rounds++) {
         served = 0;
-        run(&port, dxpu_udp_now_ns());
+        fabric_turn(&port, dxpu_udp_now_ns());
         assert_int_equal(served, CHANNELS);
-        assert_true(downs || next_ns(&port) == 0);
+        assert_true(downs || fabric_next_ns(&port) == 0);
     }
-    assert_int_equal(rounds, CLOSED_TURNS);
+    assert_int_equal(rounds, FABRIC_CLOSED_TURNS);
     busy = false;
     channels[1]->ch.link.state = DXPU_STATE_CLOSED;
-    run(&port, dxpu_udp_now_ns()); /* the control: one with nothing left ends at once */
+    fabric_turn(&port, dxpu_udp_now_ns()); /* the control: one with nothing left ends at once */
     assert_int_equal(downs, 2);
     for (unsigned i = 0; i < CHANNELS; i++)
-        channel_free(&port, channels[i]);
+        fabric_channel_free(&port, channels[i]);
     assert_int_equal(fabric_close(&port), 0);
 }
 
@@ -132,8 +133,8 @@ static void test_a_place_out_of_the_middle(void **state)
     static const uint32_t left[] = { 3, 4, 5, 0, 1 };
     fabric f = { .capacity = CAPACITY, .free_list = list, .free_head = 4, .free_count = 7 };
     (void)state;
-    take_place(&f, 6);
-    take_place(&f, 2);
+    fabric_take_place(&f, 6);
+    fabric_take_place(&f, 2);
     assert_int_equal(f.free_count, 5);
     for (unsigned i = 0; i < 5; i++)
         assert_int_equal(list[(f.free_head + i) % CAPACITY], left[i]);
@@ -272,7 +273,7 @@ static void bring(unsigned to, const uint8_t *frame, size_t len)
     memcpy(copy, frame, len);
     from.socket = 0;
     from.remote = ends[to].fd_at;
-    on_datagram(&ends[to].f, copy, len, &from, 0);
+    fabric_on_datagram(&ends[to].f, copy, len, &from, 0);
 }
 
 /* What an end has sent goes to the other one; how many frames there were. */
@@ -281,7 +282,7 @@ static unsigned pump_one(unsigned from, uint64_t now)
     uint8_t frame[ROOM];
     ssize_t len;
     unsigned n = 0;
-    run(&ends[from].f, now);
+    fabric_turn(&ends[from].f, now);
     dxpu_udp_flush(ends[from].f.udp);
     while ((len = recv(ends[from].fd, frame, sizeof frame, 0)) > 0) {
         n++;
@@ -501,11 +502,12 @@ static void test_s92_initiations_get_rarer(void **state)
     for (unsigned i = 0; i < 3; i++) {
         uint64_t hold_ns = hold_ms[i] * 1000000, sum_ns = 0;
         f.base.hold_ms = (uint32_t)hold_ms[i];
-        assert_true(ask_gap_ns(&f, 0) <= 50000000 && ask_gap_ns(&f, 0) <= hold_ns / 8);
+        assert_true(fabric_ask_gap_ns(&f, 0) <= 50000000 &&
+                    fabric_ask_gap_ns(&f, 0) <= hold_ns / 8);
         for (unsigned n = 0; n < 20; n++) {
-            assert_true(!n || ask_gap_ns(&f, n) >= ask_gap_ns(&f, n - 1));
-            assert_true(ask_gap_ns(&f, n) <= hold_ns / 2);
-            sum_ns += n < 3 ? ask_gap_ns(&f, n) : 0;
+            assert_true(!n || fabric_ask_gap_ns(&f, n) >= fabric_ask_gap_ns(&f, n - 1));
+            assert_true(fabric_ask_gap_ns(&f, n) <= hold_ns / 2);
+            sum_ns += n < 3 ? fabric_ask_gap_ns(&f, n) : 0;
         }
         assert_true(sum_ns < hold_ns); /* some more than one */
     }
@@ -533,7 +535,7 @@ static void test_s92_silence_ends_it(void **state)
     c = dial_box(1);
     now = c->born_ns;
     while (!ends[HOST].downs) {
-        uint64_t next = next_ns(&ends[HOST].f);
+        uint64_t next = fabric_next_ns(&ends[HOST].f);
         assert_true(next > now && next <= now + 1000000000);
         now = next;
         (void)pump_one(HOST, now);
@@ -598,7 +600,7 @@ static bool rival_comes(unsigned from, uint8_t *frame, size_t len)
         id = dxpu_sodium_local_id(x) & FABRIC_INDEX_MASK;
         rival = 0;
         cfg.epoch = 1;
-        channels[0] = channel_at(&ends[BOX].f, id_at(id), &cfg);
+        channels[0] = fabric_channel_at(&ends[BOX].f, fabric_id_at(id), &cfg);
         assert_non_null(channels[0]);
         channels[0]->up = true;
         ends[BOX].f.up++;
@@ -756,7 +758,7 @@ static void forward(const uint8_t *frame, size_t len)
     memcpy(copy, frame, len);
     from.socket = 0;
     from.remote = elsewhere_at;
-    on_datagram(&ends[BOX].f, copy, len, &from, 0);
+    fabric_on_datagram(&ends[BOX].f, copy, len, &from, 0);
 }
 
 /* What comes there; to_host: and goes on to the host. */
@@ -797,7 +799,7 @@ static size_t brought(bool limited)
     box->paths.path[0].validation.valid = !limited;
     now = dxpu_udp_now_ns();
     for (unsigned ms = 0; ms < 500; ms++) {
-        run(&ends[BOX].f, now + ms * 1000000ull);
+        fabric_turn(&ends[BOX].f, now + ms * 1000000ull);
         bytes += arrives_elsewhere(false);
     }
     assert_int_equal(box->paths.path[0].moves, 1);
@@ -827,7 +829,7 @@ static void test_p27_a_host_that_moved_answers(void **state)
     assert_false(p->validation.valid);
     while (taken[HOST] < WRITES && dxpu_udp_now_ns() < end_ns) {
         caught_bytes = 0;
-        run(&ends[BOX].f, dxpu_udp_now_ns());
+        fabric_turn(&ends[BOX].f, dxpu_udp_now_ns());
         (void)arrives_elsewhere(true);
         (void)pump_one(HOST, dxpu_udp_now_ns());
         if (caught_bytes)
@@ -900,11 +902,11 @@ static void test_s93_two_ports_at_once(void **state)
     open_both(60000);
     z = &ends[BOX].f.sealing;
     key = pair[HOST]->public_key;
-    assert_ptr_equal(find(z, key), &z->peer);
-    assert_true(fresh(z, key, 100));
-    assert_false(fresh(z, key, 100));
-    assert_true(fresh(z, key, 101));
-    assert_ptr_equal(find(z, pair[BOX]->public_key), NULL);
+    assert_ptr_equal(sealing_find(z, key), &z->peer);
+    assert_true(sealing_fresh(z, key, 100));
+    assert_false(sealing_fresh(z, key, 100));
+    assert_true(sealing_fresh(z, key, 101));
+    assert_ptr_equal(sealing_find(z, pair[BOX]->public_key), NULL);
     close_both();
 }
 
@@ -973,18 +975,18 @@ static void test_s14_keys_end_by_time(void **state)
     uint64_t next;
     (void)state;
     open_both(60000);
-    assert_true(next_ns(&ends[BOX].f) == DXPU_NEVER); /* the control */
+    assert_true(fabric_next_ns(&ends[BOX].f) == DXPU_NEVER); /* the control */
     hook = drop_opens;
     (void)dial_box(1);
     pump();
     assert_int_equal(counted(BOX)->responses_sent, 1);
-    next = next_ns(&ends[BOX].f);
+    next = fabric_next_ns(&ends[BOX].f);
     assert_true(next > dxpu_udp_now_ns() && next <= dxpu_udp_now_ns() + 5000000000u);
-    run(&ends[BOX].f, next - 1);
+    fabric_turn(&ends[BOX].f, next - 1);
     assert_int_equal(counted(BOX)->expired, 0);
-    run(&ends[BOX].f, next);
+    fabric_turn(&ends[BOX].f, next);
     assert_int_equal(counted(BOX)->expired, 1);
-    assert_true(next_ns(&ends[BOX].f) == DXPU_NEVER);
+    assert_true(fabric_next_ns(&ends[BOX].f) == DXPU_NEVER);
     close_both();
 }
 
@@ -1011,7 +1013,7 @@ static void test_s96_keys_that_are_gone(void **state)
 /* S-98: beside channels handshakes get a part of the time, and some at once after quiet. */
 static void test_s98_a_share_of_the_time(void **state)
 {
-    dxpu_secure_budget b = { .debt_ns = DEBT_NS };
+    dxpu_secure_budget b = { .debt_ns = SEALING_DEBT_NS };
     uint64_t now = 1000000000000, spent = 0;
     (void)state;
     assert_true(dxpu_secure_has_time(&b, now));
@@ -1029,7 +1031,7 @@ static void test_s98_a_share_of_the_time(void **state)
     b.credit_ns = 0;
     assert_false(dxpu_secure_has_time(&b, now));
     dxpu_secure_spend(&b, UINT64_MAX); /* a clock that jumps */
-    assert_true(b.credit_ns == -DEBT_NS);
+    assert_true(b.credit_ns == -SEALING_DEBT_NS);
 }
 
 /* And alone all of it: nothing is dropped. */
@@ -1104,24 +1106,24 @@ static void test_s98_addresses_are_limited(void **state)
         assert_null(dxpu_udp_parse(same[i][0], &a));
         assert_null(dxpu_udp_parse(same[i][1], &b));
         assert_null(dxpu_udp_parse(others[i], &c));
-        from[0] = address_bytes(&a, one);
-        from[1] = address_bytes(&b, two);
-        far = address_bytes(&c, other);
+        from[0] = sealing_address_bytes(&a, one);
+        from[1] = sealing_address_bytes(&b, two);
+        far = sealing_address_bytes(&c, other);
         assert_memory_not_equal(one, two, from[0].len); /* for a cookie they are two */
         memset(z->budget.spare_ns, 0, sizeof z->budget.spare_ns);
-        while (spare(z, now, from[n & 1]))
+        while (sealing_spare(z, now, from[n & 1]))
             n++;
         assert_int_equal(n, DXPU_SECURE_ADDRESS_BURST + 1);
         for (unsigned k = 0; k < 1000; k++)
-            n += spare(z, now + (uint64_t)k * DXPU_SECURE_ADDRESS_NS / 4, from[k & 1]);
+            n += sealing_spare(z, now + (uint64_t)k * DXPU_SECURE_ADDRESS_NS / 4, from[k & 1]);
         assert_in_range(n, DXPU_SECURE_ADDRESS_BURST + 1 + 249,
                         DXPU_SECURE_ADDRESS_BURST + 1 + 251);
         for (unsigned k = 0; k < 64; k++) { /* another one, but for one key of 256 */
             memset(z->budget.spare_ns, 0, sizeof z->budget.spare_ns);
             crypto_shorthash_keygen(z->hash_key);
-            while (spare(z, now, from[0]))
+            while (sealing_spare(z, now, from[0]))
                 continue;
-            n += spare(z, now, far);
+            n += sealing_spare(z, now, far);
         }
         assert_true(n > DXPU_SECURE_ADDRESS_BURST + 251 + 48);
     }

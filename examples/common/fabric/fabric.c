@@ -3,7 +3,7 @@
 #ifndef _DEFAULT_SOURCE
 #define _DEFAULT_SOURCE /* getrandom */
 #endif
-#include "fabric.h"
+#include "fabric_internal.h"
 #include "log.h"
 #include "dxpu_zlib.h"
 #include "sandbox.h"
@@ -23,9 +23,6 @@ enum { DATAGRAM_BYTES = 9216 };
 enum { TLPS_A_FRAME = 8, WINDOW_MAX = 256, UNITS_MIN = 1024, REQUESTS = 256 };
 /* sessions whose open has not come */
 enum { PENDING_MIN = 16, PENDING_MAX = 256 };
-/* Turns to take what a channel has when it is closed, one in each round of the loop: more than its
-   queues hold. */
-enum { CLOSED_TURNS = 64 };
 
 /* ==== Memory and ids ========================================================================== */
 
@@ -40,7 +37,7 @@ uint32_t fabric_random(void)
 }
 
 /* A fresh id for the channel at this place. */
-static uint32_t id_at(uint32_t index)
+uint32_t fabric_id_at(uint32_t index)
 {
     uint32_t id;
     do {
@@ -50,7 +47,7 @@ static uint32_t id_at(uint32_t index)
 }
 
 /* Take a place out of those that are free. */
-static void take_place(fabric *f, uint32_t index)
+void fabric_take_place(fabric *f, uint32_t index)
 {
     unsigned n = 0;
     while (f->free_list[(f->free_head + n) % f->capacity] != index)
@@ -64,7 +61,7 @@ static void take_place(fabric *f, uint32_t index)
 
 /* A channel of this configuration, which is completed, with this id; its place is free.  NULL when
    there is no memory. */
-static fabric_channel *channel_at(fabric *f, uint32_t id, dxpu_channel_config *cfg)
+fabric_channel *fabric_channel_at(fabric *f, uint32_t id, dxpu_channel_config *cfg)
 {
     fabric_channel *c;
     size_t bytes = dxpu_channel_bytes(cfg);
@@ -82,7 +79,7 @@ static fabric_channel *channel_at(fabric *f, uint32_t id, dxpu_channel_config *c
         free(c);
         return NULL;
     }
-    take_place(f, id & FABRIC_INDEX_MASK);
+    fabric_take_place(f, id & FABRIC_INDEX_MASK);
     f->channels[id & FABRIC_INDEX_MASK] = c;
     c->live_at = f->live_count;
     f->live[f->live_count++] = c;
@@ -92,10 +89,11 @@ static fabric_channel *channel_at(fabric *f, uint32_t id, dxpu_channel_config *c
 /* One more, at the place that has been free for longest.  NULL when there is no room. */
 static fabric_channel *channel_new(fabric *f, dxpu_channel_config *cfg)
 {
-    return f->free_count ? channel_at(f, id_at(f->free_list[f->free_head]), cfg) : NULL;
+    return f->free_count ? fabric_channel_at(f, fabric_id_at(f->free_list[f->free_head]), cfg)
+                         : NULL;
 }
 
-static void channel_free(fabric *f, fabric_channel *c)
+void fabric_channel_free(fabric *f, fabric_channel *c)
 {
     uint32_t index = c->id & FABRIC_INDEX_MASK;
     counters_add(&f->ended, &c->ch.count);
@@ -173,7 +171,7 @@ int fabric_route(const fabric *f, const dxpu_udp_address *box, unsigned count, d
 enum { ASK_FIRST_NS = 50000000 }; /* then twice as long each time */
 
 /* How long to wait for an answer to the nth initiation; a short hold has time for some, too. */
-static uint64_t ask_gap_ns(const fabric *f, unsigned n)
+uint64_t fabric_ask_gap_ns(const fabric *f, unsigned n)
 {
     uint64_t hold_ns = f->base.hold_ms * 1000000ull, gap_ns = hold_ns / 8;
     if (gap_ns > ASK_FIRST_NS)
@@ -204,7 +202,7 @@ static void ask(fabric *f, fabric_channel *c, uint64_t now)
     }
     path = (uint8_t)(c->asked % c->ch.cfg.paths); /* in turn, as an open */
     send_frame(f, &c->paths.path[path].at, room, (size_t)n);
-    c->ask_ns = now + ask_gap_ns(f, c->asked++);
+    c->ask_ns = now + fabric_ask_gap_ns(f, c->asked++);
 }
 
 /* A session for a channel that is to be opened; false when there is no room. */
@@ -268,7 +266,7 @@ fabric_channel *fabric_dial(fabric *f, const dxpu_channel_config *cfg, const uin
     f->count.opens_sent++;
     if (sealed ? !key || !ask_for_keys(f, c, key, now_ns)
                : dxpu_channel_open(&c->ch, now_ns) != DXPU_OK) {
-        channel_free(f, c);
+        fabric_channel_free(f, c);
         return NULL;
     }
     return c;
@@ -352,7 +350,7 @@ static void make_room(fabric *f)
             oldest = c;
     }
     if (oldest)
-        channel_free(f, oldest);
+        fabric_channel_free(f, oldest);
 }
 
 static uint8_t reason_of(int error)
@@ -375,7 +373,7 @@ static void accept_open(fabric *f, fabric_channel *c, const dxpu_offer *offer, u
     if (rc != DXPU_OK) {
         if (!c->session)
             refuse(f, from, offer->channel, reason_of(rc));
-        channel_free(f, c);
+        fabric_channel_free(f, c);
         return;
     }
     learn_path(c, buf, len, from, now);
@@ -485,7 +483,7 @@ static uint8_t on_request(void *user, const uint8_t *key, const dxpu_sodium_requ
     if (reason == DXPU_REASON_NONE && !promise_place(f, &index))
         reason = DXPU_REASON_BUSY;
     if (reason == DXPU_REASON_NONE)
-        *channel = id_at(index);
+        *channel = fabric_id_at(index);
     else
         f->count.opens_refused++;
     return reason;
@@ -508,10 +506,10 @@ static fabric_channel *sealed_channel(fabric *f, dxpu_sodium_session *x, const d
         (there && there->up && !there->ended))
         return NULL;
     if (there)
-        channel_free(f, there);
+        fabric_channel_free(f, there);
     cfg.suite = dxpu_sodium_suite(x);
     cfg.suite_user = x;
-    return channel_at(f, id, &cfg);
+    return fabric_channel_at(f, id, &cfg);
 }
 
 static void on_sealed_open(fabric *f, uint8_t *buf, size_t len, const dxpu_udp_path *from,
@@ -594,7 +592,7 @@ static void check_up(fabric *f, fabric_channel *c, uint64_t now)
     f->cb.up(f->cb.user, c, now);
 }
 
-static void on_datagram(void *user, uint8_t *buf, size_t len, const dxpu_udp_path *from,
+void fabric_on_datagram(void *user, uint8_t *buf, size_t len, const dxpu_udp_path *from,
                         unsigned flags)
 {
     fabric *f = user;
@@ -663,7 +661,7 @@ static void service(fabric *f, fabric_channel *c, uint64_t now)
     state = dxpu_channel_status(&c->ch).state;
     /* what came before the close is still there to be taken, in turns as before it */
     if (!c->ended && !c->waits && state >= DXPU_STATE_CLOSED &&
-        (!c->more || ++c->closed_turns >= CLOSED_TURNS)) {
+        (!c->more || ++c->closed_turns >= FABRIC_CLOSED_TURNS)) {
         c->ended = true;
         c->asking = false;
         c->more = false;
@@ -677,13 +675,13 @@ static void service(fabric *f, fabric_channel *c, uint64_t now)
     /* An opener does not wait for the end of the closing period (D-66) with its last place. */
     scarce = !c->accepted && f->free_count <= 1 && state == DXPU_STATE_CLOSED;
     if (c->ended && (!alive || scarce))
-        channel_free(f, c);
+        fabric_channel_free(f, c);
 }
 
 /* Each channel is the first in turn: the first one finds the batch empty and the peer idle.
    A freed one is replaced by the last of the list; one that misses its turn by that
    has the next one. */
-static void run(void *user, uint64_t now)
+void fabric_turn(void *user, uint64_t now)
 {
     fabric *f = user;
     unsigned at = ++f->first;
@@ -717,7 +715,7 @@ static uint64_t channel_next_ns(const fabric_channel *c)
     return next;
 }
 
-static uint64_t next_ns(void *user)
+uint64_t fabric_next_ns(void *user)
 {
     fabric *f = user;
     uint64_t next = f->cb.next_ns ? f->cb.next_ns(f->cb.user) : DXPU_NEVER;
@@ -783,9 +781,9 @@ int fabric_run(fabric *f)
     dxpu_udp_callbacks cb;
     int rc;
     cb.user = f;
-    cb.on_datagram = on_datagram;
-    cb.next_ns = next_ns;
-    cb.run = run;
+    cb.on_datagram = fabric_on_datagram;
+    cb.next_ns = fabric_next_ns;
+    cb.run = fabric_turn;
     rc = dxpu_udp_loop(f->udp, &cb);
     for (unsigned i = 0; i < f->live_count; i++) { /* the last word of channels that are cut off */
         if (!f->live[i]->asking)
@@ -995,7 +993,7 @@ int fabric_close(fabric *f)
 {
     int rc;
     while (f->live_count)
-        channel_free(f, f->live[0]);
+        fabric_channel_free(f, f->live[0]);
     sealing_close(&f->sealing);
     free(f->channels);
     free(f->live);

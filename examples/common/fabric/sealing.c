@@ -1,11 +1,10 @@
 /* sealing.c - see sealing.h
    SPDX-License-Identifier: MIT */
-#include "sealing.h"
+#include "fabric_internal.h"
 #include "log.h"
 
 #include <stdio.h>
 
-enum { DEBT_NS = 100000000 }; /* a handshake takes about 0.2 ms */
 enum { STRANGERS_TOLD = 8 };
 
 /* ==== What is logged ==========================================================================
@@ -81,7 +80,7 @@ void sealing_plain_here(sealing *z, const dxpu_udp_address *from)
 
 /* ==== Clients ================================================================================= */
 
-static dxpu_sodium_peer *find(void *user, const uint8_t key[DXPU_NOISE_KEY_BYTES])
+dxpu_sodium_peer *sealing_find(void *user, const uint8_t key[DXPU_NOISE_KEY_BYTES])
 {
     sealing *z = user;
     if (!keys_allow(z->keys, key, KEYS_FABRIC, 0) &&
@@ -94,7 +93,7 @@ static dxpu_sodium_peer *find(void *user, const uint8_t key[DXPU_NOISE_KEY_BYTES
 }
 
 /* False also when another port was faster (S-93). */
-static bool fresh(void *user, const uint8_t key[DXPU_NOISE_KEY_BYTES], uint64_t timestamp)
+bool sealing_fresh(void *user, const uint8_t key[DXPU_NOISE_KEY_BYTES], uint64_t timestamp)
 {
     return keys_fresh(((sealing *)user)->keys, key, timestamp);
 }
@@ -109,7 +108,7 @@ static uint8_t authorize(void *user, dxpu_sodium_peer *peer,
 }
 
 /* Ports are free to take, and of IPv6 so are the lower 64 bits: they make no other address. */
-static bool spare(void *user, uint64_t now_ns, dxpu_bytes from)
+bool sealing_spare(void *user, uint64_t now_ns, dxpu_bytes from)
 {
     sealing *z = user;
     uint8_t hash[crypto_shorthash_BYTES];
@@ -120,7 +119,7 @@ static bool spare(void *user, uint64_t now_ns, dxpu_bytes from)
 /* ==== Frames ================================================================================== */
 
 /* An address as bytes, of which a cookie is made. */
-static dxpu_bytes address_bytes(const dxpu_udp_address *a, uint8_t out[DXPU_SODIUM_FROM_BYTES])
+dxpu_bytes sealing_address_bytes(const dxpu_udp_address *a, uint8_t out[DXPU_SODIUM_FROM_BYTES])
 {
     dxpu_bytes bytes = { out, 1 };
     out[0] = (uint8_t)a->u.any.sa_family;
@@ -174,8 +173,8 @@ int sealing_ingest(sealing *z, uint64_t now_ns, dxpu_bytes datagram, const dxpu_
     *session = NULL;
     if (!may_take(z, now_ns, busy))
         return DXPU_E_AGAIN;
-    rc = dxpu_sodium_ingest(z->end, now_ns, datagram, address_bytes(from, at), answer, cap, bytes,
-                            session);
+    rc = dxpu_sodium_ingest(z->end, now_ns, datagram, sealing_address_bytes(from, at), answer, cap,
+                            bytes, session);
     if (c->bad_mac != bad_mac)
         tell_wrong_key(z, from);
     if (c->replayed != replayed)
@@ -194,7 +193,7 @@ int sealing_open(sealing *z, keys *k, unsigned sessions, unsigned pending, uint6
     memset(z, 0, sizeof *z);
     z->keys = k;
     z->cb = *cb;
-    z->budget.debt_ns = DEBT_NS;
+    z->budget.debt_ns = SEALING_DEBT_NS;
     if (keys_plain(k))
         return 0;
     crypto_shorthash_keygen(z->hash_key);
@@ -205,10 +204,10 @@ int sealing_open(sealing *z, keys *k, unsigned sessions, unsigned pending, uint6
     cfg.rekey_ns = rekey_ns;
     if (cb->authorize) {
         cfg.cb.user = z;
-        cfg.cb.find = find;
-        cfg.cb.fresh = fresh;
+        cfg.cb.find = sealing_find;
+        cfg.cb.fresh = sealing_fresh;
         cfg.cb.authorize = authorize;
-        cfg.cb.spare = spare;
+        cfg.cb.spare = sealing_spare;
     }
     z->end = dxpu_sodium_create(&cfg);
     if (!z->end) {
