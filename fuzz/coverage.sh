@@ -19,7 +19,7 @@ export LIB_FUZZING_ENGINE=fuzz/fuzz_main.c CONFIG= # assertions are no branches 
 attacked() {
     case $1 in
     answers) echo 'pool_[a-z]*.c' control_client.c control_command.c ;;
-    audit | leases | options | plug | shadow) echo "$1.c" ;;
+    audit | leases | options | plug) echo "$1.c" ;;
     control) echo dxpu_control.h ;;
     core) echo 'core(_[a-z]*)?.c policy.c' ;;
     crossing) echo keeper.c crossing.c slot.c bridge.c ;;
@@ -38,6 +38,7 @@ attacked() {
     peers) echo keys.c ;;
     probe) echo probe.c enumerate.c ;;
     requests) echo requests.c control.c ;;
+    shadow) echo shadow.c bars.c ;;
     state) echo state.c ;;
     store) echo core_load.c core_record.c ;;
     stream) echo dxpu_sodium_stream.c dxpu_noise.c ;;
