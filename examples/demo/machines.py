@@ -73,7 +73,7 @@ class Stock:
         return self.run("[ -e %s ]" % self.device(slot))[0] == 1
 
     def filled(self, place):
-        self.guest.wait_for("ls -d %s/nvme/nvme*/nvme*n1" % self.device(place), SECONDS)
+        self.guest.wait_for("there %s/nvme/nvme*/nvme*n1" % self.device(place), SECONDS)
         driver = self.must("basename $(readlink %s/driver)" % self.device(place)).strip()
         serial = self.must("cat %s/nvme/nvme*/serial" % self.device(place)).strip()
         size = int(self.must("blockdev --getsize64 %s" % self.disk(place)))

@@ -16,6 +16,7 @@ dir=$("$here/fetch.sh")
 tree=$(mktemp -d)
 trap 'rm -rf "$tree"' EXIT
 cp -R "$dir/root/." "$tree"
+python3 "$here/stubs.py" "$tree"
 mkdir -p "$tree/modules" "$tree/proc" "$tree/sys" "$tree/dev" "$tree/tmp" "$tree/etc"
 # in the order in which they must be loaded; what a kernel has built in or lacks is not there
 modules='crc64 crct10dif_common crct10dif_generic crc-t10dif crc64-rocksoft t10-pi
