@@ -210,9 +210,12 @@ def part_story(args, figures):
     return True
 
 
+PARTS = (part_replay, part_ratio, part_paths, part_story)
+
+
 def run(args):
     figures, held, begin = {}, True, time.monotonic()
-    for part in (part_replay, part_ratio, part_paths, part_story):
+    for part in PARTS:
         try:
             held &= part(args, figures)
         except Exception as error:  # whatever it is, the next part is another one

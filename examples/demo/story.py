@@ -23,9 +23,9 @@ DEPTHS = (1, 32)
 
 
 class Story:
-    def __init__(self, l, machine, step, tell, fast, wait):
+    def __init__(self, l, machine, step, tell, fast, wait, rounds=None):
         self.lab, self.machine, self.step, self.tell = l, machine, step, tell
-        self.megabytes, self.rounds = (2, 3) if fast else (16, 5)
+        self.megabytes, self.rounds = (2, rounds or 3) if fast else (16, rounds or 5)
         self.seconds = 0.3 if fast else 1
         self.wait = ("--wait", wait)
         self.registry = address(socket.SOCK_STREAM)  # where proxies find the manager

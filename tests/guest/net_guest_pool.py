@@ -29,7 +29,7 @@ def story_of_a_lease():
             machine = machines.Stock(l)
         except machines.Missing as why:
             return str(why)
-        told = story.Story(l, machine, say, say, fast=True, wait="adaptive")
+        told = story.Story(l, machine, say, say, fast=True, wait="adaptive", rounds=1)
         try:
             told.run()
         except Exception:
