@@ -108,7 +108,7 @@ class Stock:
     def measure(self, place, depth, seconds):
         """Random reads of 4 KB."""
         self.must(self.fio(place, "--rw=randread", "--bs=4k", "--iodepth=%d" % depth, "--size=32m",
-                           "--time_based", "--runtime=%g" % seconds), SECONDS)
+                           "--time_based", "--runtime=%dms" % (1000 * seconds)), SECONDS)
         read = self.job()["read"]
         return {"iops": read["iops"], "mean_us": read["lat_ns"]["mean"] / 1e3,
                 "p50_us": read["clat_ns"]["percentile"]["50.000000"] / 1e3,

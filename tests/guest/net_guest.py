@@ -324,7 +324,7 @@ def measure(m, slot, what):
     for depth in (1, 32):
         for rw in ("randread", "randwrite"):
             m.must(m.fio(slot, "--rw=" + rw, "--bs=4k", "--iodepth=%d" % depth, "--size=32m",
-                         "--time_based", "--runtime=%g" % (2 if LONG else 0.3)), HANG)
+                         "--time_based", "--runtime=%dms" % (2000 if LONG else 300)), HANG)
             side = m.report()[rw[4:]]
             figure("fio %s 4k depth %d %s: %.0f IOPS, latency mean %.0f us, 99 %% %.0f us"
                    % (rw, depth, what, side["iops"], side["lat_ns"]["mean"] / 1e3,
