@@ -282,7 +282,9 @@ unsigned leases_unbind(box *b, const dxpu_control_unbind *m)
     lease_change next = change_of(b, m->slot, CHANGE_UNBIND);
     if (m->epoch < e->epoch_seen)
         return DXPU_CONTROL_CODE_EPOCH; /* M-63 */
-    if (is_changing(s))                 /* as in leases_bind() */
+    if (s->change.by == CHANGE_WIPED && !e->used && m->epoch == e->epoch_seen && !m->keep)
+        return DXPU_CONTROL_CODE_NONE; /* M-54: asked again, and it is done but for the file */
+    if (is_changing(s))                /* as in leases_bind() */
         return s->change.by == CHANGE_UNBIND && s->change.entry.epoch_seen == m->epoch &&
                        s->change.keep == m->keep
                    ? REQUESTS_LATER

@@ -902,6 +902,24 @@ def s165_an_order_is_answered_when_it_is_on_disk():
 
 
 @case
+def asked_again_while_it_is_written_that_a_slot_is_wiped():  # M-54
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
+        start_box(l, m, "--device", "nvme", "--file", disk(l, "disk", 64 * MIB))
+        b, new = m.link(BOX), l.file("box.state.new")
+        b.bind(1, 77, 1, 4)
+        check(b.unbind(1, 4) == (WIPING, 0))
+        os.mkfifo(new)  # the file is not read: what comes now waits
+        end = time.monotonic() + 2
+        while time.monotonic() < end:
+            check(b.unbind(1, 4)[0] in (WIPING, WIPED))
+        check(b.unbind(1, 4) == (WIPING, 0), "the wipe was over before")  # the control
+        reader = os.open(new, os.O_RDONLY | os.O_NONBLOCK)
+        os.remove(new)
+        b.becomes(1, WIPED)
+        os.close(reader)
+
+
+@case
 def only_its_manager_binds():
     with lab.Lab(plain=True) as l, fm.Manager() as m:
         box = start_box(l, m, "--memory", 4096)
