@@ -203,9 +203,11 @@ class Link:
 
 
 class Manager:
-    """nodes: the numbers it has given, to go on after another one; port: 0, any."""
+    """nodes: the numbers it has given, to go on after another one; port: 0, any.  A proxy leaves
+    when three heartbeats were not answered: heartbeat_ms is long enough for a thread of Python that
+    waits for its turn on a loaded machine."""
 
-    def __init__(self, nodes=None, port=0, heartbeat_ms=100, role=3, hostile=None):
+    def __init__(self, nodes=None, port=0, heartbeat_ms=1000, role=3, hostile=None):
         self.nodes = {} if nodes is None else nodes
         self.heartbeat_ms, self.role, self.hostile = heartbeat_ms, role, hostile
         self.silent, self.one_each = False, False
