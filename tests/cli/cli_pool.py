@@ -1029,7 +1029,7 @@ def what_passes_is_tried_again():
             fake.routes["GET /v1/pool"] = passing(200, {}, 1000, refusal)
             begin = time.monotonic()
             dxpu(fake, "pool", "--retry", 2, status=status)
-            check(time.monotonic() - begin < 8, "it tries for ever")
+            check(time.monotonic() - begin < 30, "it tries for ever")
 
 
 @case

@@ -60,7 +60,7 @@ for package in "$apt"/cache/archives/*.deb; do
 done
 dpkg-deb --fsys-tarfile "$apt"/cache/archives/linux-source-*.deb |
     tar -x -O "./usr/src/linux-source-$series.tar.xz" |
-    tar -x -J -C "$dir/source" --strip-components=3 \
+    tar -x -J --occurrence=1 -C "$dir/source" --strip-components=3 \
         "linux-source-$series/drivers/misc/pci_endpoint_test.c" ||
     fail "cannot unpack the kernel's source (disk full?)"
 # The headers name the directory they would be installed to; ours lie elsewhere.

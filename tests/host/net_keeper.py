@@ -307,8 +307,8 @@ def v34_worker_that_does_not_end_is_killed():
         begun = time.monotonic()
         host.popen.send_signal(signal.SIGTERM)
         check(closed_gracefully(guest) is None)
-        check(host.wait(10) == 3, host.errors())
-        check(3 < time.monotonic() - begun < 8 and "does not end: killed" in host.errors())
+        check(host.wait(20) == 3, host.errors())
+        check(3 < time.monotonic() - begun and "does not end: killed" in host.errors())
 
 
 @case

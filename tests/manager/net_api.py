@@ -619,7 +619,7 @@ def health_without_a_token_says_up():
 def expired_tokens_are_refused():
     """S-150, S-130: also of a stream that is open; the audit log has names and addresses."""
     with lab.Lab(plain=True) as l:
-        soon = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 4))
+        soon = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 8))
         text = "read - %s name=watch expires=%s\noperator - %s name=ops\ntenant a %s\n" % (
             "r" * 32, soon, "o" * 32, "t" * 32)
         m = Manager(l, "--audit", l.file("audit"), "--tokens", tokens_file(l, text))
@@ -652,8 +652,11 @@ def tenants_change_and_fail_so_often():
     """S-152: one's flood is refused, another changes what it wants; the log has not all of it."""
     with lab.Lab(plain=True) as l:
         m = Manager(l, "--audit", l.file("audit"), "--tokens", tokens_file(l))
+        begin = time.monotonic()
         seen = [ask(m, "DELETE", "/v1/leases/7", token="tenant").status for _ in range(300)]
-        check(set(seen) == {404, 429} and 90 < seen.count(404) < 250, seen)
+        bound = 100 + 10 * (time.monotonic() - begin) + 1  # however long 300 take here
+        check(set(seen) <= {404, 429} and 90 < seen.count(404) <= bound, seen, bound)
+        check(429 in seen or bound > 300, seen)
         check(ask(m, "DELETE", "/v1/leases/7", token="other").status == 404)
         check(all(ask(m, "DELETE", "/v1/leases/7", token="operator").status == 404
                   for _ in range(150)))
