@@ -90,7 +90,8 @@ class Guest:
         self.more = threading.Condition()
         command = qemu + [
             "-machine", "q35,memory-backend=m", "-accel", "tcg,thread=multi",
-            "-cpu", "max,phys-bits=46", "-smp", str(cpus), "-m", str(memory),
+            # not `rep movsb`, which an emulated CPU does byte by byte
+            "-cpu", "max,phys-bits=46,-erms,-fsrm", "-smp", str(cpus), "-m", str(memory),
             "-object", "memory-backend-memfd,id=m,size=%dM,share=on" % memory,
             "-nodefaults", "-display", "none", "-monitor", "none",
             "-serial", "file:" + self.log_file, "-serial", "stdio",
