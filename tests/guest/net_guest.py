@@ -8,7 +8,7 @@ Skipped, loudly, where no QEMU or no guest can be had.
 
     tests/guest/net_guest.py [--cycles N] [--cut SECONDS] [--keep DIR] [STORY...]
 
-`make check` means 10 cycles of hot-plug, 5 crashes of the worker (DXPU_CRASHES) and a cut of four
+`make check` means 6 cycles of hot-plug, 5 crashes of the worker (DXPU_CRASHES) and a cut of four
 times the hold; `make check-long`, which sets DXPU_SEEDS above 1000, 50, a storm of 200 more, 20
 crashes and a cut of 60 s."""
 # run.py: --timeout 1200
@@ -163,6 +163,14 @@ class Machine:
         self.must("rm -f /tmp/%s.done; (%s >/tmp/%s.out 2>&1; echo $? >/tmp/%s.done) &"
                   % (name, command, name, name))
 
+    def under_way(self, slot, *options, name="job"):
+        """fio in the background, which has done some of its I/O."""
+        count = "awk '{print $1 + $5}' /sys/block/%s/stat" % os.path.basename(self.disk(slot))
+        before = int(self.must(count))
+        self.background(self.fio(slot, *options, name=name), name)
+        self.wait_for("[ -s /tmp/%s.done ] || [ \"$(%s)\" -ge %d ]" % (name, count, before + 32),
+                      HANG)
+
     def ended(self, name="job", seconds=HANG):
         self.wait_for("[ -s /tmp/%s.done ]" % name, seconds)
         return int(self.must("cat /tmp/%s.done" % name)), self.must("cat /tmp/%s.out" % name)
@@ -267,16 +275,16 @@ def hot_add(w):
 
 # ==== Data ========================================================================================
 
-MIXED = "--bsrange=512-1m"
+MIXED, LARGE = "--bsrange=512-1m", "32m" if LONG else "8m"
 
 
 @story
 def fio_verify(w):
     for name, options in (
-            ("sequential_depth_1", ("--rw=write", MIXED, "--iodepth=1", "--size=16m")),
-            ("sequential_depth_8", ("--rw=write", MIXED, "--iodepth=8", "--size=32m")),
-            ("random_depth_32", ("--rw=randwrite", MIXED, "--iodepth=32", "--size=32m")),
-            ("random_mixed_depth_16", ("--rw=randrw", MIXED, "--iodepth=16", "--size=32m")),
+            ("sequential_depth_1", ("--rw=write", MIXED, "--iodepth=1", "--size=" + LARGE)),
+            ("sequential_depth_8", ("--rw=write", MIXED, "--iodepth=8", "--size=" + LARGE)),
+            ("random_depth_32", ("--rw=randwrite", MIXED, "--iodepth=32", "--size=" + LARGE)),
+            ("random_mixed_depth_16", ("--rw=randrw", MIXED, "--iodepth=16", "--size=" + LARGE)),
             ("small_random_depth_32", ("--rw=randwrite", "--bs=512", "--iodepth=32",
                                        "--size=1m"))):
         w.a.verify(1, "fio_" + name, *options)
@@ -435,8 +443,7 @@ def removal_under_load(w):
     a = w.a
     for way in WAYS:
         what = way.replace(" ", "_")
-        a.background(a.fio(1, *LOAD))
-        time.sleep(2)
+        a.under_way(1, *LOAD)
         leave(w, way)
         status, _ = a.ended()
         check(what + "_fio_gets_errors", status != 0, status)
@@ -557,33 +564,42 @@ def worker_is_asked_to_end(w):
           and a.attached(1) == ups, a.host.errors()[-500:])
 
 
-@story
-def short_cut(w):
-    a = w.a
-    name, ups = a.controller(1), a.attached(1)
-    a.background(a.fio(1, "--rw=randwrite", "--bsrange=512-64k", "--iodepth=8", "--size=48m",
-                       "--verify=crc32c", "--verify_fatal=1", "--do_verify=1", "--loops=2"))
-    lost = 0
+def cut_shortly(w):
+    """Three times under load: fio's end, datagrams lost, and the time that the longest cut took."""
+    w.a.under_way(1, "--rw=randwrite", "--bsrange=512-64k", "--iodepth=8", "--size=24m",
+                  "--verify=crc32c", "--verify_fatal=1", "--do_verify=1")
+    lost, longest = 0, 0
     for _ in range(3):
-        time.sleep(0.7)
+        start = time.monotonic()
         before = w.cut(True)
         time.sleep(0.2)
         lost += w.cut(False) - before
-    status, output = a.ended(seconds=2 * HANG)
+        longest = max(longest, time.monotonic() - start)
+        time.sleep(0.5)
+    return w.a.ended(seconds=2 * HANG), lost, longest
+
+
+@story
+def short_cut(w):
+    a = w.a
+    for _ in range(3):
+        name, ups = a.controller(1), a.attached(1)
+        (status, output), lost, longest = cut_shortly(w)
+        if longest < HOLD / 2:
+            break
+        a.filled(1)  # a loaded machine: it was no short one, perhaps
     check("cut_200_ms_lost_something", lost > 0, lost)
-    check("cut_200_ms_no_error", status == 0, output)
-    check("cut_200_ms_no_removal", a.attached(1) == ups and a.controller(1) == name)
+    check("cut_200_ms_no_error", status == 0, longest, output)
+    check("cut_200_ms_no_removal", a.attached(1) == ups and a.controller(1) == name, longest)
 
 
 @story
 def long_cut(w):
     """One stall, surprise removal, nothing more while the network is down, hot-add after it."""
     a, ups = w.a, w.a.attached(1)
-    a.background(a.fio(1, *LOAD))
-    a.background(a.fio(2, "--rw=randrw", "--bs=4k", "--iodepth=4", "--size=16m", "--time_based",
-                       "--runtime=%d" % (w.cut_seconds + 5), "--rate_iops=200", name="job2"),
-                 "job2")
-    time.sleep(1.5)
+    a.under_way(1, *LOAD)
+    a.under_way(2, "--rw=randrw", "--bs=4k", "--iodepth=4", "--size=16m", "--time_based",
+                "--runtime=%d" % (w.cut_seconds + 5), "--rate_iops=200", name="job2")
     name, device = os.path.basename(a.device(1)), a.device(1)
     w.cut(True)
     start = time.monotonic()
@@ -611,8 +627,7 @@ def long_cut(w):
 @story
 def guest_reboot(w):
     a = w.a
-    a.background(a.fio(1, *LOAD))
-    time.sleep(0.5)
+    a.under_way(1, *LOAD)
     a.guest.start("reboot -f")
     a.guest.started = time.monotonic()
     took = a.guest.ready()
@@ -667,8 +682,7 @@ def guest_resets(w):
 def guest_killed(w):
     """QEMU dies under I/O; another one connects to the same dxpu-host."""
     a = w.a
-    a.background(a.fio(1, *LOAD))
-    time.sleep(1)
+    a.under_way(1, *LOAD)
     gone = count_of(a.host, "the guest is gone")
     a.guest.kill()
     wait_count(a.host, "the guest is gone", gone + 1)
@@ -690,8 +704,8 @@ def loss(w):
     text = lspci(b, "switch")
     check("enumerate_switch", text.count("Downstream Port") == 4 and
           text.count("Upstream Port") == 1 and text.count("Root Port") == 1, text[-1000:])
-    b.verify(1, "loss_fio_sequential", "--rw=write", MIXED, "--iodepth=4", "--size=16m")
-    b.verify(1, "loss_fio_random", "--rw=randrw", MIXED, "--iodepth=32", "--size=16m")
+    b.verify(1, "loss_fio_sequential", "--rw=write", MIXED, "--iodepth=4", "--size=" + LARGE)
+    b.verify(1, "loss_fio_random", "--rw=randrw", MIXED, "--iodepth=32", "--size=" + LARGE)
     measure(b, 1, "with %g %% loss" % (LOSS / 10))
     check("loss_no_removal", b.attached(1) == 1, b.host.errors()[-500:])
 
@@ -721,12 +735,11 @@ def switch_hot_plug(w):
 def two_guests(w):
     a, b = w.a, w.b
     job = ("--rw=randwrite", "--bsrange=512-128k", "--iodepth=8", "--size=16m", "--verify=crc32c",
-           "--verify_fatal=1", "--do_verify=1", "--loops=2")
+           "--verify_fatal=1", "--do_verify=1")
     jobs = ((a, 1), (b, 1), (b, 3))
     for m, slot in jobs:
-        m.background(m.fio(slot, *job, name="job%d" % slot), "job%d" % slot)
-    a.background(a.fio(2, *LOAD, name="job2"), "job2")
-    time.sleep(1)
+        m.under_way(slot, *job, name="job%d" % slot)
+    a.under_way(2, *LOAD, name="job2")
     w.other.process.kill()  # the second slot of guest a, under load
     for m, slot in jobs:
         status, output = m.ended("job%d" % slot, 2 * HANG)
@@ -741,10 +754,9 @@ def two_guests(w):
 def dead_slot(w):
     """A box that says nothing any more delays the other slots by one hold at most."""
     a = w.a
-    a.background(a.fio(2, *LOAD, name="job2"), "job2")
-    a.background(a.fio(1, "--rw=randrw", "--bs=4k", "--iodepth=4", "--size=16m", "--time_based",
-                       "--runtime=8", name="job1"), "job1")
-    time.sleep(2)
+    a.under_way(2, *LOAD, name="job2")
+    a.under_way(1, "--rw=randrw", "--bs=4k", "--iodepth=4", "--size=16m", "--time_based",
+                "--runtime=6", name="job1")
     w.other.process.popen.send_signal(signal.SIGSTOP)
     # A processor that asks the dead device waits, and QEMU lets no other one out meanwhile.
     identity = a.must("setpci -s %s 0.l" % os.path.basename(a.device(2)), HANG).strip()
@@ -830,10 +842,9 @@ def next_user_control(w):
 def host_killed(w):
     """The box takes the slot back; the next host has it.  Guest b does not notice."""
     a, b = w.a, w.b
-    b.background(b.fio(3, "--rw=randwrite", "--bs=4k", "--iodepth=4", "--size=8m",
-                       "--verify=crc32c", "--verify_fatal=1", "--do_verify=1"))
-    a.background(a.fio(1, *LOAD))
-    time.sleep(1)
+    a.under_way(1, *LOAD)
+    b.under_way(3, "--rw=randwrite", "--bs=4k", "--iodepth=4", "--size=8m", "--verify=crc32c",
+                "--verify_fatal=1", "--do_verify=1")
     a.guest.seen = len(a.guest.log())
     a.host.kill()
     a.guest.kill()
@@ -921,8 +932,7 @@ def processes_end(w):
 def end(w):
     """Everything stops in order, and says what it did."""
     b = w.b
-    b.background(b.fio(3, *LOAD))
-    time.sleep(0.5)
+    b.under_way(3, *LOAD)
     check("host_stops_under_load", b.host.stop() == 0, b.host.errors()[-500:])
     check("host_stops_fio_gets_errors", b.ended()[0] != 0)
     check("host_stops_guest_goes_on", b.must("echo $((6 * 7))").strip() == "42")
@@ -976,7 +986,7 @@ def keep(l, folder):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--cycles", type=int, default=50 if LONG else 10)
+    parser.add_argument("--cycles", type=int, default=50 if LONG else 6)
     parser.add_argument("--cut", type=int, default=60 if LONG else 4 * HOLD,
                         help="seconds without network")
     parser.add_argument("--crashes", type=int,
