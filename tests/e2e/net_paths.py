@@ -299,18 +299,18 @@ def spread_uses_all_paths():
 
 @case
 def all_paths_are_cut():
-    with Bench(box=("--hold-ms", 400)) as b:
-        b.load("--hold-ms", 400)
+    with Bench(box=("--hold-ms", 3000)) as b:
+        b.load("--hold-ms", 3000)
         for relay in b.relays:
             relay.popen.send_signal(signal.SIGUSR1)
-        time.sleep(0.1)  # less than hold: only a delay
+        time.sleep(0.1)  # less than hold, on a busy machine too: only a delay
         for relay in b.relays:
             relay.popen.send_signal(signal.SIGUSR2)
         b.carries_more(0)
         check("channel lost" not in b.host.errors(), b.host.errors())
         for relay in b.relays:
             relay.popen.send_signal(signal.SIGUSR1)
-        b.host.says("channel lost: no frame for 400 ms")
+        b.host.says("channel lost: no frame for 3000 ms")
         for relay in b.relays:
             relay.popen.send_signal(signal.SIGUSR2)
         b.host.says("attached.*\n(?:.*\n)*.*channel lost.*\n(?:.*\n)*.*attached")
@@ -320,7 +320,7 @@ def all_paths_are_cut():
         result = b.host.result()
         check(result["incarnations"] == 2 and result["mismatched"] == 0, result)
         check(result["unanswered"] == result["contained"], result)  # each was answered, as an error
-        check(result["longest_gap_us"] >= 400e3, result)
+        check(result["longest_gap_us"] >= 2000e3, result)  # less what was late before
 
 
 @case
@@ -662,17 +662,21 @@ def ticks(process):
 
 @case
 def idle_channel_does_not_spin():
-    """Nor does one that probes a dead path: against one that is made to."""
-    used = {}
-    for wait in ("adaptive", "block", "busy"):
+    """Nor does one that probes a dead path: against one that is made to, in as much time as that
+    one needs for 30 ticks, which is long on a busy machine."""
+    used, seconds = {}, 0
+    for wait in ("busy", "adaptive", "block"):
         with Bench(relay=Line) as b:
             b.relays[1].cut |= {"up", "down"}
             host = b.start("dxpu-host", "--vfio-user", b.file("sock"), "--wait", wait, "--attach",
                            "1=%s/1" % b.at, "--json")
             host.says("is attached")
             time.sleep(0.3)
-            before = ticks(host)
-            time.sleep(0.6)
+            before, begin = ticks(host), time.monotonic()
+            while wait == "busy" and ticks(host) < before + 30 and time.monotonic() < begin + 60:
+                time.sleep(0.02)
+            seconds = seconds or time.monotonic() - begin
+            time.sleep(max(0, begin + seconds - time.monotonic()))
             used[wait] = ticks(host) - before
             check(host.stop() == 0, host.errors())
     check(used["adaptive"] * 2 < used["busy"] > used["block"] * 2, used)

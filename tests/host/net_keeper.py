@@ -60,7 +60,7 @@ def ask(guest, region, at):
     return guest.number & 0xffff
 
 
-def answers(guest, wanted, seconds=5.0):
+def answers(guest, wanted, seconds=20.0):
     """{number: value} of reads: each once, no other, none late."""
     found, end = {}, time.monotonic() + seconds
     while set(found) != set(wanted):
