@@ -154,13 +154,14 @@ def box_is_killed_and_comes_back():
     with lab.Lab() as l:
         box, at = lab_pair(l)
         host = l.start("dxpu-host", "--box", at, "--load", "mixed", "--size", 64, "--depth", 4,
-                       "--seconds", 4, "--span", "64K", "--hold-ms", 300, "--json")
+                       "--seconds", 60, "--span", "64K", "--hold-ms", 300, "--json")
         host.says("attached")
         time.sleep(0.3)
         box.kill()
         again = l.start("dxpu-box", "--listen", at, "--json")
-        again.says("lent to", 15)
-        status = host.wait(30)
+        again.says("lent to", 30)
+        host.says("attached.*\n(?:.*\n)*.*attached", 30)
+        status = host.stop(30)
         result = host.result()
         check(result.get("incarnations", 0) >= 2, status, host.errors())
         check(result["mismatched"] == 0, result)
@@ -191,7 +192,7 @@ def silence_below_hold_is_only_delay():
 def smaller_hold_of_both_ends_counts():
     with lab.Lab() as l:
         box, at = lab_pair(l, "--hold-ms", 300)
-        host = endless(l, at, "--give-up-ms", 500, "--hold-ms", 20000)
+        host = endless(l, at, "--give-up-ms", 3000, "--hold-ms", 20000)
         box.popen.send_signal(signal.SIGSTOP)
         host.says("channel lost: no frame for 300 ms")
         check(host.wait(20) == 4)
@@ -408,7 +409,7 @@ def ctrl_c_closes_gracefully():
 def box_shuts_down_first():
     with lab.Lab() as l:
         box, at = lab_pair(l)
-        host = endless(l, at, "--give-up-ms", 500)
+        host = endless(l, at, "--give-up-ms", 3000)
         check(box.stop() == 0, box.errors())
         check(host.wait(20) == 4, host.errors())
 
@@ -460,7 +461,7 @@ def interrupted_runs_have_times():
         check(host.stop() == 0, host.errors())
         check(host.result()["seconds"] > 0.2 and host.result()["tlps_per_second"] > 0,
               host.result())
-        host = endless(l, at, "--give-up-ms", 200, "--hold-ms", 200)
+        host = endless(l, at, "--give-up-ms", 3000, "--hold-ms", 300)
         time.sleep(0.3)
         box.kill()
         check(host.wait(20) == 4, host.errors())
@@ -599,7 +600,7 @@ def load_goes_on_after_an_outage():
 def messages_say_what_happens_next():
     with lab.Lab() as l:
         box, at = lab_pair(l, "--hold-ms", 300)
-        host = endless(l, at, "--give-up-ms", 500)
+        host = endless(l, at, "--give-up-ms", 3000)
         box.popen.send_signal(signal.SIGSTOP)
         host.says("channel lost: no frame for 300 ms; dialing again")
         check(host.wait(20) == 4)
