@@ -16,6 +16,7 @@ import time
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 BIN = os.environ.get("DXPU_BIN", os.path.join(ROOT, "build"))
+PATIENCE = 30.0  # seconds, for what takes a tenth of one on a machine that does nothing else
 CLASSES = ("posted", "non-posted", "completion")
 PROXIES = ("dxpu-box", "dxpu-host")
 KINDS = {"dxpu-box": "box", "dxpu-host": "host", "dxpu-manager": "manager"}
@@ -77,11 +78,11 @@ class Process:
         with open(self.out_file, errors="replace") as f:
             return f.read()
 
-    def address(self, seconds=10.0):
+    def address(self, seconds=PATIENCE):
         """The address it says it listens at."""
         return self.says(r" at (\S+:\d+)(?:,|\n)", seconds).group(1)
 
-    def says(self, pattern, seconds=10.0):
+    def says(self, pattern, seconds=PATIENCE):
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             found = re.search(pattern, self.errors())
@@ -96,7 +97,7 @@ class Process:
         """What SIGUSR1 makes a proxy print, as {name: number}: of equal names the last."""
         def printed():
             return len(re.findall(r"^  waits ", self.errors(), re.M))  # the last line of each
-        before, end = printed(), time.monotonic() + 10
+        before, end = printed(), time.monotonic() + PATIENCE
         self.popen.send_signal(signal.SIGUSR1)
         while printed() == before:
             if time.monotonic() > end:
@@ -114,7 +115,7 @@ class Process:
             self.popen.wait()
             return None
 
-    def stop(self, seconds=10.0):
+    def stop(self, seconds=PATIENCE):
         if self.popen.poll() is None:
             self.popen.send_signal(signal.SIGINT)
         return self.wait(seconds)
