@@ -84,7 +84,7 @@ def s243_crashes_are_contained():
 def s243_a_model_that_never_returns():
     with lab.Lab() as l:
         b = Box(l)
-        stuck = b.host(1, 1, "--seconds", 60, "--give-up-ms", 500)
+        stuck = b.host(1, 1, "--seconds", 60, "--give-up-ms", 2000)
         b.box.says("slot 1: lent to")
         process = b.devices(1)[0]
         os.kill(process, signal.SIGSTOP)

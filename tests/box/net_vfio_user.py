@@ -79,7 +79,7 @@ def s242_killed_under_load_and_back():
         for turn in range(1, 4):
             until(lambda: box.errors().count("is there") == turn, "the device")
             host = l.start("dxpu-host", "--box", to, "--slot", 2, "--epoch", turn, *LOAD,
-                           "--seconds", 30, "--give-up-ms", 500)
+                           "--seconds", 30, "--give-up-ms", 2000)
             until(lambda: box.errors().count("lent to") == turn, "its host")
             device.kill()
             check(host.wait(30) not in (0, None), host.errors())
@@ -98,7 +98,7 @@ def without_a_server_the_slot_is_empty():
         box, to = start_box(l, path)
         box.says("no server listens there")
         host = l.run("dxpu-host", "--box", to, "--slot", 2, *LOAD, "--count", 10,
-                     "--give-up-ms", 500)
+                     "--give-up-ms", 2000)
         check(host.status == 4 and "no device in it" in host.errors(), host.status, host.errors())
         verified(l, to, 1, 10)  # control
         start_device(l, path)
@@ -240,7 +240,7 @@ def servers_that_describe_no_device():
             box, to = start_box(l, path)
             box.says(says)
             host = l.run("dxpu-host", "--box", to, "--slot", 2, *LOAD, "--count", 10,
-                         "--give-up-ms", 500)
+                         "--give-up-ms", 2000)
             check(host.status == 4, name, host.status, host.errors())
             until(lambda: server.clients > 1, "another attempt")
             check(box.errors().count(says) == 1, name, box.errors())  # said once
@@ -271,7 +271,7 @@ def s242_unanswered_reads_end_the_channel():
         box, to = start_box(l, path)
         box.says("is there")
         host = l.start("dxpu-host", "--box", to, "--slot", 2, *LOAD, "--count", 10,
-                       "--give-up-ms", 500)
+                       "--give-up-ms", 2000)
         box.says("slot 2: lent to")
         verified(l, to, 1, 1000)
         box.says("the server does not answer", 20)
