@@ -160,14 +160,14 @@ class Machine:
 
     def background(self, command, name="job"):
         """Start it; ended() has its exit status."""
-        self.must("rm -f /tmp/%s.done; (%s >/tmp/%s.out 2>&1; echo $? >/tmp/%s.done) &"
+        self.must("rm -f /tmp/%s.done; ( (%s) >/tmp/%s.out 2>&1; echo $? >/tmp/%s.done) &"
                   % (name, command, name, name))
 
-    def under_way(self, slot, *options, name="job"):
-        """fio in the background, which has done some of its I/O."""
+    def under_way(self, slot, *options, name="job", command=None):
+        """fio, or a command of it, in the background, which has done some of its I/O."""
         count = "awk '{print $1 + $5}' /sys/block/%s/stat" % os.path.basename(self.disk(slot))
         before = int(self.must(count))
-        self.background(self.fio(slot, *options, name=name), name)
+        self.background(command or self.fio(slot, *options, name=name), name)
         self.wait_for("[ -s /tmp/%s.done ] || [ \"$(%s)\" -ge %d ]" % (name, count, before + 32),
                       HANG)
 

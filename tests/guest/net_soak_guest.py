@@ -30,7 +30,7 @@ import soak as long_run  # noqa: E402
 HOLD = "--hold-ms", 3000  # longer than any stop below, on a busy machine too
 BAD = "--loss", 10, "--duplicate", 10, "--reorder", 10
 DIES, STAYS = 1, 2  # slots: whose box is killed, and whose never
-SECONDS = 4  # of a load
+SECONDS = 2  # of fio; a load is one after the other, until there is enough
 MARKED_MB, SIZE_MB = 2, 32  # what is compared after a round, of the whole disk
 
 
@@ -56,17 +56,25 @@ class World:
             self.a.filled(slot)
 
     def load(self, slot):
-        """fio writes and verifies, all the time, behind what is compared."""
+        """fio writes and verifies, all the time, behind what is compared; it is under way."""
         name = "job%d" % slot
-        self.a.background(self.a.fio(
+        job = self.a.fio(
             slot, "--rw=randwrite", "--bsrange=512-64k", "--iodepth=8", "--offset=8m",
             "--size=8m", "--verify=crc32c", "--verify_fatal=1", "--verify_backlog=32",
-            "--time_based", "--runtime=%d" % SECONDS, name=name), name)
+            "--time_based", "--runtime=%d" % SECONDS, name=name)
+        self.a.must("rm -f /tmp/enough%d" % slot)
+        self.a.under_way(slot, name=name,
+                         command="until [ -e /tmp/enough%d ]; do %s || exit 1; done" % (slot, job))
+
+    def enough(self, slot):
+        self.a.must(": >/tmp/enough%d" % slot)
 
     def ends_well(self, *slots):
         """No error; and all were still running a moment ago."""
         for slot in slots:
             check(self.a.run("[ -s /tmp/job%d.done ]" % slot)[0] != 0, "a load was over too early")
+        for slot in slots:
+            self.enough(slot)
         for slot in slots:
             name = "job%d" % slot
             status, output = self.a.ended(name, 2 * HANG)
@@ -205,6 +213,7 @@ def memory_is_short(w):
         with open("/proc/%d/statm" % pid, encoding="ascii") as file:
             now = int(file.read().split()[0]) * resource.getpagesize()
         resource.prlimit(pid, resource.RLIMIT_AS, (now, resource.RLIM_INFINITY))
+    w.enough(STAYS)
     w.a.ended("job%d" % STAYS, 2 * HANG)
     error = w.a.report("job%d" % STAYS)["error"]
     check(error in (0, errno.EIO), "error", error)
