@@ -311,7 +311,7 @@ def main():
             print("skip machine_%s %s" % (name, text.strip()))
             failed += every  # `make cross` wants them
             continue
-        for level in ("O0", "O3") if every else ("O2",):
+        for level in ("O0", "O3") if every else ("O1",):
             machine = other(text.strip(), name, level)
             controls(machine, name, every)
             jobs += [(machine, test) for test in (TESTS if every else FAST[name])]

@@ -98,7 +98,8 @@ def leaks(program, *args, part="*"):
     done = subprocess.run(["valgrind", "--tool=memcheck", "--leak-check=no", "--num-callers=12",
                            "--error-limit=no", "--log-file=" + log, program, *args],
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                          errors="replace", timeout=1500, env=dict(os.environ, DXPU_TEST=part))
+                          errors="replace", timeout=1500,
+                          env=dict(os.environ, DXPU_TEST=part, DXPU_STEP="7"))
     found = []
     with open(log, encoding="utf-8", errors="replace") as file:
         blocks = re.split(r"==\d+== \n", file.read())
