@@ -7,6 +7,7 @@
 #ifndef STORE_H_INCLUDED
 #define STORE_H_INCLUDED
 
+#include <stdbool.h>
 #include <stddef.h>
 
 enum { STORE_KEY_MAX_BYTES = 200, STORE_VALUE_MAX_BYTES = 1 << 20, STORE_CHANGES_MAX = 1024 };
@@ -15,6 +16,7 @@ typedef enum store_error {
     STORE_OK = 0,
     STORE_E_ARG,     /* a key, a value or a number of changes outside its range */
     STORE_E_FULL,    /* no room to write; nothing changed, it may be tried again */
+    STORE_E_AWAY,    /* etcd cannot be reached; nothing changed, it may be tried again */
     STORE_E_LOCKED,  /* another program has the store open */
     STORE_E_CORRUPT, /* the file is damaged */
     STORE_E_FOREIGN, /* the file is another program's */
@@ -54,22 +56,46 @@ struct store {
    is brought up to date.  NULL after an error, with *f filled. */
 store *store_open_sqlite(const char *path, store_fault *f);
 
+/* The store below an address of etcd; see store_open_etcd(). */
+typedef struct store_etcd_settings {
+    const char *where;           /* etcd://HOST[:PORT][,HOST[:PORT]...][/PREFIX] */
+    const char *ca, *cert, *key; /* files for TLS; ca NULL: none, and only on this machine */
+    const char *name;            /* of this manager, for others that find the store in use */
+    unsigned request_ms;         /* one attempt of a request [1,000] */
+    unsigned commit_ms;          /* all attempts of a commit [4,000] */
+    unsigned load_ms;            /* of a load [10,000] */
+    unsigned ttl_s;              /* of the lease on the leader's key [3] */
+    unsigned compact_ms;         /* how much of etcd's history is kept [300,000] */
+} store_etcd_settings;
+void store_etcd_default(store_etcd_settings *set);
+/* Is it an address of etcd, and not a file? */
+bool store_etcd_is(const char *where);
+/* NULL, or what is wrong with these settings. */
+const char *store_etcd_check(const store_etcd_settings *set);
+
+/* The records below the prefix, which are this program's alone: it has the leader's key, under a
+   lease that it renews in store_check(), which must be called twice a second.  A commit is made
+   only while etcd has the same key, so that a program that lost it changes nothing any more.  A
+   program that ended without store_close() keeps others out for ttl_s; that long this waits. */
+store *store_open_etcd(const store_etcd_settings *set, store_fault *f);
+
 /* Every record whose key begins with `prefix`, in order of the keys.  Not from inside `each`: a
    commit.  *f is filled unless the result is STORE_OK; so it is below. */
 store_error store_load(store *s, const char *prefix, store_each each, void *user, store_fault *f);
 
-/* Make all the changes in their order, and return when they are on the disk; or make none.  After
-   STORE_E_IO it is unknown which (the disk may have kept what it said it lost): every further
-   commit fails until the store is closed, opened and loaded again. */
+/* Make all the changes in their order, and return when they are on the disk (with etcd, of most
+   members); or make none.  After STORE_E_IO it is unknown which (the disk may have kept what it
+   said it lost): every further commit fails until the store is closed, opened and loaded again. */
 store_error store_commit(store *s, const store_change *changes, unsigned count, store_fault *f);
 
 /* Is it still where it was opened?  store_commit() asks by itself; between two commits somebody may
-   remove the file.  STORE_E_IO then; what was in it is in a file beside it, where there is room. */
+   remove the file.  STORE_E_IO then; what was in it is in a file beside it, where there is room.
+   Of etcd: is this program still the leader?  STORE_E_IO: not, or that cannot be known. */
 store_error store_check(store *s, store_fault *f);
 
 void store_close(store *s); /* NULL: nothing */
 
-/* The database below, which no other program can open meanwhile: for tests. */
+/* The database below a store in SQLite, which no other program can open meanwhile: for tests. */
 struct sqlite3 *store_database(store *s);
 
 #endif /* STORE_H_INCLUDED */
