@@ -14,6 +14,7 @@
 #include "open_files.h"
 #include "program.h"
 #include "sandbox.h"
+#include "store_copy.h"
 #include "wire.h"
 
 #include <errno.h>
@@ -34,7 +35,8 @@ enum {
 #define FOLDER "/var/lib/dxpu"
 
 static struct {
-    const char *listen, *http, *tokens, *store, *audit;
+    const char *listen, *http, *tokens, *store, *audit, *export, *import;
+    store_etcd_settings etcd;
     uint64_t grace_ms, retention_s, heartbeat_ms, status_ms, default_quota, events, connections,
         http_connections, http_waiting, http_streams, nodes, slots;
     sandbox_settings sandbox;
@@ -45,6 +47,9 @@ static struct {
           NULL,
           NULL,
           NULL,
+          NULL,
+          NULL,
+          { NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0 },
           CORE_GRACE_MS,
           CORE_RETENTION_S,
           1000,
@@ -72,8 +77,19 @@ static const option_row rows[] = {
       "tokens of users: lines of ROLE TENANT TOKEN [name=] [expires=] (every client, on loopback "
       "only)",
       OPTION_TEXT, &set.tokens, 0, 0 },
-    { "store", "FILE", "the pool's tables (" FOLDER "/manager.db; not root: dxpu-manager.db here)",
+    { "store", "FILE",
+      "the pool's tables, or etcd://HOST[:PORT][,HOST...][/PREFIX] (" FOLDER
+      "/manager.db; not root: dxpu-manager.db here)",
       OPTION_TEXT, &set.store, 0, 0 },
+    { "etcd-ca", "FILE", "certificates that sign those of etcd (no TLS, on loopback only)",
+      OPTION_TEXT, &set.etcd.ca, 0, 0 },
+    { "etcd-cert", "FILE", "certificate of this manager for etcd (none)", OPTION_TEXT,
+      &set.etcd.cert, 0, 0 },
+    { "etcd-key", "FILE", "secret key of that certificate", OPTION_TEXT, &set.etcd.key, 0, 0 },
+    { "export", "FILE", "write the records of the store to this file, and exit", OPTION_TEXT,
+      &set.export, 0, 0 },
+    { "import", "FILE", "read them into a store that has none, and exit", OPTION_TEXT, &set.import,
+      0, 0 },
     { "grace-ms", "MS", "grace period before an unreachable box is marked broken (30000)",
       OPTION_NUMBER, &set.grace_ms, 100, 86400000 },
     { "retention", "SECONDS",
@@ -411,17 +427,84 @@ static int store_status(store_error code)
                : PROGRAM_STORE;
 }
 
+/* NULL, or what is wrong with the options about the store. */
+static const char *check_store_options(void)
+{
+    const store_etcd_settings given = set.etcd;
+    bool etcd = set.store && store_etcd_is(set.store);
+    if (set.export && set.import)
+        return "--export and --import are two runs";
+    if (!etcd && (given.ca || given.cert || given.key))
+        return "--etcd-ca, --etcd-cert and --etcd-key need --store etcd://...";
+    if (!etcd)
+        return NULL;
+    store_etcd_default(&set.etcd);
+    set.etcd.where = set.store;
+    set.etcd.ca = given.ca;
+    set.etcd.cert = given.cert;
+    set.etcd.key = given.key;
+    return store_etcd_check(&set.etcd);
+}
+
+/* Whom another manager names that finds the store in use. */
+static const char *own_name(void)
+{
+    static char name[48];
+    char host[32];
+    if (gethostname(host, sizeof host))
+        host[0] = 0;
+    host[sizeof host - 1] = 0;
+    snprintf(name, sizeof name, "%s.%ld", host[0] ? host : "dxpu-manager", (long)getpid());
+    return name;
+}
+
+static int open_tables(void)
+{
+    store_fault fault;
+    (void)umask(077);
+    set.etcd.name = own_name();
+    the.store = set.etcd.where ? store_open_etcd(&set.etcd, &fault)
+                               : store_open_sqlite(store_path(), &fault);
+    if (the.store)
+        return PROGRAM_GOOD;
+    log_error("%s", fault.text);
+    return store_status(fault.code);
+}
+
+/* --export and --import: no pool runs meanwhile. */
+static int copy_store(void)
+{
+    store_fault fault;
+    uint64_t records;
+    int rc = open_tables();
+    if (rc)
+        return rc;
+    store_error done = set.export ? store_export(the.store, set.export, &records, &fault)
+                                  : store_import(the.store, set.import, &records, &fault);
+    store_close(the.store);
+    the.store = NULL;
+    if (done != STORE_OK) {
+        log_error("%s", fault.text);
+        return done == STORE_E_ARG ? PROGRAM_USAGE : store_status(done);
+    }
+    log_note("%llu records %s %s", (unsigned long long)records,
+             set.export ? "written to" : "read from", set.export ? set.export : set.import);
+    return PROGRAM_GOOD;
+}
+
 static int open_store(void)
 {
     store_fault fault;
     core_settings settings;
     core_result why;
     struct timespec t;
-    (void)umask(077);
-    the.store = store_open_sqlite(store_path(), &fault);
-    if (!the.store) {
+    int rc = open_tables();
+    if (rc)
+        return rc;
+    store_error unfinished = store_check_import(the.store, &fault);
+    if (unfinished != STORE_OK) {
         log_error("%s", fault.text);
-        return store_status(fault.code);
+        return store_status(unfinished);
     }
     core_settings_default(&settings);
     settings.grace_ms = set.grace_ms;
@@ -559,8 +642,12 @@ int main(int argc, char **argv)
         wrong = wire_check(set.listen, &set.keys);
     if (!wrong)
         wrong = api_check(set.http);
+    if (!wrong)
+        wrong = check_store_options();
     if (wrong)
         return program_usage(wrong);
+    if (set.export || set.import)
+        return copy_store();
     console_start();
     rc = open_manager();
     if (!rc) {

@@ -64,7 +64,7 @@ static store *suite_open(void)
     return store_open_sqlite(path, &why);
 }
 
-enum { SUITE_KILLS = 30 };
+#define SUITE_KILLS 30
 #include "store_suite.h"
 
 /* Opening fails with this error, and its message names the file and this word. */

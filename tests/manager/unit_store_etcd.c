@@ -30,7 +30,7 @@ static store *suite_open(void)
     return store_open_etcd(&set, &why);
 }
 
-enum { SUITE_KILLS = 2 };
+#define SUITE_KILLS 2
 #include "store_suite.h"
 
 /* By the relay, or past it as well. */
@@ -152,14 +152,16 @@ static void test_addresses(void **state)
                                        "etcd://a?b",
                                        "pool.db",
                                        "etcd://:2379/",
-                                       "etcd://a,b,c,d,e,f,g,h,i,j" };
+                                       "etcd://a,b,c,d,e,f,g,h,i,j",
+                                       "etcd://a:x/p",
+                                       "etcd://[::1/p" };
     for (unsigned i = 0; i < sizeof bad / sizeof bad[0]; i++)
         assert_non_null(etcd_address_parse(bad[i], &a));
     assert_true(store_etcd_is("etcd://a") && !store_etcd_is("etcd.db"));
 }
 
 /* No byte of the pool crosses a network in clear text. */
-static void test_needs_tls_beyond_this_machine(void **state)
+static void test_s159_needs_tls_beyond_this_machine(void **state)
 {
     (void)state;
     store_etcd_settings s;
@@ -257,7 +259,7 @@ static void test_one_leader(void **state)
 
 /* Whoever lost the leader's key changes nothing, ever: nor when it is gone, nor when another has
    it, nor when that one has gone as well. */
-static void test_lost_leadership(void **state)
+static void test_m140_lost_leadership(void **state)
 {
     (void)state;
     NEED_ETCD();
@@ -348,7 +350,7 @@ static void test_foreign_and_newer(void **state)
 /* -- Requests and answers that are lost -- */
 
 /* Each of these happens to a commit, which the next attempt finds out about: it is done once. */
-static void test_unknown_fate_is_resolved(void **state)
+static void test_m141_unknown_fate_is_resolved(void **state)
 {
     (void)state;
     NEED_ETCD();
@@ -398,7 +400,7 @@ static void test_bad_answers_to_a_load(void **state)
 }
 
 /* All attempts fail: how it ends is not known, and nothing is changed until it is opened again. */
-static void test_unknown_fate_ends_it(void **state)
+static void test_m141_unknown_fate_ends_it(void **state)
 {
     (void)state;
     NEED_ETCD();
@@ -423,7 +425,7 @@ static void test_unknown_fate_ends_it(void **state)
 
 /* A request that arrives late changes nothing any more: neither after its commit was made by
    another attempt, nor after another leads. */
-static void test_late_requests(void **state)
+static void test_m140_late_requests(void **state)
 {
     (void)state;
     NEED_ETCD();
@@ -675,20 +677,20 @@ int main(void)
 {
     const struct CMUnitTest all[] = {
         TEST(addresses),
-        TEST(needs_tls_beyond_this_machine),
+        TEST(s159_needs_tls_beyond_this_machine),
         TEST(base64),
         TEST(suite_records_come_back),
         TEST(suite_loading_can_stop),
         TEST(suite_out_of_range),
         TEST(suite_killed),
         TEST(one_leader),
-        TEST(lost_leadership),
+        TEST(m140_lost_leadership),
         TEST(lease),
         TEST(foreign_and_newer),
-        TEST(unknown_fate_is_resolved),
+        TEST(m141_unknown_fate_is_resolved),
         TEST(bad_answers_to_a_load),
-        TEST(unknown_fate_ends_it),
-        TEST(late_requests),
+        TEST(m141_unknown_fate_ends_it),
+        TEST(m140_late_requests),
         TEST(no_member),
         TEST(large_commit),
         TEST(large_commit_cut_off),

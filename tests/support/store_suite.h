@@ -1,8 +1,8 @@
 /* store_suite.h - what every store of the manager must do, whatever is below it
    SPDX-License-Identifier: MIT
 
-   Included behind a suite_open(), which opens the store of the test, or fills `why`, and a number
-   SUITE_KILLS of processes to be killed. */
+   Included behind a suite_open(), which opens the store of the test, or fills `why`, and
+   SUITE_KILLS, the number of processes to be killed.  Without it there are only the helpers. */
 #ifndef STORE_SUITE_H_INCLUDED
 #define STORE_SUITE_H_INCLUDED
 
@@ -50,6 +50,8 @@ static seen look(store *s, const char *prefix)
     assert_int_equal(store_load(s, prefix, see, &all, &why), STORE_OK);
     return all;
 }
+
+#ifdef SUITE_KILLS
 
 /* -- What it is for -- */
 
@@ -172,5 +174,7 @@ static void test_killed_between_and_within_commits(void **state)
     }
     assert_true(progress >= SUITE_KILLS);
 }
+
+#endif /* SUITE_KILLS */
 
 #endif /* STORE_SUITE_H_INCLUDED */

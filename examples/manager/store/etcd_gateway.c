@@ -66,12 +66,13 @@ bool etcd_address_is(const char *text)
     return strncmp(text, SCHEME, strlen(SCHEME)) == 0;
 }
 
-/* Is there a port behind the host, which is a name, an IPv4 address or an IPv6 address in
-   brackets? */
-static bool has_port(const char *host, size_t len)
+/* The port behind the host, which is a name, an IPv4 address or an IPv6 address in brackets; NULL:
+   there is none. */
+static const char *port_of(const char *host)
 {
-    const char *end = *host == '[' ? memchr(host, ']', len) : host;
-    return end && memchr(end, ':', len - (size_t)(end - host));
+    const char *end = *host == '[' ? strchr(host, ']') : host;
+    const char *colon = end ? strchr(end, ':') : NULL;
+    return colon ? colon + 1 : NULL;
 }
 
 static bool member_parse(const char *text, size_t len, char out[ETCD_HOST_BYTES])
@@ -82,9 +83,12 @@ static bool member_parse(const char *text, size_t len, char out[ETCD_HOST_BYTES]
         return false;
     memcpy(out, text, len);
     out[len] = 0;
-    if (strspn(out, good) != len || out[len - 1] == ':')
+    const char *port = port_of(out);
+    if (strspn(out, good) != len || (*out == '[' && !strchr(out, ']')))
         return false;
-    if (!has_port(text, len))
+    if (port && (!*port || strlen(port) > 5 || strspn(port, "0123456789") != strlen(port)))
+        return false;
+    if (!port)
         snprintf(out + len, ETCD_HOST_BYTES - len, ":%d", (int)ETCD_PORT);
     return true;
 }

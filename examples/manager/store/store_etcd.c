@@ -13,9 +13,10 @@
    Every transaction compares the revision in which the leader's key was made (the term: it only
    grows, and a key that went and was made again has another one), and the revision of the last
    commit, and writes a name of its own to `commit`.  So a transaction of a former leader changes
-   nothing, whenever it arrives, and one that arrives twice is done once.  An attempt whose fate is
-   unknown is followed by the same one at the next member: where the first was done, the comparison
-   fails, and the answer has this name.  Nothing else is asked of etcd before that is known.
+   nothing, whenever it arrives (M-140), and one that arrives twice is done once.  An attempt whose
+   fate is unknown is followed by the same one at the next member: where the first was done, the
+   comparison fails, and the answer has this name.  Nothing else is asked of etcd before that is
+   known (M-141).
 
    A commit of more operations or bytes than etcd takes in one transaction is written to part/ by
    several; the one that writes `redo` decides; then the parts are carried out.  Whoever opens the
@@ -26,6 +27,7 @@
 #include "dxpu.h"
 #include "etcd_gateway.h"
 #include "fabric.h"
+#include "json.h"
 #include "store_internal.h"
 
 #include <stdint.h>
@@ -176,7 +178,7 @@ static void leader_name(const json_t *kv, char out[NAME_BYTES])
 
 static void renew(etcd_store *s);
 
-/* At one member.  An answer that is older than what was seen is none. */
+/* At one member.  An answer older than what was seen is no answer. */
 static etcd_answer ask_once(etcd_store *s, const char *path, json_t *body, uint64_t end_ms)
 {
     uint64_t now = etcd_now_ms(), left = end_ms > now ? end_ms - now : 1;
@@ -407,7 +409,8 @@ static store_error forget_parts(etcd_store *s, uint64_t end_ms, store_fault *f)
 static store_error commit_parts(etcd_store *s, const store_change *const *change_list,
                                 unsigned count, uint64_t end_ms, store_fault *f)
 {
-    char key[16], redo[32];
+    char key[16], redo[40];
+    json_writer w;
     store_error rc = STORE_OK;
     unsigned parts = 0;
     for (unsigned at = 0, n; rc == STORE_OK && at < count; at += n) {
@@ -421,7 +424,10 @@ static store_error commit_parts(etcd_store *s, const store_change *const *change
     }
     if (rc != STORE_OK)
         return rc; /* the parts count for nothing; the next ones are written over them */
-    snprintf(redo, sizeof redo, "{\"parts\":%u}", parts);
+    json_to_text(&w, redo, sizeof redo);
+    json_put_open(&w, NULL, '{');
+    json_put_number(&w, "parts", parts);
+    json_put_close(&w, '}');
     rc = put_one(s, "redo", "", redo, strlen(redo), end_ms, f);
     if (rc != STORE_OK)
         return rc;
@@ -480,7 +486,7 @@ static store_error etcd_commit(store *base, const store_change *changes, unsigne
     store_error rc = storei_check(changes, count, f);
     if (rc != STORE_OK)
         return rc;
-    const store_change **list = malloc(count * sizeof *list);
+    const store_change **list = calloc(count, sizeof *list);
     if (!list)
         return storei_fault(f, STORE_E_FULL, "out of memory");
     uint64_t end_ms = etcd_now_ms() + s->set.commit_ms;
@@ -584,8 +590,9 @@ static store_error etcd_load(store *base, const char *prefix, store_each each, v
     snprintf(first, sizeof first, "%s/record/%s", s->at.prefix, prefix);
     uint64_t end_ms = etcd_now_ms() + s->set.load_ms;
     while (rc == STORE_OK && l.more) {
+        uint64_t page_ms = etcd_now_ms() + s->set.commit_ms;
         renew(s);
-        rc = load_page(&l, first, &limit, end_ms, each, user, f);
+        rc = load_page(&l, first, &limit, page_ms < end_ms ? page_ms : end_ms, each, user, f);
     }
     return rc;
 }
@@ -610,7 +617,7 @@ static void take_background(etcd_store *s)
     json_decref(a.json);
 }
 
-/* History that nobody asks for any more fills etcd's space. */
+/* History fills etcd's space, and is not read. */
 static void compact(etcd_store *s)
 {
     uint64_t now = etcd_now_ms();
@@ -690,9 +697,14 @@ static store_error grant(etcd_store *s, uint64_t end_ms, store_fault *f)
 static store_error take_lead(etcd_store *s, uint64_t end_ms, uint64_t *held, char name[NAME_BYTES],
                              store_fault *f)
 {
-    char value[NAME_BYTES + 128];
+    char value[1024];
+    json_writer w;
     bool sent;
-    snprintf(value, sizeof value, "{\"id\":\"%s\",\"name\":\"%.40s\"}", s->id, s->set.name);
+    json_to_text(&w, value, sizeof value);
+    json_put_open(&w, NULL, '{');
+    json_put_text(&w, "id", s->id);
+    json_put_text(&w, "name", s->set.name);
+    json_put_close(&w, '}');
     json_t *put = put_json(s, "leader", "", value, strlen(value));
     json_object_set_new(json_object_get(put, "request_put"), "lease", etcd_number(s->lease));
     json_t *body =
@@ -727,9 +739,9 @@ static store_error lead(etcd_store *s, store_fault *f)
     store_error rc = STORE_OK;
     for (;;) {
         if (!s->lease || etcd_now_ms() > s->renewed_ms + 1000 * s->set.ttl_s / 2)
-            rc = grant(s, end_ms, f);
+            rc = grant(s, etcd_now_ms() + s->set.commit_ms, f);
         if (rc == STORE_OK)
-            rc = take_lead(s, end_ms, &held, name, f);
+            rc = take_lead(s, etcd_now_ms() + s->set.commit_ms, &held, name, f);
         if (rc != STORE_OK || s->term)
             return rc;
         if (held && first && held != first)
@@ -745,8 +757,13 @@ static store_error lead(etcd_store *s, store_fault *f)
 
 static store_error begin_format(etcd_store *s, uint64_t end_ms, store_fault *f)
 {
-    char text[40];
-    snprintf(text, sizeof text, "{\"store\":\"dxpu\",\"format\":%d}", (int)FORMAT);
+    char text[64];
+    json_writer w;
+    json_to_text(&w, text, sizeof text);
+    json_put_open(&w, NULL, '{');
+    json_put_text(&w, "store", "dxpu");
+    json_put_number(&w, "format", FORMAT);
+    json_put_close(&w, '}');
     return put_one(s, "format", "", text, strlen(text), end_ms, f);
 }
 

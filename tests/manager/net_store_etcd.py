@@ -1,0 +1,165 @@
+#!/usr/bin/env python3
+"""dxpu-manager with its store in etcd: leases outlive its kill and a member's, TLS with certificates,
+a frozen etcd does not hang it, records go from SQLite to etcd and back.
+
+Prints `ok NAME`, `not ok NAME` or `skip NAME REASON` for each case.  Programs come from $DXPU_BIN,
+else build/."""
+# SPDX-License-Identifier: MIT
+import os
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "support"))
+import rooms  # noqa: E402,F401
+from cases import case, check, main, until  # noqa: E402
+from etcd import Cluster, certificates, coded, why_not  # noqa: E402
+from pool import BOX, HOST, Fake, Manager, Refused, Robots  # noqa: E402
+import lab  # noqa: E402
+
+USAGE, STORE, DAMAGED = 2, 4, 5
+POOL = ((BOX, 4), (HOST, 4))
+
+
+def lend(m, pool, key, wait=10):
+    """A lease that is up; its number."""
+    def made():
+        status, lease = m.ask("POST", "/v1/leases?wait=%d" % wait, {
+            "host": pool.nodes[1], "model": "nvme", "count": 1, "key": key, "tenant": "t"})
+        return lease if status in (200, 201) else check(status in (409, 503), status, lease)
+    lease = until(made, "a lease")
+    check(lease["state"] == "active", lease)
+    return lease["lease"]
+
+
+def leases(m):
+    return sorted(one["lease"] for one in m.get("/v1/leases")["leases"])
+
+
+def ended(process, status, *words):
+    """It ends by itself, with this status, and says these words."""
+    check(process.wait(30) == status, process.popen.returncode, process.errors())
+    for word in words:
+        check(word in process.errors(), word, process.errors())
+
+
+def copy(l, *args):
+    process = l.run("dxpu-manager", *args)
+    return process.status, process.errors()
+
+
+@case
+def leases_outlive_kills_of_the_manager_and_of_a_member():
+    with lab.Lab(plain=True) as l, Cluster(l, 3) as etcd:
+        m = Manager(l, store=etcd.address())
+        with Robots(m, POOL) as pool:
+            first = lend(m, pool, "first")
+            etcd.kill(etcd.leader())
+            second = lend(m, pool, "second")  # over a new election
+            check(leases(m) == sorted((first, second)), leases(m))
+        m.process.kill()
+        m.start()  # when its lease of etcd has ended
+        check(leases(m) == sorted((first, second)), leases(m))
+        check(m.process.stop() == 0, m.process.errors())
+        began = time.monotonic()
+        m.start()  # the lease was given back
+        check(leases(m) == sorted((first, second)), leases(m), time.monotonic() - began)
+
+
+@case
+def one_manager_at_a_time():
+    with lab.Lab(plain=True) as l, Cluster(l) as etcd:
+        m = Manager(l, store=etcd.address())
+        other = l.start("dxpu-manager", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0",
+                        "--store", etcd.address())
+        Manager(l, store=etcd.address("/second")).process.stop()  # that is another pool
+        ended(other, STORE, "is in use by", str(m.process.popen.pid))  # later than a lease ends
+        check(m.process.popen.poll() is None, m.process.errors())
+        etcd.ask("kv/deleterange", {"key": coded("/pool/leader")})
+        with Fake(m) as box:
+            try:
+                box.register()
+                check(False, "it was stored")
+            except Refused as no:
+                check("has ended" in no.words, no)
+        ended(m.process, STORE, "has ended")
+
+
+@case
+def frozen_etcd_does_not_hang_the_manager():
+    with lab.Lab(plain=True) as l, Cluster(l) as etcd:
+        m = Manager(l, store=etcd.address())
+        with Robots(m, POOL) as pool:
+            first = lend(m, pool, "first")
+        etcd.freeze(0)
+        ended(m.process, STORE, "start again")
+        etcd.freeze(0, False)
+        m.start()
+        check(leases(m) == [first], leases(m))
+
+
+@case
+def tls_with_certificates():
+    with lab.Lab(plain=True) as l:
+        tls = certificates(l)
+        if not tls:
+            return "NO OPENSSL HERE"
+        with Cluster(l, tls=tls) as etcd:
+            mine = ("--etcd-cert", tls("client.pem"), "--etcd-key", tls("client.key"))
+            m = Manager(l, "--etcd-ca", tls("ca.pem"), *mine, store=etcd.address())
+            with Robots(m, POOL) as pool:
+                first = lend(m, pool, "first")
+            check(leases(m) == [first])
+            check(m.process.stop() == 0, m.process.errors())
+            # the controls: nothing is read or written without the right certificates
+            refused = [l.start("dxpu-manager", "--store", etcd.address(), "--export", l.file("x"),
+                               *args) for args in (("--etcd-ca", tls("other.pem"), *mine),
+                                                   ("--etcd-ca", tls("ca.pem")), ())]
+            for process in refused:
+                ended(process, STORE, "cannot be reached" if process is refused[0] else "etcd://")
+            check(not os.path.exists(l.file("x")))
+            status, said = copy(l, "--store", etcd.address(), "--export", l.file("x"), "--etcd-ca",
+                                tls("ca.pem"), *mine)
+            check(status == 0 and first in open(l.file("x"), encoding="utf-8").read(), said)
+
+
+@case
+def records_go_to_etcd_and_back():
+    with lab.Lab(plain=True) as l, Cluster(l) as etcd:
+        m = Manager(l)
+        with Robots(m, POOL) as pool:
+            first = lend(m, pool, "first")
+            status, said = copy(l, "--store", m.store, "--export", l.file("a"))
+            check(status == STORE and "in use" in said, status, said)  # a manager runs
+        check(m.process.stop() == 0)
+        for source, target, file in ((m.store, etcd.address(), "a"),
+                                     (etcd.address(), l.file("back.db"), "b")):
+            status, said = copy(l, "--store", source, "--export", l.file(file))
+            check(status == 0 and "records written" in said, status, said)
+            status, said = copy(l, "--store", target, "--import", l.file(file))
+            check(status == 0 and "records read" in said, status, said)
+        with open(l.file("a"), "rb") as a, open(l.file("b"), "rb") as b:
+            check(a.read() == b.read(), "what came back is what went")
+        status, said = copy(l, "--store", etcd.address(), "--import", l.file("a"))
+        check(status == USAGE and "records" in said, status, said)
+        for store in (etcd.address(), l.file("back.db")):
+            m = Manager(l, store=store)
+            check(leases(m) == [first], store, leases(m))
+            check(m.process.stop() == 0)
+
+
+@case
+def usage():
+    with lab.Lab(plain=True) as l:
+        for args, word in ((("--store", "etcd://10.0.0.1", "--export", "x"), "--etcd-ca"),
+                           (("--store", "etcd://127.0.0.1:x", "--export", "x"), "etcd://"),
+                           (("--store", "etcd:///pool"), "HOST"),
+                           (("--store", l.file("a"), "--etcd-ca", "x"), "--store etcd://"),
+                           (("--export", "x", "--import", "y"), "two runs")):
+            status, said = copy(l, *args)
+            check(status == USAGE and word in said, args, status, said)
+        check(not os.path.exists(l.file("a")), "a file was made")
+
+
+if __name__ == "__main__":
+    sys.exit(main(why_not()))
