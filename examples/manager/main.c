@@ -40,7 +40,7 @@ static struct {
     uint64_t grace_ms, retention_s, heartbeat_ms, status_ms, default_quota, events, connections,
         http_connections, http_waiting, http_streams, nodes, slots;
     sandbox_settings sandbox;
-    bool shared_hosts, json, stats;
+    bool shared_hosts, json, stats, standby;
     keys_settings keys;
 } set = { "127.0.0.1:4457",
           "127.0.0.1:4456",
@@ -49,7 +49,7 @@ static struct {
           NULL,
           NULL,
           NULL,
-          { NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0 },
+          { NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0 },
           CORE_GRACE_MS,
           CORE_RETENTION_S,
           1000,
@@ -63,6 +63,7 @@ static struct {
           65536,
           1048576,
           { NULL, false, false },
+          false,
           false,
           false,
           false,
@@ -86,6 +87,8 @@ static const option_row rows[] = {
     { "etcd-cert", "FILE", "certificate of this manager for etcd (none)", OPTION_TEXT,
       &set.etcd.cert, 0, 0 },
     { "etcd-key", "FILE", "secret key of that certificate", OPTION_TEXT, &set.etcd.key, 0, 0 },
+    { "standby", NULL, "while another manager leads, wait and take its place when it ends",
+      OPTION_FLAG, &set.standby, 0, 0 },
     { "export", "FILE", "write the records of the store to this file, and exit", OPTION_TEXT,
       &set.export, 0, 0 },
     { "import", "FILE", "read them into a store that has none, and exit", OPTION_TEXT, &set.import,
@@ -150,6 +153,7 @@ static struct {
     audit *audit;
     uint64_t start_ns, checked_ms; /* checked: that the store is still there */
     bool stopping, store_failed;
+    bool waited; /* as a standby */
 } the;
 
 /* ==== Statistics ============================================================================== */
@@ -357,6 +361,8 @@ static bool settle(void)
     uint64_t now = dxpu_udp_now_ns() / 1000000u, next, wait;
     struct timeval tv;
     wire_clock(the.core);
+    if (!check_store()) /* one that was stopped for long may not lead any more: no order leaves */
+        return false;
     if (core_next_ms(the.core) <= now)
         core_tick(the.core);
     wire_pump(the.wire);
@@ -434,8 +440,10 @@ static const char *check_store_options(void)
     bool etcd = set.store && store_etcd_is(set.store);
     if (set.export && set.import)
         return "--export and --import are two runs";
-    if (!etcd && (given.ca || given.cert || given.key))
-        return "--etcd-ca, --etcd-cert and --etcd-key need --store etcd://...";
+    if (!etcd && (given.ca || given.cert || given.key || set.standby))
+        return "--etcd-ca, --etcd-cert, --etcd-key and --standby need --store etcd://...";
+    if (set.standby && (set.export || set.import))
+        return "--export and --import go without --standby";
     if (!etcd)
         return NULL;
     store_etcd_default(&set.etcd);
@@ -458,11 +466,29 @@ static const char *own_name(void)
     return name;
 }
 
+/* A standby's ports are closed, so that proxies and users go on to the manager that leads. */
+static bool wait_for_lead(const char *leader)
+{
+    static char said[64];
+    const char *who = leader ? leader : "";
+    if (the.waited && strcmp(said, who) == 0)
+        return true;
+    snprintf(said, sizeof said, "%s", who);
+    the.waited = true;
+    if (leader)
+        log_note("standby: %s leads", leader);
+    else
+        log_warning("standby: etcd cannot be reached");
+    notify_ready("standby: %s", leader ? leader : "etcd cannot be reached");
+    return true;
+}
+
 static int open_tables(void)
 {
     store_fault fault;
     (void)umask(077);
     set.etcd.name = own_name();
+    set.etcd.waiting = set.standby ? wait_for_lead : NULL;
     the.store = set.etcd.where ? store_open_etcd(&set.etcd, &fault)
                                : store_open_sqlite(store_path(), &fault);
     if (the.store)

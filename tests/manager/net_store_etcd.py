@@ -6,6 +6,7 @@ Prints `ok NAME`, `not ok NAME` or `skip NAME REASON` for each case.  Programs c
 else build/."""
 # SPDX-License-Identifier: MIT
 import os
+import signal
 import sys
 import time
 
@@ -83,6 +84,26 @@ def one_manager_at_a_time():
             except Refused as no:
                 check("has ended" in no.words, no)
         ended(m.process, STORE, "has ended")
+
+
+@case
+def standby_takes_over_from_a_frozen_and_a_killed_leader():
+    with lab.Lab(plain=True) as l, Cluster(l) as etcd:
+        m = Manager(l, "--standby", store=etcd.address())
+        with Robots(m, POOL) as pool:
+            first = lend(m, pool, "first")
+        for number, ends in ((signal.SIGSTOP, True), (signal.SIGKILL, False)):
+            second = l.start("dxpu-manager", "--listen", m.listen.rsplit(":", 1)[0] + ":0",
+                             "--http", "127.0.0.1:0", "--store", etcd.address(), "--standby")
+            second.says("standby: .* leads")
+            m.process.signal(number)
+            second.says(r"users at http://(\S+:\d+)\n")
+            if ends:  # it finds out when it goes on
+                m.process.signal(signal.SIGCONT)
+                ended(m.process, STORE, "start again")
+            m.process = second
+            m.http = second.says(r"users at http://(\S+:\d+)\n").group(1)
+            check(leases(m) == [first], leases(m))
 
 
 @case

@@ -238,22 +238,60 @@ static void test_one_leader(void **state)
     (void)state;
     NEED_ETCD();
     store_etcd_settings second = set;
+    set.ttl_s = 30; /* longer than the second waits */
     store *s = open_good();
     assert_int_equal(put(s, "a", "1"), STORE_OK);
     second.commit_ms = 500;
     second.ttl_s = 1;
     second.name = "the second";
-    for (unsigned i = 0; i < 2; i++) {
-        assert_int_equal(store_check(s, &why), STORE_OK);
-        assert_null(store_open_etcd(&second, &why));
-        assert_int_equal(why.code, STORE_E_LOCKED);
-        assert_non_null(strstr(why.text, "in use by dxpu-manager"));
-    }
+    assert_null(store_open_etcd(&second, &why));
+    assert_int_equal(why.code, STORE_E_LOCKED);
+    assert_non_null(strstr(why.text, "in use by dxpu-manager"));
     assert_int_equal(put(s, "b", "2"), STORE_OK);
     store_close(s);
     s = store_open_etcd(&second, &why); /* the control; and its lease is not waited for */
     assert_non_null(s);
     assert_string_equal(look(s, "").text, "a=1 b=2 ");
+    store_close(s);
+}
+
+static store *led;
+static unsigned looks;
+
+/* It waits as long as another leads. */
+static bool wait_a_while(const char *leader)
+{
+    assert_string_equal(leader, "dxpu-manager");
+    if (++looks == 3) {
+        store_close(led);
+        led = NULL;
+    }
+    return looks < 1000;
+}
+
+static bool wait_no_more(const char *leader)
+{
+    (void)leader;
+    return ++looks < 3;
+}
+
+static void test_standby(void **state)
+{
+    (void)state;
+    NEED_ETCD();
+    led = open_good();
+    assert_int_equal(put(led, "a", "1"), STORE_OK);
+    set.waiting = wait_no_more;
+    looks = 0;
+    assert_null(suite_open());
+    assert_int_equal(why.code, STORE_E_LOCKED);
+    assert_int_equal(looks, 3);
+    set.waiting = wait_a_while;
+    looks = 0;
+    store *s = open_good();
+    assert_true(looks >= 3 && looks < 1000 && !led);
+    assert_a(s, "1");
+    assert_int_equal(put(s, "a", "2"), STORE_OK);
     store_close(s);
 }
 
@@ -684,6 +722,7 @@ int main(void)
         TEST(suite_out_of_range),
         TEST(suite_killed),
         TEST(one_leader),
+        TEST(standby),
         TEST(m140_lost_leadership),
         TEST(lease),
         TEST(foreign_and_newer),

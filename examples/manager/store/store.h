@@ -61,11 +61,14 @@ typedef struct store_etcd_settings {
     const char *where;           /* etcd://HOST[:PORT][,HOST[:PORT]...][/PREFIX] */
     const char *ca, *cert, *key; /* files for TLS; ca NULL: none, and only on this machine */
     const char *name;            /* of this manager, for others that find the store in use */
-    unsigned request_ms;         /* one attempt of a request [1,000] */
-    unsigned commit_ms;          /* all attempts of a commit [4,000] */
-    unsigned load_ms;            /* of a load [10,000] */
-    unsigned ttl_s;              /* of the lease on the leader's key [3] */
-    unsigned compact_ms;         /* how much of etcd's history is kept [300,000] */
+    /* While another leads, or (NULL) etcd cannot be reached: false ends the waiting.  Not set: it
+       is waited only for a lease that is not renewed. */
+    bool (*waiting)(const char *leader);
+    unsigned request_ms; /* one attempt of a request [1,000] */
+    unsigned commit_ms;  /* all attempts of a commit [4,000] */
+    unsigned load_ms;    /* of a load [10,000] */
+    unsigned ttl_s;      /* of the lease on the leader's key [3] */
+    unsigned compact_ms; /* how much of etcd's history is kept [300,000] */
 } store_etcd_settings;
 void store_etcd_default(store_etcd_settings *set);
 /* Is it an address of etcd, and not a file? */

@@ -44,7 +44,11 @@ enum {
     PAGE = 1000,               /* records of one answer, */
     SMALL_PAGE = 16,           /* where those are too large */
     PAUSE_MS = 50,             /* when no member can be reached */
+    STANDBY_MS = 100,          /* between two looks at the leader's key */
+    STEP_DOWN_MS = 1000,       /* after the lease must have ended, as far as is known here */
+    LATE_MS = 2000,            /* etcd may end a lease that much later */
     COMPACT_REVISIONS = 10000, /* of history are kept at most, besides a time */
+    CODE_NOT_FOUND = 5,        /* gRPC's */
     KEY_BYTES = ETCD_PREFIX_BYTES + STORE_KEY_MAX_BYTES + 16,
     NAME_BYTES = 48
 };
@@ -653,7 +657,7 @@ static store_error etcd_check(store *base, store_fault *f)
     if (s->failed)
         return storei_fault(f, STORE_E_IO, "%s failed before; start again", s->where);
     renew(s);
-    if (s->lease && etcd_now_ms() < s->renewed_ms + 2000 * s->set.ttl_s) {
+    if (s->lease && etcd_now_ms() < s->renewed_ms + 1000 * s->set.ttl_s + STEP_DOWN_MS) {
         compact(s);
         return STORE_OK;
     }
@@ -712,10 +716,8 @@ static store_error take_lead(etcd_store *s, uint64_t end_ms, uint64_t *held, cha
                   "success", put, "failure", range_json(s, "leader"));
     etcd_answer a = ask(s, "kv/txn", body, end_ms, &sent);
     *held = 0;
-    if (a.fate == ETCD_REFUSED && a.code == 5) { /* the lease has ended meanwhile */
-        s->lease = 0;
+    if (a.fate == ETCD_REFUSED && a.code == CODE_NOT_FOUND) /* the lease has ended meanwhile */
         return STORE_OK;
-    }
     if (a.fate != ETCD_DONE)
         return ask_fault(s, &a, sent, f);
     const json_t *leader = found(a.json, 0);
@@ -731,25 +733,44 @@ static store_error take_lead(etcd_store *s, uint64_t end_ms, uint64_t *held, cha
     return STORE_OK;
 }
 
-/* One that was killed keeps the key for as long as its lease. */
+/* The revision in which the leader's key was made, 0: there is none; and who has it. */
+static store_error see_leader(etcd_store *s, uint64_t *held, char name[NAME_BYTES], store_fault *f)
+{
+    bool sent;
+    etcd_answer a = ask(s, "kv/range", json_pack("{s:o}", "key", key_json(s, "leader", "")),
+                        etcd_now_ms() + s->set.commit_ms, &sent);
+    *held = 0;
+    if (a.fate != ETCD_DONE)
+        return ask_fault(s, &a, false, f);
+    const json_t *leader = json_array_get(json_object_get(a.json, "kvs"), 0);
+    if (leader && (!etcd_number_read(leader, "create_revision", held) || !*held))
+        *held = 1;
+    if (leader)
+        leader_name(leader, name);
+    json_decref(a.json);
+    return STORE_OK;
+}
+
+/* One that was killed keeps the key for as long as its lease; a standby waits for any. */
 static store_error lead(etcd_store *s, store_fault *f)
 {
-    uint64_t end_ms = etcd_now_ms() + s->set.commit_ms + 1000 * s->set.ttl_s, first = 0, held;
+    uint64_t end_ms = etcd_now_ms() + 1000 * s->set.ttl_s + LATE_MS, first = 0, held;
     char name[NAME_BYTES] = "";
-    store_error rc = STORE_OK;
     for (;;) {
-        if (!s->lease || etcd_now_ms() > s->renewed_ms + 1000 * s->set.ttl_s / 2)
+        store_error rc = see_leader(s, &held, name, f);
+        if (rc == STORE_OK && !held)
             rc = grant(s, etcd_now_ms() + s->set.commit_ms, f);
-        if (rc == STORE_OK)
+        if (rc == STORE_OK && !held)
             rc = take_lead(s, etcd_now_ms() + s->set.commit_ms, &held, name, f);
-        if (rc != STORE_OK || s->term)
+        if (s->term || (rc != STORE_OK && !s->set.waiting))
             return rc;
-        if (held && first && held != first)
-            break; /* there are others that lead, one after the other */
-        first = held ? held : first;
-        if (etcd_now_ms() + s->set.commit_ms / 2 > end_ms) /* it is renewed */
+        bool other = held && first && held != first; /* others lead, one after the other */
+        if (!s->set.waiting && (other || etcd_now_ms() > end_ms))
             break;
-        etcd_sleep_ms(PAUSE_MS);
+        if (s->set.waiting && !s->set.waiting(rc == STORE_OK ? name : NULL))
+            break;
+        first = held ? held : first;
+        etcd_sleep_ms(s->set.waiting ? STANDBY_MS : PAUSE_MS);
     }
     return storei_fault(f, STORE_E_LOCKED, "%s is in use by %s; end that one first", s->where,
                         name);
