@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""dxpu-manager with its store in etcd: leases outlive its kill and a member's, TLS with certificates,
-a frozen etcd does not hang it, records go from SQLite to etcd and back.
+"""dxpu-manager with its store in etcd: leases outlive its kill and a member's, TLS with
+certificates, a frozen etcd does not hang it, records go from SQLite to etcd and back.
 
 Prints `ok NAME`, `not ok NAME` or `skip NAME REASON` for each case.  Programs come from $DXPU_BIN,
 else build/."""

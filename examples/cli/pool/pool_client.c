@@ -27,6 +27,8 @@ enum {
     ANSWER_MAX = 16 << 20,
     TOKEN_MAX = 512,
     CONNECT_MS = 5000,
+    CONNECT_SOON_MS = 1500, /* where there are further managers */
+    PROBE_S = 2,            /* for one of several managers to say that it is there */
     STREAM_LINE_MAX = 1 << 16,
     KEEPALIVE_S =
         15 /* a stream says nothing for long: the system probes whether the peer is reachable */
@@ -85,15 +87,12 @@ static const char *look_at_url(const char *url, bool *safe)
     return why;
 }
 
+/* The URL of one of them: URL, or ADDR[:PORT]. */
 static const char *set_base(pool_client *c, const char *manager, bool *safe)
 {
     const char *bracket, *colon, *why;
     size_t len;
     int n;
-    if (!manager)
-        manager = getenv("DXPU_MANAGER");
-    if (!manager || !*manager)
-        manager = POOL_MANAGER;
     bracket = strrchr(manager, ']');
     colon = strchr(bracket ? bracket : manager, ':');
     n = strstr(manager, "://")
@@ -110,6 +109,54 @@ static const char *set_base(pool_client *c, const char *manager, bool *safe)
     if (why)
         snprintf(c->why, sizeof c->why, "the manager's address '%.200s' %s", manager, why);
     return why ? c->why : NULL;
+}
+
+/* The n-th manager of the list is asked from now on. */
+static const char *use_manager(pool_client *c, unsigned n, bool *safe)
+{
+    char one[sizeof c->base];
+    const char *at = c->managers;
+    size_t len;
+    c->manager = n;
+    for (; n; n--)
+        at += strcspn(at, ",") + 1;
+    len = strcspn(at, ",");
+    snprintf(one, sizeof one, "%.*s", (int)len, at);
+    return set_base(c, one, safe);
+}
+
+/* One URL, or several with commas between them. */
+static const char *set_managers(pool_client *c, const char *managers, bool *safe)
+{
+    const char *why = NULL;
+    if (!managers)
+        managers = getenv("DXPU_MANAGER");
+    if (!managers || !*managers)
+        managers = POOL_MANAGER;
+    if (strlen(managers) >= sizeof c->managers) {
+        snprintf(c->why, sizeof c->why, "the manager's address '%.200s' is too long", managers);
+        return c->why;
+    }
+    strcpy(c->managers, managers);
+    c->count = 1;
+    for (const char *m = managers; *m; m++)
+        c->count += *m == ',';
+    *safe = true;
+    for (unsigned n = c->count; n-- && !why;) { /* the first one is asked first */
+        bool one = false;
+        why = use_manager(c, n, &one);
+        *safe = *safe && one;
+    }
+    return why;
+}
+
+/* Of several managers one leads; another one leads when it does not answer. */
+static void next_manager(pool_client *c)
+{
+    bool safe;
+    c->found = false;
+    if (c->count > 1)
+        (void)use_manager(c, (c->manager + 1) % c->count, &safe);
 }
 
 /* ==== 2  The token ============================================================================ */
@@ -282,7 +329,8 @@ static void prepare(pool_client *c, const char *path, const char *accept, long t
     curl_easy_setopt(c->curl, CURLOPT_PATH_AS_IS, 1L); /* a tenant may be called ".." */
     curl_easy_setopt(c->curl, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(c->curl, CURLOPT_USERAGENT, "dxpu/" DXPU_VERSION);
-    curl_easy_setopt(c->curl, CURLOPT_CONNECTTIMEOUT_MS, (long)CONNECT_MS);
+    curl_easy_setopt(c->curl, CURLOPT_CONNECTTIMEOUT_MS,
+                     (long)(c->count > 1 ? CONNECT_SOON_MS : CONNECT_MS));
     curl_easy_setopt(c->curl, CURLOPT_TIMEOUT_MS, timeout_ms);
     curl_easy_setopt(c->curl, CURLOPT_TCP_KEEPALIVE, 1L);
     curl_easy_setopt(c->curl, CURLOPT_TCP_KEEPIDLE, (long)KEEPALIVE_S);
@@ -425,7 +473,7 @@ static pool_result judge(pool_client *c, const char *path)
     return refused(c, path);
 }
 
-pool_result pool_client_ask(pool_client *c, const char *method, const char *path,
+static pool_result ask_once(pool_client *c, const char *method, const char *path,
                             const json_t *request)
 {
     CURLcode rc;
@@ -462,6 +510,36 @@ pool_result pool_client_ask(pool_client *c, const char *method, const char *path
                  "and 'dxpu events'");
     }
     return POOL_NO_ANSWER;
+}
+
+/* One that is frozen accepts a connection and answers nothing: none is given a request, which may
+   take long, before it answered a small one. */
+static void find_manager(pool_client *c)
+{
+    unsigned timeout_s = c->timeout_s;
+    c->timeout_s = PROBE_S;
+    for (unsigned tries = 0; c->count > 1 && !c->found && tries < c->count; tries++) {
+        pool_result result = ask_once(c, "GET", "/v1/health", NULL);
+        if (result == POOL_NO_ANSWER)
+            next_manager(c);
+        else
+            c->found = true;
+    }
+    c->timeout_s = timeout_s;
+}
+
+pool_result pool_client_ask(pool_client *c, const char *method, const char *path,
+                            const json_t *request)
+{
+    pool_result result;
+    unsigned tries = 0;
+    do {
+        find_manager(c);
+        result = ask_once(c, method, path, request);
+        if (result == POOL_NO_ANSWER)
+            next_manager(c);
+    } while (result == POOL_NO_ANSWER && c->again == POOL_AGAIN_SAFE && ++tries < c->count);
+    return result;
 }
 
 /* ==== 5  A stream of events =================================================================== */
@@ -527,7 +605,7 @@ static bool stream_bytes(pool_client *c, const char *data, size_t bytes)
     return true;
 }
 
-pool_result pool_client_stream(pool_client *c, const char *path, uint64_t after,
+static pool_result stream_once(pool_client *c, const char *path, uint64_t after,
                                pool_on_event *on_event, void *user, bool *answered)
 {
     pool_stream *s = calloc(1, sizeof *s); /* large */
@@ -550,11 +628,28 @@ pool_result pool_client_stream(pool_client *c, const char *path, uint64_t after,
             result = judge(c, path);
         else
             result = no_answer(c, rc == CURLE_OK ? CURLE_GOT_NOTHING : rc);
+        if (result == POOL_NO_ANSWER)
+            c->again = again_after(c, rc);
         if (result == POOL_DONE)
             result = no_manager(c, "it streams no events");
     }
     c->stream = NULL;
     free(s);
+    return result;
+}
+
+pool_result pool_client_stream(pool_client *c, const char *path, uint64_t after,
+                               pool_on_event *on_event, void *user, bool *answered)
+{
+    pool_result result;
+    unsigned tries = 0;
+    do {
+        find_manager(c);
+        result = stream_once(c, path, after, on_event, user, answered);
+        if (result == POOL_NO_ANSWER)
+            next_manager(c);
+    } while (result == POOL_NO_ANSWER && !*answered && c->again == POOL_AGAIN_SAFE &&
+             ++tries < c->count);
     return result;
 }
 
@@ -573,7 +668,7 @@ const char *pool_client_open(pool_client *c, const pool_settings *set)
     c->multi = curl_multi_init();
     if (!c->curl || !c->multi)
         out_of_memory();
-    why = set_base(c, set->manager, &safe);
+    why = set_managers(c, set->manager, &safe);
     return why ? why : set_token(c, set, safe);
 }
 

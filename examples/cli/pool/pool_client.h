@@ -14,7 +14,8 @@
 #define POOL_MANAGER "http://127.0.0.1:4456"
 
 typedef struct pool_settings {
-    const char *manager;    /* URL, or ADDR[:PORT]; NULL: DXPU_MANAGER, else POOL_MANAGER */
+    const char *manager;    /* URL, or ADDR[:PORT], or several with commas between them, of which
+                               one leads; NULL: DXPU_MANAGER, else POOL_MANAGER */
     const char *token_file; /* NULL: DXPU_TOKEN, else no token */
     bool insecure;          /* a token may go over plain HTTP to another machine */
     unsigned timeout_s;     /* for one answer */
@@ -38,8 +39,11 @@ typedef struct pool_client {
     CURL *curl;
     CURLM *multi;
     struct curl_slist *headers;
-    char base[512]; /* "http://127.0.0.1:4456", without a / at its end */
-    char *bearer;   /* a header, or NULL */
+    char managers[2048];     /* as they were given */
+    unsigned count, manager; /* how many; the one that is asked: */
+    bool found;              /* it has answered */
+    char base[512];          /* "http://127.0.0.1:4456", without a / at its end */
+    char *bearer;            /* a header, or NULL */
     unsigned timeout_s;
     int wake_fd; /* -1: none */
     /* the last answer */

@@ -16,7 +16,8 @@ static pool_call call = { .timeout_s = 10, .retry_s = 10, .count = 1, .wait_s = 
 
 static const option_row common[] = {
     { "json", NULL, "the manager's answer, as one JSON document", OPTION_FLAG, &call.json, 0, 0 },
-    { "manager", "URL", "address of dxpu-manager (DXPU_MANAGER, else " POOL_MANAGER ")",
+    { "manager", "URL",
+      "address of dxpu-manager, or several: URL,URL (DXPU_MANAGER, else " POOL_MANAGER ")",
       OPTION_TEXT, &call.settings.manager, 1, 0 },
     { "token-file", "FILE", "file with the token, readable only by its owner (else DXPU_TOKEN)",
       OPTION_TEXT, &call.settings.token_file, 1, 0 },

@@ -22,6 +22,7 @@ enum {
     REFUSAL_TEXT_BYTES = DXPU_CONTROL_TEXT_MAX + 32,
     SILENT_HEARTBEATS = 3, /* then the connection is given up (M-52) */
     ANSWER_MS = 10000,     /* until then all slots must be registered */
+    GREET_MS = 2000,       /* with several managers; then the next one is dialed */
     BACKOFF_MIN_MS = 100,
     BACKOFF_MAX_MS = 5000,
     HEARTBEAT_MIN_MS = 10, /* whatever the manager asks for */
@@ -61,9 +62,11 @@ struct manager_link {
     requests *requests;
     requests_peer *peer; /* NULL: there is no connection */
     manager_proxy proxy;
-    dxpu_udp_address address;
+    dxpu_udp_address address[MANAGERS_MAX]; /* of one pool; only the one that leads answers */
+    unsigned managers, dialed, first; /* how many; the one that is dialed or connected; the one that
+                                         was connected last */
     keys *keys;
-    uint8_t key[DXPU_NOISE_KEY_BYTES]; /* the manager's */
+    uint8_t key[DXPU_NOISE_KEY_BYTES]; /* the managers' */
     char at[DXPU_UDP_TEXT_BYTES], name[MANAGER_NAME_MAX + 1];
     uint8_t identity[IDENTITY_BYTES];
     uint64_t instance;
@@ -360,6 +363,7 @@ static bool on_node(manager_link *m, const dxpu_control_node *node)
     set_node(m, node->node);
     if (m->state == LINK_REGISTERING && !m->asked[ASKED_REGISTER]) {
         m->state = LINK_UP;
+        m->first = m->dialed;
         m->backoff_ms = BACKOFF_MIN_MS;
         m->complaint = NULL;
         m->refusal[0] = '\0';
@@ -485,7 +489,9 @@ static void on_closed(void *context, secure_conn *conn, const char *why)
         complain(m, why, greeting);
     m->complaint = why;
     set_timer(m, m->backoff_ms);
-    m->backoff_ms = m->backoff_ms * 2 < BACKOFF_MAX_MS ? m->backoff_ms * 2 : BACKOFF_MAX_MS;
+    m->dialed = (m->dialed + 1) % m->managers;
+    if (m->dialed == m->first) /* all of them were tried */
+        m->backoff_ms = m->backoff_ms * 2 < BACKOFF_MAX_MS ? m->backoff_ms * 2 : BACKOFF_MAX_MS;
 }
 
 static void dial(manager_link *m)
@@ -495,7 +501,11 @@ static void dial(manager_link *m)
     const char *why;
     dxpu_tcp_settings_default(&set);
     set.idle_ms = 0; /* heartbeats do this */
-    m->conn = secure_connect(m->base, &m->address, &set, keys_own(m->keys), m->key, &cb, &why);
+    if (m->managers > 1)
+        set.greet_ms = GREET_MS;
+    dxpu_udp_print(&m->address[m->dialed], m->at);
+    m->conn =
+        secure_connect(m->base, &m->address[m->dialed], &set, keys_own(m->keys), m->key, &cb, &why);
     if (!m->conn)
         on_closed(m, NULL, why);
 }
@@ -525,11 +535,33 @@ static const char *check_key(const manager_settings *s, const keys_settings *k)
                : "--manager-key must be a public key, 44 characters; `dxpu pubkey FILE` prints it";
 }
 
+/* ADDR[:PORT][,ADDR[:PORT]...].  NULL, or what is wrong with it. */
+static const char *find_managers(const char *text, dxpu_udp_address out[MANAGERS_MAX],
+                                 unsigned *count)
+{
+    char one[256];
+    const char *why = NULL, *end;
+    *count = 0;
+    do {
+        size_t len;
+        end = strchr(text, ',');
+        len = end ? (size_t)(end - text) : strlen(text);
+        if (*count == MANAGERS_MAX || len >= sizeof one)
+            return *count == MANAGERS_MAX ? "more than 9 managers" : "an address is too long";
+        memcpy(one, text, len);
+        one[len] = '\0';
+        why = dxpu_tcp_parse_port(one, MANAGER_PORT, &out[(*count)++]);
+        text += len + 1;
+    } while (!why && end);
+    return why;
+}
+
 const char *manager_check(const manager_settings *s, const keys_settings *k, const char *further)
 {
     const bool no_key = !s->key && !k->plain;
     static char text[200];
-    dxpu_udp_address address;
+    dxpu_udp_address address[MANAGERS_MAX];
+    unsigned managers = 0;
     const char *why;
     if (!s->address)
         return NULL; /* an --identity waits for it: a service's unit has one at once */
@@ -547,9 +579,9 @@ const char *manager_check(const manager_settings *s, const keys_settings *k, con
         if (*c < ' ' || *c > '~')
             return "--name: only printable ASCII";
     }
-    why = dxpu_tcp_parse_port(s->address, MANAGER_PORT, &address);
+    why = find_managers(s->address, address, &managers);
     if (!why)
-        why = keys_check_addresses(k, &address, 1);
+        why = keys_check_addresses(k, address, managers);
     snprintf(text, sizeof text, "--manager: %s", why ? why : "");
     return why ? text : check_key(s, k);
 }
@@ -573,11 +605,13 @@ static void set_name(manager_link *m, const char *name, unsigned number)
     strcat(m->name, end);
 }
 
-/* NULL, or why the manager cannot be dialed: its name may have been another address before. */
-static const char *find_manager(manager_link *m, const char *text)
+/* NULL, or why a manager cannot be dialed: its name may have been another address before. */
+static const char *look_up(manager_link *m, const char *text)
 {
-    const char *why = dxpu_tcp_parse_port(text, MANAGER_PORT, &m->address);
-    return why || keys_allow_address(m->keys, &m->address) ? why : keys_plain_address;
+    const char *why = find_managers(text, m->address, &m->managers);
+    for (unsigned i = 0; !why && i < m->managers; i++)
+        why = keys_allow_address(m->keys, &m->address[i]) ? NULL : keys_plain_address;
+    return why;
 }
 
 manager_link *manager_open(struct event_base *base, const manager_settings *s,
@@ -603,7 +637,7 @@ manager_link *manager_open(struct event_base *base, const manager_settings *s,
         m->flush_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
         m->flush = event_new(base, m->flush_fd, EV_READ | EV_PERSIST, on_flush, m);
         (void)pthread_mutex_init(&m->lock, NULL); /* an ordinary one: cannot fail */
-        why = find_manager(m, s->address);
+        why = look_up(m, s->address);
     }
     if (!m || !m->told || !m->changed || !m->timer || m->flush_fd < 0 || !m->flush ||
         event_add(m->flush, NULL) || why || getentropy(&m->instance, sizeof m->instance)) {
@@ -612,7 +646,6 @@ manager_link *manager_open(struct event_base *base, const manager_settings *s,
         return NULL;
     }
     m->instance |= 1; /* M-40: not 0 */
-    dxpu_udp_print(&m->address, m->at);
     set_timer(m, 0);
     return m;
 }

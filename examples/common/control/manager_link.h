@@ -11,11 +11,12 @@
 #include "options.h"
 #include "requests.h"
 
-enum { MANAGER_PORT = 4457, MANAGER_NAME_MAX = 64 };
+enum { MANAGER_PORT = 4457, MANAGER_NAME_MAX = 64, MANAGERS_MAX = 9 };
 
 typedef struct manager_settings {
-    const char *address;  /* ADDR[:PORT]; NULL: no manager */
-    const char *key;      /* the manager's public key */
+    const char *address;  /* ADDR[:PORT][,ADDR[:PORT]...]: the managers of a pool, of which one
+                             leads; NULL: no manager */
+    const char *key;      /* their public key */
     const char *identity; /* a file of identity_file.h */
     const char *name;     /* for people; NULL: the machine's */
     unsigned number;      /* of several in one process, from 0; the second one's name ends in -2 */
@@ -23,8 +24,8 @@ typedef struct manager_settings {
 /* Rows for options.h that both proxies share; s is a manager_settings. */
 #define MANAGER_OPTIONS(s)                                                                         \
     { "manager",                                                                                   \
-      "ADDR[:PORT]",                                                                               \
-      "register with this manager, and carry out its orders (:4457)",                              \
+      "ADDR[:PORT][,...]",                                                                         \
+      "register with the one of these managers that leads, and carry out its orders (:4457)",      \
       OPTION_TEXT,                                                                                 \
       &(s).address,                                                                                \
       0,                                                                                           \

@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""Three dxpu-manager over three members of etcd, with a real box and host: the leader is killed,
+frozen, cut off from etcd, and another one takes its place, with all leases; proxies and the command
+find it in their lists.
+
+Prints `ok NAME` or `skip NAME REASON`, and how long each take-over took.  Programs come from
+$DXPU_BIN, else build/."""
+# SPDX-License-Identifier: MIT
+import os
+import signal
+import socket
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "support"))
+import rooms  # noqa: E402,F401
+from cases import case, check, main, until  # noqa: E402
+from etcd import Cluster, why_not  # noqa: E402
+import lab  # noqa: E402
+
+ANY = "127.0.0.1:0"
+
+
+class Managers:
+    """Three standbys, of which one leads."""
+
+    def __init__(self, l, etcd):
+        self.lab, self.etcd = l, etcd
+        self.listen = [lab.address(socket.SOCK_STREAM) for _ in range(3)]
+        self.http = [lab.address(socket.SOCK_STREAM) for _ in range(3)]
+        self.process = [None] * 3
+        for i in range(3):
+            self.start(i)
+
+    def start(self, i):
+        self.process[i] = self.lab.start(
+            "dxpu-manager", "--standby", "--store", self.etcd.address(), "--listen",
+            self.listen[i], "--http", self.http[i])
+
+    def leader(self):
+        """Its index, once a manager serves users."""
+        def found():
+            serving = [i for i in range(3) if self.process[i].popen.poll() is None
+                       and "users at" in self.process[i].errors()
+                       and not getattr(self.process[i], "frozen", False)]
+            return [i for i in serving if Cluster.listens(int(self.http[i].rsplit(":", 1)[1]))]
+        return until(found, "a leader")[-1]
+
+
+def dxpu(m, *args):
+    """The command, with all three addresses."""
+    return m.lab.run("dxpu", *args, "--json", "--manager", ",".join(m.http), "--retry", "20")
+
+
+def pool(l, m):
+    """A box and a host that register with whoever leads; the host's control port."""
+    managers = ",".join(m.listen)
+    l.start("dxpu-box", "--manager", managers, "--identity", l.file("box.id"), "--state",
+            l.file("box.state"), "--listen", ANY, "--control", ANY, "--device", "memory",
+            "--slots", 4, "--name", "box")
+    host = l.start("dxpu-host", "--manager", managers, "--identity", l.file("host.id"), "--listen",
+                   ANY, "--control", ANY, "--slots", 4, "--name", "host", "--vfio-user",
+                   l.file("vm"))
+    return host.says(r"control port (\S+:\d+)\n").group(1)
+
+
+def ports(l, control):
+    done = l.run("dxpu", "status", "--json", control)
+    check(done.status == 0, done.errors())
+    return [(s["slot"], s["epoch"]) for s in done.result()["slots"] if s["state"] == "up"]
+
+
+def lend(m, key):
+    """A lease that is up: its number."""
+    def made():
+        done = dxpu(m, "lease", "create", "--host", "host", "--model", "memory", "--key", key,
+                    "--wait")
+        return done.result().get("lease") if done.status == 0 else None
+    return until(made, "lease " + key, 40)
+
+
+def leases(m):
+    done = dxpu(m, "list", "leases")
+    check(done.status == 0, done.errors())
+    return sorted(one["lease"] for one in done.result()["leases"])
+
+
+def take_over(l, m, control, made, how):
+    """Something befalls the leader: the leases stay, devices run on, and there are new ones."""
+    up = ports(l, control)
+    check(len(up) == len(made), up, made)
+    old = m.leader()
+    began = time.monotonic()
+    how(m.process[old])
+    made.append(lend(m, "k%d" % len(made)))
+    print("# a new lease after %.1f s" % (time.monotonic() - began))
+    check(leases(m) == sorted(made), leases(m), made)
+    check(ports(l, control)[:len(up)] == up, up, ports(l, control))  # the same epochs
+    new = m.leader()
+    check(new != old, "another one leads")
+    return old
+
+
+@case
+def m143_another_manager_takes_over():
+    with lab.Lab() as l, Cluster(l, 3) as etcd:
+        m = Managers(l, etcd)
+        m.leader()
+        control = pool(l, m)
+        made = [lend(m, "first")]
+
+        old = take_over(l, m, control, made, lambda process: process.signal(signal.SIGKILL))
+        m.process[old].wait(10)
+        m.start(old)
+
+        def freeze(process):
+            process.signal(signal.SIGSTOP)
+            process.frozen = True
+        old = take_over(l, m, control, made, freeze)
+        m.process[old].signal(signal.SIGCONT)  # it orders nothing any more, and ends
+        check(m.process[old].wait(20) == 4, m.process[old].errors())
+        check("start again" in m.process[old].errors(), m.process[old].errors())
+        check(leases(m) == sorted(made), leases(m), made)
+        check(len(ports(l, control)) == len(made))
+
+
+if __name__ == "__main__":
+    sys.exit(main(why_not()))
