@@ -16,7 +16,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
 import rooms  # noqa: E402,F401
 from cases import case, check, main, until  # noqa: E402
-from etcd import Cluster, why_not  # noqa: E402
+from etcd import Cluster, Relay, why_not  # noqa: E402
 import lab  # noqa: E402
 
 ANY = "127.0.0.1:0"
@@ -26,7 +26,8 @@ class Managers:
     """Three standbys, of which one leads."""
 
     def __init__(self, l, etcd):
-        self.lab, self.etcd = l, etcd
+        self.lab = l
+        self.relays = [Relay(port) for port in etcd.clients]  # of each manager to a member
         self.listen = [lab.address(socket.SOCK_STREAM) for _ in range(3)]
         self.http = [lab.address(socket.SOCK_STREAM) for _ in range(3)]
         self.process = [None] * 3
@@ -35,8 +36,9 @@ class Managers:
 
     def start(self, i):
         self.process[i] = self.lab.start(
-            "dxpu-manager", "--standby", "--store", self.etcd.address(), "--listen",
-            self.listen[i], "--http", self.http[i])
+            "dxpu-manager", "--standby", "--store",
+            "etcd://127.0.0.1:%d/pool" % self.relays[i].port, "--listen", self.listen[i], "--http",
+            self.http[i])
 
     def leader(self):
         """Its index, once a manager serves users."""
@@ -87,12 +89,13 @@ def leases(m):
 
 
 def take_over(l, m, control, made, how):
-    """Something befalls the leader: the leases stay, devices run on, and there are new ones."""
+    """Something befalls the leader, by its index: the leases stay, devices run on, and there are
+    new ones."""
     up = ports(l, control)
     check(len(up) == len(made), up, made)
     old = m.leader()
     began = time.monotonic()
-    how(m.process[old])
+    how(old)
     made.append(lend(m, "k%d" % len(made)))
     print("# a new lease after %.1f s" % (time.monotonic() - began))
     check(leases(m) == sorted(made), leases(m), made)
@@ -110,19 +113,25 @@ def m143_another_manager_takes_over():
         control = pool(l, m)
         made = [lend(m, "first")]
 
-        old = take_over(l, m, control, made, lambda process: process.signal(signal.SIGKILL))
+        old = take_over(l, m, control, made, lambda i: m.process[i].signal(signal.SIGKILL))
         m.process[old].wait(10)
         m.start(old)
 
-        def freeze(process):
-            process.signal(signal.SIGSTOP)
-            process.frozen = True
+        def freeze(i):
+            m.process[i].signal(signal.SIGSTOP)
+            m.process[i].frozen = True
         old = take_over(l, m, control, made, freeze)
         m.process[old].signal(signal.SIGCONT)  # it orders nothing any more, and ends
         check(m.process[old].wait(20) == 4, m.process[old].errors())
         check("start again" in m.process[old].errors(), m.process[old].errors())
         check(leases(m) == sorted(made), leases(m), made)
         check(len(ports(l, control)) == len(made))
+        m.start(old)
+
+        def cut_off(i):  # from etcd, not from proxies and users
+            m.relays[i].whole = False
+        old = take_over(l, m, control, made, cut_off)
+        check(m.process[old].wait(20) == 4, m.process[old].errors())
 
 
 if __name__ == "__main__":

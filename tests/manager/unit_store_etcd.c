@@ -381,6 +381,8 @@ static void test_foreign_and_newer(void **state)
     raw_put("commit", "theirs"); /* whoever writes beside the leader is noticed */
     assert_int_equal(put(s, "a", "2"), STORE_E_IO);
     assert_non_null(strstr(why.text, "another program"));
+    store_close(s);
+    s = open_good();
     assert_string_equal(look(s, "").text, "a=1 ");
     store_close(s);
 }
@@ -451,8 +453,11 @@ static void test_m141_unknown_fate_ends_it(void **state)
         relay_set(modes[i], 0, 1000);
         assert_int_equal(put(s, "a", "after"), STORE_E_IO);
         assert_non_null(strstr(why.text, "unknown"));
+        seen all = { 0 };
         assert_int_equal(put(s, "a", "later"), STORE_E_IO);
         assert_int_equal(store_check(s, &why), STORE_E_IO);
+        assert_int_equal(store_load(s, "", see, &all, &why), STORE_E_IO);
+        assert_non_null(strstr(why.text, "unknown")); /* the first reason */
         store_close(s);
         relay_set(RELAY_PASS, 0, 0);
         s = open_good();

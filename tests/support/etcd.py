@@ -7,6 +7,8 @@ import shutil
 import signal
 import socket
 import subprocess
+import threading
+import time
 import urllib.request
 
 from cases import check, until
@@ -104,6 +106,44 @@ class Cluster:
                 return i
         check(False, "no leader", status)
         return None
+
+
+class Relay:
+    """A port whose connections go on to another one, until it is cut: then no byte passes."""
+
+    def __init__(self, to):
+        self.to, self.whole = to, True
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            near, _ = self.listener.accept()
+            try:
+                far = socket.create_connection(("127.0.0.1", self.to))
+            except OSError:
+                near.close()
+                continue
+            for ends in ((near, far), (far, near)):
+                threading.Thread(target=self.pump, args=ends, daemon=True).start()
+
+    def pump(self, source, sink):
+        try:
+            while True:
+                data = source.recv(65536)
+                while not self.whole:
+                    time.sleep(0.01)
+                if not data:
+                    break
+                sink.sendall(data)
+        except OSError:
+            pass
+        for end in (source, sink):
+            try:
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
 
 
 def coded(text):

@@ -68,7 +68,8 @@ typedef struct etcd_store {
     uint64_t sent_ms;    /* and the last such request */
     uint64_t compact_ms, compact_revision; /* what is old at the next compaction */
     bool renewing;                         /* in the background; else it is a compaction */
-    bool failed;                           /* what etcd has is no longer known */
+    bool failed;                           /* what etcd has is no longer known, */
+    char why[400];                         /* for this reason */
 } etcd_store;
 
 void store_etcd_default(store_etcd_settings *set)
@@ -182,6 +183,12 @@ static void leader_name(const json_t *kv, char out[NAME_BYTES])
 
 static void renew(etcd_store *s);
 
+/* When this manager does not lead any more, unless its lease is renewed. */
+static uint64_t over(const etcd_store *s)
+{
+    return s->renewed_ms + 1000 * s->set.ttl_s + STEP_DOWN_MS;
+}
+
 /* At one member.  An answer older than what was seen is no answer. */
 static etcd_answer ask_once(etcd_store *s, const char *path, json_t *body, uint64_t end_ms)
 {
@@ -233,6 +240,15 @@ static store_error ask_fault(const etcd_store *s, const etcd_answer *a, bool sen
                         s->where, a->text);
 }
 
+/* Nothing is changed or read any more.  Returns rc. */
+static store_error give_up(etcd_store *s, store_error rc, const store_fault *f)
+{
+    if (!s->failed)
+        snprintf(s->why, sizeof s->why, "%.399s", f->text);
+    s->failed = true;
+    return rc;
+}
+
 /* ==== The transaction ========================================================================= */
 
 /* Another leads, or somebody wrote below the prefix: never again is anything changed. */
@@ -240,7 +256,6 @@ static store_error lost(etcd_store *s, const json_t *leader, store_fault *f)
 {
     uint64_t made = 0;
     char name[NAME_BYTES];
-    s->failed = true;
     if (leader && etcd_number_read(leader, "create_revision", &made) && made == s->term)
         return storei_fault(f, STORE_E_IO,
                             "%s was changed by another program than its leader; start again",
@@ -278,8 +293,7 @@ static store_error change(etcd_store *s, json_t *operations, uint64_t end_ms, st
     etcd_answer a = ask(s, "kv/txn", body, end_ms, &sent);
     if (a.fate != ETCD_DONE) {
         store_error rc = ask_fault(s, &a, sent, f);
-        s->failed = s->failed || rc == STORE_E_IO;
-        return rc;
+        return rc == STORE_E_IO ? give_up(s, rc, f) : rc;
     }
     const json_t *commit = found(a.json, 1);
     uint64_t revision = a.revision;
@@ -296,9 +310,8 @@ static store_error change(etcd_store *s, json_t *operations, uint64_t end_ms, st
                           s->where);
     else
         s->last = revision;
-    s->failed = s->failed || rc != STORE_OK;
     json_decref(a.json);
-    return rc;
+    return rc == STORE_OK ? rc : give_up(s, rc, f);
 }
 
 static void add_change(const etcd_store *s, json_t **operations, const store_change *c)
@@ -441,8 +454,9 @@ static store_error commit_parts(etcd_store *s, const store_change *const *change
     }
     if (rc == STORE_OK)
         rc = forget_parts(s, end_ms, f);
-    s->failed = s->failed || rc != STORE_OK; /* decided, and not done: whoever opens it does */
-    return rc == STORE_OK ? rc : (f->code = STORE_E_IO);
+    if (rc == STORE_OK)
+        return rc;
+    return give_up(s, f->code = STORE_E_IO, f); /* decided, and not done: whoever opens it does */
 }
 
 /* What a manager that was killed in a large commit left. */
@@ -486,16 +500,18 @@ static store_error etcd_commit(store *base, const store_change *changes, unsigne
 {
     etcd_store *s = (etcd_store *)base;
     if (s->failed)
-        return storei_fault(f, STORE_E_IO, "%s failed before; start again", s->where);
+        return storei_fault(f, STORE_E_IO, "%s", s->why);
     store_error rc = storei_check(changes, count, f);
     if (rc != STORE_OK)
         return rc;
     const store_change **list = calloc(count, sizeof *list);
     if (!list)
         return storei_fault(f, STORE_E_FULL, "out of memory");
-    uint64_t end_ms = etcd_now_ms() + s->set.commit_ms;
-    count = last_changes(changes, count, list);
     renew(s);
+    uint64_t end_ms = etcd_now_ms() + s->set.commit_ms, over_ms = over(s);
+    if (end_ms > over_ms) /* another may lead then */
+        end_ms = over_ms;
+    count = last_changes(changes, count, list);
     if (part_of(list, count) == count)
         rc = apply(s, list, count, end_ms, f);
     else
@@ -589,6 +605,8 @@ static store_error etcd_load(store *base, const char *prefix, store_each each, v
     char first[KEY_BYTES];
     unsigned limit = PAGE;
     store_error rc = STORE_OK;
+    if (s->failed) /* what is read may be changed yet, and etcd may not answer */
+        return storei_fault(f, STORE_E_IO, "%s", s->why);
     if (strlen(prefix) > STORE_KEY_MAX_BYTES)
         return STORE_OK;
     snprintf(first, sizeof first, "%s/record/%s", s->at.prefix, prefix);
@@ -655,18 +673,18 @@ static store_error etcd_check(store *base, store_fault *f)
 {
     etcd_store *s = (etcd_store *)base;
     if (s->failed)
-        return storei_fault(f, STORE_E_IO, "%s failed before; start again", s->where);
+        return storei_fault(f, STORE_E_IO, "%s", s->why);
     renew(s);
-    if (s->lease && etcd_now_ms() < s->renewed_ms + 1000 * s->set.ttl_s + STEP_DOWN_MS) {
+    if (s->lease && etcd_now_ms() < over(s)) {
         compact(s);
         return STORE_OK;
     }
-    s->failed = true;
-    return storei_fault(f, STORE_E_IO,
-                        s->lease ? "%s: the lease of this manager could not be renewed; see "
-                                   "whether etcd runs, then start again"
-                                 : "%s: the lease of this manager has ended; start again",
-                        s->where);
+    storei_fault(f, STORE_E_IO,
+                 s->lease ? "%s: the lease of this manager could not be renewed; see "
+                            "whether etcd runs, then start again"
+                          : "%s: the lease of this manager has ended; start again",
+                 s->where);
+    return give_up(s, STORE_E_IO, f);
 }
 
 static void etcd_store_close(store *base)
