@@ -49,7 +49,7 @@ static struct {
           NULL,
           NULL,
           NULL,
-          { NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0 },
+          { NULL, NULL, NULL, NULL, NULL, false, NULL, 0, 0, 0, 0, 0 },
           CORE_GRACE_MS,
           CORE_RETENTION_S,
           1000,
@@ -497,11 +497,12 @@ static int open_tables(void)
     return store_status(fault.code);
 }
 
-/* --export and --import: no pool runs meanwhile. */
+/* --export and --import; only an export from etcd is made while a manager runs. */
 static int copy_store(void)
 {
     store_fault fault;
     uint64_t records;
+    set.etcd.reader = set.export != NULL;
     int rc = open_tables();
     if (rc)
         return rc;

@@ -106,6 +106,24 @@ def take_over(l, m, control, made, how):
 
 
 @case
+def lists_of_managers():
+    with lab.Lab() as l:
+        more = ("--identity", l.file("id"), "--manager-key", l.public("manager"), "--state",
+                l.file("state"), "--device", "memory")
+        for managers in ("127.0.0.1,,127.0.0.2", "127.0.0.1:1,127.0.0.1:x", "127.0.0.1,",
+                         ",".join(["127.0.0.1"] * 10)):
+            box = l.run("dxpu-box", "--manager", managers, *more)
+            check(box.status == 2 and "--manager" in box.errors(), managers, box.errors())
+        http = lab.address(socket.SOCK_STREAM)
+        l.start("dxpu-manager", "--listen", ANY, "--http", http, "--store", l.file("db")).says(
+            "users at")
+        for managers, status in (("127.0.0.1:1," + http, 0), (http + ",127.0.0.1:1", 0),
+                                 ("127.0.0.1:1,127.0.0.1:2", 3)):
+            done = l.run("dxpu", "pool", "--manager", managers, "--retry", "0")
+            check(bool(done.status) == bool(status), managers, done.status, done.errors())
+
+
+@case
 def m143_another_manager_takes_over():
     with lab.Lab() as l, Cluster(l, 3) as etcd:
         m = Managers(l, etcd)

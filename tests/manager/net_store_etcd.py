@@ -166,7 +166,15 @@ def records_go_to_etcd_and_back():
         for store in (etcd.address(), l.file("back.db")):
             m = Manager(l, store=store)
             check(leases(m) == [first], store, leases(m))
+            status, said = copy(l, "--store", store, "--export", l.file("c"))
+            if store == etcd.address():  # also while a manager leads, which goes on
+                with open(l.file("c"), encoding="utf-8") as f:
+                    check(status == 0 and "lease/" + first in f.read(), status, said)
+            else:
+                check(status == STORE, status, said)
             check(m.process.stop() == 0)
+        status, said = copy(l, "--store", etcd.address("/none"), "--export", l.file("d"))
+        check(status == STORE and "no records" in said, status, said)
 
 
 @case

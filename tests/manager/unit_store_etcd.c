@@ -637,6 +637,30 @@ static void test_damaged_part(void **state)
     store_close(s);
 }
 
+/* A reader sees a moment: not a large commit that is half carried out; and it changes nothing. */
+static void test_reader(void **state)
+{
+    (void)state;
+    NEED_ETCD();
+    store *s = open_good();
+    assert_int_equal(put(s, "a", "1"), STORE_OK);
+    set.reader = true;
+    set.commit_ms = 1000;
+    store *reader = open_good();
+    assert_a(reader, "1");
+    assert_int_equal(put(reader, "a", "2"), STORE_E_ARG);
+    assert_int_equal(put(s, "a", "3"), STORE_OK); /* it still leads */
+    assert_a(reader, "3");
+    raw_put("redo", "{\"parts\":1}");
+    seen all = { 0 };
+    assert_int_equal(store_load(reader, "", see, &all, &why), STORE_E_LOCKED);
+    raw_delete("redo");
+    assert_a(reader, "3");
+    store_close(reader);
+    assert_int_equal(put(s, "a", "4"), STORE_OK);
+    store_close(s);
+}
+
 /* -- Space -- */
 
 /* Old revisions go, what is stored stays. */
@@ -739,6 +763,7 @@ int main(void)
         TEST(large_commit),
         TEST(large_commit_cut_off),
         TEST(damaged_part),
+        TEST(reader),
         TEST(compaction),
         TEST(no_space),
     };

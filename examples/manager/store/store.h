@@ -61,6 +61,7 @@ typedef struct store_etcd_settings {
     const char *where;           /* etcd://HOST[:PORT][,HOST[:PORT]...][/PREFIX] */
     const char *ca, *cert, *key; /* files for TLS; ca NULL: none, and only on this machine */
     const char *name;            /* of this manager, for others that find the store in use */
+    bool reader;                 /* loads alone, also while a manager leads */
     /* While another leads, or (NULL) etcd cannot be reached: false ends the waiting.  Not set: it
        is waited only for a lease that is not renewed. */
     bool (*waiting)(const char *leader);
@@ -79,7 +80,8 @@ const char *store_etcd_check(const store_etcd_settings *set);
 /* The records below the prefix, which are this program's alone: it has the leader's key, under a
    lease that it renews in store_check(), which must be called twice a second.  A commit is made
    only while etcd has the same key, so that a program that lost it changes nothing any more.  A
-   program that ended without store_close() keeps others out for ttl_s; that long this waits. */
+   program that ended without store_close() keeps others out for ttl_s; that long this waits.  A
+   reader takes no key, and each of its loads has the records of one moment. */
 store *store_open_etcd(const store_etcd_settings *set, store_fault *f);
 
 /* Every record whose key begins with `prefix`, in order of the keys.  Not from inside `each`: a

@@ -50,6 +50,12 @@ static bool text_add_json(text *t, json_t *j)
     return good;
 }
 
+static store_error unfinished_fault(store_fault *f)
+{
+    return storei_fault(f, STORE_E_CORRUPT,
+                        "an import into the store was not finished; import the file again");
+}
+
 /* ==== Export ================================================================================== */
 
 typedef struct exporting {
@@ -62,6 +68,10 @@ typedef struct exporting {
 static int export_one(void *user, const char *key, const void *value, size_t len)
 {
     exporting *e = user;
+    if (strcmp(key, UNFINISHED) == 0) {
+        e->rc = unfinished_fault(e->f);
+        return 1;
+    }
     json_t *words = json_stringn(value, len);
     if (!words)
         e->rc = storei_fault(e->f, STORE_E_CORRUPT, "record %s is not text; restore a backup", key);
@@ -76,11 +86,8 @@ store_error store_export(store *s, const char *file, uint64_t *records, store_fa
 {
     exporting e = { { NULL, 0, 0 }, 0, STORE_OK, f };
     char crc[9];
-    store_error rc = store_check_import(s, f);
-    if (rc != STORE_OK)
-        return rc;
     bool good = text_add_json(&e.out, json_pack("{s:i}", "dxpu-export", (int)COPY_VERSION));
-    rc = good ? store_load(s, "", export_one, &e, f) : STORE_OK;
+    store_error rc = good ? store_load(s, "", export_one, &e, f) : STORE_OK;
     if (rc == STORE_OK && e.rc != STORE_OK)
         rc = e.rc;
     snprintf(crc, sizeof crc, "%08x", good ? dxpu_crc32(0, e.out.bytes, e.out.len) : 0);
@@ -319,6 +326,5 @@ store_error store_check_import(store *s, store_fault *f)
     store_error rc = store_load(s, UNFINISHED, see_one, &unfinished, f);
     if (rc != STORE_OK || !unfinished)
         return rc;
-    return storei_fault(f, STORE_E_CORRUPT,
-                        "an import into the store was not finished; import the file again");
+    return unfinished_fault(f);
 }

@@ -501,6 +501,8 @@ static store_error etcd_commit(store *base, const store_change *changes, unsigne
     etcd_store *s = (etcd_store *)base;
     if (s->failed)
         return storei_fault(f, STORE_E_IO, "%s", s->why);
+    if (s->set.reader)
+        return storei_fault(f, STORE_E_ARG, "%s is open for reading", s->where);
     store_error rc = storei_check(changes, count, f);
     if (rc != STORE_OK)
         return rc;
@@ -597,6 +599,28 @@ static store_error load_page(loading *l, const char *first, unsigned *limit, uin
                : STORE_OK;
 }
 
+/* A moment in which no large commit is half carried out, for who is not the leader. */
+static store_error find_moment(loading *l, uint64_t end_ms, store_fault *f)
+{
+    etcd_store *s = l->s;
+    bool sent, busy = true;
+    while (busy) {
+        etcd_answer a = ask(s, "kv/range", json_pack("{s:o}", "key", key_json(s, "redo", "")),
+                            etcd_now_ms() + s->set.commit_ms, &sent);
+        if (a.fate != ETCD_DONE)
+            return load_fault(s, &a, f);
+        l->revision = a.revision;
+        busy = json_array_size(json_object_get(a.json, "kvs")) != 0;
+        json_decref(a.json);
+        if (busy && etcd_now_ms() > end_ms)
+            return storei_fault(f, STORE_E_LOCKED,
+                                "%s: a large commit is not finished; start a manager", s->where);
+        if (busy)
+            etcd_sleep_ms(PAUSE_MS);
+    }
+    return STORE_OK;
+}
+
 static store_error etcd_load(store *base, const char *prefix, store_each each, void *user,
                              store_fault *f)
 {
@@ -611,6 +635,8 @@ static store_error etcd_load(store *base, const char *prefix, store_each each, v
         return STORE_OK;
     snprintf(first, sizeof first, "%s/record/%s", s->at.prefix, prefix);
     uint64_t end_ms = etcd_now_ms() + s->set.load_ms;
+    if (s->set.reader)
+        rc = find_moment(&l, etcd_now_ms() + s->set.commit_ms, f);
     while (rc == STORE_OK && l.more) {
         uint64_t page_ms = etcd_now_ms() + s->set.commit_ms;
         renew(s);
@@ -830,6 +856,21 @@ static store_error check_format(const etcd_store *s, const json_t *kv, store_fau
     return STORE_OK;
 }
 
+/* For a reader: is it ours, and not from the future? */
+static store_error see_format(etcd_store *s, store_fault *f)
+{
+    bool sent;
+    etcd_answer a = ask(s, "kv/range", json_pack("{s:o}", "key", key_json(s, "format", "")),
+                        etcd_now_ms() + s->set.commit_ms, &sent);
+    if (a.fate != ETCD_DONE)
+        return ask_fault(s, &a, false, f);
+    const json_t *format = json_array_get(json_object_get(a.json, "kvs"), 0);
+    store_error rc = format ? check_format(s, format, f)
+                            : storei_fault(f, STORE_E_IO, "%s has no records of a pool", s->where);
+    json_decref(a.json);
+    return rc;
+}
+
 /* What is below the prefix: ours, sound, and not from the future?  Or is there nothing? */
 static store_error begin(etcd_store *s, store_fault *f)
 {
@@ -887,7 +928,8 @@ store *store_open_etcd(const store_etcd_settings *set, store_fault *f)
     snprintf(s->where, sizeof s->where, "%.127s", set->where);
     for (unsigned i = 0; i < 4; i++)
         snprintf(s->id + 8 * i, 9, "%08x", fabric_random());
-    if (lead(s, f) == STORE_OK && begin(s, f) == STORE_OK)
+    if (set->reader ? see_format(s, f) == STORE_OK
+                    : lead(s, f) == STORE_OK && begin(s, f) == STORE_OK)
         return &s->base;
     etcd_store_close(&s->base);
     return NULL;
