@@ -25,7 +25,8 @@ enum {
     GREET_MS = 2000,       /* with several managers; then the next one is dialed */
     BACKOFF_MIN_MS = 100,
     BACKOFF_MAX_MS = 5000,
-    HEARTBEAT_MIN_MS = 10, /* whatever the manager asks for */
+    BACKOFF_SEVERAL_MS = 400, /* with several managers: the next leader serves within seconds */
+    HEARTBEAT_MIN_MS = 10,    /* whatever the manager asks for */
     HEARTBEAT_MAX_MS = 600000
 };
 
@@ -477,6 +478,7 @@ static void complain(const manager_link *m, const char *why, bool greeting)
 static void on_closed(void *context, secure_conn *conn, const char *why)
 {
     manager_link *m = context;
+    unsigned most_ms = m->managers > 1 ? BACKOFF_SEVERAL_MS : BACKOFF_MAX_MS;
     bool greeting = m->state == LINK_GREETING;
     (void)conn;
     requests_peer_free(m->peer);
@@ -491,7 +493,7 @@ static void on_closed(void *context, secure_conn *conn, const char *why)
     set_timer(m, m->backoff_ms);
     m->dialed = (m->dialed + 1) % m->managers;
     if (m->dialed == m->first) /* all of them were tried */
-        m->backoff_ms = m->backoff_ms * 2 < BACKOFF_MAX_MS ? m->backoff_ms * 2 : BACKOFF_MAX_MS;
+        m->backoff_ms = m->backoff_ms * 2 < most_ms ? m->backoff_ms * 2 : most_ms;
 }
 
 static void dial(manager_link *m)
