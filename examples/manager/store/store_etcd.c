@@ -638,8 +638,10 @@ static store_error etcd_load(store *base, const char *prefix, store_each each, v
     if (s->set.reader)
         rc = find_moment(&l, etcd_now_ms() + s->set.commit_ms, f);
     while (rc == STORE_OK && l.more) {
-        uint64_t page_ms = etcd_now_ms() + s->set.commit_ms;
         renew(s);
+        uint64_t page_ms = etcd_now_ms() + s->set.commit_ms;
+        if (!s->set.reader && page_ms > over(s)) /* another may lead then, and change it */
+            page_ms = over(s);
         rc = load_page(&l, first, &limit, page_ms < end_ms ? page_ms : end_ms, each, user, f);
     }
     return rc;
