@@ -253,8 +253,8 @@ static void test_s70_each_knows_the_other(void **state)
     end_pair(&p);
 }
 
-/* From one byte to the next that a test tries: 1, but tests/proof/ct.py, where each byte runs the same
-   instructions fifty times slower, asks for less. */
+/* From one byte to the next that a test tries: 1, but tests/proof/ct.py, where each runs the same
+   instructions fifty times slower, asks for fewer of them. */
 static size_t next_byte(void)
 {
     const char *step = getenv("DXPU_STEP");
