@@ -94,7 +94,40 @@ static void request(dxpu_vswitch *vs, const uint8_t *step)
     must(dxpu_host_by_bdf(&vs->table, req.target) == slot - 1);
 }
 
-static void other(dxpu_vswitch *vs, const uint8_t *step)
+/* A device is lost that declared what follows in the input.  What is read of it is bytes of its
+   ranges or ones, and only where windows of slots are. */
+static void lose(dxpu_vswitch *vs, uint8_t slot, const uint8_t *step, size_t left)
+{
+    uint32_t sized[DXPU_VSWITCH_FUNCTIONS][DXPU_VSWITCH_BARS] = { { 0xfffff000u } };
+    dxpu_vswitch_values v;
+    uint8_t data[64];
+    dxpu_tlp t;
+    unsigned count;
+    int rc;
+    memset(&t, 0, sizeof t);
+    t.type = DXPU_TLP_MSGD;
+    t.message_code = 0x7f;
+    t.message_routing = DXPU_MSG_TO_ROOT;
+    t.message_dw[0] = 0xffff;
+    t.message_dw[1] = 0x64787075;
+    t.payload.ptr = step + STEP_BYTES;
+    t.payload.len = (left - STEP_BYTES) & ~(size_t)3;
+    rc = dxpu_vswitch_values_decode(&t, &v);
+    must(v.count <= DXPU_VSWITCH_VALUES_MAX && (rc == 1 || !v.count));
+    count = v.count;
+    for (unsigned i = 1; i < DXPU_VSWITCH_FUNCTIONS * DXPU_VSWITCH_BARS; i++)
+        sized[i / 6][i % 6] = dxpu_get_le32(step + 4) << (i % 32) | (i % 5 ? 4 : 0);
+    must(dxpu_vswitch_values_fit(&v, sized) + v.count == count);
+    rc = dxpu_vswitch_lose(vs, slot, &v);
+    for (unsigned i = 0; rc == DXPU_OK && i < vs->place[slot - 1].lost.count; i++) {
+        uint64_t at = vs->place[slot - 1].lost_at[i];
+        memset(data, 0xff, sizeof data);
+        dxpu_vswitch_lost_read(vs, at, data, 1 + step[3] % sizeof data);
+        must(dxpu_host_by_address(&vs->table, at) >= 0 || data[0] == 0xff);
+    }
+}
+
+static void other(dxpu_vswitch *vs, const uint8_t *step, size_t left)
 {
     static const uint8_t codes[4] = { 0x30, 0x31, 0x33, 0x18 };
     uint8_t slot = (uint8_t)(step[1] % 10);
@@ -111,7 +144,10 @@ static void other(dxpu_vswitch *vs, const uint8_t *step)
         (void)dxpu_vswitch_insert(vs, slot, step[3] & 7, step[4] & 63);
         break;
     case 1:
-        (void)dxpu_vswitch_remove(vs, slot);
+        if (step[3] & 1)
+            lose(vs, slot, step, left);
+        else
+            (void)dxpu_vswitch_remove(vs, slot);
         break;
     case 2:
         (void)dxpu_vswitch_attention(vs, slot);
@@ -144,7 +180,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     must(dxpu_vswitch_init(&vs, &cfg) == DXPU_OK);
     for (size_t at = 1; at + STEP_BYTES <= size; at += STEP_BYTES) {
         if ((data[at] & 12) == 12)
-            other(&vs, data + at);
+            other(&vs, data + at, size - at);
         else
             request(&vs, data + at);
         check(&vs);

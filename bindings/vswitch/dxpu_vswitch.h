@@ -13,7 +13,7 @@
        #include "bindings/vswitch/dxpu_vswitch.h"
 
    CONTENTS: 1 Configuration  2 Interface  3 Registers  4 Ports  5 Status  6 Requests  7 Slots
-             8 Routing  9 Windows
+             8 Routing  9 Windows  10 Values of what is gone
 */
 #ifndef DXPU_VSWITCH_H_INCLUDED
 #define DXPU_VSWITCH_H_INCLUDED
@@ -22,7 +22,7 @@
 
 /* ==== 1  Configuration ======================================================================== */
 
-#ifndef DXPU_VSWITCH_SLOTS_MAX /* slots a switch can have; about 700 B of dxpu_vswitch each */
+#ifndef DXPU_VSWITCH_SLOTS_MAX /* slots a switch can have; about 1.4 KB of dxpu_vswitch each */
 #define DXPU_VSWITCH_SLOTS_MAX 28
 #endif
 #if DXPU_VSWITCH_SLOTS_MAX < 1 || DXPU_VSWITCH_SLOTS_MAX > 30
@@ -90,6 +90,33 @@ typedef struct dxpu_vswitch_action {
     uint64_t address;
 } dxpu_vswitch_action;
 
+enum {
+    DXPU_VSWITCH_VALUES_MAX = 7, /* of a device: the declaration fits into any Max_Payload_Size */
+    DXPU_VSWITCH_FUNCTIONS = 8,  /* of a device that has several */
+    DXPU_VSWITCH_BARS = 6
+};
+/* What a range of a BAR reads once its device is lost, where that is not all ones (V-49). */
+typedef struct dxpu_vswitch_value {
+    uint8_t function, bar;
+    uint16_t bytes;    /* of the range */
+    uint8_t value[4];  /* what it reads from its first byte on, over and over */
+    uint64_t offset;   /* in the BAR */
+    uint64_t bar_mask; /* bits of the BAR that are its address, as fit() finds them */
+    bool wide;         /* the BAR has 64 bits */
+} dxpu_vswitch_value;
+typedef struct dxpu_vswitch_values {
+    unsigned count;
+    dxpu_vswitch_value value[DXPU_VSWITCH_VALUES_MAX]; /* of those that overlap the first counts */
+} dxpu_vswitch_values;
+
+/* Where software has placed a slot's device, and what is read of the one that it lost; not API. */
+typedef struct dxpu_vswitch_place {
+    uint32_t bar[DXPU_VSWITCH_FUNCTIONS][DXPU_VSWITCH_BARS]; /* as written last */
+    uint8_t memory; /* bit n: Memory Space is enabled in function n */
+    dxpu_vswitch_values lost;
+    uint64_t lost_at[DXPU_VSWITCH_VALUES_MAX]; /* address of each range */
+} dxpu_vswitch_place;
+
 typedef struct dxpu_vswitch_edge {
     uint32_t now, told, due; /* bit slot - 1: level, level last reported, an edge since */
 } dxpu_vswitch_edge;
@@ -105,6 +132,7 @@ typedef struct dxpu_vswitch {
     dxpu_host_table table;
     dxpu_host_entry rows[DXPU_VSWITCH_SLOTS_MAX];
     dxpu_host_window windows[2 * DXPU_VSWITCH_SLOTS_MAX];
+    dxpu_vswitch_place place[DXPU_VSWITCH_SLOTS_MAX];
     uint64_t count_answered, count_forwarded, count_refused;
 } dxpu_vswitch;
 
@@ -196,6 +224,27 @@ DXPU_API uint64_t dxpu_vswitch_slot_window(const dxpu_vswitch *vs, uint64_t larg
 DXPU_API int dxpu_vswitch_parameter(const dxpu_vswitch *vs, uint64_t largest_bar_bytes, char *out,
                                     size_t cap);
 
+/* Is this TLP of a device a declaration of values (V-49)?  1: it is, in place of the one before;
+   0: it is another TLP; E_ARG: it is one that is malformed, and to be dropped. */
+DXPU_API int dxpu_vswitch_values_decode(const dxpu_tlp *t, dxpu_vswitch_values *out);
+/* Keep the ranges that lie in a memory BAR (V-50).  Returns how many do not, and are left out.
+   sized  what the BARs of each function read after ones were written; 0: there is none */
+DXPU_API unsigned
+dxpu_vswitch_values_fit(dxpu_vswitch_values *v,
+                        uint32_t sized[DXPU_VSWITCH_FUNCTIONS][DXPU_VSWITCH_BARS]);
+/* `bytes` of a lost function's BAR, from `offset` on: those in a range get its value, the others
+   stay as they are in data. */
+DXPU_API void dxpu_vswitch_values_read(const dxpu_vswitch_values *v, unsigned function,
+                                       unsigned bar, uint64_t offset, uint8_t *data, size_t bytes);
+/* As dxpu_vswitch_remove() of a device that declared these, fitted: call it before what is in
+   flight to the device is answered as not answered.  They count until software enables Memory
+   Space in the slot's next device (V-51). */
+DXPU_API int dxpu_vswitch_lose(dxpu_vswitch *vs, uint8_t slot, const dxpu_vswitch_values *v);
+/* `bytes` of a read of the host that got no data, from `address` on: those in a range of a lost
+   device get its value, the others stay as they are in data.  O(log slots). */
+DXPU_API void dxpu_vswitch_lost_read(const dxpu_vswitch *vs, uint64_t address, uint8_t *data,
+                                     size_t bytes);
+
 #ifdef __cplusplus
 }
 #endif
@@ -212,6 +261,7 @@ extern "C" {
    Offsets in a port's configuration space. */
 enum {
     DXPUI_VS_COMMAND = 0x04,
+    DXPUI_VS_BARS = 0x10, /* of a device */
     DXPUI_VS_BUSES = 0x18,
     DXPUI_VS_SECSTA = 0x1c, /* I/O base and limit, none; secondary status in the upper half */
     DXPUI_VS_MEMORY = 0x20,
@@ -822,6 +872,28 @@ static void dxpui_vs_answer(dxpu_vswitch *vs, dxpu_vswitch_port *p, const dxpu_t
     cpl->payload.len = 4;
 }
 
+/* Software writes a register of a slot's device that says where its memory is.  A device whose
+   memory is enabled answers for itself, so what was lost before it is over (V-51). */
+static void dxpui_vs_placed(dxpu_vswitch_place *place, const dxpu_tlp *req)
+{
+    unsigned function = DXPU_BDF_FN(req->target), at = req->register_bytes & 0xffcu;
+    unsigned bar = (at - DXPUI_VS_BARS) / 4;
+    if (req->ep || req->payload.len < 4)
+        return;
+    if (at == DXPUI_VS_COMMAND && (req->first_be & 1)) {
+        place->memory &= (uint8_t) ~(1u << function);
+        if (req->payload.ptr[0] & DXPUI_VS_MEM_SPACE) {
+            place->memory |= (uint8_t)(1u << function);
+            place->lost.count = 0;
+        }
+    }
+    for (unsigned i = 0; bar < DXPU_VSWITCH_BARS && i < 4; i++) {
+        if (req->first_be >> i & 1)
+            place->bar[function][bar] = (place->bar[function][bar] & ~(0xffu << 8 * i)) |
+                                        (uint32_t)req->payload.ptr[i] << 8 * i;
+    }
+}
+
 DXPU_API int dxpu_vswitch_config_request(dxpu_vswitch *vs, dxpu_tlp *req, dxpu_tlp *cpl,
                                          uint8_t data[4], uint8_t *slot)
 {
@@ -844,6 +916,8 @@ DXPU_API int dxpu_vswitch_config_request(dxpu_vswitch *vs, dxpu_tlp *req, dxpu_t
         req->type = write ? (uint8_t)DXPU_TLP_CFGWR0 : (uint8_t)DXPU_TLP_CFGRD0;
     else
         req->type = write ? (uint8_t)DXPU_TLP_CFGWR1 : (uint8_t)DXPU_TLP_CFGRD1;
+    if (own_bus && write && DXPU_BDF_DEV(req->target) == 0)
+        dxpui_vs_placed(&vs->place[s - 1], req);
     *slot = (uint8_t)s;
     vs->count_forwarded++;
     return DXPU_VSWITCH_FORWARD;
@@ -936,6 +1010,7 @@ DXPU_API void dxpu_vswitch_reset(dxpu_vswitch *vs)
         if (p->filled) /* a pulse, also for one that was held before */
             vs->resets.due |= 1u << i;
     }
+    memset(vs->place, 0, sizeof vs->place);
     dxpui_vs_renumber(vs);
     dxpui_vs_settle(vs);
 }
@@ -947,6 +1022,8 @@ DXPU_API int dxpu_vswitch_insert(dxpu_vswitch *vs, uint8_t slot, uint8_t speed, 
         return DXPU_E_ARG;
     dxpu_vswitch_port *p = &vs->port[slot - 1];
     p->filled = true;
+    memset(vs->place[slot - 1].bar, 0, sizeof vs->place[slot - 1].bar);
+    vs->place[slot - 1].memory = 0; /* what is read of the one before stays */
     p->speed = (uint8_t)dxpui_vs_min(speed, DXPUI_VS_SPEED_MAX);
     p->width = (uint8_t)dxpui_vs_min(width, DXPUI_VS_WIDTH_MAX);
     unsigned status = dxpui_vs_get16(p, DXPUI_VS_LNKSTA) & ~0x03ffu;
@@ -1054,15 +1131,21 @@ static bool dxpui_vs_passes(const dxpu_vswitch_port *p, uint64_t address)
             (address >= pref.base && address <= pref.limit));
 }
 
-DXPU_API uint8_t dxpu_vswitch_by_address(const dxpu_vswitch *vs, uint64_t address)
+/* The row whose port gets this address of the host, whatever is in its slot; -1: none. */
+static int dxpui_vs_row_of(const dxpu_vswitch *vs, uint64_t address)
 {
     int row = dxpu_host_by_address(&vs->table, address);
-    if (row < 0 || !dxpu_vswitch_link_up(vs, (uint8_t)(row + 1)))
-        return 0;
-    if (dxpui_vs_is_switch(vs) && (!dxpui_vs_passes(dxpui_vs_root(vs), address) ||
-                                   !dxpui_vs_passes(dxpui_vs_upstream(vs), address)))
-        return 0;
-    return (uint8_t)(row + 1);
+    if (row >= 0 && dxpui_vs_is_switch(vs) &&
+        (!dxpui_vs_passes(dxpui_vs_root(vs), address) ||
+         !dxpui_vs_passes(dxpui_vs_upstream(vs), address)))
+        return -1;
+    return row;
+}
+
+DXPU_API uint8_t dxpu_vswitch_by_address(const dxpu_vswitch *vs, uint64_t address)
+{
+    int row = dxpui_vs_row_of(vs, address);
+    return row >= 0 && dxpu_vswitch_link_up(vs, (uint8_t)(row + 1)) ? (uint8_t)(row + 1) : 0;
 }
 
 DXPU_API uint8_t dxpu_vswitch_by_bdf(const dxpu_vswitch *vs, uint16_t bdf)
@@ -1310,6 +1393,141 @@ DXPU_API int dxpu_vswitch_parameter(const dxpu_vswitch *vs, uint64_t largest_bar
     }
     out[len] = '\0';
     return (int)len;
+}
+
+/* ==== 10  Values of what is gone ============================================== V-49 to V-51 === */
+
+enum {
+    DXPUI_VS_VENDOR_TYPE_1 = 0x7f, /* message code: one that does not know it drops it */
+    DXPUI_VS_NO_VENDOR = 0xffff,
+    DXPUI_VS_VALUES = 1, /* kind of such a message */
+    DXPUI_VS_VALUES_HEAD = 4,
+    DXPUI_VS_VALUE_BYTES = 16,
+    DXPUI_VS_BAR_IO = 1,
+    DXPUI_VS_BAR_TYPE = 6,
+    DXPUI_VS_BAR_WIDE = 4
+};
+#define DXPUI_VS_NAME 0x64787075u /* "dxpu" */
+
+DXPU_API int dxpu_vswitch_values_decode(const dxpu_tlp *t, dxpu_vswitch_values *out)
+{
+    const uint8_t *p = t->payload.ptr;
+    memset(out, 0, sizeof *out);
+    if (t->type != DXPU_TLP_MSGD || t->message_code != DXPUI_VS_VENDOR_TYPE_1 ||
+        t->message_routing != DXPU_MSG_TO_ROOT || t->message_dw[0] != DXPUI_VS_NO_VENDOR ||
+        t->message_dw[1] != DXPUI_VS_NAME || t->payload.len < DXPUI_VS_VALUES_HEAD ||
+        p[0] != DXPUI_VS_VALUES)
+        return 0;
+    if (t->ep || p[1] > DXPU_VSWITCH_VALUES_MAX ||
+        t->payload.len < DXPUI_VS_VALUES_HEAD + (size_t)p[1] * DXPUI_VS_VALUE_BYTES)
+        return DXPU_E_ARG;
+    out->count = p[1];
+    p += DXPUI_VS_VALUES_HEAD;
+    for (unsigned i = 0; i < out->count; i++, p += DXPUI_VS_VALUE_BYTES) {
+        dxpu_vswitch_value *v = &out->value[i];
+        v->function = p[0];
+        v->bar = p[1];
+        v->bytes = dxpu_get_be16(p + 2);
+        memcpy(v->value, p + 4, sizeof v->value);
+        v->offset = dxpu_get_be64(p + 8);
+    }
+    return 1;
+}
+
+/* The bits of a BAR that are its address; 0: it is no memory BAR, or the upper half of one. */
+static uint64_t dxpui_vs_bar_mask(const uint32_t sized[DXPU_VSWITCH_BARS], unsigned bar, bool *wide)
+{
+    uint32_t low = sized[bar] & ~(uint32_t)0xf;
+    unsigned i = 0;
+    while (i < bar) {
+        *wide = (sized[i] & (DXPUI_VS_BAR_IO | DXPUI_VS_BAR_TYPE)) == DXPUI_VS_BAR_WIDE;
+        i += *wide ? 2 : 1;
+    }
+    *wide = (sized[bar] & DXPUI_VS_BAR_TYPE) == DXPUI_VS_BAR_WIDE && bar + 1 < DXPU_VSWITCH_BARS;
+    if (i > bar || (sized[bar] & DXPUI_VS_BAR_IO))
+        return 0;
+    return *wide ? (uint64_t)sized[bar + 1] << 32 | low : low ? 0xffffffff00000000u | low : 0;
+}
+
+static bool dxpui_vs_value_fits(dxpu_vswitch_value *v,
+                                uint32_t sized[DXPU_VSWITCH_FUNCTIONS][DXPU_VSWITCH_BARS])
+{
+    uint64_t bytes;
+    if (v->function >= DXPU_VSWITCH_FUNCTIONS || v->bar >= DXPU_VSWITCH_BARS || !v->bytes)
+        return false;
+    v->bar_mask = dxpui_vs_bar_mask(sized[v->function], v->bar, &v->wide);
+    bytes = ~v->bar_mask + 1;
+    return v->bar_mask && !(bytes & (bytes - 1)) && v->offset <= bytes &&
+           v->bytes <= bytes - v->offset;
+}
+
+DXPU_API unsigned dxpu_vswitch_values_fit(dxpu_vswitch_values *v,
+                                          uint32_t sized[DXPU_VSWITCH_FUNCTIONS][DXPU_VSWITCH_BARS])
+{
+    unsigned kept = 0, all = v->count;
+    for (unsigned i = 0; i < all; i++) {
+        if (dxpui_vs_value_fits(&v->value[i], sized))
+            v->value[kept++] = v->value[i];
+    }
+    v->count = kept;
+    return all - kept;
+}
+
+/* What of `bytes` from `at` on is in the range from `start` on. */
+static void dxpui_vs_value_read(const dxpu_vswitch_value *v, uint64_t start, uint64_t at,
+                                uint8_t *data, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++) {
+        uint64_t in = at + i - start; /* before it: huge */
+        if (in < v->bytes)
+            data[i] = v->value[in % sizeof v->value];
+    }
+}
+
+DXPU_API void dxpu_vswitch_values_read(const dxpu_vswitch_values *v, unsigned function,
+                                       unsigned bar, uint64_t offset, uint8_t *data, size_t bytes)
+{
+    for (unsigned i = v->count; i-- > 0;) {
+        const dxpu_vswitch_value *r = &v->value[i];
+        if (r->function == function && r->bar == bar)
+            dxpui_vs_value_read(r, r->offset, offset, data, bytes);
+    }
+}
+
+/* Where software placed the range. */
+static uint64_t dxpui_vs_value_address(const dxpu_vswitch_place *place, const dxpu_vswitch_value *v)
+{
+    const uint32_t *bar = place->bar[v->function];
+    uint64_t address = bar[v->bar];
+    if (v->wide)
+        address |= (uint64_t)bar[v->bar + 1] << 32;
+    return (address & v->bar_mask) + v->offset;
+}
+
+/* A device that software had not enabled is none that it reads: the one before it may be. */
+DXPU_API int dxpu_vswitch_lose(dxpu_vswitch *vs, uint8_t slot, const dxpu_vswitch_values *v)
+{
+    int rc = dxpu_vswitch_remove(vs, slot);
+    if (rc != DXPU_OK || !vs->place[slot - 1].memory)
+        return rc;
+    dxpu_vswitch_place *place = &vs->place[slot - 1];
+    place->lost.count = 0;
+    for (unsigned i = 0; i < v->count; i++) {
+        if (!(place->memory >> v->value[i].function & 1))
+            continue;
+        place->lost_at[place->lost.count] = dxpui_vs_value_address(place, &v->value[i]);
+        place->lost.value[place->lost.count++] = v->value[i];
+    }
+    return DXPU_OK;
+}
+
+DXPU_API void dxpu_vswitch_lost_read(const dxpu_vswitch *vs, uint64_t address, uint8_t *data,
+                                     size_t bytes)
+{
+    int row = dxpui_vs_row_of(vs, address);
+    const dxpu_vswitch_place *place = row < 0 ? NULL : &vs->place[row];
+    for (unsigned i = place ? place->lost.count : 0; i-- > 0;)
+        dxpui_vs_value_read(&place->lost.value[i], place->lost_at[i], address, data, bytes);
 }
 
 #ifdef __cplusplus

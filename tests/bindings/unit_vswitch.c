@@ -1464,6 +1464,307 @@ static void test_v4_random(void **state)
     assert_true(reached[0] > 100 && reached[1] > 10); /* the walk does not stay in dead corners */
 }
 
+/* ---- values of what is gone ---- */
+
+enum { FUNCTION_3 = 3 };
+
+/* spec/vectors/tlp.txt, msg-vendor1-declaration */
+static const uint8_t declaration[] = {
+    0x70, 0, 0, 0x0d, 0, 0, 0, 0x7f, 0, 0, 0xff, 0xff, 'd', 'x', 'p', 'u',  /* */
+    1,    3, 0, 0,                                                          /* */
+    0,    0, 0, 1,    0, 0, 0, 0,    0, 0, 0,    0,    0,   0,   0,   0x14, /* device_status */
+    0,    0, 0, 2,    0, 0, 0, 0,    0, 0, 0,    0,    0,   0,   0,   0x1c, /* queue_enable */
+    0,    0, 0, 2,    0, 0, 0, 0,    0, 0, 0,    0,    0,   0,   0,   0x3a, /* queue_reset */
+};
+
+static dxpu_tlp declared(void)
+{
+    const dxpu_bytes bytes = { declaration, sizeof declaration };
+    dxpu_tlp t;
+    assert_int_equal(dxpu_tlp_receive(bytes, &t), DXPU_OK);
+    return t;
+}
+
+static void test_v49_declarations(void **state)
+{
+    (void)state;
+    dxpu_vswitch_values v;
+    uint8_t payload[4 + 8 * 16];
+    dxpu_tlp t = declared();
+    assert_int_equal(dxpu_vswitch_values_decode(&t, &v), 1);
+    assert_int_equal(v.count, 3);
+    assert_int_equal(v.value[2].bytes, 2);
+    assert_int_equal(v.value[2].offset, 0x3a);
+    t.payload.len -= 4; /* less than Count says */
+    assert_int_equal(dxpu_vswitch_values_decode(&t, &v), DXPU_E_ARG);
+    t = declared();
+    t.ep = true;
+    assert_int_equal(dxpu_vswitch_values_decode(&t, &v), DXPU_E_ARG);
+    memset(payload, 0, sizeof payload);
+    payload[0] = 1;
+    t = declared();
+    t.payload.ptr = payload;
+    t.payload.len = sizeof payload;
+    for (unsigned count = 0; count <= 8; count++) { /* more than it says is of later versions */
+        payload[1] = (uint8_t)count;
+        assert_int_equal(dxpu_vswitch_values_decode(&t, &v), count == 8 ? DXPU_E_ARG : 1);
+        assert_int_equal(v.count, count % 8);
+    }
+    memset(payload + 4, 0xff, 16);
+    memcpy(payload + 8, "\1\2\3\4", 4);
+    payload[1] = 1;
+    assert_int_equal(dxpu_vswitch_values_decode(&t, &v), 1);
+    assert_memory_equal(v.value[0].value, "\1\2\3\4", 4);
+    assert_true(v.value[0].offset == UINT64_MAX && v.value[0].bytes == 0xffff);
+}
+
+/* What is none is any vendor's message, or of a kind that is not known yet. */
+static void test_v49_other_messages(void **state)
+{
+    (void)state;
+    static uint8_t other[4] = { 2 };
+    dxpu_vswitch_values v;
+    dxpu_tlp t[7];
+    for (unsigned i = 0; i < 7; i++)
+        t[i] = declared();
+    t[0].type = DXPU_TLP_MSG;
+    t[1].message_code = 0x7e;
+    t[2].message_routing = DXPU_MSG_LOCAL;
+    t[3].message_dw[0] = 0x1af4;
+    t[4].message_dw[1] ^= 1;
+    t[5].payload.len = 0;
+    t[6].payload.ptr = other;
+    t[6].payload.len = sizeof other;
+    for (unsigned i = 0; i < 7; i++)
+        assert_int_equal(dxpu_vswitch_values_decode(&t[i], &v), 0);
+}
+
+static dxpu_vswitch_value range(unsigned function, unsigned bar, uint64_t offset, unsigned bytes)
+{
+    dxpu_vswitch_value v;
+    memset(&v, 0, sizeof v);
+    v.function = (uint8_t)function;
+    v.bar = (uint8_t)bar;
+    v.offset = offset;
+    v.bytes = (uint16_t)bytes;
+    memcpy(v.value, "abcd", 4);
+    return v;
+}
+
+static void test_v50_ranges_outside_of_bars(void **state)
+{
+    (void)state;
+    uint32_t sized[DXPU_VSWITCH_FUNCTIONS][DXPU_VSWITCH_BARS] = {
+        /* 4 KB; 64 bits, 16 KB; I/O; 64 bits, 8 GB */
+        { 0xfffff000u, 0xffffc004u, UINT32_MAX, 0xffffff01u, 0x0000000cu, 0xfffffffeu },
+        /* 64 bits without a place for the upper half; no power of two; 2 GB */
+        { 0, 0, 0xfff0f000u, 0x80000000u, 0, 0xfffff004u }
+    };
+    const struct {
+        dxpu_vswitch_value v;
+        bool fits;
+    } rows[] = {
+        { range(0, 0, 0, 1), true },
+        { range(0, 0, 0xfff, 1), true },
+        { range(0, 0, 0xfff, 2), false },
+        { range(0, 0, 0x1000, 1), false },
+        { range(0, 0, UINT64_MAX, 1), false },
+        { range(0, 0, UINT64_MAX - 0xffe, 0xffff), false },
+        { range(0, 0, 8, 0), false },
+        { range(0, 1, 0, 0x4000), true },
+        { range(0, 1, 1, 0x4000), false },
+        { range(0, 2, 0, 1), false }, /* an upper half */
+        { range(0, 3, 0, 1), false },
+        { range(0, 4, ((uint64_t)8 << 30) - 4, 4), true },
+        { range(0, 4, ((uint64_t)8 << 30) - 4, 5), false },
+        { range(0, 5, 0, 1), false },
+        { range(1, 0, 0, 1), false }, /* there is none */
+        { range(1, 2, 0, 1), false },
+        { range(1, 3, 0x7fffffff, 1), true },
+        { range(1, 5, 0xfff, 1), true },
+        { range(2, 0, 0, 1), false },
+        { range(7, 5, 0, 1), false },
+        { range(8, 0, 0, 1), false },
+        { range(255, 255, 0, 1), false },
+        { range(0, 6, 0, 1), false },
+    };
+    for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        dxpu_vswitch_values v = { 3, { range(0, 0, 4, 4), rows[i].v, range(0, 0, 8, 4) } };
+        assert_int_equal(dxpu_vswitch_values_fit(&v, sized), !rows[i].fits);
+        assert_int_equal(v.count, rows[i].fits ? 3 : 2);
+        assert_int_equal(v.value[v.count - 1].offset, 8); /* the others count */
+    }
+}
+
+/* Software gives a device in slot 1 two BARs, and its function 3 one. */
+static const uint64_t far_bar = 0x2000000000u, near_bar = 0xe0000000u, third_bar = 0xe0004000u;
+
+static uint16_t place(bench *b)
+{
+    unsigned bus;
+    insert(b, 1);
+    bus = own_bus(b, 1);
+    wr(b, DXPU_BDF(bus, 0, 0), 0x10, (uint32_t)near_bar);
+    wr(b, DXPU_BDF(bus, 0, 0), 0x14, (uint32_t)far_bar | 0xc);
+    wr(b, DXPU_BDF(bus, 0, 0), 0x18, (uint32_t)(far_bar >> 32));
+    wr(b, DXPU_BDF(bus, 0, FUNCTION_3), 0x10, (uint32_t)third_bar);
+    wr16(b, DXPU_BDF(bus, 0, 0), COMMAND, 6);
+    wr16(b, DXPU_BDF(bus, 0, FUNCTION_3), COMMAND, 2);
+    return (uint16_t)DXPU_BDF(bus, 0, 0);
+}
+
+static dxpu_vswitch_values values_of_slot_1(void)
+{
+    static uint32_t sized[DXPU_VSWITCH_FUNCTIONS][DXPU_VSWITCH_BARS] = { { 0xffffc000u, 0xffff000cu,
+                                                                           UINT32_MAX, 0, 0, 0 } };
+    dxpu_vswitch_values v = { 4,
+                              { range(0, 0, 0x14, 1), range(0, 1, 0x100, 6), range(0, 1, 0x104, 8),
+                                range(FUNCTION_3, 0, 0, 1) } };
+    sized[FUNCTION_3][0] = 0xfffff000u;
+    assert_int_equal(dxpu_vswitch_values_fit(&v, sized), 0);
+    return v;
+}
+
+/* What the host reads, of which no device brought anything: a letter for a byte. */
+static const char *reads(const bench *b, uint64_t address, size_t bytes)
+{
+    static char text[65];
+    uint8_t data[64];
+    memset(data, 0xff, sizeof data);
+    dxpu_vswitch_lost_read(&b->vs, address, data, bytes);
+    for (size_t i = 0; i < bytes; i++)
+        text[i] = data[i] == 0xff ? '.' : (char)data[i];
+    text[bytes] = 0;
+    return text;
+}
+
+static void test_v51_reads_of_a_lost_device(void **state)
+{
+    (void)state;
+    static bench b;
+    EACH_TOPOLOGY
+    {
+        dxpu_vswitch_values v = values_of_slot_1();
+        boot(&b, topology, 2, false);
+        (void)place(&b);
+        assert_string_equal(reads(&b, near_bar + 0x14, 1), "."); /* it is there */
+        assert_int_equal(dxpu_vswitch_lose(&b.vs, 1, &v), DXPU_OK);
+        assert_int_equal(dxpu_vswitch_lose(&b.vs, 1, &v), DXPU_E_ARG);
+        drain(&b);
+        assert_int_equal(dxpu_vswitch_by_address(&b.vs, near_bar), 0);
+        assert_string_equal(reads(&b, near_bar + 0x14, 1), "a");
+        assert_string_equal(reads(&b, near_bar + 0x14, 2), "a.");
+        assert_string_equal(reads(&b, near_bar + 0x14, 4), "a...");
+        assert_string_equal(reads(&b, near_bar + 0x10, 8), "....a...");
+        assert_string_equal(reads(&b, near_bar + 0x15, 4), "....");
+        assert_string_equal(reads(&b, far_bar + 0xf8, 24), "........abcdabcdabcd....");
+        assert_string_equal(reads(&b, far_bar + 0x105, 1), "b"); /* the first of two counts */
+        assert_string_equal(reads(&b, far_bar + 0x106, 1), "c");
+        assert_string_equal(reads(&b, third_bar, 4), "a...");
+        assert_string_equal(reads(&b, third_bar - 2, 4), "..a.");
+        assert_string_equal(reads(&b, near_bar + 0x100014, 1), "."); /* in no range */
+    }
+}
+
+/* An address counts while the port passes it down. */
+static void test_v51_windows(void **state)
+{
+    (void)state;
+    static bench b;
+    EACH_TOPOLOGY
+    {
+        dxpu_vswitch_values v = values_of_slot_1();
+        boot(&b, topology, 2, false);
+        (void)place(&b);
+        assert_int_equal(dxpu_vswitch_lose(&b.vs, 1, &v), DXPU_OK);
+        drain(&b);
+        wr16(&b, b.port[1], COMMAND, 4);
+        assert_string_equal(reads(&b, near_bar + 0x14, 1), ".");
+        wr16(&b, b.port[1], COMMAND, 6);
+        assert_string_equal(reads(&b, near_bar + 0x14, 1), "a");
+        if (topology == DXPU_VSWITCH_SWITCH) {
+            wr16(&b, (unsigned)dxpu_vswitch_dump(&b.vs, 2, NULL, 0), COMMAND, 4);
+            assert_string_equal(reads(&b, near_bar + 0x14, 1), ".");
+        }
+    }
+}
+
+/* Where the device was last, not where it was before, or where a poisoned write says. */
+static void test_v51_bars_that_move(void **state)
+{
+    (void)state;
+    static bench b;
+    dxpu_vswitch_values v = values_of_slot_1();
+    dxpu_tlp req, cpl;
+    uint8_t data[4] = { 0, 0, 0, 0 }, slot;
+    boot(&b, DXPU_VSWITCH_ROOT_PORTS, 2, false);
+    uint16_t bdf = place(&b);
+    wr(&b, bdf, 0x10, UINT32_MAX); /* sized again */
+    wr(&b, bdf, 0x10, (uint32_t)near_bar + 0x8000);
+    wr_be(&b, bdf, 0x10, 2, 0xc000); /* a byte of it */
+    memset(&req, 0, sizeof req);
+    req.type = DXPU_TLP_CFGWR1;
+    req.target = bdf;
+    req.register_bytes = 0x10;
+    req.first_be = 0xf;
+    req.ep = true;
+    req.payload.ptr = data;
+    req.payload.len = 4;
+    assert_int_equal(dxpu_vswitch_config_request(&b.vs, &req, &cpl, data, &slot),
+                     DXPU_VSWITCH_FORWARD);
+    assert_int_equal(dxpu_vswitch_lose(&b.vs, 1, &v), DXPU_OK);
+    assert_string_equal(reads(&b, near_bar + 0x14, 1), ".");
+    assert_string_equal(reads(&b, near_bar + 0x8014, 1), ".");
+    assert_string_equal(reads(&b, near_bar + 0xc014, 1), "a");
+    assert_string_equal(reads(&b, 0x14, 1), ".");
+}
+
+/* The driver of the lost one may not have been notified when the next one is there. */
+static void test_v51_until_the_next_device_is_enabled(void **state)
+{
+    (void)state;
+    static bench b;
+    dxpu_vswitch_values v = values_of_slot_1(), none = { 0 };
+    boot(&b, DXPU_VSWITCH_ROOT_PORTS, 2, false);
+    uint16_t bdf = place(&b);
+    assert_int_equal(dxpu_vswitch_lose(&b.vs, 1, &v), DXPU_OK);
+    for (unsigned i = 0; i < 2; i++) { /* one that is lost before software has enabled it */
+        insert(&b, 1);
+        wr(&b, bdf, 0x10, UINT32_MAX);
+        wr16(&b, bdf, COMMAND, 4);
+        assert_string_equal(reads(&b, near_bar + 0x14, 1), "a");
+        assert_int_equal(dxpu_vswitch_lose(&b.vs, 1, &none), DXPU_OK);
+        assert_string_equal(reads(&b, near_bar + 0x14, 1), "a");
+    }
+    insert(&b, 1);
+    wr(&b, bdf, 0x10, (uint32_t)near_bar);
+    wr16(&b, bdf, COMMAND, 6);
+    assert_string_equal(reads(&b, near_bar + 0x14, 1), ".");
+    assert_int_equal(dxpu_vswitch_lose(&b.vs, 1, &none), DXPU_OK); /* it declared nothing */
+    assert_string_equal(reads(&b, near_bar + 0x14, 1), ".");
+}
+
+/* Of a function that was not enabled nothing was read; a reset of the host is the end. */
+static void test_v51_functions_and_resets(void **state)
+{
+    (void)state;
+    static bench b;
+    dxpu_vswitch_values v = values_of_slot_1();
+    boot(&b, DXPU_VSWITCH_ROOT_PORTS, 2, false);
+    uint16_t bdf = place(&b);
+    wr16(&b, bdf, COMMAND, 4);
+    assert_int_equal(dxpu_vswitch_lose(&b.vs, 1, &v), DXPU_OK);
+    assert_string_equal(reads(&b, near_bar + 0x14, 1), ".");
+    assert_string_equal(reads(&b, third_bar, 1), "a");
+    dxpu_vswitch_reset(&b.vs);
+    drain(&b);
+    b.last_bus = b.slots_seen = 0;
+    b.next_memory = near_bar;
+    scan(&b, 0);
+    wr16(&b, b.port[1], COMMAND, 6);
+    assert_string_equal(reads(&b, third_bar, 1), ".");
+}
+
 /* The checks above see a table that is wrong, and a link that is. */
 static void test_control_check(void **state)
 {
@@ -1537,6 +1838,14 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_v13_mps),
         cmocka_unit_test(test_v14_fits),
         cmocka_unit_test(test_v14_parameter),
+        cmocka_unit_test(test_v49_declarations),
+        cmocka_unit_test(test_v49_other_messages),
+        cmocka_unit_test(test_v50_ranges_outside_of_bars),
+        cmocka_unit_test(test_v51_reads_of_a_lost_device),
+        cmocka_unit_test(test_v51_windows),
+        cmocka_unit_test(test_v51_bars_that_move),
+        cmocka_unit_test(test_v51_until_the_next_device_is_enabled),
+        cmocka_unit_test(test_v51_functions_and_resets),
         cmocka_unit_test(test_control_check),
     };
     if (argc == 5 && !strcmp(argv[1], "--dump"))
