@@ -579,6 +579,32 @@ static bool take_by_id(guest_slot *s, const dxpu_tlp *t, dxpu_bytes bytes, uint6
     return sent != PEER_WAITS;
 }
 
+/* The device is not believed where it says what no BAR of its can hold (V-50). */
+static void fit_values(guest_slot *s, unsigned malformed)
+{
+    unsigned refused = malformed;
+    if (!s->probe.running)
+        refused += dxpu_vswitch_values_fit(&s->values, s->probe.sized);
+    s->values_refused += refused;
+    if (refused && !s->alarmed)
+        log_warning("slot %u: left out ranges that %s declares: not in its BARs, or malformed; "
+                    "further ones are only counted",
+                    s->number, s->whose);
+    s->alarmed |= refused != 0;
+}
+
+/* What its registers read once it is lost: the last declaration counts (V-49). */
+static bool take_values(guest_slot *s, const dxpu_tlp *t)
+{
+    dxpu_vswitch_values v;
+    int rc = dxpu_vswitch_values_decode(t, &v);
+    if (rc > 0)
+        s->values = v;
+    if (rc)
+        fit_values(s, rc < 0);
+    return rc != 0;
+}
+
 static bool take_posted(guest_slot *s, const dxpu_tlp *t, dxpu_bytes bytes, uint64_t now)
 {
     bool vendors = t->message_code == VENDOR_TYPE_0 || t->message_code == VENDOR_TYPE_1;
@@ -586,6 +612,8 @@ static bool take_posted(guest_slot *s, const dxpu_tlp *t, dxpu_bytes bytes, uint
         return take_write(s, t, bytes, now);
     if (vendors && t->message_routing == DXPU_MSG_BY_ID)
         return take_by_id(s, t, bytes, now);
+    if (take_values(s, t))
+        return true;
     if (t->type == DXPU_TLP_MSG && s->host->message(s->host->user, s->number, t))
         s->messages++;
     else if (!may_be_dropped(t))
@@ -719,9 +747,11 @@ static void probe_step(guest_slot *s, uint64_t now)
     }
     if (s->probe.failed)
         log_warning("slot %u: its device does not report its BARs; not shown", s->number);
-    else
-        s->host->filled(s->host->user, s->number, true);
     s->probe.running = false;
+    if (s->probe.failed)
+        return;
+    fit_values(s, 0);
+    s->host->filled(s->host->user, s->number, true);
 }
 
 bool slot_work(guest_slot *s, uint64_t now)
@@ -766,6 +796,7 @@ void slot_up(guest_slot *s, const char *whose, uint64_t now)
     retry_clear(&s->retry);
     grants_clear(&s->grants);
     slot_reach(s);
+    s->values.count = 0;
     probe_start(&s->probe);
     probe_step(s, now);
 }
@@ -796,7 +827,11 @@ static void contain(guest_slot *s)
 void slot_down(guest_slot *s)
 {
     bool was_up = s->up;
+    if (s->probe.running || s->probe.failed) /* not shown, and its values are not fitted */
+        s->values.count = 0;
     s->up = s->misfit = s->closing = s->probe.running = false;
+    if (was_up)
+        s->host->lost(s->host->user, s->number, &s->values);
     contain(s);
     if (was_up)
         s->host->filled(s->host->user, s->number, false);
@@ -876,4 +911,6 @@ void slot_report(const guest_slot *s, report *r)
     report_number(r, "dropped", s->dropped);
     report_number(r, "contained", s->contained);
     report_number(r, "timeouts", s->timeouts);
+    report_number(r, "values", s->values.count);
+    report_number(r, "values_refused", s->values_refused);
 }

@@ -64,6 +64,9 @@ typedef struct slot_host {
     void (*completion)(void *user, const dxpu_tlp *cpl, uint64_t request, bool last);
     /* The device is there, its BARs known; or it is gone. */
     void (*filled)(void *user, unsigned slot, bool filled);
+    /* It is lost: from now on, what is in flight to it included, reads of its BARs give these
+       values (V-51). */
+    void (*lost)(void *user, unsigned slot, const dxpu_vswitch_values *values);
 } slot_host;
 
 /* Why requests that came from the box are refused, whatever the box should have seen to. */
@@ -88,6 +91,8 @@ typedef struct guest_slot {
     bool misfit;                  /* the guest has no room for the device, and is not shown it */
     char note[120];               /* what would give it room, for people */
     probe probe;                  /* of the device's BARs, when up */
+    dxpu_vswitch_values values;   /* that they read once it is lost; fitted when they are known */
+    uint64_t values_refused;      /* ranges and declarations that are malformed */
     msi_filter msi;               /* what the guest programmed into the device */
     grants grants;                /* what the box knows that the device may reach */
     bool leaving;                 /* among these, addresses that will be revoked when msi says so */

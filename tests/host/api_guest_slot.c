@@ -131,9 +131,22 @@ static void filled(void *user, unsigned number, bool there)
     shown += there;
 }
 
-static const slot_host the_host = { NULL,      dma_read,   dma_write,     msi,
-                                    route,     other_slot, reach,         message,
-                                    not_ready, mps_bytes,  on_completion, filled };
+static unsigned losses, values_at_loss;
+static dxpu_vswitch_values last_values;
+
+static void lost(void *user, unsigned number, const dxpu_vswitch_values *values)
+{
+    (void)user;
+    assert_int_equal(number, 1);
+    assert_int_equal(silent, 0); /* what is in flight is answered by them */
+    losses++;
+    values_at_loss = values->count;
+    last_values = *values;
+}
+
+static const slot_host the_host = { NULL,          dma_read, dma_write, msi,       route,
+                                    other_slot,    reach,    message,   not_ready, mps_bytes,
+                                    on_completion, filled,   lost };
 
 /* ==== The fabric ============================================================================== */
 
@@ -220,11 +233,11 @@ static void attach_far(void)
     direct_attach(&the_box, &here, dxpu_udp_now_ns());
 }
 
-static void start(uint64_t hold_ms)
+static void start_with(uint64_t hold_ms, void (*step)(peer *p, uint64_t now))
 {
     fabric_settings s = FABRIC_SETTINGS_DEFAULT("127.0.0.1:0");
     fabric_callbacks cb = { NULL, NULL, up, work, down, next_ns, tick, NULL, NULL };
-    silent = answered = requests = good = unsupported = interrupts = shown = 0;
+    silent = answered = requests = good = unsupported = interrupts = shown = losses = 0;
     master = true;
     visible = no_way = false;
     interrupts_waited = memory_windows = 0;
@@ -236,10 +249,15 @@ static void start(uint64_t hold_ms)
     peer_start(&far, dxpu_udp_base(net.udp));
     far.cfg.hold_ms = 60000;
     attach_far();
-    far.step = refuse_probe;
+    far.step = step;
     run_until(is_up);
     far.step = NULL;
     let_master(0, true);
+}
+
+static void start(uint64_t hold_ms)
+{
+    start_with(hold_ms, refuse_probe);
 }
 
 static int teardown(void **state)
@@ -310,6 +328,135 @@ static void test_requests_in_flight_are_contained(void **state)
     assert_int_equal(the_slot.contained, READS);
     assert_int_equal(the_slot.timeouts, 0);
     assert_false(the_slot.up);
+}
+
+/* ---- values of what is gone ---- */
+
+enum { PLACES = 8 };
+
+static unsigned declarations;
+
+/* One of `count` ranges of a byte each, from this offset on. */
+static void declare(peer *p, unsigned kind, unsigned count, size_t bytes, uint16_t offset)
+{
+    uint8_t payload[4 + PLACES * 16];
+    dxpu_tlp t;
+    memset(&t, 0, sizeof t);
+    memset(payload, 0, sizeof payload);
+    payload[0] = (uint8_t)kind;
+    payload[1] = (uint8_t)count;
+    for (unsigned i = 0; i < PLACES; i++) {
+        payload[4 + 16 * i + 3] = 1;
+        dxpu_put_be16(payload + 4 + 16 * i + 14, offset + i);
+    }
+    t.type = DXPU_TLP_MSGD;
+    t.header_dw = 4;
+    t.message_code = 0x7f;
+    t.message_routing = DXPU_MSG_TO_ROOT;
+    t.message_dw[0] = 0xffff;
+    t.message_dw[1] = 0x64787075;
+    t.payload.ptr = payload;
+    t.payload.len = bytes;
+    t.length_dw = (uint16_t)(bytes / 4);
+    assert_int_equal(peer_submit(p, &t), DXPU_OK);
+    declarations++;
+}
+
+/* A device with a BAR of 4 KB, two of whose ranges are within. */
+static void declare_and_answer(peer *p, uint64_t now)
+{
+    uint8_t data[4] = { 0 };
+    dxpu_tlp t, cpl;
+    (void)now;
+    if (p->open && !declarations)
+        declare(p, 1, 3, 4 + 3 * 16, 0xffe);
+    while (p->open && peer_take(p, DXPU_NONPOSTED, &t)) {
+        dxpu_tlp_completion(&t, 0, DXPU_CPL_SC, &cpl);
+        dxpu_put_le32(data, t.register_bytes == 0      ? 0x12345678
+                            : t.register_bytes == 0x10 ? 0xfffff000
+                                                       : 0);
+        if (t.type == DXPU_TLP_CFGRD0) {
+            cpl.payload.ptr = data;
+            cpl.payload.len = 4;
+        }
+        (void)peer_submit(p, &cpl);
+    }
+}
+
+static bool all_declared(void)
+{
+    return the_slot.up_tlps >= declarations || peer_polls >= 2000;
+}
+
+static bool is_lost(void)
+{
+    return losses == 1 && !the_box.channel;
+}
+
+static void test_v49_the_last_declaration_counts(void **state)
+{
+    uint64_t before;
+    (void)state;
+    declarations = 0;
+    start_with(60000, declare_and_answer);
+    assert_int_equal(shown, 1);
+    assert_int_equal(the_slot.values.count, 2);
+    assert_int_equal(the_slot.values_refused, 1); /* V-50 */
+    before = the_slot.up_tlps;
+    declarations = (unsigned)before;
+    declare(&far, 1, 7, 4 + 7 * 16, 0x100); /* another one while it is attached */
+    run_until(all_declared);
+    assert_int_equal(the_slot.values.count, 7);
+    declare(&far, 1, 8, 4 + 8 * 16, 0);
+    declare(&far, 1, 2, 4 + 16, 0);
+    run_until(all_declared);
+    assert_int_equal(the_slot.values.count, 7);
+    assert_int_equal(the_slot.values_refused, 3);
+    declare(&far, 2, 1, 4 + 16, 0); /* of a kind that is not known: R-25 */
+    run_until(all_declared);
+    assert_int_equal(the_slot.values.count, 7);
+    assert_int_equal(the_slot.values_refused, 3);
+    assert_int_equal(the_slot.refused, 0);
+    declare(&far, 1, 0, 4, 0);
+    run_until(all_declared);
+    assert_int_equal(the_slot.values.count, 0);
+    declare(&far, 1, 1, 4 + 16, 0x14);
+    run_until(all_declared);
+    dxpu_channel_reset(&far.ch, DXPU_REASON_SHUTDOWN);
+    run_until(is_lost);
+    assert_int_equal(values_at_loss, 1);
+    assert_int_equal(last_values.value[0].offset, 0x14);
+}
+
+/* Each incarnation begins without one. */
+static void test_v49_declaration_ends_with_its_incarnation(void **state)
+{
+    (void)state;
+    declarations = 0;
+    start_with(60000, declare_and_answer);
+    send_reads();
+    dxpu_channel_reset(&far.ch, DXPU_REASON_SHUTDOWN);
+    run_until(is_lost);
+    assert_int_equal(values_at_loss, 2);
+    assert_int_equal(silent, READS);
+    far.open = false;
+    far.step = declare_and_answer; /* which declares once */
+    run_until(is_up);
+    assert_int_equal(the_slot.incarnations, 2);
+    assert_int_equal(the_slot.values.count, 0);
+}
+
+/* Before the guest was shown the device it read nothing of it. */
+static void test_v50_device_that_was_not_shown(void **state)
+{
+    (void)state;
+    declarations = 0;
+    start(60000);
+    declare(&far, 1, 1, 4 + 16, 0x14);
+    run_until(all_declared);
+    dxpu_channel_reset(&far.ch, DXPU_REASON_SHUTDOWN);
+    run_until(is_lost);
+    assert_int_equal(values_at_loss, 0);
 }
 
 static void answer_and_end(peer *p, uint64_t now)
@@ -1177,6 +1324,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(test_silent_device_is_timed_out),
         CASE(test_requests_in_flight_are_contained),
+        CASE(test_v49_the_last_declaration_counts),
+        CASE(test_v49_declaration_ends_with_its_incarnation),
+        CASE(test_v50_device_that_was_not_shown),
         CASE(test_d60_requests_with_untaken_completions_are_contained),
         CASE(test_no_request_is_lost_for_want_of_a_tag),
         CASE(test_full_queue_refuses),

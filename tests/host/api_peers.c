@@ -127,9 +127,16 @@ static void on_filled(void *user, unsigned number, bool there)
     filled_slots += there;
 }
 
-static const slot_host the_host = { NULL,      dma_read,   dma_write,     take_interrupt,
-                                    route,     other_slot, reach,         message,
-                                    not_ready, mps_bytes,  on_completion, on_filled };
+static void lost(void *user, unsigned number, const dxpu_vswitch_values *values)
+{
+    (void)user;
+    (void)number;
+    (void)values;
+}
+
+static const slot_host the_host = { NULL,          dma_read,  dma_write, take_interrupt, route,
+                                    other_slot,    reach,     message,   not_ready,      mps_bytes,
+                                    on_completion, on_filled, lost };
 
 /* ==== The fabric ============================================================================== */
 

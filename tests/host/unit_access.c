@@ -58,13 +58,24 @@ static void on_answer(void *user, guest_access *a)
     a->data[0] = 0xaa;
 }
 
+static unsigned unread_at, unread_bytes, unread_times;
+
+static void on_unread(void *user, guest_access *a, uint32_t at, uint32_t bytes)
+{
+    (void)user;
+    unread_times++;
+    unread_at = at;
+    unread_bytes = bytes;
+    a->data[at] = 0x77;
+}
+
 static int setup(void **state)
 {
     (void)state;
     memset(&t, 0, sizeof t);
     access_init(&t, HOLD_NS);
     t.answers = on_answer;
-    answered = written = altered = 0;
+    answered = written = altered = unread_times = 0;
     return 0;
 }
 
@@ -159,6 +170,43 @@ static void test_v45_missing_data_is_all_ones(void **state)
     assert_int_equal(answered, 6);
 }
 
+static bool send_nothing(void *user, dxpu_tlp *tlp, uint64_t part)
+{
+    (void)user;
+    (void)tlp;
+    (void)part;
+    return false;
+}
+
+/* Of each part without data its owner says what it reads; of a write there is nothing to say. */
+static void test_v51_parts_without_data(void **state)
+{
+    static const uint8_t data[8] = { 1, 2, 3, 4 };
+    dxpu_vfu_access v = of(TOKEN, 8);
+    guest_access *a = begin(TOKEN, 8, 2);
+    uint64_t first = access_part(&t, a, 0, 4, 0), second = access_part(&t, a, 4, 4, 0);
+    (void)state;
+    t.unread = on_unread;
+    complete(first, DXPU_CPL_SC, data, 4, 4, 0, true);
+    assert_int_equal(unread_times, 0);
+    access_completed(&t, NULL, second, true);
+    assert_true(unread_times == 1 && unread_at == 4 && unread_bytes == 4);
+    assert_memory_equal(last, "\1\2\3\4\x77\xff\xff\xff", 8);
+    a = begin(TOKEN, 8, 1);
+    complete(access_part(&t, a, 1, 2, 0), DXPU_CPL_UR, NULL, 0, 4, 0, true);
+    assert_true(unread_times == 2 && unread_at == 1 && unread_bytes == 2);
+    a = access_new(&t, &v);
+    t.send = send_nothing;
+    access_transfer(&t, 0xffc, 8, NULL, a); /* two requests */
+    assert_true(unread_times == 4 && unread_at == 4 && unread_bytes == 4);
+    access_transfer(&t, 0xffc, 8, data, NULL);
+    a = access_new_write(&t, &v);
+    a->tlps = 1;
+    access_sent(&t, a);
+    access_completed(&t, NULL, access_part(&t, a, 0, 4, 0), true);
+    assert_true(unread_times == 4 && written == 1);
+}
+
 static void test_v17_completions_in_parts(void **state)
 {
     uint8_t data[ACCESS_BYTES];
@@ -213,6 +261,7 @@ int main(void)
         cmocka_unit_test_setup(test_v17_each_access_is_answered_once, setup),
         cmocka_unit_test_setup(test_v17_as_many_as_there_are_places, setup),
         cmocka_unit_test_setup(test_v45_missing_data_is_all_ones, setup),
+        cmocka_unit_test_setup(test_v51_parts_without_data, setup),
         cmocka_unit_test_setup(test_v17_completions_in_parts, setup),
         cmocka_unit_test_setup(test_v17_completions_that_lie, setup),
         cmocka_unit_test_setup(test_writes_are_combined_within_a_line, setup),

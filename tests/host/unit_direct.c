@@ -441,6 +441,90 @@ static void test_v45_reads_at_the_loss_are_ones(void **state)
     assert_int_equal(reads_answered, 7);
 }
 
+static void lose(unsigned number, unsigned bar)
+{
+    const dxpu_vswitch_values v = {
+        1, { { .function = (uint8_t)number, .bar = (uint8_t)bar, .offset = 0x14, .bytes = 1 } }
+    };
+    f->host.lost(f->host.user, 1, &v);
+}
+
+static uint32_t reads(uint32_t region, uint64_t at, uint32_t bytes)
+{
+    memset(last_read, 0x55, sizeof last_read);
+    read_from(region, at, bytes);
+    return dxpu_get_le32(last_read);
+}
+
+/* Those in flight, and all others until the client has gone. */
+static void test_v51_reads_of_a_lost_device(void **state)
+{
+    unsigned before;
+    (void)state;
+    connected_device();
+    read_from(0, 0x14, 4);
+    lose(0, 0);
+    answer_all(-1);
+    assert_int_equal(dxpu_get_le32(last_read), 0xffffff00);
+    f->host.filled(f->host.user, 1, false);
+    assert_int_equal(reads(0, 0x14, 4), 0xffffff00);
+    assert_int_equal(reads(0, 0x14, 1), 0x55555500);
+    assert_int_equal(reads(0, 0x12, 4), 0xff00ffff);
+    assert_int_equal(reads(0, 0x10, 8), UINT32_MAX);
+    assert_int_equal(last_read[4], 0);
+    assert_int_equal(reads(1, 0x14, 4), UINT32_MAX);
+    assert_int_equal(reads(DXPU_VFU_CONFIG, 0x14, 4), UINT32_MAX);
+    (void)reads(0, 0, 256); /* as no processor does */
+    assert_true(last_read[0x13] == 0xff && last_read[0x14] == 0 && last_read[0x15] == 0xff);
+    f->host.filled(f->host.user, 1, true); /* the next one, which this client is not shown */
+    direct_form.settle(the, 1);
+    answer_all(DXPU_CPL_SC);
+    assert_int_equal(reads(0, 0x14, 4), 0xffffff00);
+    lose(0, 1); /* nor what that one declared */
+    f->host.filled(f->host.user, 1, false);
+    assert_int_equal(reads(0, 0x14, 4), 0xffffff00);
+    connected = false;
+    cb.disconnected(cb.user, "it ended");
+    f->host.filled(f->host.user, 1, true);
+    direct_form.settle(the, 1);
+    answer_all(DXPU_CPL_SC);
+    connect_client();
+    before = reads_answered;
+    read_from(0, 0x14, 4);
+    assert_int_equal(reads_answered, before); /* it is asked */
+    answer_all(-1);
+    assert_int_equal(dxpu_get_le32(last_read), UINT32_MAX);
+}
+
+/* A device of several functions is shown as its first one. */
+static void test_v51_of_another_function(void **state)
+{
+    (void)state;
+    connected_device();
+    lose(1, 0);
+    f->host.filled(f->host.user, 1, false);
+    assert_int_equal(reads(0, 0x14, 4), UINT32_MAX);
+}
+
+/* It is there, and may still write to memory. */
+static void test_v52_device_that_is_not_lost(void **state)
+{
+    (void)state;
+    connected_device();
+    read_from(0, 0x14, 4);
+    direct_form.tick(the, dxpu_udp_now_ns() + 2000000000u); /* its time is up */
+    assert_int_equal(dxpu_get_le32(last_read), UINT32_MAX);
+    takes = false;
+    assert_int_equal(reads(0, 0x14, 4), UINT32_MAX);
+    takes = true;
+    cb.reset(cb.user, TOKEN);
+    answer_all(-1); /* it is not ready */
+    assert_int_equal(reads(0, 0x14, 4), UINT32_MAX);
+    lose(0, 0);
+    f->host.filled(f->host.user, 1, false);
+    assert_int_equal(reads(0, 0x14, 4), 0xffffff00);
+}
+
 /* A device may need longer than a request waits: its client reads ones until it is there. */
 static void test_v44_device_that_is_slow_after_a_reset(void **state)
 {
@@ -578,6 +662,9 @@ int main(void)
         CASE(test_v44_write_ends_with_the_reset),
         CASE(test_v17_writes_wait_for_a_slow_device),
         CASE(test_v45_reads_at_the_loss_are_ones),
+        CASE(test_v51_reads_of_a_lost_device),
+        CASE(test_v51_of_another_function),
+        CASE(test_v52_device_that_is_not_lost),
         CASE(test_v44_device_that_is_slow_after_a_reset),
         CASE(test_v45_slow_device_returns_to_the_next_client),
         CASE(test_v47_the_same_device_is_set_up_again),

@@ -347,6 +347,7 @@ static int setup(void **state)
     the.guest.set = &settings;
     the.accesses.deadline_ns = DXPU_NEVER;
     the.accesses.send = bridge_send_memory;
+    the.accesses.unread = bridge_on_unread;
     the.accesses.user = &the;
     the.guest.hold_ns = the.accesses.hold_ns = 1000000000u;
     assert_int_equal(bridge_open_switch(&the), 0);
@@ -563,6 +564,15 @@ static void test_m20_no_room_is_reported(void **state)
     assert_int_equal(out.state, GUEST_UNREADABLE);
 }
 
+static const dxpu_vswitch_values nothing;
+
+/* The device of slot 1 is gone, which declared these. */
+static void lose(const dxpu_vswitch_values *values)
+{
+    bridge_on_lost(&the, 1, values);
+    bridge_on_filled(&the, 1, false);
+}
+
 static uint32_t read32(uint64_t offset)
 {
     read_at(0, offset, 4);
@@ -608,7 +618,7 @@ static void test_v7_interrupts_wait_for_room(void **state)
     write32(0, ecam(0, 1, 0x58), 0x01091028);
     interrupts = 0;
     no_way = true;
-    bridge_on_filled(&the, 1, false);
+    lose(&nothing);
     write32(0, ecam(0, 1, 0x58), 0x01091028); /* seen, and there it is again */
     bridge_on_filled(&the, 1, true);
     in_process = do_nothing;
@@ -631,7 +641,7 @@ static void test_v7_interrupts_that_wait_may_be_over(void **state)
         write32(0, ecam(0, 1, 0x80), 0x00010000);
         write32(0, ecam(0, 1, 0x58), 0x01091028);
         no_way = true;
-        bridge_on_filled(&the, 1, false);
+        lose(&nothing);
         interrupts = 0;
         assert_true(the.owed);
         if (reset)
@@ -658,6 +668,92 @@ static void complete(uint64_t user, uint8_t value)
     cpl.payload.ptr = data;
     cpl.payload.len = 4;
     bridge_on_completion(&the, &cpl, user, true);
+}
+
+/* Its 64-bit BAR is where slot 1's prefetchable window begins; it declares a byte of it. */
+static dxpu_vswitch_values place_device(void)
+{
+    static uint32_t sized[PROBE_FUNCTIONS][PROBE_BARS] = { { 0xffff000c, UINT32_MAX } };
+    dxpu_vswitch_values v = { 1, { { .offset = 0x14, .bytes = 1 } } };
+    write32(0, ecam(1, 0, 0x10), (uint32_t)(BAR4 + PREF) | 0xc);
+    write32(0, ecam(1, 0, 0x14), (uint32_t)(BAR4 >> 32));
+    write32(0, ecam(1, 0, 0x04), 6);
+    assert_int_equal(dxpu_vswitch_values_fit(&v, sized), 0);
+    count = 0;
+    return v;
+}
+
+/* Those that are in flight then, and those that follow; of any width. */
+static void test_v51_reads_of_a_lost_device(void **state)
+{
+    static const uint32_t widths[] = { 1, 2, 4, 8, 12, 40 };
+    dxpu_vswitch_values v = place_device();
+    (void)state;
+    read_at(4, PREF + 0x14, 1);
+    assert_int_equal(count, 1);
+    bridge_on_lost(&the, 1, &v);
+    bridge_on_completion(&the, NULL, sent[0].user, true);
+    assert_int_equal(replies, 1);
+    assert_int_equal(last_data[0], 0);
+    bridge_on_filled(&the, 1, false);
+    for (unsigned i = 0; i < sizeof widths / sizeof widths[0]; i++) {
+        read_at(4, PREF + 0x14, widths[i]);
+        assert_int_equal(replies, i + 2);
+        for (unsigned at = 0; at < widths[i]; at++)
+            assert_int_equal(last_data[at], at ? 0xff : 0);
+    }
+    read_at(4, PREF + 8, 32); /* within it */
+    for (unsigned at = 0; at < 32; at++)
+        assert_int_equal(last_data[at], at == 12 ? 0 : 0xff);
+    read_at(4, PREF + MB + 0x14, 4); /* of the next slot */
+    assert_int_equal(count, 2);
+    assert_int_equal(read32(ecam(1, 0, 0)), UINT32_MAX);
+    write8(PREF + 0x14, 1);
+    assert_int_equal(count, 2); /* it goes nowhere */
+}
+
+/* What does not answer may still write to the guest's memory. */
+static void test_v52_device_that_is_not_lost(void **state)
+{
+    dxpu_tlp cpl;
+    (void)state;
+    (void)place_device();
+    read_at(4, PREF + 0x14, 4);
+    read_at(4, PREF + 0x14, 4);
+    memset(&cpl, 0, sizeof cpl);
+    cpl.type = DXPU_TLP_CPL;
+    cpl.status = DXPU_CPL_UR;
+    bridge_on_completion(&the, &cpl, sent[0].user, true);
+    assert_int_equal(replies, 1);
+    assert_int_equal(dxpu_get_le32(last_data), UINT32_MAX);
+    memset(last_data, 0, sizeof last_data);
+    access_expire(&the.accesses, the.accesses.deadline_ns + 1000000000u);
+    assert_int_equal(replies, 2);
+    assert_int_equal(dxpu_get_le32(last_data), UINT32_MAX);
+    refuse_all = true; /* no room */
+    memset(last_data, 0, sizeof last_data);
+    read_at(4, PREF + 0x14, 4);
+    assert_int_equal(dxpu_get_le32(last_data), UINT32_MAX);
+}
+
+/* The next device is there, and refuses what the driver of the lost one reads. */
+static void test_v51_driver_that_reads_the_next_device(void **state)
+{
+    dxpu_vswitch_values v = place_device();
+    dxpu_tlp cpl;
+    (void)state;
+    lose(&v);
+    bridge_on_filled(&the, 1, true);
+    count = 0;
+    memset(&cpl, 0, sizeof cpl);
+    cpl.type = DXPU_TLP_CPL;
+    cpl.status = DXPU_CPL_UR;
+    for (unsigned enabled = 0; enabled < 2; enabled++) {
+        read_at(4, PREF + 0x14, 1);
+        bridge_on_completion(&the, &cpl, sent[count - 1].user, true);
+        assert_int_equal(last_data[0], enabled ? 0xff : 0);
+        write32(0, ecam(1, 0, 0x04), 6);
+    }
 }
 
 /* Read until the place of the first access is repeated; what that one was given for its request. */
@@ -791,6 +887,9 @@ int main(void)
         CASE(test_v7_interrupts_wait_for_room),
         CASE(test_v7_interrupts_that_wait_may_be_over),
         CASE(test_v17_accesses_are_answered_in_time_and_once),
+        CASE(test_v51_reads_of_a_lost_device),
+        CASE(test_v52_device_that_is_not_lost),
+        CASE(test_v51_driver_that_reads_the_next_device),
         CASE(test_answers_for_another_guest_are_dropped),
         CASE(test_s103_devices_reach_what_the_client_mapped),
         CASE(test_s103_devices_reach_each_other_as_the_switch_lets_them),

@@ -123,6 +123,12 @@ void access_forget(access_table *t)
         t->entry[i].token = t->entry[i].tlps = 0;
 }
 
+static void unread(access_table *t, guest_access *a, uint32_t at, uint32_t bytes)
+{
+    if (t->unread && !a->write && at < sizeof a->data && bytes <= sizeof a->data - at)
+        t->unread(t->user, a, at, bytes);
+}
+
 void access_fill(guest_access *a, uint64_t part, const dxpu_tlp *cpl)
 {
     request r = unpack(part);
@@ -148,7 +154,10 @@ void access_completed(access_table *t, const dxpu_tlp *cpl, uint64_t part, bool 
     guest_access *a = &t->entry[r.access % ACCESSES];
     if (r.bytes == 0 || !a->tlps || r.generation != a->generation) /* a write, or none waits */
         return;
-    a->missing |= !cpl || cpl->status != DXPU_CPL_SC;
+    if (!cpl || cpl->status != DXPU_CPL_SC) {
+        a->missing = true;
+        unread(t, a, r.at, r.bytes);
+    }
     if (cpl)
         access_fill(a, part, cpl);
     if (last && --a->tlps == 0)
@@ -238,8 +247,11 @@ void access_transfer(access_table *t, uint64_t address, uint32_t bytes, const ui
         uint64_t part;
         n = dxpu_request_next(address + at, bytes - at, REQUEST_BYTES);
         part = access_part(t, a, at, n, 0);
-        if (access_request(t, address + at, n, a ? NULL : data + at, part) && a)
+        bool sent = access_request(t, address + at, n, a ? NULL : data + at, part);
+        if (a && sent)
             a->tlps++;
+        else if (a)
+            unread(t, a, at, n);
     }
 }
 

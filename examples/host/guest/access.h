@@ -55,6 +55,9 @@ typedef struct access_table {
     /* The answer to a read is complete, none of it missing, and may be altered before it goes; may
        be NULL. */
     void (*answers)(void *user, guest_access *a);
+    /* `bytes` of a read, from its byte `at` on, got no data: they are all ones, but for what a lost
+       device's registers read (V-51), which is put into a->data; may be NULL. */
+    void (*unread)(void *user, guest_access *a, uint32_t at, uint32_t bytes);
     /* Sends a memory request to the device at its address; false: it is not sent. */
     bool (*send)(void *user, dxpu_tlp *t, uint64_t part);
     void *user;

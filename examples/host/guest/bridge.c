@@ -149,6 +149,15 @@ bool bridge_send_memory(void *user, dxpu_tlp *t, uint64_t part)
     return slot_send(&g->guest.slots[slot - 1], t, part, dxpu_udp_now_ns());
 }
 
+/* access_table.unread */
+void bridge_on_unread(void *user, guest_access *a, uint32_t at, uint32_t bytes)
+{
+    bridge *g = user;
+    if (a->region != 0) /* of configuration space, what is not there reads as ones */
+        dxpu_vswitch_lost_read(&g->vs, vmd_bar(&g->vmd, a->region) + a->offset + at, a->data + at,
+                               bytes);
+}
+
 static bool is_prefetchable(const bridge *g, uint64_t address)
 {
     for (unsigned i = 0; i < g->guest.set->slots; i++) {
@@ -415,14 +424,19 @@ static uint32_t on_mps(void *user, unsigned slot)
     return dxpu_vswitch_mps_bytes(&g->vs, (uint8_t)slot);
 }
 
+/* The switch shows it in bridge_on_filled(), behind the answers to what was in flight. */
+void bridge_on_lost(void *user, unsigned slot, const dxpu_vswitch_values *values)
+{
+    bridge *g = user;
+    (void)dxpu_vswitch_lose(&g->vs, (uint8_t)slot, values);
+}
+
 void bridge_on_filled(void *user, unsigned slot, bool filled)
 {
     bridge *g = user;
     if (filled)
         insert(g, &g->guest.slots[slot - 1]);
-    else
-        (void)dxpu_vswitch_remove(&g->vs, (uint8_t)slot);
-    run_actions(g);
+    run_actions(g); /* an empty slot is the switch's since bridge_on_lost() */
     g->reach_changed = true;
     tell_reach(g);
 }
@@ -505,9 +519,19 @@ static guest *bridge_open(const guest_settings *set, const slot_line *const *lin
                           uint64_t hold_ns)
 {
     bridge *g = calloc(1, sizeof *g);
-    slot_host host = { g,        on_dma_read, on_dma_write,         on_msi,
-                       on_route, on_peer,     bridge_on_reach,      bridge_on_message,
-                       on_crs,   on_mps,      bridge_on_completion, bridge_on_filled };
+    slot_host host = { g,
+                       on_dma_read,
+                       on_dma_write,
+                       on_msi,
+                       on_route,
+                       on_peer,
+                       bridge_on_reach,
+                       bridge_on_message,
+                       on_crs,
+                       on_mps,
+                       bridge_on_completion,
+                       bridge_on_filled,
+                       bridge_on_lost };
     if (!g)
         return NULL;
     g->guest.set = set;
@@ -515,6 +539,7 @@ static guest *bridge_open(const guest_settings *set, const slot_line *const *lin
     g->host = host;
     access_init(&g->accesses, hold_ns);
     g->accesses.send = bridge_send_memory;
+    g->accesses.unread = bridge_on_unread;
     g->accesses.user = g;
     if (bridge_open_switch(g) || open_slots(g, lines) || open_function(g)) {
         guest_close(&g->guest);

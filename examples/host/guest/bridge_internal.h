@@ -30,6 +30,8 @@ void bridge_machine_reset(bridge *g);
 void bridge_remedy(const bridge *g, uint64_t largest, char *out, size_t cap);
 /* access_table.send */
 bool bridge_send_memory(void *user, dxpu_tlp *t, uint64_t part);
+/* access_table.unread */
+void bridge_on_unread(void *user, guest_access *a, uint32_t at, uint32_t bytes);
 /* Of dxpu_vfu_callbacks; user is the bridge. */
 void bridge_on_read(void *user, const dxpu_vfu_access *v);
 void bridge_on_write(void *user, const dxpu_vfu_access *v, const uint8_t *data);
@@ -40,5 +42,6 @@ void bridge_on_reach(void *user, unsigned slot, windows *out);
 void bridge_on_completion(void *user, const dxpu_tlp *cpl, uint64_t part, bool last);
 bool bridge_on_message(void *user, unsigned slot, const dxpu_tlp *t);
 void bridge_on_filled(void *user, unsigned slot, bool filled);
+void bridge_on_lost(void *user, unsigned slot, const dxpu_vswitch_values *values);
 
 #endif /* BRIDGE_INTERNAL_H_INCLUDED */

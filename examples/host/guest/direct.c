@@ -366,6 +366,14 @@ static void access_bar(direct_function *f, const dxpu_vfu_access *v, const uint8
     access_transfer(&f->accesses, address, v->bytes, data, a);
 }
 
+/* access_table.unread.  Of a device that is there none: what it does not answer is not over. */
+static void on_unread(void *user, guest_access *a, uint32_t at, uint32_t bytes)
+{
+    const direct_function *f = user;
+    if (a->region < SHADOW_BARS)
+        dxpu_vswitch_values_read(&f->lost, 0, a->region, a->offset + at, a->data + at, bytes);
+}
+
 /* access_table.answers */
 static void on_answer(void *user, guest_access *a)
 {
@@ -390,6 +398,8 @@ static void read_all(direct_function *f, const dxpu_vfu_access *v)
         (void)dxpu_vfu_reply_read(f->vfu, v->token, f->shadow.shown + v->offset, v->bytes);
     } else if (v->bytes <= sizeof ones) {
         memset(ones, 0xff, sizeof ones);
+        if (v->region < SHADOW_BARS)
+            dxpu_vswitch_values_read(&f->lost, 0, v->region, v->offset, ones, v->bytes);
         (void)dxpu_vfu_reply_read(f->vfu, v->token, ones, v->bytes);
     } else {
         (void)dxpu_vfu_reply_error(f->vfu, v->token, EINVAL);
@@ -416,6 +426,8 @@ static void on_read(void *user, const dxpu_vfu_access *v)
         read_config(f, v, a);
     } else if (is_reached(f) && v->region < SHADOW_BARS) {
         access_bar(f, v, NULL, a);
+    } else {
+        on_unread(f, a, 0, a->bytes);
     }
     access_sent(&f->accesses, a);
 }
@@ -478,6 +490,7 @@ static void on_disconnected(void *user, const char *why)
     if (f->live || (f->there && f->setup == SETUP_DONE))
         reset_device(f);
     f->live = f->unready = false;
+    f->lost.count = 0;
     tell_reach(f);
     go_on(f);
 }
@@ -572,6 +585,15 @@ static void on_completion(void *user, const dxpu_tlp *cpl, uint64_t part, bool l
         setup_answered(f, cpl, part);
 }
 
+/* What the client that was shown the device reads of it from now on. */
+static void on_lost(void *user, unsigned slot, const dxpu_vswitch_values *values)
+{
+    direct_function *f = user;
+    (void)slot;
+    if (f->live)
+        f->lost = *values;
+}
+
 static void on_filled(void *user, unsigned slot, bool filled)
 {
     direct_function *f = user;
@@ -627,13 +649,15 @@ static int open_function(direct *d, unsigned n, const slot_line *line)
 {
     direct_function *f = &d->functions[n];
     slot_host host = { f,        on_dma_read, on_dma_write, on_msi, on_route,      on_peer,
-                       on_reach, on_message,  on_crs,       on_mps, on_completion, on_filled };
+                       on_reach, on_message,  on_crs,       on_mps, on_completion, on_filled,
+                       on_lost };
     f->slot = &d->guest.slots[n];
     f->set = d->guest.set;
     f->host = host;
     access_init(&f->accesses, d->guest.hold_ns);
     f->accesses.answers = on_answer;
     f->accesses.send = send_memory;
+    f->accesses.unread = on_unread;
     f->accesses.user = f;
     return slot_init(f->slot, n + 1, &f->host, line, d->guest.hold_ns) ? -1 : open_socket(d, n);
 }

@@ -7,6 +7,8 @@
 #include "direct.h"
 #include "shadow.h"
 
+#include "dxpu_vswitch.h"
+
 enum { DIRECT_DEVICE = DXPU_BDF(1, 0, 0) }; /* the device, behind a root port of its own */
 
 typedef struct direct_function {
@@ -19,17 +21,18 @@ typedef struct direct_function {
     access_table accesses;
     shadow shadow;
     uint8_t image[SHADOW_BYTES];
-    uint8_t setup;        /* SETUP_* */
-    uint16_t setups;      /* an answer to an earlier one is dropped */
-    unsigned next, asked; /* of a step: the next request; those not answered */
-    bool there;           /* a device is in the slot */
-    bool known;           /* and `shadow` is of it */
-    bool live;            /* the client that is connected was shown this device */
-    bool offered;         /* a client that connects is shown the device */
-    bool msix;            /* the function that it is shown, or was, has MSI-X */
-    bool unready;         /* ... which was reset, and is not set up: it reads as ones */
-    uint64_t retry_ns;    /* when it is set up again; 0: it is not to be */
-    uint64_t reset_token; /* 0: no reset is to be answered */
+    uint8_t setup;            /* SETUP_* */
+    uint16_t setups;          /* an answer to an earlier one is dropped */
+    unsigned next, asked;     /* of a step: the next request; those not answered */
+    bool there;               /* a device is in the slot */
+    bool known;               /* and `shadow` is of it */
+    bool live;                /* the client that is connected was shown this device */
+    bool offered;             /* a client that connects is shown the device */
+    bool msix;                /* the function that it is shown, or was, has MSI-X */
+    dxpu_vswitch_values lost; /* what registers of the device that it lost read (V-51) */
+    bool unready;             /* ... which was reset, and is not set up: it reads as ones */
+    uint64_t retry_ns;        /* when it is set up again; 0: it is not to be */
+    uint64_t reset_token;     /* 0: no reset is to be answered */
     uint64_t config_reads, config_writes, memory_reads, memory_writes, dropped, resets,
         setups_failed;
 } direct_function;
