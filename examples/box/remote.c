@@ -15,6 +15,7 @@
 #include "function.h"
 #include "log.h"
 #include "maps.h"
+#include "virtio.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -39,7 +40,9 @@ enum {
     BURST = 16,        /* messages in one */
     TURNS_NS = 200000, /* all of them: a server sends as fast as it likes (S-161) */
     OWN_MAX = (FN_CAP_END - FN_CAP_MSI) / 4,
-    CONFIG_BYTES = 256
+    CONFIG_BYTES = 256,
+    VIRTIO_CAP_COMMON = 1, /* cfg_type */
+    VIRTIO_CAP_DW = 4
 };
 
 /* What an answer of the server is for: the upper bits of a request's tag. */
@@ -365,6 +368,21 @@ static const char *build(remote *r)
     fn_init(&r->fn, &s, r->port, r, function_level_reset);
     r->built = true;
     return NULL;
+}
+
+/* device_kind.values.  A server has no way to say what it reads when it is gone; of a virtio device
+   it is known where its common configuration is (Virtual I/O 1.2, 4.1.4). */
+static unsigned remote_values(const void *device, device_value out[DEVICE_VALUES_MAX])
+{
+    const remote *r = device;
+    bool known = r->built && r->fn.set.vendor == VIRTIO_VENDOR;
+    for (unsigned i = 0; known && i + VIRTIO_CAP_DW <= r->fn.set.own_count;) {
+        uint32_t head = r->own[i].value, bar = r->own[i + 1].value & 0xff;
+        if (head >> 24 == VIRTIO_CAP_COMMON && bar < PCI_BARS)
+            return virtio_values_at(bar, r->own[i + 2].value, out);
+        i += ((head >> 16 & 0xff) + 3) / 4;
+    }
+    return 0;
 }
 
 /* ==== 4  What software sets =================================================================== */
@@ -1080,4 +1098,5 @@ const device_kind vfio_user_kind = { .name = "vfio-user",
                                      .medium = remote_medium,
                                      .descriptor = remote_descriptor,
                                      .busy = remote_busy,
-                                     .ids = remote_ids };
+                                     .ids = remote_ids,
+                                     .values = remote_values };

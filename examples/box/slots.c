@@ -9,6 +9,7 @@
 #include "slots.h"
 #include "block_store.h"
 #include "connector.h"
+#include "declare.h"
 #include "durable.h"
 #include "log.h"
 #include "identity.h"
@@ -189,6 +190,16 @@ static void send_up(slot *s, dxpu_bytes tlp, uint64_t order)
     }
 }
 
+/* Ahead of all that the device sends, so that its host knows it whenever it loses the device. */
+static void declare(slot *s)
+{
+    device_value values[DEVICE_VALUES_MAX];
+    uint8_t bytes[DECLARE_BYTES];
+    unsigned count = s->kind->values ? s->kind->values(s->device, values) : 0;
+    if (count)
+        send_up(s, declare_encode(values, count, bytes), s->emitted);
+}
+
 /* The device tried what its lease does not allow: reported once, and its requests are answered. */
 static void turn_away(slot *s, dxpu_bytes tlp, unsigned reason)
 {
@@ -348,6 +359,7 @@ static void forget_sent(slot *s)
     clear_queue(s, DXPU_POSTED);
     clear_queue(s, DXPU_NONPOSTED);
     s->answers_head = s->answers_tail;
+    declare(s); /* it may have been among them */
 }
 
 static bool take_event(slot *s)
@@ -606,6 +618,7 @@ static void let_in(box *b, fabric_channel *c)
     }
     s->active = c;
     s->incarnations++;
+    declare(s);
     c->more = true; /* what came while it waited */
     manager_changed(b->manager, c->slot);
     say(c, "lent to", NULL);

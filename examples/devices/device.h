@@ -65,6 +65,16 @@ typedef struct device_settings {
     uint64_t descriptor; /* virtio-net: in its place, one that was inherited; it is the device's */
 } device_settings;
 
+/* What a range of a BAR reads once the device is lost, where its driver would wait for ever on all
+   ones (V-49). */
+typedef struct device_value {
+    uint8_t function, bar;
+    uint16_t bytes;   /* of the range */
+    uint8_t value[4]; /* what it reads from its first byte on, over and over */
+    uint64_t offset;  /* in the BAR */
+} device_value;
+enum { DEVICE_VALUES_MAX = 7 };
+
 /* How far a wipe is. */
 enum { DEVICE_WIPING, DEVICE_WIPED, DEVICE_UNWIPED };
 
@@ -111,6 +121,9 @@ typedef struct device_kind {
     /* IDs of a device that has other ones than its kind.  False: they are not known now.  NULL: it
        has its kind's. */
     bool (*ids)(const void *device, device_ids *out);
+    /* The ranges whose values its host is to know: how many.  Asked for when a host gets it.  NULL:
+       none, all reads as ones. */
+    unsigned (*values)(const void *device, device_value out[DEVICE_VALUES_MAX]);
 } device_kind;
 
 #endif /* DEVICE_H_INCLUDED */

@@ -636,6 +636,49 @@ static void test_capabilities_to_the_end(void **state)
     assert_int_equal(seen, 7); /* power management, MSI-X, PCI Express */
 }
 
+/* What drivers of a virtio device wait for is where its server says that it is (V-49). */
+static void test_v49_values_of_a_virtio_server(void **state)
+{
+    device_value v[DEVICE_VALUES_MAX];
+    (void)state;
+    dxpu_put_le32(srv.config, 0x10421af4);
+    srv.config[6] = 0x10;
+    srv.config[0x34] = 0x40;
+    dxpu_put_le32(srv.config + 0x40, 0x02145009); /* notifications, then the common configuration */
+    dxpu_put_le32(srv.config + 0x50, 0x01100009);
+    dxpu_put_le32(srv.config + 0x54, 2);
+    dxpu_put_le32(srv.config + 0x58, 0x800);
+    begin();
+    assert_int_equal(vfio_user_kind.values(slot.device, v), 3);
+    assert_true(v[0].function == 0 && v[0].bar == 2 && v[0].bytes == 1 && v[0].offset == 0x814);
+    assert_int_equal(v[1].offset, 0x81c);
+    assert_int_equal(v[2].offset, 0x83a);
+}
+
+static void test_v49_other_servers_declare_nothing(void **state)
+{
+    device_value v[DEVICE_VALUES_MAX];
+    (void)state;
+    begin(); /* of another vendor, and without such a capability */
+    assert_int_equal(vfio_user_kind.values(slot.device, v), 0);
+}
+
+static void test_v49_virtio_server_without_its_registers(void **state)
+{
+    static const uint32_t heads[] = { 0x01000009, 0x01040009, 0x02100009, 0x011000ff };
+    device_value v[DEVICE_VALUES_MAX];
+    (void)state;
+    dxpu_put_le32(srv.config, 0x10421af4);
+    srv.config[6] = 0x10;
+    srv.config[0x34] = 0x40;
+    for (unsigned i = 0; i < 4; i++) { /* too short, of another kind, not a vendor's */
+        dxpu_put_le32(srv.config + 0x40 + 16 * i, heads[i] | (i < 3 ? 0x50u + 16 * i : 0u) << 8);
+        dxpu_put_le32(srv.config + 0x44 + 16 * i, 2);
+    }
+    begin();
+    assert_int_equal(vfio_user_kind.values(slot.device, v), 0);
+}
+
 /* ==== 6  Turns ================================================================================ */
 
 /* S-161: what a server sends at once does not have the loop to itself. */
@@ -753,6 +796,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_small_neighbours_are_joined, setup, teardown),
         cmocka_unit_test_setup_teardown(test_s112_errors_of_a_tenant, setup, teardown),
         cmocka_unit_test_setup_teardown(test_capabilities_to_the_end, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_v49_values_of_a_virtio_server, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_v49_other_servers_declare_nothing, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_v49_virtio_server_without_its_registers, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(test_s161_a_server_that_floods, setup, teardown),
         cmocka_unit_test_setup_teardown(test_writes_pass_reads_that_wait, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_server_that_comes_and_goes, setup, teardown),

@@ -105,13 +105,27 @@ static void *stub_create(const device_settings *s, const device_port *port)
     return d;
 }
 
+static unsigned values_count; /* that it declares */
+
+/* As virtio devices do. */
+static unsigned stub_values(const void *device, device_value out[DEVICE_VALUES_MAX])
+{
+    const device_value all[] = { { .bytes = 1, .offset = 0x14 },
+                                 { .bytes = 2, .offset = 0x1c },
+                                 { .bytes = 2, .offset = 0x3a } };
+    (void)device;
+    memcpy(out, all, values_count * sizeof *all);
+    return values_count;
+}
+
 static const device_kind stub_kind = { .name = "stub",
                                        .create = stub_create,
                                        .destroy = free,
                                        .tlp = stub_tlp,
                                        .event = stub_event,
                                        .reset = stub_reset,
-                                       .report = stub_report };
+                                       .report = stub_report,
+                                       .values = stub_values };
 
 static void emit_request(stub *d, uint8_t type, uint16_t tag)
 {
@@ -183,6 +197,7 @@ static int setup(void **state)
     memset(&set, 0, sizeof set);
     on_write = NULL;
     on_read = NULL;
+    values_count = 0;
     loop.box = &b;
     loop.node = 2;
     b.shards = &loop;
@@ -287,6 +302,67 @@ static void poke(peer *p)
 {
     dxpu_tlp t = peer_request(DXPU_TLP_MWR, 0);
     assert_int_equal(peer_submit(p, &t), DXPU_OK);
+}
+
+/* ==== Values of what is gone ================================================================== */
+
+/* spec/vectors/tlp.txt, msg-vendor1-declaration */
+static const uint8_t declaration[] = {
+    0x70, 0, 0, 0x0d, 0, 0, 0, 0x7f, 0, 0, 0xff, 0xff, 'd', 'x', 'p', 'u',  /* */
+    1,    3, 0, 0,                                                          /* */
+    0,    0, 0, 1,    0, 0, 0, 0,    0, 0, 0,    0,    0,   0,   0,   0x14, /* device_status */
+    0,    0, 0, 2,    0, 0, 0, 0,    0, 0, 0,    0,    0,   0,   0,   0x1c, /* queue_enable */
+    0,    0, 0, 2,    0, 0, 0, 0,    0, 0, 0,    0,    0,   0,   0,   0x3a, /* queue_reset */
+};
+
+static bool some_posted(void)
+{
+    return dxpu_channel_peek(&host.ch, DXPU_POSTED).tlp.len != 0;
+}
+
+static void take_declaration(void)
+{
+    dxpu_delivery d;
+    run_until(some_posted);
+    d = dxpu_channel_peek(&host.ch, DXPU_POSTED);
+    assert_int_equal(d.tlp.len, sizeof declaration);
+    assert_memory_equal(d.tlp.ptr, declaration, sizeof declaration);
+    assert_int_equal(dxpu_channel_take(&host.ch, DXPU_POSTED, dxpu_udp_now_ns()), DXPU_OK);
+}
+
+/* Ahead of all that the device sends, in each incarnation; and again after a reset, which makes the
+   box forget what waits. */
+static void test_v49_declaration_is_the_first(void **state)
+{
+    dxpu_tlp t;
+    (void)state;
+    values_count = 3;
+    for (uint64_t epoch = 1; epoch <= 2; epoch++) {
+        host.open = false;
+        peer_dial_as(&host, dxpu_udp_local(loop.fabric.udp, 0), 1, 1, epoch);
+        run_until(host_is_up);
+        grant(&host, DXPU_EVENT_DMA_GRANT, 0, 1u << 20, DXPU_EVENT_READ | DXPU_EVENT_WRITE);
+        take_declaration(); /* no completion passes it */
+        set_command(&host, 0x04);
+        emit_request(device(), DXPU_TLP_MWR, 0);
+        run_until(some_posted);
+        assert_true(peer_take(&host, DXPU_POSTED, &t) && t.type == DXPU_TLP_MWR);
+        grant(&host, DXPU_EVENT_HOT_RESET, 0, 0, DXPU_EVENT_ON);
+        take_declaration();
+        run_until(some_polls);
+        assert_false(some_posted());
+        dxpu_channel_reset(&host.ch, DXPU_REASON_SHUTDOWN);
+        run_until(some_polls);
+    }
+}
+
+/* The control: one that declares nothing sends nothing. */
+static void test_v49_device_without_values(void **state)
+{
+    (void)state;
+    attach();
+    run_until(some_polls);
+    assert_false(some_posted());
 }
 
 /* ==== What waits ============================================================================== */
@@ -1514,6 +1590,8 @@ int main(void)
 #define CASE(name)       cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_s163_the_layout_of_disks),
+        CASE(test_v49_declaration_is_the_first),
+        CASE(test_v49_device_without_values),
         CASE(test_waiting_is_bounded),
         CASE(test_s242_a_short_absence_changes_nothing),
         CASE(test_s111_what_writes_cause_is_bounded),

@@ -116,6 +116,28 @@ static uint8_t request(driver *d, unsigned q, uint32_t type, uint64_t sector, ui
 
 /* ==== 2  Capabilities and registers =========================================================== */
 
+/* Those that a driver waits for: after a reset of the device, or of a queue, they read 0, and so
+   they do when the device is gone. */
+static void test_v49_values_of_what_is_gone(void **state)
+{
+    static const uint8_t registers[] = { STATUS, QUEUE_ENABLE, QUEUE_RESET };
+    driver *d = drv_up(F_VERSION_1);
+    device_value v[DEVICE_VALUES_MAX];
+    (void)state;
+    assert_int_equal(virtio_blk_kind.values(d->r.dev, v), 3);
+    set_common(d, QUEUE_SELECT, 0, 2);
+    assert_int_not_equal(common(d, STATUS, 1), 0); /* control */
+    assert_int_not_equal(common(d, QUEUE_ENABLE, 2), 0);
+    set_common(d, STATUS, 0, 1);
+    for (unsigned i = 0; i < 3; i++) {
+        assert_true(v[i].function == 0 && v[i].bar == 0 && v[i].bytes == (i ? 2 : 1));
+        assert_int_equal(v[i].offset, d->common + registers[i]);
+        assert_int_equal(common(d, registers[i], v[i].bytes), 0);
+        assert_int_equal(dxpu_get_le32(v[i].value), 0);
+    }
+    drv_close(d);
+}
+
 static void test_capabilities(void **state)
 {
     driver *d = drv_open(NULL);
@@ -914,6 +936,7 @@ static void test_read_only(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_v49_values_of_what_is_gone),
         cmocka_unit_test(test_capabilities),
         cmocka_unit_test(test_features_are_negotiated),
         cmocka_unit_test(test_registers),

@@ -2,7 +2,7 @@
    SPDX-License-Identifier: MIT
 
    CONTENTS   1 Capabilities   2 Status and features   3 Common configuration   4 Registers
-              5 Configuration access   6 Reset   7 TLPs   8 Life */
+              5 Configuration access   6 Reset   7 TLPs   8 Values of what is gone   9 Life */
 #include "virtio.h"
 
 #include <stdlib.h>
@@ -406,7 +406,33 @@ void virtio_tlp(void *device, const dxpu_tlp *t, dxpu_bytes bytes)
     virtio_pump(v);
 }
 
-/* ==== 8  Life ================================================================================= */
+/* ==== 8  Values of what is gone ============================================== 1.2, 4.1.4.3 === */
+
+/* Drivers wait without limit until these read 0: device_status after a reset of the device,
+   queue_reset and queue_enable after one of a queue. */
+unsigned virtio_values_at(unsigned bar, uint64_t common, device_value out[DEVICE_VALUES_MAX])
+{
+    static const struct {
+        uint8_t offset, bytes;
+    } awaited[] = { { REG_STATUS, 1 }, { REG_ENABLE, 2 }, { REG_QUEUE_RESET + 2, 2 } };
+    unsigned count = sizeof awaited / sizeof awaited[0];
+    memset(out, 0, count * sizeof *out);
+    for (unsigned i = 0; i < count; i++) {
+        out[i].bar = (uint8_t)bar;
+        out[i].bytes = awaited[i].bytes;
+        out[i].offset = common + awaited[i].offset;
+    }
+    return count;
+}
+
+/* device_kind.values */
+unsigned virtio_values(const void *device, device_value out[DEVICE_VALUES_MAX])
+{
+    (void)device;
+    return virtio_values_at(0, VIRTIO_COMMON, out);
+}
+
+/* ==== 9  Life ================================================================================= */
 
 void virtio_tick(void *device, uint64_t now_ns)
 {

@@ -693,4 +693,5 @@ const device_kind virtio_blk_kind = { .name = "virtio-blk",
                                       .report = blk_report,
                                       .tick = virtio_tick,
                                       .wipe = blk_wipe,
-                                      .medium = blk_medium };
+                                      .medium = blk_medium,
+                                      .values = virtio_values };

@@ -258,4 +258,5 @@ const device_kind virtio_gpu_kind = { .name = "virtio-gpu",
                                       .reset = virtio_reset,
                                       .report = gpu_report,
                                       .tick = virtio_tick,
-                                      .picture = gpu_picture };
+                                      .picture = gpu_picture,
+                                      .values = virtio_values };

@@ -508,4 +508,5 @@ const device_kind virtio_net_kind = { .name = "virtio-net",
                                       .reset = virtio_reset,
                                       .report = net_report,
                                       .tick = net_tick,
-                                      .descriptor = net_descriptor };
+                                      .descriptor = net_descriptor,
+                                      .values = virtio_values };
