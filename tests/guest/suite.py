@@ -47,10 +47,9 @@ def program(l, name):
     return path
 
 
-def box_without_reset(l):
-    """A dxpu-box whose memory device keeps what its users leave: the programs' objects, with
-    tests/guest/memory_no_reset.c in the place of one.  Its path."""
-    path, build = l.file("dxpu-box-no-reset"), os.path.join(lab.ROOT, "build")
+def box_with(l, name):
+    """A dxpu-box of the programs' objects, with tests/guest/NAME.c in the place of one.  Its path."""
+    path, build = l.file("dxpu-box-" + name), os.path.join(lab.ROOT, "build")
     archives = [a for where in ("examples/box.a", "examples/devices.a", "examples/common/*.a",
                                 "bindings/*.a", "libdxpu.a")
                 for a in sorted(glob.glob(os.path.join(build, where)))]
@@ -61,11 +60,17 @@ def box_without_reset(l):
             optional += libraries
     subprocess.run([*shlex.split(os.environ.get("CC", "cc")), "-std=c11", "-pthread", "-o", path,
                     *["-I" + os.path.join(lab.ROOT, room) for room in (
-                        "build/include", "examples/devices", "examples/common/base")],
-                    os.path.join(HERE, "memory_no_reset.c"), "-Wl,--start-group", *archives,
+                        "build/include", "examples/box", "examples/devices",
+                        "examples/common/base")],
+                    os.path.join(HERE, name + ".c"), "-Wl,--start-group", *archives,
                     "-Wl,--end-group", "-levent", "-lpcap", "-lsodium", "-lpng", "-lz", "-lm",
                     *optional], check=True)
     return path
+
+
+def box_without_reset(l):
+    """A dxpu-box whose memory device keeps what its users leave."""
+    return box_with(l, "memory_no_reset")
 
 
 def modules(tools, names):

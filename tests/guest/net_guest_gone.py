@@ -1,0 +1,202 @@
+#!/usr/bin/env python3
+"""A busy virtio network adapter is lost with its box, and a stock guest's driver lets go of it.
+
+The driver resets the device that is gone and waits without limit until its status reads 0: the host
+answers as the device declared (V-51).  Another box follows in the same slot, and the guest uses its
+adapter; twice, with DXPU_WHOLE=1 20 times, and once in a guest with direct attach.  The control is
+a box that declares nothing: its driver never ends.  Prints `ok NAME`, `not ok NAME` or `skip NAME` for each check.  Skipped, loudly, where
+no QEMU, no guest or no tap can be had: it needs root and ip."""
+# run.py: --timeout 1200
+# SPDX-License-Identifier: MIT
+import os
+import subprocess
+import sys
+import time
+import traceback
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "support"))
+import rooms  # noqa: E402,F401
+import guest  # noqa: E402
+import lab  # noqa: E402
+import suite  # noqa: E402
+import net_guest_virtio_net as net  # noqa: E402
+from suite import HANG, check, figure  # noqa: E402
+
+TRIES = 20 if os.environ.get("DXPU_WHOLE") else 2
+STAYS = 4  # seconds after which the control's driver must still wait
+# What is received is dropped; in the namespace.
+SINK = """
+import socket, threading
+s = socket.create_server(("%s", 5001), backlog=64)
+def drop(c):
+    try:
+        while c.recv(1 << 20):
+            pass
+    except OSError:
+        pass
+while True:
+    threading.Thread(target=drop, args=(s.accept()[0],), daemon=True).start()
+""" % net.SERVER
+SENT = "cat /sys/class/net/eth0/statistics/tx_bytes"
+# Tasks that wait uninterruptibly, and where.
+WAITING = ("for p in /proc/[0-9]*; do grep -q 'State:.D' $p/status 2>/dev/null && "
+           "cat $p/comm $p/stack 2>/dev/null; done; true")
+
+
+class World:
+    bdf = net.BDF
+
+    def __init__(self, l, space):
+        self.lab, self.space = l, space
+        tools = guest.tools()
+        modules = suite.modules(tools, net.MODULES)
+        self.at = lab.address()
+        self.box = None
+        self.sink = None
+        self.start_box()
+        self.machine(tools, modules)
+        figure("kernel %s" % self.guest.version)
+
+    def machine(self, tools, modules):
+        self.host, self.guest = suite.machine(self.lab, tools, self.at + "/1", modules)
+
+    def start_box(self, program="dxpu-box"):
+        keys = () if program == "dxpu-box" else self.lab.keys("dxpu-box")
+        self.box = self.lab.start(program, "--listen", self.at, "--device", "virtio-net", "--tap",
+                                  self.space.tap, "--json", *keys)
+        self.box.address()
+        self.space.move()
+        self.sink = subprocess.Popen(["ip", "netns", "exec", self.space.name, sys.executable,
+                                      "-c", SINK])
+
+    def end_box(self):
+        self.box.kill()
+        self.sink.kill()
+        self.sink.wait()
+        self.space.back()
+
+    def up(self):
+        self.guest.wait_for("[ -e /sys/class/net/eth0 ]", HANG)
+        self.guest.must("ip link set eth0 up; ip addr add %s/24 dev eth0" % net.CLIENT)
+
+    def busy(self):
+        """Four streams, which end with the adapter."""
+        self.guest.must("for i in 1 2 3 4; do nc %s 5001 </dev/zero >/dev/null 2>&1 & done"
+                        % net.SERVER)
+        self.guest.wait_for("[ $(%s) -gt 1000000 ]" % SENT, HANG)
+
+    def waiting(self):
+        return self.guest.must(WAITING)
+
+
+class Direct(World):
+    """The adapter is a function in the machine's own domain.  None says that it is lost: the guest
+    removes it."""
+
+    bdf = "0000:01:00.0"
+
+    def machine(self, tools, modules):
+        path = self.lab.file("direct.sock")
+        self.host = self.lab.start("dxpu-host", "--vfio-user", path, "--direct", "--slots", 1,
+                                   "--attach", "1=%s/1" % self.at, "--json")
+        self.host.says("waiting for a guest")
+        initrd = guest.initramfs(self.lab.file("initrd"), *modules.values())
+        self.guest = guest.Guest(self.lab, "direct", tools, initrd, None, extra=[
+            "-device", "pcie-root-port,id=rp0,chassis=1,slot=1",
+            "-device", guest.adapter(path + ".1", bus="rp0")])
+        self.guest.ready()
+        for module in modules:
+            self.guest.must("insmod /modules/%s.ko" % module)
+
+    def end_box(self):
+        super().end_box()
+        if self.host.popen.poll() is None:
+            self.host.says("channel lost", HANG)
+            self.guest.start("echo 1 >%s/remove" % suite.device(self.bdf))
+            self.guest.finish(self.guest.next_id, HANG)
+
+
+def lost(w, n):
+    g = w.guest
+    w.up()
+    w.busy()
+    w.end_box()
+    took = g.wait_for("[ ! -e %s ]" % suite.device(w.bdf), HANG)
+    tasks = w.waiting()
+    bad = g.complaints()
+    g.run("killall nc")
+    return check("busy_adapter_is_let_go_of_%s" % n, not tasks and not bad, tasks, bad), took
+
+
+def losses(w):
+    good, took = 0, []
+    for n in range(1, TRIES + 1):
+        held, seconds = lost(w, n)
+        good += held
+        took.append(seconds)
+        w.start_box()
+    w.up()
+    status, said = w.guest.run("ping -c 2 -i 0.2 -W 5 " + net.SERVER, HANG)
+    check("adapter_of_the_last_box_works", status == 0 and " 0% packet loss" in said, said[-300:])
+    figure("%d of %d losses without a task that hangs; seconds until the device was gone: "
+           "%.1f to %.1f" % (good, TRIES, min(took), max(took)))
+
+
+def control(w):
+    """All ones, as any device reads that is gone."""
+    g = w.guest
+    w.end_box()
+    g.wait_for("[ ! -e %s ]" % suite.device(net.BDF), HANG)
+    w.start_box(suite.box_with(w.lab, "undeclared"))
+    w.up()
+    w.end_box()
+    g.wait_for("[ ! -e /sys/class/net/eth0 ]", HANG)
+    time.sleep(STAYS)
+    tasks = w.waiting()
+    check("control_without_the_declaration_the_driver_hangs",
+          g.run("[ -e %s ]" % suite.device(net.BDF))[0] == 0 and "vp_reset" in tasks, tasks)
+
+
+def end(w):
+    w.guest.kill()
+    check("host_stops", w.host.stop() == 0, w.host.errors()[-500:])
+    slot = w.host.result()["slot_1"]
+    check("nothing_refused", slot["values_refused"] == slot["refused"] == 0, slot)
+
+
+def lost_directly(w):
+    lost(w, "directly")
+
+
+def run(space, world, stories):
+    with lab.Lab() as l:
+        w = world(l, space)
+        try:
+            for story in stories:
+                story(w)
+        except Exception as why:
+            traceback.print_exc()
+            check("net_guest_gone to its end", False, why, w.guest.log()[-1000:])
+        finally:
+            w.sink.kill()
+            w.sink.wait()
+
+
+def main():
+    space = None
+    try:
+        space = net.Space()
+        run(space, World, (losses, control, end))
+        if os.environ.get("DXPU_WHOLE"):
+            run(space, Direct, (lost_directly, end))
+    except guest.Missing as why:
+        print("skip net_guest_gone %s" % why)
+    finally:
+        if space:
+            space.close()
+    return 1 if suite.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
