@@ -1395,7 +1395,7 @@ DXPU_API int dxpu_vswitch_parameter(const dxpu_vswitch *vs, uint64_t largest_bar
     return (int)len;
 }
 
-/* ==== 10  Values of what is gone ============================================== V-49 to V-51 === */
+/* ==== 10  Values of what is gone ============================================= V-49 to V-51 === */
 
 enum {
     DXPUI_VS_VENDOR_TYPE_1 = 0x7f, /* message code: one that does not know it drops it */
@@ -1504,7 +1504,7 @@ static uint64_t dxpui_vs_value_address(const dxpu_vswitch_place *place, const dx
     return (address & v->bar_mask) + v->offset;
 }
 
-/* A device that software had not enabled is none that it reads: the one before it may be. */
+/* Software reads nothing of a device that it had not enabled; of the one before it may. */
 DXPU_API int dxpu_vswitch_lose(dxpu_vswitch *vs, uint8_t slot, const dxpu_vswitch_values *v)
 {
     int rc = dxpu_vswitch_remove(vs, slot);

@@ -1518,7 +1518,7 @@ static void test_v49_declarations(void **state)
     assert_true(v.value[0].offset == UINT64_MAX && v.value[0].bytes == 0xffff);
 }
 
-/* What is none is any vendor's message, or of a kind that is not known yet. */
+/* Those of other vendors, and those of a kind that is not known yet. */
 static void test_v49_other_messages(void **state)
 {
     (void)state;

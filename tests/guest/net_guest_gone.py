@@ -4,8 +4,9 @@
 The driver resets the device that is gone and waits without limit until its status reads 0: the host
 answers as the device declared (V-51).  Another box follows in the same slot, and the guest uses its
 adapter; twice, with DXPU_WHOLE=1 20 times, and once in a guest with direct attach.  The control is
-a box that declares nothing: its driver never ends.  Prints `ok NAME`, `not ok NAME` or `skip NAME` for each check.  Skipped, loudly, where
-no QEMU, no guest or no tap can be had: it needs root and ip."""
+a box that declares nothing: its driver never ends.  Prints `ok NAME`, `not ok NAME` or `skip NAME`
+for each check.  Skipped, loudly, where no QEMU, no guest or no tap can be had: it needs root and
+ip."""
 # run.py: --timeout 1200
 # SPDX-License-Identifier: MIT
 import os

@@ -48,7 +48,7 @@ def program(l, name):
 
 
 def box_with(l, name):
-    """A dxpu-box of the programs' objects, with tests/guest/NAME.c in the place of one.  Its path."""
+    """A dxpu-box of the programs' objects, but for one, which is tests/guest/NAME.c.  Its path."""
     path, build = l.file("dxpu-box-" + name), os.path.join(lab.ROOT, "build")
     archives = [a for where in ("examples/box.a", "examples/devices.a", "examples/common/*.a",
                                 "bindings/*.a", "libdxpu.a")
