@@ -12,6 +12,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+    static option_list list;
     bool flag = false;
     uint64_t number = 5, bytes = 4096, seconds = 1;
     double real = 1;
@@ -26,6 +27,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         { "choice", "one|two|three", "a choice", OPTION_CHOICE, &pick, 0, 0 },
         { "wait", "[S]", "a time", OPTION_SECONDS, &seconds, 1, 3600 },
         { "real", "X", "a real number", OPTION_REAL, &real, 500, 1500 },
+        { "slot", "N=KIND[,KEY=VALUE]...", "a list", OPTION_LIST, &list, 1, 0 },
     };
     const option_program program = { "fuzz", "",   "", rows, sizeof rows / sizeof *rows,
                                      "",     NULL, 0,  NULL };
@@ -38,6 +40,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     must((rc == OPTIONS_WRONG) == (quiet_errors != 0) && rc != OPTIONS_SHOWN);
     must(number >= 5 && number <= 1000 && bytes >= 4096 && bytes <= 1 << 30 && pick < 3 &&
          seconds >= 1 && seconds <= 3600 && real >= 0.5 && real <= 1.5);
+    while (list.count) {
+        const char *one = list.text[--list.count];
+        must(strlen(one) < 4096);
+        free((void *)(uintptr_t)one);
+    }
     free((void *)(uintptr_t)text); /* the file's, as there is none on the command line */
     return 0;
 }

@@ -81,7 +81,7 @@ static const option_row rows[] = {
     { "slots", "N", "slots, numbered from 1 (1)", OPTION_NUMBER, &set.slots, 1, SLOTS_MAX },
     { "slot", "N=KIND[,KEY=VALUE]...",
       "device of one slot, as --device and its options, or vfio-user,socket=PATH; repeatable",
-      OPTION_LIST, &set.slot, 0, 0 },
+      OPTION_LIST, &set.slot, 1, 0 },
     { "cores", "N", "threads, each with its own slots and port, from --listen's on (1)",
       OPTION_NUMBER, &set.fabric.shards, 1, SHARDS_MAX },
     { "memory", "SIZE", "memory of each slot's device, a power of two (16M)", OPTION_SIZE,

@@ -130,17 +130,18 @@ static const char *add_key(slot_plan *p, char *key)
 {
     char *value = strchr(key, '=');
     const char *bad;
-    bool found = false;
-    if (!value) {
-        if (!strcmp(key, "read-only"))
-            p->set.read_only = true;
-        else if (!strcmp(key, "stateless"))
-            p->set.stateless = true;
-        else
-            return wrong("unknown key or missing value:", key);
-        return NULL;
+    bool found = false, *flag;
+    if (value)
+        *value++ = '\0';
+    flag = !strcmp(key, "read-only")   ? &p->set.read_only
+           : !strcmp(key, "stateless") ? &p->set.stateless
+                                       : NULL;
+    if (flag) {
+        *flag = !value || !strcmp(value, "yes");
+        return *flag || !strcmp(value, "no") ? NULL : wrong("must be yes or no:", key);
     }
-    *value++ = '\0';
+    if (!value)
+        return wrong("unknown key or missing value:", key);
     bad = set_number(&p->set, key, value, &found);
     return bad || found ? bad : set_text(p, key, value);
 }

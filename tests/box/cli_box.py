@@ -205,6 +205,38 @@ def limits(l):
         b.stderr.close()
 
 
+def sections(l):
+    """A section of the configuration file for a slot is as a line of --slot."""
+    a, conf = l.file("s.img"), l.file("box.conf")
+
+    def run(text, *more):
+        with open(conf, "w") as f:
+            f.write(text)
+        return l.start("dxpu-box", "--listen", "127.0.0.1:0", "--config", conf, *more)
+
+    b = run("slots = 3\nslot = 1=eptest\n[slot 2]\n# a disk\ndevice = nvme\nsize = 1M\n"
+            "file = %s\nfile = %s.b\n[slot 3]\ndevice = memory\nmemory = 64K\n" % (a, a))
+    b.address()
+    sizes = [os.path.getsize(f) if os.path.exists(f) else None for f in (a, a + ".b")]
+    check("box_sections_of_slots", sizes == [1 << 20] * 2 and b.stop() == 0, sizes, b.errors())
+    b = run("[slot 1]\ndevice = virtio-blk\nread-only = yes\nfile = %s\n" % a)
+    b.address()
+    check("box_section_with_a_flag", b.stop() == 0, b.errors())
+    for name, says, text in (
+            ("twice", "given twice: '1'", "slot = 1=eptest\n[slot 1]\ndevice = nvme\n"),
+            ("beyond_slots", "at most --slots", "[slot 2]\ndevice = nvme\n"),
+            ("of_no_kind", "no such device model: 'x'", "[slot 1]\ndevice = x\n"),
+            ("without_a_device", "line 1: slot: `device = ...` is missing",
+             "[slot 1]\nmemory = 64K\n"),
+            ("with_an_unknown_key", "unknown key or invalid value: 'listen'",
+             "[slot 1]\ndevice = memory\nlisten = x\n"),
+            ("with_no_flag", "must be yes or no: 'read-only'",
+             "[slot 1]\ndevice = virtio-blk\nread-only = 2\n")):
+        b = run(text)
+        got = b.wait(10)
+        check("box_section_%s_is_refused" % name, got == 2 and says in b.errors(), got, b.errors())
+
+
 def said(file):
     file.seek(0)
     return file.read()
@@ -219,4 +251,5 @@ with lab.Lab() as the_lab:
     reads_and_writes(the_lab)
     adapters(the_lab)
     limits(the_lab)
+    sections(the_lab)
 sys.exit(1 if failed else 0)

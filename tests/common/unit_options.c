@@ -23,6 +23,7 @@ static struct {
     double real;
     const char *text, *name;
     unsigned mode;
+    option_list part, plain;
 } set;
 
 static const option_row shared[] = {
@@ -37,6 +38,8 @@ static const option_row rows[] = {
     { "wait", "[S]", "a time that may be left out", OPTION_NUMBER, &set.wait, 0, 60 },
     { "real", "X", "a real number", OPTION_REAL, &set.real, 500, 1500 },
     { "name", "FILE", "a file", OPTION_TEXT, &set.name, 0, 0 },
+    { "part", "N=KIND[,KEY=VALUE]...", "a list", OPTION_LIST, &set.part, 1, 0 },
+    { "plain", "TEXT", "a list", OPTION_LIST, &set.plain, 0, 0 },
 };
 static const option_verb verbs[] = {
     { .name = "show", .words = "[WORD]", .brief = "shows something", .most = 1 },
@@ -357,7 +360,7 @@ static void test_list(void **state)
             tabs += *c == '\t';
         assert_int_equal(tabs, line[0] == 'v' ? 3 : 5);
     }
-    assert_int_equal(lines, 3 + 7 + 2 + 3 + 3);
+    assert_int_equal(lines, 3 + 9 + 2 + 3 + 3);
     assert_int_equal(parse("", "--help-options", NULL), OPTIONS_SHOWN);
     assert_non_null(strstr(wrote(1), "option\t\t--config\tFILE\ttext\t"));
 }
@@ -409,6 +412,62 @@ static void test_file(void **state)
     says("cannot read /nowhere/at all: No such file or directory");
 }
 
+static void free_parts(void)
+{
+    while (set.part.count)
+        free((void *)(uintptr_t)set.part.text[--set.part.count]);
+}
+
+static void test_sections(void **state)
+{
+    static char longest[4000];
+    (void)state;
+    assert_int_equal(parse_file("slot = 3\npart = 1=a,b=c\n\n[part 2]\ndevice = disk\n # none\n"
+                                "file = /x y\nfile=z\n[part 3 ]\nsize = 1G\n device = net \n"
+                                "[ part 4]\ndevice=m",
+                                "--part=5=a"),
+                     OPTIONS_GO);
+    assert_int_equal(set.slot, 3);
+    assert_int_equal(set.part.count, 5);
+    assert_string_equal(set.part.text[0], "1=a,b=c");
+    assert_string_equal(set.part.text[1], "2=disk,file=/x y,file=z");
+    assert_string_equal(set.part.text[2], "3=net,size=1G");
+    assert_string_equal(set.part.text[3], "4=m");
+    set.part.count--; /* the one of the command line */
+    free_parts();
+    static const struct {
+        const char *file, *says;
+    } bad[] = {
+        { "[part 2]\nslot = 3\n", " line 1: part: `device = ...` is missing" },
+        { "[part 2]\n[part 3]\ndevice = x\n", " line 1: part: `device = ...` is missing" },
+        { "[part]\n", "a section must be `[name word]`" },
+        { "[part 1 2]\n", "a section must be `[name word]`" },
+        { "[part 1=2]\n", "a section must be `[name word]`" },
+        { "[part 1\n", "a section must be `[name word]`" },
+        { "[\n", "a section must be `[name word]`" },
+        { "[slot 1]\n", "there is no such section" },
+        { "[plain 1]\n", "there is no such section" },
+        { "[]\n", "there is no such section" },
+        { "[part 1]\ndevice\n", " line 2: device: a line must be" },
+        { "[part 1]\na = b,c\n", "without a comma" },
+        { "[part 1]\na =\n", "without a comma" },
+        { "[part 1]\n= b\n", "without a comma" },
+        { "[part 1]\ndevice = a\ndevice = b\n", " line 3: device: must be given once" },
+    };
+    for (unsigned i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        assert_int_equal(parse_file(bad[i].file, ""), OPTIONS_WRONG);
+        says(bad[i].says);
+        free_parts();
+    }
+    memset(longest, 'a', sizeof longest - 1);
+    for (unsigned i = 0; i < 5; i++)
+        memcpy(longest + 800 * i, i ? "\nk=" : "[part 1]\n", i ? 3 : 9);
+    for (char *c = longest + 9; c < longest + 800; c++)
+        *c = *c == 'a' ? '\n' : *c;
+    assert_int_equal(parse_file(longest, ""), OPTIONS_WRONG);
+    says("the section is too long");
+}
+
 static void test_long_arguments(void **state)
 {
     static char longest[100000];
@@ -433,8 +492,9 @@ static void test_long_arguments(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(values), TEST(values_refused), TEST(left_out), TEST(suggestions), TEST(words),
-        TEST(levels), TEST(help),           TEST(list),     TEST(file),        TEST(long_arguments),
+        TEST(values), TEST(values_refused), TEST(left_out),       TEST(suggestions),
+        TEST(words),  TEST(levels),         TEST(help),           TEST(list),
+        TEST(file),   TEST(sections),       TEST(long_arguments),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

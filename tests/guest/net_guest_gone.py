@@ -162,8 +162,8 @@ def control(w):
 def end(w):
     w.guest.kill()
     check("host_stops", w.host.stop() == 0, w.host.errors()[-500:])
-    slot = w.host.result()["slot_1"]
-    check("nothing_refused", slot["values_refused"] == slot["refused"] == 0, slot)
+    slot = w.host.result()["slot_1"]  # without the keeper's numbers where that is too slow
+    check("nothing_refused", not slot.get("values_refused") and not slot.get("refused"), slot)
 
 
 def lost_directly(w):

@@ -486,13 +486,10 @@ static int parse_line(const option_verb *v, const char *where, char *line, char 
     char *name, *value, *equals = strchr(line, '=');
     const option_row *r;
     int row, rc;
-    name = trim(line);
-    if (!*name || *name == '#')
-        return OPTIONS_GO;
     if (!equals)
-        return wrong(where, name, "a line must be `name = value`");
+        return wrong(where, line, "a line must be `name = value`");
     *equals = '\0';
-    name = trim(name);
+    name = trim(line);
     value = trim(equals + 1);
     row = find(v, name, strlen(name));
     r = row < 0 ? NULL : row_at(v, (unsigned)row);
@@ -511,9 +508,100 @@ static int parse_line(const option_verb *v, const char *where, char *line, char 
     return rc;
 }
 
+/* A section, until the next one or the end of the file. */
+typedef struct section {
+    const option_row *row; /* a list; NULL: none has begun */
+    char where[300];
+    char word[32], device[64], keys[2048];
+    size_t len; /* of keys */
+} section;
+
+/* The line "[NAME WORD]", trimmed. */
+static int begin_section(const option_verb *v, const char *where, char *line, section *s)
+{
+    size_t len = strlen(line);
+    char *name, *word;
+    int row;
+    memset(s, 0, sizeof *s);
+    snprintf(s->where, sizeof s->where, "%s", where);
+    if (len < 2 || line[len - 1] != ']')
+        return wrong(where, line, "a section must be `[name word]`");
+    line[len - 1] = '\0';
+    name = trim(line + 1);
+    word = name + strcspn(name, " \t");
+    row = find(v, name, (size_t)(word - name));
+    s->row = row < 0 ? NULL : row_at(v, (unsigned)row);
+    if (!s->row || s->row->kind != OPTION_LIST || !s->row->min)
+        return wrong(where, name, "there is no such section");
+    word = trim(word);
+    if (!*word || strpbrk(word, ",= \t") || strlen(word) >= sizeof s->word)
+        return wrong(where, name, "a section must be `[name word]`");
+    memcpy(s->word, word, strlen(word));
+    return OPTIONS_GO;
+}
+
+/* A line of it that is not empty, trimmed. */
+static int section_line(const char *where, char *line, section *s)
+{
+    char *equals = strchr(line, '='), *name, *value;
+    size_t room = sizeof s->keys - s->len;
+    int put;
+    if (!equals)
+        return wrong(where, line, "a line must be `name = value`");
+    *equals = '\0';
+    name = trim(line);
+    value = trim(equals + 1);
+    if (!*name || !*value || strchr(name, ',') || strchr(value, ','))
+        return wrong(where, name, "must have a name and a value, without a comma");
+    if (!strcmp(name, "device")) {
+        if (*s->device || strlen(value) >= sizeof s->device)
+            return wrong(where, name, "must be given once, and be short");
+        memcpy(s->device, value, strlen(value) + 1);
+        return OPTIONS_GO;
+    }
+    put = snprintf(s->keys + s->len, room, ",%s=%s", name, value);
+    if (put < 0 || (size_t)put >= room)
+        return wrong(where, name, "the section is too long");
+    s->len += (size_t)put;
+    return OPTIONS_GO;
+}
+
+static int end_section(section *s)
+{
+    size_t bytes = sizeof s->word + sizeof s->device + sizeof s->keys;
+    char *text;
+    int rc;
+    if (!s->row)
+        return OPTIONS_GO;
+    if (!*s->device)
+        return wrong(s->where, s->row->name, "`device = ...` is missing");
+    text = malloc(bytes);
+    if (!text)
+        return no_memory();
+    snprintf(text, bytes, "%s=%s%s", s->word, s->device, s->keys);
+    rc = set(s->row, s->where, text);
+    if (rc != OPTIONS_GO)
+        free(text);
+    s->row = NULL;
+    return rc;
+}
+
+static int file_line(const option_verb *v, const char *where, char *line, char **texts, section *s)
+{
+    char *text = trim(line);
+    int rc;
+    if (!*text || *text == '#')
+        return OPTIONS_GO;
+    if (*text != '[')
+        return s->row ? section_line(where, text, s) : parse_line(v, where, text, texts);
+    rc = end_section(s);
+    return rc == OPTIONS_GO ? begin_section(v, where, text, s) : rc;
+}
+
 static int parse_file(const option_verb *v, const char *file, char **texts)
 {
     char line[1024], where[300];
+    section s = { 0 };
     int rc = OPTIONS_GO;
     FILE *f = fopen(file, "r");
     if (!f)
@@ -523,8 +611,10 @@ static int parse_file(const option_verb *v, const char *file, char **texts)
         if (!strchr(line, '\n') && !feof(f))
             rc = wrong(where, "", "the line is too long");
         else
-            rc = parse_line(v, where, line, texts);
+            rc = file_line(v, where, line, texts, &s);
     }
+    if (rc == OPTIONS_GO)
+        rc = end_section(&s);
     if (rc == OPTIONS_GO && ferror(f))
         rc = wrong("cannot read ", file, strerror(errno));
     fclose(f);

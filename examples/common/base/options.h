@@ -30,7 +30,9 @@ enum {
     OPTION_REAL,    /* double       min..max thousandths */
     OPTION_TEXT,    /* const char * min..max bytes; max 0: any number */
     OPTION_CHOICE,  /* unsigned     index into `value`, which reads "one|two|three" */
-    OPTION_LIST     /* option_list  a text each time that it is given, in a file and behind it */
+    OPTION_LIST /* option_list  a text each time that it is given, in a file and behind it; min 1:
+                       in a file also as a section.  [slot 3] and lines `device = disk`, `size = 1G`
+                       are `slot = 3=disk,size=1G` */
 };
 
 enum { OPTION_LIST_MAX = 1024 };
