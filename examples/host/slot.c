@@ -586,11 +586,10 @@ static void fit_values(guest_slot *s, unsigned malformed)
     if (!s->probe.running)
         refused += dxpu_vswitch_values_fit(&s->values, s->probe.sized);
     s->values_refused += refused;
-    if (refused && !s->alarmed)
+    if (refused && s->values_refused == refused)
         log_warning("slot %u: left out ranges that %s declares: not in its BARs, or malformed; "
                     "further ones are only counted",
                     s->number, s->whose);
-    s->alarmed |= refused != 0;
 }
 
 /* What its registers read once it is lost: the last declaration counts (V-49). */
