@@ -25,7 +25,8 @@ has = $(shell pkg-config --exists $2 2>/dev/null && echo $1)
 DEFLATE := $(call has,-DDXPU_ZLIB_USE_LIBDEFLATE=1,libdeflate)
 XDP := $(call has,-DDXPU_AF_XDP=1,libxdp libbpf)
 SECCOMP := $(call has,-DDXPU_SECCOMP=1,libseccomp)
-BASE = -std=c11 -MMD -MP -pthread $(XDP) $(SECCOMP) $(DEFLATE)
+VIRGL := $(call has,-DDXPU_VIRGL=1,virglrenderer)
+BASE = -std=c11 -MMD -MP -pthread $(XDP) $(SECCOMP) $(VIRGL) $(DEFLATE)
 
 # A room is a directory with a room.mk, which names the rooms whose headers its files may include
 # (uses/ROOM; see/ROOM: and does not call), and its libraries (libs/ROOM).  No other headers are
@@ -47,7 +48,8 @@ ROOM_dxpu-box     := examples/box
 ROOM_dxpu         := examples/cli
 ROOM_dxpu-manager := examples/manager
 ROOM_dxpu-device  := examples/device
-INSTALLED := dxpu dxpu-host dxpu-box dxpu-manager dxpu-device
+ROOM_dxpu-render  := examples/render
+INSTALLED := dxpu dxpu-host dxpu-box dxpu-manager dxpu-device dxpu-render
 DEMO      := relay pingpong direct
 PROGRAMS  := $(INSTALLED) $(DEMO:%=dxpu-%)
 C_TESTS   := $(sort $(wildcard $(patsubst %,tests/*/%_*.c,unit api prop sim)))
@@ -135,6 +137,8 @@ build/%.linked: build/%.a
 $(foreach r,$(LINKED:build/%.linked=%),$(eval build/$r.linked: $(call archives,,$r)))
 $(foreach v,- $(VARIANTS),$(eval \
   build$(v:-=)/examples/manager/api/api_openapi.o: spec/openapi.yaml))
+# Tests that start it: the one without sanitizers, which compiles shaders.
+$(foreach v,build build/san,$v/tests/render/api_render): | build/dxpu-render
 build/libdxpu-inject.so: $(wildcard examples/inject/*.[ch] bindings/model/*.h) | build/libdxpu.a
 	$(call say,LD,$@)$(CC) $(CFLAGS) -I. -Ibindings/model -fPIC -shared -pthread -o $@ \
 	  $(filter %.c,$^) -lm

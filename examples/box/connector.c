@@ -5,14 +5,11 @@
 #endif
 #include "connector.h"
 #include "fd_message.h"
+#include "offspring.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -40,41 +37,6 @@ static void serve(int from, const char *path)
         connect_once(from, &a);
 }
 
-/* What the box has open is not this process's. */
-static void close_others(int own)
-{
-    long most = sysconf(_SC_OPEN_MAX);
-#ifdef SYS_close_range
-    if (syscall(SYS_close_range, 3u, (unsigned)own - 1, 0u) == 0 &&
-        syscall(SYS_close_range, (unsigned)own + 1, ~0u, 0u) == 0)
-        return;
-#endif
-    for (int fd = 3; fd < (most > 0 ? most : 1024); fd++) {
-        if (fd != own)
-            (void)close(fd);
-    }
-}
-
-static void set_signals(void (*handler)(int))
-{
-    static const int all[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGPIPE };
-    for (unsigned i = 0; i < sizeof all / sizeof all[0]; i++)
-        (void)signal(all[i], handler);
-}
-
-void connector_outlive(void)
-{
-    const struct rlimit no_core = { 0, 0 };
-    set_signals(SIG_IGN);
-    (void)setrlimit(RLIMIT_CORE, &no_core);
-    (void)prctl(PR_SET_DUMPABLE, 0);
-}
-
-void connector_obey(void)
-{
-    set_signals(SIG_DFL);
-}
-
 int connector_start(const char *path)
 {
     int pair[2], status = 0;
@@ -85,8 +47,8 @@ int connector_start(const char *path)
     if (child == 0) {
         /* its parent ends at once: the box cannot wait for it behind the filter */
         if (fork() == 0) {
-            connector_outlive();
-            close_others(pair[1]);
+            offspring_outlive();
+            offspring_keep_one(pair[1]);
             serve(pair[1], path);
         }
         _exit(0);

@@ -7,11 +7,6 @@
 #ifndef CONNECTOR_H_INCLUDED
 #define CONNECTOR_H_INCLUDED
 
-/* For a process that ends with the box, not before: signals that users send to the box, or to all
-   processes of its name, end it no more; it has no core file, and none but root reads it. */
-void connector_outlive(void);
-/* In a child of it that becomes another program: those signals act again. */
-void connector_obey(void);
 /* Before there is a filter, a thread, or a secret.  A descriptor that is readable when there is an
    answer, and whose closing ends that process; -1 and errno. */
 int connector_start(const char *path);

@@ -6,9 +6,9 @@
 #define _GNU_SOURCE 1
 #endif
 #include "starter.h"
-#include "connector.h"
 #include "dxpu_libevent.h"
 #include "log.h"
+#include "offspring.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -113,7 +113,7 @@ static void become(const device *d)
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != starter) /* it has ended before that */
         _exit(127);
-    connector_obey();
+    offspring_obey();
     (void)setpgid(0, 0);
     (void)setpriority(PRIO_PROCESS, 0, NICE);
     (void)execv(program, argv);
@@ -289,7 +289,7 @@ int starter_start(void)
     }
     if (child == 0) {
         (void)close(pair[0]);
-        connector_outlive();
+        offspring_outlive();
         starter = getpid();
         serve(pair[1]);
         _exit(0);

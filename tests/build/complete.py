@@ -12,7 +12,8 @@ from make import ROOT, check, run
 
 PLACE = os.path.join(ROOT, "examples", "cli", "completion")
 BIN = os.environ.get("DXPU_BIN", os.path.join(ROOT, "build"))
-PROGRAMS = ("dxpu", "dxpu-host", "dxpu-box", "dxpu-manager", "dxpu-device")
+PROGRAMS = ("dxpu", "dxpu-host", "dxpu-box", "dxpu-manager", "dxpu-device",
+            "dxpu-render")
 
 BASH = """source %s/dxpu.bash
 COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _dxpu

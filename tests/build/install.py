@@ -14,7 +14,8 @@ import make
 from make import ROOT, check, run
 
 PREFIX = "opt/x"
-PROGRAMS = ("dxpu", "dxpu-box", "dxpu-host", "dxpu-manager", "dxpu-device")
+PROGRAMS = ("dxpu", "dxpu-box", "dxpu-host", "dxpu-manager", "dxpu-device",
+            "dxpu-render")
 # The headers of each binding that are for others, and headers and functions that are not.
 PUBLIC = {"af_xdp": "dxpu_af_xdp", "control": "dxpu_control",
           "firmware": "dxpu_firmware dxpu_firmware_keys dxpu_firmware_wire",

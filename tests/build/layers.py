@@ -13,7 +13,7 @@ ROOT = tree.ROOT
 PURE = ["bindings/" + b for b in tree.PURE]
 # Each of these may use those before it.
 COMMON = ["examples/common/" + c for c in ("base", "guard", "fabric", "control", "program")]
-PROGRAMS = ["examples/" + p for p in ("host", "box", "manager", "cli", "device")]
+PROGRAMS = ["examples/" + p for p in ("host", "box", "manager", "cli", "device", "render")]
 DEVICES, DEMO = "examples/devices", "examples/demo"
 failed = 0
 

@@ -1,4 +1,4 @@
-# Completion of dxpu, dxpu-host, dxpu-box, dxpu-manager and dxpu-device for bash.
+# Completion of dxpu, dxpu-host, dxpu-box, dxpu-manager, dxpu-device and dxpu-render for bash.
 #
 # All that can be typed comes from the program that is called, by --help-options: lines of "verb
 # NAME WORDS BRIEF" and "option VERB --NAME VALUE KIND HELP" with tabs between the fields.
@@ -65,4 +65,4 @@ _dxpu()
     fi
 }
 
-complete -o filenames -F _dxpu dxpu dxpu-host dxpu-box dxpu-manager dxpu-device
+complete -o filenames -F _dxpu dxpu dxpu-host dxpu-box dxpu-manager dxpu-device dxpu-render

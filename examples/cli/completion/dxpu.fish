@@ -1,4 +1,4 @@
-# Completion of dxpu, dxpu-host, dxpu-box, dxpu-manager and dxpu-device for fish.
+# Completion of dxpu, dxpu-host, dxpu-box, dxpu-manager, dxpu-device and dxpu-render for fish.
 #
 # All that can be typed comes from the program that is called, by --help-options: lines of "verb
 # NAME WORDS BRIEF" and "option VERB --NAME VALUE KIND HELP" with tabs between the fields.
@@ -72,6 +72,6 @@ function __dxpu_value
     end
 end
 
-for one in dxpu dxpu-host dxpu-box dxpu-manager dxpu-device
+for one in dxpu dxpu-host dxpu-box dxpu-manager dxpu-device dxpu-render
     complete -c $one -f -a '(__dxpu_complete)'
 end

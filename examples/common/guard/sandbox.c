@@ -275,7 +275,7 @@ static int drop_for(unsigned part)
 {
     if (part != SANDBOX_PARENT && drop_the_rest())
         return -1;
-    return (part == SANDBOX_KEEPER || part == SANDBOX_MONITOR) && the.set ? leave_files() : 0;
+    return part != SANDBOX_WORKER && part != SANDBOX_PARENT && the.set ? leave_files() : 0;
 }
 
 int sandbox_start(const sandbox_settings *s, bool *wrong_use)
@@ -565,19 +565,34 @@ static int add_sockets(scmp_filter_ctx f)
     return rc;
 }
 
+/* Memory, with code in it only where shaders are compiled. */
+static int add_memory(scmp_filter_ctx f, bool code)
+{
+    const scmp_datum_t exec = PROT_EXEC;
+    const struct scmp_arg_cmp plain = SCMP_A2(SCMP_CMP_MASKED_EQ, exec, 0);
+    const unsigned compared = code ? 0 : 1;
+    int rc = seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(mmap), compared, plain);
+    return rc ? rc : seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(mprotect), compared, plain);
+}
+
+/* What a GPU's driver asks of the DRM node that is open: requests of type 'd'. */
+static int add_rendering(scmp_filter_ctx f)
+{
+    const scmp_datum_t type = 0xff00, drm = 'd' << 8;
+    return seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(ioctl), 1,
+                            SCMP_A1(SCMP_CMP_MASKED_EQ, type, drm));
+}
+
 /* Calls that are allowed with some arguments; with others they fail as said. */
 static int add_conditions(scmp_filter_ctx f)
 {
-    const scmp_datum_t exec = PROT_EXEC, thread = CLONE_THREAD;
-    const struct scmp_arg_cmp plain = SCMP_A2(SCMP_CMP_MASKED_EQ, exec, 0),
-                              is_thread = CLONE_FLAGS(SCMP_CMP_MASKED_EQ, thread, thread),
+    const scmp_datum_t thread = CLONE_THREAD;
+    const struct scmp_arg_cmp is_thread = CLONE_FLAGS(SCMP_CMP_MASKED_EQ, thread, thread),
                               no_thread = CLONE_FLAGS(SCMP_CMP_MASKED_EQ, thread, 0),
                               self = A0_IS(getpid()), zero = A0_IS(0), nobody_else = A1_IS(0),
                               name = A0_IS(PR_SET_NAME);
-    int rc = seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(mmap), 1, plain);
-    rc = rc ? rc : seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(mprotect), 1, plain);
     /* threads but no processes; clone3, whose flags no filter can see, is not there (ENOSYS) */
-    rc = rc ? rc : seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(clone), 1, is_thread);
+    int rc = seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(clone), 1, is_thread);
     rc = rc ? rc : seccomp_rule_add(f, SCMP_ACT_KILL_PROCESS, SCMP_SYS(clone), 1, no_thread);
     rc = rc ? rc : seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(tgkill), 1, self);
     rc = rc ? rc : seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(kill), 1, self);
@@ -604,9 +619,12 @@ static int build(scmp_filter_ctx f, unsigned part)
     rc = rc ? rc : add_names(f, SCMP_ACT_KILL_PROCESS, deadly, COUNT(deadly));
     rc = rc ? rc : add_names(f, SCMP_ACT_KILL_PROCESS, set_up, COUNT(set_up));
     rc = rc ? rc : add_names(f, SCMP_ACT_KILL_PROCESS, processes, COUNT(processes));
+    rc = rc ? rc : add_memory(f, part == SANDBOX_RENDERER);
     rc = rc ? rc : add_conditions(f);
     rc = rc ? rc : add_controls(f);
-    if (part == SANDBOX_MONITOR) {
+    if (part == SANDBOX_RENDERER) {
+        rc = rc ? rc : add_rendering(f);
+    } else if (part == SANDBOX_MONITOR) {
         rc = rc ? rc : seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(socket), 1, A0_IS(AF_UNIX));
     } else if (part != SANDBOX_KEEPER) { /* that has all that it needs */
         rc = rc ? rc : add_names(f, SCMP_ACT_ALLOW, paths, COUNT(paths));

@@ -1,0 +1,188 @@
+/* launcher.c - see launcher.h
+   SPDX-License-Identifier: MIT
+
+   CONTENTS   1 The asker   2 What is started   3 The launcher */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE 1
+#endif
+#include "launcher.h"
+#include "fd_message.h"
+#include "log.h"
+#include "offspring.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { NICE = 5 /* loops go first where cores are few */ };
+
+/* ==== 1  The asker ============================================================================ */
+
+bool launcher_beside(const char *name, char *path, size_t size)
+{
+    size_t bytes = strlen(name) + 1;
+    ssize_t n = readlink("/proc/self/exe", path, size);
+    char *slash;
+    if (n <= 0 || (size_t)n >= size)
+        return false;
+    path[n] = '\0';
+    slash = strrchr(path, '/');
+    if (!slash || bytes > size - (size_t)(slash + 1 - path))
+        return false;
+    memcpy(slash + 1, name, bytes);
+    return access(path, X_OK) == 0;
+}
+
+int launcher_ask(int launcher)
+{
+    unsigned char any = 0;
+    return send(launcher, &any, sizeof any, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof any
+               ? 0
+               : -1;
+}
+
+int launcher_take(int launcher, int *socket, int *memory)
+{
+    unsigned char why = 0;
+    unsigned count = 2;
+    int fds[2];
+    ssize_t n = fd_message_receive(launcher, &why, fds, &count);
+    if (n >= 0 && count == 2) {
+        *socket = fds[0];
+        *memory = fds[1];
+        return 0;
+    }
+    if (n >= 0) {
+        if (count)
+            (void)close(fds[0]);
+        errno = n ? why : EPIPE;
+    }
+    return -1;
+}
+
+/* ==== 2  What is started ====================================================================== */
+
+/* execv() changes none of them. */
+static void run(const char *const *argv)
+{
+    (void)execv(argv[0], (char *const *)(uintptr_t)argv);
+    log_error("%s: %s", argv[0], strerror(errno));
+    _exit(127);
+}
+
+/* In the child: it ends with the launcher, and Ctrl-C is for the asker alone. */
+static void become(const char *const *argv, pid_t launcher, int socket, int memory)
+{
+    int fds[2];
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != launcher) /* it has ended before that */
+        _exit(127);
+    offspring_obey();
+    (void)setpgid(0, 0);
+    (void)setpriority(PRIO_PROCESS, 0, NICE);
+    fds[0] = fcntl(socket, F_DUPFD, LAUNCHER_MEMORY + 1); /* out of each other's way */
+    fds[1] = fcntl(memory, F_DUPFD, LAUNCHER_MEMORY + 1);
+    if (fds[0] < 0 || fds[1] < 0 || dup2(fds[0], LAUNCHER_SOCKET) < 0 ||
+        dup2(fds[1], LAUNCHER_MEMORY) < 0)
+        _exit(127);
+    (void)close(fds[0]);
+    (void)close(fds[1]);
+    run(argv);
+}
+
+int launcher_try(const char *const *argv)
+{
+    int status = 0;
+    pid_t child = fork();
+    if (child == 0)
+        run(argv);
+    if (child < 0 || waitpid(child, &status, 0) != child)
+        return -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/* Memory of which no page is there yet; neither of those that have it can change its size under the
+   other. */
+static int make_memory(size_t bytes)
+{
+    int fd = memfd_create("dxpu", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd >= 0 && !ftruncate(fd, (off_t)bytes) &&
+        !fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
+        return fd;
+    if (fd >= 0)
+        (void)close(fd);
+    return -1;
+}
+
+/* ==== 3  The launcher ========================================================================= */
+
+static void end(pid_t *child)
+{
+    if (*child <= 0)
+        return;
+    (void)kill(*child, SIGKILL); /* not awaited before: the number is still its own */
+    (void)waitpid(*child, NULL, 0);
+    *child = 0;
+}
+
+static void start(int to, const char *const *argv, size_t memory_bytes, pid_t *child)
+{
+    pid_t self = getpid();
+    int fds[2] = { -1, -1 }, pair[2], error = 0;
+    end(child);
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair)) {
+        (void)fd_message_send(to, (unsigned char)errno, NULL, 0);
+        return;
+    }
+    fds[0] = pair[0];
+    fds[1] = make_memory(memory_bytes);
+    if (fds[1] < 0 || (*child = fork()) < 0)
+        error = errno;
+    else if (*child == 0)
+        become(argv, self, pair[1], fds[1]);
+    (void)close(pair[1]);
+    (void)fd_message_send(to, (unsigned char)error, fds, error ? 0 : 2);
+    (void)close(fds[0]);
+    if (fds[1] >= 0)
+        (void)close(fds[1]);
+}
+
+static void serve(int from, const char *const *argv, size_t memory_bytes)
+{
+    pid_t child = 0;
+    unsigned char asked;
+    while (recv(from, &asked, sizeof asked, 0) == (ssize_t)sizeof asked)
+        start(from, argv, memory_bytes, &child);
+    end(&child);
+}
+
+int launcher_start(const char *const *argv, size_t memory_bytes)
+{
+    int pair[2], status = 0;
+    pid_t child;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
+        return -1;
+    child = fork();
+    if (child == 0) {
+        /* its parent ends at once: the asker cannot wait for it behind the filter */
+        if (fork() == 0) {
+            offspring_outlive();
+            offspring_keep_one(pair[1]);
+            serve(pair[1], argv, memory_bytes);
+        }
+        _exit(0);
+    }
+    (void)close(pair[1]);
+    if (child > 0 && waitpid(child, &status, 0) == child)
+        return pair[0];
+    (void)close(pair[0]);
+    return -1;
+}
