@@ -138,7 +138,8 @@ $(foreach r,$(LINKED:build/%.linked=%),$(eval build/$r.linked: $(call archives,,
 $(foreach v,- $(VARIANTS),$(eval \
   build$(v:-=)/examples/manager/api/api_openapi.o: spec/openapi.yaml))
 # Tests that start it: the one without sanitizers, which compiles shaders.
-$(foreach v,build build/san,$v/tests/render/api_render): | build/dxpu-render
+$(foreach v,build build/san,$v/tests/render/api_render $v/tests/devices/api_virtio_gpu_3d): \
+  | build/dxpu-render
 build/libdxpu-inject.so: $(wildcard examples/inject/*.[ch] bindings/model/*.h) | build/libdxpu.a
 	$(call say,LD,$@)$(CC) $(CFLAGS) -I. -Ibindings/model -fPIC -shared -pthread -o $@ \
 	  $(filter %.c,$^) -lm

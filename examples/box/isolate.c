@@ -153,6 +153,11 @@ int isolate(int starter, unsigned slot, const device_kind *kind, unsigned disk_t
         add_text(&w, "--tap", s->tap);
         add_number(&w, "--identity", s->identity);
     }
+    if (kind == &virtio_gpu_kind) {
+        add_text(&w, "--render-node", s->render_node);
+        if (s->render)
+            add(&w, "--render");
+    }
     if (s->descriptor) {
         log_error("slot %u: --isolate: fd is for a slot of the box's own process; use tap=NAME",
                   slot);

@@ -11,6 +11,7 @@
 #include "open_files.h"
 #include "program.h"
 #include "reload.h"
+#include "render_start.h"
 #include "sandbox.h"
 #include "shards.h"
 #include "shots.h"
@@ -72,6 +73,10 @@ static const option_row rows[] = {
       OPTION_TEXT, &set.device.tap, 0, 0 },
     { "net-fd", "N", "virtio-net: inherited descriptor of a tap, or of a datagram socket",
       OPTION_NUMBER, &set.device.descriptor, 3, 1 << 20 },
+    { "render", NULL, "virtio-gpu: 3D, in software, by a process dxpu-render for each slot",
+      OPTION_FLAG, &set.device.render, 0, 0 },
+    { "render-node", "PATH", "virtio-gpu: 3D, on the GPU of this DRM node", OPTION_TEXT,
+      &set.device.render_node, 1, 4095 },
     { "isolate", NULL, "run each slot's model in a process of its own, by dxpu-device", OPTION_FLAG,
       &set.isolate, 0, 0 },
     { "disk-threads", "N", "concurrent accesses of a slot to its medium, 0: in its loop (4)",
@@ -244,6 +249,8 @@ static const char *check_net(const device_settings *d, const device_kind *kind, 
     return NULL;
 }
 
+static const char *plans_wrong;
+
 /* What is wrong with the options together; NULL: nothing. */
 static const char *check(void)
 {
@@ -268,8 +275,11 @@ static const char *check(void)
             return "--serial: only printable ASCII, and no blanks";
     }
     const char *wrong = check_net(&set.device, kinds[set.kind], set.slots > 1 || set.isolate);
+    if (!wrong && (set.device.render || set.device.render_node) &&
+        kinds[set.kind] != &virtio_gpu_kind)
+        wrong = "--render and --render-node: go with --device virtio-gpu";
     if (!wrong)
-        wrong = make_plans();
+        wrong = plans_wrong;
     if (!wrong)
         wrong = check_manager();
     if (!wrong)
@@ -307,6 +317,36 @@ static int open_control(void)
                                        the_box.requests, &link);
     leases_tell(&the_box);
     return (set.control && !the_box.control) || (set.manager.address && !the_box.manager) ? -1 : 0;
+}
+
+/* Of slots whose model is in this process: others' dxpu-device starts its own.  Before the sandbox,
+   as the starter.  0, or -1 after a message and *rc, an exit status. */
+static int start_renderers(int *rc)
+{
+    *rc = PROGRAM_SYSTEM;
+    for (unsigned i = 0; i < set.slots; i++) {
+        const slot_plan *p = &plans.slot[i];
+        const device_settings *d = p->kind ? &p->set : &set.device;
+        if ((p->kind ? p->kind : kinds[set.kind]) != &virtio_gpu_kind ||
+            (!d->render && !d->render_node))
+            continue;
+        if (set.sandbox.user) {
+            *rc = program_usage("--render: goes without --user; start the box as that user");
+            return -1;
+        }
+        if (set.isolate)
+            continue;
+        if (!the_box.renderers)
+            the_box.renderers = calloc(set.slots, sizeof *the_box.renderers);
+        if (!the_box.renderers) {
+            log_error("out of memory");
+            return -1;
+        }
+        the_box.renderers[i] = render_start(d->render_node, set.sandbox.off);
+        if (the_box.renderers[i] < 0)
+            return -1;
+    }
+    return 0;
 }
 
 static struct event *starter_over;
@@ -418,8 +458,11 @@ int main(int argc, char **argv)
     set.sandbox.network = set.fabric.af_xdp != NULL;
     if (set.isolate && set.sandbox.user)
         return program_usage("--isolate: goes without --user; start the box as that user");
+    plans_wrong = make_plans();
     if (set.isolate && (the_box.starter = starter_start()) < 0)
         return PROGRAM_SYSTEM;
+    if (!plans_wrong && start_renderers(&rc))
+        return rc;
     allow_files();
     if (sandbox_start(&set.sandbox, &wrong))
         return wrong ? PROGRAM_USAGE : PROGRAM_SYSTEM;

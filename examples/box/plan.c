@@ -8,6 +8,7 @@
 #include "options.h"
 #include "remote.h"
 #include "virtio_blk.h"
+#include "virtio_gpu.h"
 #include "virtio_net.h"
 
 #include <stdlib.h>
@@ -121,6 +122,8 @@ static const char *set_text(slot_plan *p, const char *key, const char *value)
         return keep_const(p, value, key, &p->set.socket);
     if (!strcmp(key, "tap") && is_word(value, 15))
         return keep_const(p, value, key, &p->set.tap);
+    if (!strcmp(key, "render-node") && is_word(value, 255))
+        return keep_const(p, value, key, &p->set.render_node);
     return wrong("unknown key or invalid value:", key);
 }
 
@@ -135,6 +138,7 @@ static const char *add_key(slot_plan *p, char *key)
         *value++ = '\0';
     flag = !strcmp(key, "read-only")   ? &p->set.read_only
            : !strcmp(key, "stateless") ? &p->set.stateless
+           : !strcmp(key, "render")    ? &p->set.render
                                        : NULL;
     if (flag) {
         *flag = !value || !strcmp(value, "yes");
@@ -162,6 +166,8 @@ static const char *check(const slot_plan *p)
         return "--slot: a virtio-blk device has one file";
     if (p->kind == &virtio_net_kind && !p->set.tap == !p->set.descriptor)
         return "--slot: virtio-net needs tap=NAME or fd=N";
+    if (p->kind != &virtio_gpu_kind && (p->set.render || p->set.render_node))
+        return "--slot: render and render-node are for virtio-gpu";
     if (p->kind != &virtio_net_kind && (p->set.tap || p->set.descriptor))
         return "--slot: tap and fd are for virtio-net";
     return NULL;
@@ -188,6 +194,8 @@ static const char *add_words(const slot_plans *all, slot_plan *p, char *words)
         return wrong("no such device model:", word ? word : "");
     p->set = *all->usual;
     p->set.file = p->set.serial = p->set.tap = NULL; /* of slots that share an option */
+    p->set.render = false;
+    p->set.render_node = NULL;
     p->set.descriptor = 0;
     p->set.namespaces = 0;
     p->set.read_only = false;

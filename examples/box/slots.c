@@ -825,6 +825,10 @@ static int open_device(box *b, unsigned index, device_settings *own)
         if (!s->lane)
             return -1;
     }
+    if (b->renderers) {
+        own->renderer = b->renderers[index];
+        b->renderers[index] = 0;
+    }
     if (b->connectors) {
         own->connector = b->connectors[index];
         b->connectors[index] = 0;
@@ -1014,6 +1018,7 @@ void slots_close(box *b)
     free(b->medium);
     free(b->lease_key);
     free(b->connectors);
+    free(b->renderers);
 }
 
 /* ==== 5  Screens ============================================================================== */

@@ -155,6 +155,7 @@ typedef struct box {
     const char *model;      /* NULL: the device kind's name */
     const slot_plan *plans; /* of each slot; NULL: none has its own */
     int starter;            /* of devices in processes of their own; 0: none is */
+    int *renderers;         /* of each slot: of render_start(); 0: none.  NULL: none has one */
     int *connectors;        /* of each slot; 0: none.  NULL: devices start their own */
     unsigned group_slots;   /* 0: no groups */
     dxpu_udp_address advertised[DXPU_CONTROL_PATHS_MAX];

@@ -8,6 +8,7 @@
 #include "notify.h"
 #include "options.h"
 #include "program.h"
+#include "render_start.h"
 #include "sandbox.h"
 #include "server.h"
 
@@ -74,6 +75,12 @@ static const option_row net_rows[] = {
       &set.server.device.descriptor, 3, 1 << 20 },
     { "identity", "N", "number of which its address is made (1)", OPTION_NUMBER,
       &set.server.device.identity, 1, UINT64_MAX },
+};
+static const option_row gpu_rows[] = {
+    { "render", NULL, "3D, in software, by a process dxpu-render", OPTION_FLAG,
+      &set.server.device.render, 0, 0 },
+    { "render-node", "PATH", "3D, on the GPU of this DRM node", OPTION_TEXT,
+      &set.server.device.render_node, 1, 4095 },
 };
 static const option_row eptest_rows[] = {
     { "bar", "SIZE", "size of its 64-bit prefetchable BAR, a power of two (64K)", OPTION_SIZE,
@@ -147,6 +154,8 @@ static const char *check(void)
         return "--file: a virtio-blk device has one";
     if (set.server.kind == &virtio_net_kind && !d->tap == !d->descriptor)
         return "one of --tap NAME and --net-fd N is required";
+    if ((d->render || d->render_node) && set.sandbox.user)
+        return "--render: goes without --user; start it as that user";
     return NULL;
 }
 
@@ -177,6 +186,16 @@ static int serve(void)
     return rc;
 }
 
+/* Before the sandbox.  0, or -1 after a message. */
+static int start_renderer(void)
+{
+    device_settings *d = &set.server.device;
+    if (!d->render && !d->render_node)
+        return 0;
+    d->renderer = render_start(d->render_node, set.sandbox.off);
+    return d->renderer < 0 ? -1 : 0;
+}
+
 static const device_kind *const kinds[] = DEVICE_KIND_LIST;
 
 static int run_device(const option_call *call)
@@ -194,6 +213,8 @@ static int run_device(const option_call *call)
     if (why)
         return program_usage(why);
     notify_start();
+    if (start_renderer())
+        return PROGRAM_SYSTEM;
     if (sandbox_start(&set.sandbox, &wrong))
         return wrong ? PROGRAM_USAGE : PROGRAM_SYSTEM;
     return serve();
@@ -215,7 +236,7 @@ static const option_verb verbs[] = {
     VERB("vga", "a display adapter", SHARED),
     VERB("eptest", "the PCI endpoint test function", OPTION_ROWS(eptest_rows), SHARED),
     VERB("virtio-blk", "a virtio block device", DISK, OPTION_ROWS(blk_rows), SHARED),
-    VERB("virtio-gpu", "a virtio display adapter", SHARED),
+    VERB("virtio-gpu", "a virtio display adapter", OPTION_ROWS(gpu_rows), SHARED),
     VERB("virtio-net", "a virtio network adapter", OPTION_ROWS(net_rows), SHARED),
 };
 static const option_verbs all_verbs = { NULL, verbs, sizeof verbs / sizeof verbs[0] };

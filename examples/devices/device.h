@@ -61,7 +61,10 @@ typedef struct device_settings {
     bool stateless;       /* vfio-user: a reset leaves nothing of a tenant's data */
     const device_medium *medium; /* vfio-user: its server's, as its owner has seen it; NULL: it is
                                     not known */
-    const char *tap;             /* virtio-net: the interface that its frames go to */
+    int renderer; /* virtio-gpu: of render_start(), which the device closes; 0: it has no 3D */
+    bool render;  /* virtio-gpu, for the program, which makes it `renderer`: 3D, in software or */
+    const char *render_node; /* on the GPU of this DRM node */
+    const char *tap;         /* virtio-net: the interface that its frames go to */
     uint64_t descriptor; /* virtio-net: in its place, one that was inherited; it is the device's */
 } device_settings;
 

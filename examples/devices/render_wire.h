@@ -45,18 +45,21 @@ enum {
     RENDER_BIND_CUSTOM = 1 << 17
 };
 
-typedef enum render_op { /* arguments */
-                         RENDER_CONTEXT_CREATE = 1,
-                         RENDER_CONTEXT_DESTROY,
-                         RENDER_RESOURCE_CREATE, /* target, format, bind, width, height, depth, layers, last level,
-                               samples, flags: of virtio's command */
-                         RENDER_RESOURCE_DESTROY,
-                         RENDER_ATTACH, /* the resource to the context */
-                         RENDER_DETACH,
-                         RENDER_SUBMIT, /* slot, bytes, flags */
-                         RENDER_WRITE, /* slot, bytes, level, x, y, z, width, height, depth, stride, layer stride */
-                         RENDER_READ, /* the same: into the slot */
-                         RENDER_OPS
+/* With their arguments. */
+typedef enum render_op {
+    RENDER_CONTEXT_CREATE = 1,
+    RENDER_CONTEXT_DESTROY,
+    /* target, format, bind, width, height, depth, layers, last level, samples, flags: of virtio's
+       command */
+    RENDER_RESOURCE_CREATE,
+    RENDER_RESOURCE_DESTROY,
+    RENDER_ATTACH, /* the resource to the context */
+    RENDER_DETACH,
+    RENDER_SUBMIT, /* slot, bytes, flags */
+    /* slot, bytes, level, x, y, z, width, height, depth, stride, layer stride: out of the slot */
+    RENDER_WRITE,
+    RENDER_READ, /* the same: into the slot */
+    RENDER_OPS
 } render_op;
 
 typedef enum render_reply { RENDER_READY = 1, RENDER_DONE, RENDER_RESULT } render_reply;

@@ -1,13 +1,14 @@
 /* virgl_stream.h - command streams for virglrenderer, by hand: what a test draws
    SPDX-License-Identifier: MIT
 
-   Numbers are those of virgl_protocol.h and virgl_hw.h of Mesa.  No header but libc's: a program in
-   a guest includes it, too.  Resources are made by the caller: a target of VS_SIDE x VS_SIDE
+   Numbers are those of virgl_protocol.h and virgl_hw.h of Mesa.  A program in a guest includes it,
+   too.  Resources are made by the caller: a target of VS_SIDE x VS_SIDE
    pixels, a buffer of VS_VERTICES_BYTES for vertices, one of 16 bytes for a query's result. */
 #ifndef VIRGL_STREAM_H_INCLUDED
 #define VIRGL_STREAM_H_INCLUDED
 
-#include <stdint.h>
+#include "dxpu.h"
+
 #include <string.h>
 
 enum {
@@ -199,7 +200,7 @@ static inline unsigned vs_wrong(const uint8_t *pixels)
     for (uint32_t y = 0; y < VS_SIDE; y++) {
         for (uint32_t x = 0; x < VS_SIDE; x++) {
             const uint8_t *p = pixels + y * VS_ROW_BYTES + x * 4;
-            uint32_t is = p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+            uint32_t is = dxpu_get_le32(p);
             wrong += is != vs_pixel(x, y) && x + y != VS_SIDE - 1;
         }
     }

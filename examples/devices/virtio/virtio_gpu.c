@@ -10,10 +10,9 @@
 
 #include <stdlib.h>
 
-#define GPU_F_EDID ((uint64_t)1 << 1)
-
 enum { /* of the device's configuration */
        CONFIG_SCANOUTS = 8,
+       CONFIG_CAPSETS = 12,
        CONFIG_BYTES = 16
 };
 
@@ -46,10 +45,21 @@ bool gpu_rect_fits(const gpu_rect *r, uint32_t width, uint32_t height)
 
 /* ==== 2  Replies ============================================================================== */
 
-static void reply_sent(virtio *v, virtio_request *r)
+static void body_sent(virtio *v, virtio_request *r)
 {
     (void)v;
     virtio_finish(r, 0);
+}
+
+static void reply_sent(virtio *v, virtio_request *r)
+{
+    gpu_request *q = request_of(r);
+    uint64_t room = r->writable_bytes;
+    uint32_t bytes = room < q->body_bytes ? (uint32_t)room : q->body_bytes;
+    if (q->body && bytes)
+        virtio_write(v, r, q->body, bytes, body_sent);
+    else
+        virtio_finish(r, 0);
 }
 
 /* As much of it as there is room for: cursor commands of Linux's driver have none. */
@@ -71,30 +81,62 @@ static void reply(virtio_gpu *g, gpu_request *q, gpu_reply how)
         virtio_finish(&q->r, 0);
 }
 
-void gpu_end(virtio_gpu *g, gpu_reply how)
+/* A fence says that all before it is done, too: so the queue's commands are answered in order. */
+void gpu_answer(virtio_gpu *g)
+{
+    virtio_list *l = &g->render.sent;
+    while (l->head && request_of(l->head)->over) {
+        gpu_request *q = request_of(virtio_list_take(l));
+        reply(g, q, q->how);
+    }
+}
+
+void gpu_sent(virtio_gpu *g)
 {
     gpu_request *q = g->current;
     g->current = NULL;
-    reply(g, q, how);
+    virtio_list_append(&g->render.sent, &q->r);
+}
+
+void gpu_end(virtio_gpu *g, gpu_reply how)
+{
+    gpu_request *q = g->current;
+    q->over = true;
+    q->how = how;
+    gpu_sent(g);
+    gpu_answer(g);
 }
 
 /* ==== 3  Commands ============================================================================= */
 
 typedef struct command {
     uint32_t type;
-    uint32_t bytes; /* with the header, at least */
+    uint32_t bytes;   /* with the header, at least */
+    uint32_t feature; /* that it needs; 0: none */
     gpu_reply (*run)(virtio_gpu *g, gpu_request *q);
 } command;
 
-static const command controls[] = {
-    { 0x0100, 24, gpu_display_info }, { 0x0101, 40, gpu_create },
-    { 0x0102, 32, gpu_unref },        { 0x0103, 48, gpu_set_scanout },
-    { 0x0104, 48, gpu_flush },        { 0x0105, 56, gpu_transfer_begin },
-    { 0x0106, 32, gpu_attach },       { 0x0107, 32, gpu_detach },
-    { 0x010a, 32, gpu_get_edid }
-};
-static const command cursors[] = { { 0x0300, 56, gpu_cursor_update },
-                                   { 0x0301, 56, gpu_cursor_move } };
+static const command controls[] = { { 0x0100, 24, 0, gpu_display_info },
+                                    { 0x0101, 40, 0, gpu_create },
+                                    { 0x0102, 32, 0, gpu_unref },
+                                    { 0x0103, 48, 0, gpu_set_scanout },
+                                    { 0x0104, 48, 0, gpu_flush },
+                                    { 0x0105, 56, 0, gpu_transfer_begin },
+                                    { 0x0106, 32, 0, gpu_attach },
+                                    { 0x0107, 32, 0, gpu_detach },
+                                    { 0x0108, 32, GPU_F_VIRGL, gpu_get_capset_info },
+                                    { 0x0109, 32, GPU_F_VIRGL, gpu_get_capset },
+                                    { 0x010a, 32, GPU_F_EDID, gpu_get_edid },
+                                    { 0x0200, 96, GPU_F_VIRGL, gpu_context_create },
+                                    { 0x0201, 24, GPU_F_VIRGL, gpu_context_destroy },
+                                    { 0x0202, 32, GPU_F_VIRGL, gpu_context_attach },
+                                    { 0x0203, 32, GPU_F_VIRGL, gpu_context_detach },
+                                    { 0x0204, 72, GPU_F_VIRGL, gpu_create_3d },
+                                    { 0x0205, 72, GPU_F_VIRGL, gpu_move_to_host },
+                                    { 0x0206, 72, GPU_F_VIRGL, gpu_move_from_host },
+                                    { 0x0207, 32, GPU_F_VIRGL, gpu_submit } };
+static const command cursors[] = { { 0x0300, 56, 0, gpu_cursor_update },
+                                   { 0x0301, 56, 0, gpu_cursor_move } };
 enum {
     CONTROLS = sizeof controls / sizeof controls[0],
     CURSORS = sizeof cursors / sizeof cursors[0]
@@ -107,7 +149,7 @@ static gpu_reply run(virtio_gpu *g, gpu_request *q, const command *list, unsigne
     if (q->r.failed)
         return GPU_UNSPECIFIED;
     for (unsigned i = 0; i < count; i++) {
-        if (list[i].type != type || (list[i].run == gpu_get_edid && !(g->v.accepted & GPU_F_EDID)))
+        if (list[i].type != type || (list[i].feature & ~g->v.accepted))
             continue;
         return q->bytes < list[i].bytes ? GPU_BAD_PARAMETER : list[i].run(g, q);
     }
@@ -134,6 +176,9 @@ static void gpu_request_begin(virtio *v, virtio_request *r)
     uint64_t all = r->readable_bytes;
     q->bytes = all < GPU_COMMAND_BYTES ? (uint32_t)all : GPU_COMMAND_BYTES;
     q->fetched = !q->bytes;
+    q->body = NULL;
+    q->asked = q->answered = 0;
+    q->refused = q->over = false;
     /* where the read fails, nothing of another tenant's command gets into the reply */
     memset(q->command, 0, sizeof q->command);
     virtio_list_append(arrived_with(gpu_of(v), r), r);
@@ -146,6 +191,8 @@ static void gpu_release(virtio *v, virtio_request *r)
 {
     virtio_gpu *g = gpu_of(v);
     virtio_list_remove(arrived_with(g, r), r);
+    virtio_list_remove(&g->render.sent, r);
+    render_link_disown(&g->render.link, r);
     if (g->current != request_of(r))
         return;
     gpu_cancel(g);
@@ -189,6 +236,7 @@ static bool gpu_work(virtio *v)
     bool any = cursor_work(g);
     any |= control_work(g);
     any |= gpu_transfer_work(g);
+    any |= gpu_render_work(g);
     return any;
 }
 
@@ -197,6 +245,7 @@ static void gpu_reset(virtio *v)
 {
     gpu_screen_dark(gpu_of(v));
     gpu_forget_all(gpu_of(v));
+    gpu_render_forget(gpu_of(v));
 }
 
 static const virtio_type gpu_type = {
@@ -211,6 +260,7 @@ static void gpu_destroy(void *device)
     g->closing = true;
     virtio_close(&g->v);
     gpu_free_old(g);
+    render_link_close(&g->render.link);
     free(g);
 }
 
@@ -219,7 +269,7 @@ static void *gpu_create_device(const device_settings *s, const device_port *port
     const virtio_setup setup = { .type = 16,
                                  .class_code = VIRTIO_GPU_CLASS,
                                  .queues = GPU_QUEUES,
-                                 .features = GPU_F_EDID,
+                                 .features = GPU_F_EDID | (s->renderer ? GPU_F_VIRGL : 0u),
                                  .requests = 256,
                                  .request_bytes = sizeof(gpu_request),
                                  .config_bytes = CONFIG_BYTES,
@@ -229,9 +279,11 @@ static void *gpu_create_device(const device_settings *s, const device_port *port
         return NULL;
     for (unsigned i = 0; i < GPU_QUEUES; i++)
         virtio_list_clear(&g->arrived[i]);
+    virtio_list_clear(&g->render.sent);
     edid_make(g->screen.edid, s->identity);
     dxpu_put_le32(g->v.config + CONFIG_SCANOUTS, 1);
-    if (virtio_open(&g->v, &setup, &gpu_type, s, port)) {
+    dxpu_put_le32(g->v.config + CONFIG_CAPSETS, s->renderer ? RENDER_CAPSETS : 0);
+    if (gpu_render_open(g, s->renderer) || virtio_open(&g->v, &setup, &gpu_type, s, port)) {
         gpu_destroy(g);
         return NULL;
     }
@@ -244,7 +296,23 @@ static void gpu_report(void *device, report *r)
 #define GPU_PRINT(name) report_number(r, #name, g->count.name);
     GPU_COUNTERS(GPU_PRINT)
 #undef GPU_PRINT
+#define RENDER_PRINT(name) report_number(r, #name, g->render.link.count.name);
+    RENDER_COUNTERS(RENDER_PRINT)
+#undef RENDER_PRINT
     virtio_report(&g->v, r);
+}
+
+static void gpu_tick(void *device, uint64_t now_ns)
+{
+    virtio_gpu *g = device;
+    (void)render_link_tick(&g->render.link, now_ns);
+    virtio_tick(device, now_ns);
+}
+
+static int gpu_descriptor(const void *device)
+{
+    const virtio_gpu *g = device;
+    return render_link_descriptor(&g->render.link);
 }
 
 const device_kind virtio_gpu_kind = { .name = "virtio-gpu",
@@ -257,6 +325,7 @@ const device_kind virtio_gpu_kind = { .name = "virtio-gpu",
                                       .event = virtio_event,
                                       .reset = virtio_reset,
                                       .report = gpu_report,
-                                      .tick = virtio_tick,
+                                      .tick = gpu_tick,
+                                      .descriptor = gpu_descriptor,
                                       .picture = gpu_picture,
                                       .values = virtio_values };

@@ -20,8 +20,7 @@ static const gpu_format formats[] = {
     { 134, 0, 1, 2, 3 }  /* R8G8B8X8 */
 };
 
-/* NULL: not known. */
-static const gpu_format *format_of(uint32_t number)
+const gpu_format *gpu_format_of(uint32_t number)
 {
     for (unsigned i = 0; i < sizeof formats / sizeof formats[0]; i++) {
         if (formats[i].number == number)
@@ -45,6 +44,19 @@ gpu_resource *gpu_find(virtio_gpu *g, uint32_t id)
     return id ? *find_place(g, id) : NULL;
 }
 
+bool gpu_table_room(virtio_gpu *g, uint32_t id)
+{
+    return !gpu_find(g, id) && g->count.resources < GPU_RESOURCES;
+}
+
+void gpu_table_add(virtio_gpu *g, gpu_resource *r)
+{
+    *find_place(g, r->id) = r;
+    g->count.resources++;
+    g->count.resource_bytes += r->bytes;
+    g->render.bytes += r->render_bytes;
+}
+
 static bool is_room(const virtio_gpu *g, uint64_t bytes)
 {
     return g->count.resources < GPU_RESOURCES && bytes <= GPU_RESOURCE_BYTES &&
@@ -57,7 +69,7 @@ gpu_reply gpu_create(virtio_gpu *g, gpu_request *q)
     const uint8_t *c = q->command + GPU_HEADER_BYTES;
     uint32_t id = dxpu_get_le32(c), width = dxpu_get_le32(c + 8), height = dxpu_get_le32(c + 12);
     uint64_t bytes = (uint64_t)width * height * GPU_PIXEL_BYTES;
-    const gpu_format *format = format_of(dxpu_get_le32(c + 4));
+    const gpu_format *format = gpu_format_of(dxpu_get_le32(c + 4));
     gpu_resource *r;
     if (!id || gpu_find(g, id))
         return GPU_BAD_RESOURCE;
@@ -75,9 +87,7 @@ gpu_reply gpu_create(virtio_gpu *g, gpu_request *q)
     r->height = height;
     r->format = format;
     r->bytes = (uint32_t)bytes;
-    *find_place(g, id) = r;
-    g->count.resources++;
-    g->count.resource_bytes += bytes;
+    gpu_table_add(g, r);
     return GPU_OK;
 }
 
@@ -136,22 +146,29 @@ static void retire(virtio_gpu *g, gpu_resource *r)
     gpu_screen_forget(g, r);
     g->count.resources--;
     g->count.resource_bytes -= r->bytes;
+    g->render.bytes -= r->render_bytes;
     g->entries -= r->entries;
     g->old_bytes += r->bytes;
     r->next = g->old;
     g->old = r;
 }
 
-gpu_reply gpu_unref(virtio_gpu *g, gpu_request *q)
+void gpu_table_remove(virtio_gpu *g, gpu_resource *r)
 {
-    uint32_t id = dxpu_get_le32(q->command + GPU_HEADER_BYTES);
-    gpu_resource *r = gpu_find(g, id);
-    if (!r)
-        return GPU_BAD_RESOURCE;
-    *find_place(g, id) = r->next;
+    *find_place(g, r->id) = r->next;
     retire(g, r);
     clean(g);
-    return GPU_OK;
+}
+
+gpu_reply gpu_unref(virtio_gpu *g, gpu_request *q)
+{
+    gpu_resource *r = gpu_find(g, dxpu_get_le32(q->command + GPU_HEADER_BYTES));
+    gpu_reply how;
+    if (!r)
+        return GPU_BAD_RESOURCE;
+    how = gpu_unref_3d(g, r);
+    gpu_table_remove(g, r);
+    return how;
 }
 
 void gpu_forget_all(virtio_gpu *g)
@@ -259,14 +276,19 @@ gpu_reply gpu_detach(virtio_gpu *g, gpu_request *q)
 
 /* ==== 5  Transfers ============================================================================ */
 
+static void transfer_over(virtio_gpu *g, bool failed)
+{
+    gpu_end(g, failed ? GPU_UNSPECIFIED : GPU_OK);
+}
+
 gpu_reply gpu_transfer_begin(virtio_gpu *g, gpu_request *q)
 {
     const uint8_t *c = q->command + GPU_HEADER_BYTES;
-    gpu_transfer *t = &g->transfer;
     gpu_rect rect = gpu_rect_at(c);
     uint64_t offset = dxpu_get_le64(c + 16), last;
+    uint32_t stride;
     gpu_resource *r = gpu_find(g, dxpu_get_le32(c + 24));
-    if (!r)
+    if (!r || r->rendered)
         return GPU_BAD_RESOURCE;
     if (!r->backing)
         return GPU_UNSPECIFIED;
@@ -274,24 +296,37 @@ gpu_reply gpu_transfer_begin(virtio_gpu *g, gpu_request *q)
         return GPU_BAD_PARAMETER;
     if (!rect.width || !rect.height)
         return GPU_OK;
-    t->stride = r->width * GPU_PIXEL_BYTES;
-    t->row_bytes = rect.width * GPU_PIXEL_BYTES;
-    last = (uint64_t)t->stride * (rect.height - 1) + t->row_bytes;
+    stride = r->width * GPU_PIXEL_BYTES;
+    last = (uint64_t)stride * (rect.height - 1) + (uint64_t)rect.width * GPU_PIXEL_BYTES;
     if (last > r->backing_bytes || offset > r->backing_bytes - last)
         return GPU_BAD_PARAMETER;
-    t->rows = rect.height;
-    if (rect.width == r->width) { /* its rows follow one another */
-        t->row_bytes *= rect.height;
-        t->rows = 1;
+    gpu_transfer_start(g, r, offset,
+                       r->pixels + (uint64_t)rect.y * stride + (uint64_t)rect.x * GPU_PIXEL_BYTES,
+                       rect.height, rect.width * GPU_PIXEL_BYTES, stride, stride, transfer_over);
+    g->count.transfers++;
+    return GPU_LATER;
+}
+
+void gpu_transfer_start(virtio_gpu *g, gpu_resource *r, uint64_t from, uint8_t *to, uint32_t rows,
+                        uint32_t row_bytes, uint32_t stride, uint32_t to_stride,
+                        void (*then)(virtio_gpu *g, bool failed))
+{
+    gpu_transfer *t = &g->transfer;
+    if (row_bytes == stride && row_bytes == to_stride) { /* its rows follow one another */
+        row_bytes *= rows;
+        rows = 1;
     }
     t->resource = r;
-    t->from = offset;
-    t->to = r->pixels + (uint64_t)rect.y * t->stride + (uint64_t)rect.x * GPU_PIXEL_BYTES;
+    t->from = from;
+    t->to = to;
+    t->rows = rows;
+    t->row_bytes = row_bytes;
+    t->stride = stride;
+    t->to_stride = to_stride;
     t->done = t->entry = 0;
     t->before = 0;
     t->failed = false;
-    g->count.transfers++;
-    return GPU_LATER;
+    t->then = then;
 }
 
 static void run_fetched(void *user, fn_fetch *f)
@@ -301,7 +336,7 @@ static void run_fetched(void *user, fn_fetch *f)
     t->busy[f - t->run] = false;
     t->reading -= f->bytes;
     t->failed |= f->failed;
-    g->count.transfer_bytes += f->bytes;
+    g->count.transfer_bytes += t->resource->rendered ? 0 : f->bytes;
 }
 
 static fn_fetch *free_run(gpu_transfer *t)
@@ -334,7 +369,7 @@ static void run_start(virtio_gpu *g, fn_fetch *f)
     t->rows--;
     t->done = 0;
     t->from += t->stride;
-    t->to += t->stride;
+    t->to += t->to_stride;
 }
 
 static void transfer_stop(virtio_gpu *g)
@@ -363,13 +398,14 @@ bool gpu_transfer_work(virtio_gpu *g)
     if (!t->failed && (t->rows || t->reading))
         return any;
     transfer_stop(g);
-    gpu_end(g, t->failed ? GPU_UNSPECIFIED : GPU_OK);
+    t->then(g, t->failed);
     return true;
 }
 
 void gpu_cancel(virtio_gpu *g)
 {
     transfer_stop(g);
+    gpu_render_cancel(g);
     free(g->list);
     g->list = NULL;
 }

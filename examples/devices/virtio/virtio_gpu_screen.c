@@ -4,6 +4,8 @@
    CONTENTS   1 What the display says   2 Scanout   3 Cursor   4 Picture */
 #include "virtio_gpu_model.h"
 
+#include <stdlib.h>
+
 enum { SCANOUTS_ROOM = 16, SCANOUT_BYTES = 24 }; /* of a reply with display information */
 
 /* ==== 1  What the display says ================================================================ */
@@ -34,6 +36,24 @@ gpu_reply gpu_get_edid(virtio_gpu *g, gpu_request *q)
 
 /* ==== 2  Scanout ============================================================================== */
 
+/* What is shown of a 3D resource is a copy of it. */
+static bool gpu_has_pixels(virtio_gpu *g, gpu_resource *r)
+{
+    uint64_t bytes = (uint64_t)r->width * r->height * GPU_PIXEL_BYTES;
+    if (r->pixels)
+        return true;
+    if (!r->format || bytes > GPU_RESOURCE_BYTES ||
+        g->count.resource_bytes + bytes > GPU_ALL_BYTES ||
+        g->old_bytes + g->count.resource_bytes + bytes > 2 * GPU_ALL_BYTES)
+        return false;
+    r->pixels = calloc(1, (size_t)bytes);
+    if (!r->pixels)
+        return false;
+    r->bytes = (uint32_t)bytes;
+    g->count.resource_bytes += bytes;
+    return true;
+}
+
 gpu_reply gpu_set_scanout(virtio_gpu *g, gpu_request *q)
 {
     const uint8_t *c = q->command + GPU_HEADER_BYTES;
@@ -46,22 +66,27 @@ gpu_reply gpu_set_scanout(virtio_gpu *g, gpu_request *q)
         return GPU_BAD_RESOURCE;
     if (r && (!rect.width || !rect.height || !gpu_rect_fits(&rect, r->width, r->height)))
         return GPU_BAD_PARAMETER;
+    if (r && r->rendered && !gpu_has_pixels(g, r))
+        return GPU_BAD_RESOURCE;
     g->screen.shown = r;
     g->screen.rect = rect;
     return GPU_OK;
 }
 
-/* The picture is made of the resource when someone asks for it, so there is nothing to do. */
+/* The picture is made of the resource when someone asks for it, so there is nothing to do, but for
+   one that the renderer has. */
 gpu_reply gpu_flush(virtio_gpu *g, gpu_request *q)
 {
     const uint8_t *c = q->command + GPU_HEADER_BYTES;
     gpu_rect rect = gpu_rect_at(c);
-    const gpu_resource *r = gpu_find(g, dxpu_get_le32(c + 16));
+    gpu_resource *r = gpu_find(g, dxpu_get_le32(c + 16));
     if (!r)
         return GPU_BAD_RESOURCE;
     if (!gpu_rect_fits(&rect, r->width, r->height))
         return GPU_BAD_PARAMETER;
     g->count.flushes++;
+    if (r->rendered && r == g->screen.shown && rect.width && rect.height)
+        return gpu_move_to_pixels(g, r, &rect);
     return GPU_OK;
 }
 
@@ -101,6 +126,10 @@ gpu_reply gpu_cursor_update(virtio_gpu *g, gpu_request *q)
         return GPU_BAD_SCANOUT;
     if (id && !r)
         return GPU_BAD_RESOURCE;
+    if (r && r->rendered) { /* its pixels are the renderer's: there is a cursor without an image */
+        g->screen.cursor.format = NULL;
+        return gpu_cursor_move(g, q);
+    }
     if (r && (r->width != GPU_CURSOR_SIDE || r->height != GPU_CURSOR_SIDE))
         return GPU_BAD_PARAMETER;
     g->screen.cursor.format = r ? r->format : NULL;
