@@ -29,7 +29,8 @@ if [ "$tests" ]; then
     esac
     packages="$packages binutils pciutils clang $runtime g++ gcc-arm-none-eabi
               gcc-riscv64-unknown-elf qemu-system-arm $riscv clang-format git libdrm-dev xz-utils
-              iproute2 valgrind cmake groff-base zsh fish etcd-server"
+              iproute2 valgrind cmake groff-base zsh fish etcd-server
+              libvirglrenderer-dev libegl1 libegl-mesa0 libgl1 libgl1-mesa-dri"
 fi
 
 missing=

@@ -40,6 +40,7 @@ def program(l, name):
     """Compile tests/guest/NAME.c, static; its path."""
     path = l.file(name)
     built = subprocess.run([*shlex.split(os.environ.get("CC", "cc")), "-std=c11", "-O2", "-static",
+                            "-iquote", os.path.join(HERE, "..", "support"), "-iquote", lab.ROOT,
                             "-o", path, os.path.join(HERE, name + ".c")],
                            stderr=subprocess.PIPE, text=True)
     if built.returncode:
