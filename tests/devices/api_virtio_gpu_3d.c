@@ -5,7 +5,7 @@
    What needs dxpu-render is skipped where that cannot render; it says why.
 
    CONTENTS   1 A renderer   2 Driver   3 Commands   4 Transfers   5 Results and fences
-              6 Ends and resets   7 Limits   8 dxpu-render */
+              6 Ends and resets   7 Limits   8 Random   9 dxpu-render */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -32,6 +32,7 @@
 #include "launcher.h"
 #include "render_program.h"
 #include "render_wire.h"
+#include "report_value.h"
 #include "virgl_stream.h"
 #include "virtio_gpu.h"
 
@@ -73,10 +74,9 @@ static void reply(fake *f, unsigned count, const uint32_t *words)
 }
 
 /* The renderer is there, and has not said READY. */
-static void give(fake *f)
+static void hand_over(fake *f)
 {
     int pair[2], fds[2];
-    assert_true(is_asked(f));
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
     fds[0] = pair[0];
     fds[1] = memfd_create("test", 0);
@@ -87,6 +87,12 @@ static void give(fake *f)
     (void)close(fds[0]);
     (void)close(fds[1]);
     f->socket = pair[1];
+}
+
+static void give(fake *f)
+{
+    assert_true(is_asked(f));
+    hand_over(f);
 }
 
 static void ready(fake *f)
@@ -159,6 +165,7 @@ static void open_with(fake *f, int launcher)
     device_settings s = { .mps_bytes = 256, .identity = 0x77, .renderer = launcher };
     f->now_ns = 1000 * MS;
     f->d = drv_create(&virtio_gpu_kind, &s, QUEUES);
+    tick(f, 0); /* it knows the time before it asks for anything */
     drv_start(f->d, F_USUAL | F_VIRGL, 64);
 }
 
@@ -817,7 +824,279 @@ static void test_s247_limits(void **state)
     close_fake(&f);
 }
 
-/* ==== 8  dxpu-render ========================================================================== */
+/* ==== 8  Random =============================================================================== */
+
+enum { HEADS = 8, HEAD_STEP = 4, SEEDS = 60, STEPS = 400, ASKED_MOST = 64 };
+
+/* A driver and a renderer that do what they like. */
+typedef struct chaos {
+    fake f;
+    bool there, ready;
+    uint32_t seed, asked[ASKED_MOST];
+    unsigned count;                  /* of requests that are not answered */
+    unsigned started[HEADS], places; /* commands that are not answered, in their order */
+} chaos;
+
+static uint32_t roll(chaos *c, uint32_t below)
+{
+    c->seed = c->seed * 1664525u + 1013904223u;
+    return (c->seed >> 8) % below;
+}
+
+static void chaos_gone(chaos *c)
+{
+    if (c->there)
+        take_away(&c->f);
+    c->there = c->ready = false;
+    c->count = 0;
+}
+
+static void chaos_send(chaos *c, unsigned count, const uint32_t *words)
+{
+    uint8_t m[RENDER_REPLY_BYTES] = { 0 };
+    for (unsigned i = 0; i < count; i++)
+        render_put(m, i, words[i]);
+    if (send(c->f.socket, m, sizeof m, MSG_NOSIGNAL) < 0)
+        chaos_gone(c);
+}
+
+static void chaos_receive(chaos *c)
+{
+    ssize_t n = 0;
+    while (c->there && c->count < ASKED_MOST) {
+        n = recv(c->f.socket, c->f.request, sizeof c->f.request, MSG_DONTWAIT);
+        if (n <= 0)
+            break;
+        assert_true(render_request_fits(c->f.request, (size_t)n));
+        c->asked[c->count++] = number(&c->f);
+    }
+    if (c->there && n == 0)
+        chaos_gone(c);
+}
+
+static void chaos_answer(chaos *c, bool good)
+{
+    unsigned i;
+    uint32_t asked;
+    chaos_receive(c);
+    if (!c->there || !c->count)
+        return;
+    i = roll(c, c->count);
+    asked = c->asked[i];
+    c->asked[i] = c->asked[--c->count];
+    chaos_send(c, WORDS(RENDER_DONE, asked, good ? 0 : 1));
+}
+
+static void chaos_renderer(chaos *c)
+{
+    if (is_asked(&c->f)) {
+        chaos_gone(c);
+        hand_over(&c->f);
+        c->there = true;
+    }
+    if (c->there && !c->ready && roll(c, 2)) {
+        memset(c->f.shared + RENDER_SLOT_BYTES, 0xff, CAPS_2_BYTES);
+        chaos_send(c, WORDS(RENDER_READY, RENDER_VERSION, 1, 308, 2, CAPS_2_BYTES));
+        c->ready = c->there;
+    }
+    switch (c->ready ? roll(c, 250) : 999) {
+    case 0:
+        chaos_gone(c);
+        break;
+    case 1:
+        chaos_send(c, WORDS(roll(c, 5), roll(c, 9), roll(c, 2)));
+        break;
+    case 2:
+        c->f.now_ns += c->f.d->r.hold ? 0 : 11000 * MS; /* it does not answer */
+        break;
+    default:
+        chaos_receive(c);
+        if (c->ready && c->count && !roll(c, 4)) /* it follows from something */
+            chaos_send(c, WORDS(RENDER_RESULT, 1 + roll(c, 4), 1, 4, 77));
+        for (unsigned i = 0; c->ready && i < 3; i++)
+            chaos_answer(c, roll(c, 8) != 0);
+        break;
+    }
+}
+
+static void chaos_start(chaos *c, uint32_t type, uint32_t extra, unsigned count,
+                        const uint32_t *words)
+{
+    unsigned head = 0;
+    for (unsigned i = 0; i < c->places; i++) { /* the first place that is free */
+        if (c->started[i] == head) {
+            head++;
+            i = (unsigned)-1;
+        }
+    }
+    c->started[c->places++] = head;
+    start(&c->f, head * HEAD_STEP, type, 1 + roll(c, 3), extra, count, words);
+}
+
+static uint32_t side(chaos *c)
+{
+    static const uint32_t sides[] = { 0, 1, 3, 4, 16, 63, 64, 65, 1 << 20, 0xfffffff0u };
+    return sides[roll(c, roll(c, 4) ? 7 : sizeof sides / sizeof sides[0])];
+}
+
+static void chaos_list(chaos *c)
+{
+    uint32_t count = 1 + roll(c, 4);
+    for (uint32_t i = 0; i < count; i++)
+        put_entry(c->f.d, i, MEM_LOW + AT_DATA + roll(c, 1 << 20), 1 + roll(c, 3 << 20));
+    chaos_start(c, ATTACH, count * 16, WORDS(1 + roll(c, 4), count));
+}
+
+static void chaos_move(chaos *c)
+{
+    const uint32_t easy[12] = { 0, 0, 0, 1 + roll(c, 3 << 20), 1, 1, 0, 0, 1 + roll(c, 4) };
+    const uint32_t w[12] = { roll(c, 3) ? 0 : side(c),
+                             roll(c, 3) ? 0 : side(c),
+                             0,
+                             side(c),
+                             roll(c, 2) ? 1 : side(c),
+                             1,
+                             roll(c, 2) ? 0 : side(c),
+                             0,
+                             1 + roll(c, 4),
+                             roll(c, 8) ? 0 : 1,
+                             roll(c, 3) ? 0 : side(c),
+                             roll(c, 3) ? 0 : side(c) };
+    chaos_start(c, roll(c, 2) ? TO_HOST_3D : FROM_HOST_3D, 0, 12, roll(c, 2) ? w : easy);
+}
+
+static void chaos_resource(chaos *c)
+{
+    uint32_t id = 1 + roll(c, 4);
+    if (roll(c, 2))
+        chaos_start(c, CREATE_3D, 0,
+                    WORDS(id, 0, VS_R8, roll(c, 2) ? VS_CUSTOM : 16, 1 + roll(c, 3 << 20), 1, 1, 1,
+                          0, 0, 0, 0));
+    else
+        chaos_start(c, CREATE_3D, 0,
+                    WORDS(id, roll(c, 9), roll(c, 2) ? BGRA : roll(c, 313), 10, side(c), side(c), 1,
+                          1 + roll(c, 6), roll(c, 3), 0, 0, 0));
+}
+
+static void chaos_driver(chaos *c)
+{
+    static const uint32_t simple[] = {
+        CTX_CREATE, CTX_CREATE,  CTX_CREATE, CTX_CREATE, CTX_ATTACH,
+        CTX_ATTACH, CTX_DESTROY, UNREF,      DETACH,     GET_CAPSET
+    };
+    uint32_t what = c->places < HEADS ? roll(c, 12) : 99, n;
+    switch (what) {
+    case 0:
+    case 1:
+        chaos_resource(c);
+        break;
+    case 2:
+        chaos_list(c);
+        break;
+    case 3:
+    case 4:
+    case 5:
+        chaos_move(c);
+        break;
+    case 6:
+    case 7:
+        n = roll(c, 64);
+        for (uint32_t i = 0; i < n; i++)
+            dxpu_put_le32(c->f.d->r.mem + AT_LIST + i * 4, roll(c, roll(c, 9) ? 43 : 60));
+        chaos_start(c, SUBMIT_3D, n * 4, WORDS(n * 4, 0));
+        break;
+    case 8:
+        chaos_start(c, SET_SCANOUT, 0, WORDS(0, 0, side(c), side(c), 0, 1 + roll(c, 4)));
+        break;
+    case 9:
+        chaos_start(c, FLUSH, 0, WORDS(0, 0, side(c), side(c), 1 + roll(c, 4), 0));
+        break;
+    case 99:
+        break;
+    default:
+        chaos_start(c, simple[roll(c, 10)], 0, WORDS(1 + roll(c, 4), 0));
+        break;
+    }
+}
+
+/* Answers are in the order of the commands. */
+static void chaos_reap(chaos *c)
+{
+    uint32_t head, len;
+    while (reap(c->f.d, CONTROL, &head, &len)) {
+        uint32_t how = dxpu_get_le32(reply_of(c->f.d, head));
+        assert_true(c->places > 0);
+        assert_int_equal(head, c->started[0] * HEAD_STEP);
+        assert_true((how >= OK && how <= 0x1104) || (how >= UNSPEC && how <= BAD_PARAMETER));
+        memmove(c->started, c->started + 1, --c->places * sizeof c->started[0]);
+    }
+    assert_int_equal(status(c->f.d) & NEEDS_RESET, 0);
+}
+
+static void chaos_step(chaos *c)
+{
+    c->f.d->r.hold = roll(c, 3) == 0; /* the driver's memory takes its time */
+    chaos_driver(c);
+    chaos_renderer(c);
+    /* below the time after which a read of the driver's memory counts as failed */
+    tick(&c->f, c->f.d->r.hold ? 1 : roll(c, 150));
+    if (c->f.d->r.hold && roll(c, 2))
+        (void)rc_answer_one(&c->f.d->r);
+    c->f.d->r.hold = false;
+    rc_run(&c->f.d->r);
+    chaos_reap(c);
+    if (roll(c, 200))
+        return;
+    drv_reset(c->f.d, (reset_kind)roll(c, RESETS));
+    drv_start(c->f.d, F_USUAL | F_VIRGL, 64);
+    c->places = 0;
+}
+
+static unsigned long long counted(chaos *c, const char *name)
+{
+    return report_value(virtio_gpu_kind.report, c->f.d->r.dev, name);
+}
+
+static void test_random_drivers_and_renderers(void **state)
+{
+    unsigned long long streams = 0, moves = 0, ends = 0, results = 0;
+    (void)state;
+    for (uint32_t seed = 0; seed < SEEDS; seed++) {
+        chaos c = { .seed = seed };
+        open_fake(&c.f);
+        for (unsigned i = 0; i < STEPS; i++)
+            chaos_step(&c);
+        for (unsigned i = 0; c.places && i < 2000; i++) { /* all is answered in the end */
+            if (is_asked(&c.f)) {
+                chaos_gone(&c);
+                hand_over(&c.f);
+                c.there = true;
+            }
+            if (c.there && !c.ready) {
+                chaos_send(&c, WORDS(RENDER_READY, RENDER_VERSION, 1, 308, 2, CAPS_2_BYTES));
+                c.ready = c.there;
+            }
+            chaos_answer(&c, true);
+            tick(&c.f, 50);
+            chaos_reap(&c);
+        }
+        if (c.places)
+            print_message("seed %u\n", seed);
+        assert_int_equal(c.places, 0);
+        streams += counted(&c, "streams");
+        moves += counted(&c, "moves");
+        ends += counted(&c, "renderer_ends");
+        results += counted(&c, "render_results");
+        drv_close(c.f.d);
+        chaos_gone(&c);
+        (void)close(c.f.launcher);
+    }
+    print_message("%llu streams, %llu moves, %llu ends, %llu results\n", streams, moves, ends,
+                  results);
+    assert_true(streams > SEEDS && moves > SEEDS && ends > SEEDS && results > SEEDS);
+}
+
+/* ==== 9  dxpu-render ========================================================================== */
 
 enum { HANG_MS = 30000, TARGET = 1, VERTICES = 2, QUERY = 3, AT_QUERY = AT_DATA + 0x100000 };
 
@@ -1025,6 +1304,7 @@ int main(void)
         cmocka_unit_test(test_s247_no_answer),
         cmocka_unit_test(test_resets_renew),
         cmocka_unit_test(test_s247_limits),
+        cmocka_unit_test(test_random_drivers_and_renderers),
     };
     const struct CMUnitTest rendered[] = {
         cmocka_unit_test(test_triangle_and_query),
