@@ -585,6 +585,25 @@ static void test_fences_in_order(void **state)
     close_fake(&f);
 }
 
+/* An answer of two parts is not overtaken between them. */
+static void test_capability_set_in_order(void **state)
+{
+    fake f;
+    (void)state;
+    open_ready(&f);
+    have_context(&f, 1);
+    start_stream(&f, 0, 1, WORDS(0, 0));
+    expect(&f, RENDER_SUBMIT, 1, 0);
+    start(&f, 4, GET_CAPSET, 0, 0, WORDS(2, 2));
+    start(&f, 8, GET_CAPSET_INFO, 0, 0, WORDS(0, 0));
+    expect_none(&f);
+    answer(&f, 0);
+    assert_int_equal(next(&f, OK), 0);
+    assert_int_equal(next(&f, OK_CAPSET), 4);
+    assert_int_equal(next(&f, OK_CAPSET_INFO), 8);
+    close_fake(&f);
+}
+
 /* A result is in the driver's memory before the command is done; nothing else is written. */
 static void test_results(void **state)
 {
@@ -1297,6 +1316,7 @@ int main(void)
         cmocka_unit_test(test_boxes_are_checked),
         cmocka_unit_test(test_picture),
         cmocka_unit_test(test_fences_in_order),
+        cmocka_unit_test(test_capability_set_in_order),
         cmocka_unit_test(test_results),
         cmocka_unit_test(test_s246_renderer_ends),
         cmocka_unit_test(test_s246_renderer_ends_anywhere),

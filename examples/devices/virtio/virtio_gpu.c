@@ -45,10 +45,18 @@ bool gpu_rect_fits(const gpu_rect *r, uint32_t width, uint32_t height)
 
 /* ==== 2  Replies ============================================================================== */
 
+static void answered(virtio_gpu *g, virtio_request *r)
+{
+    virtio_finish(r, 0);
+    if (g->render.answering != request_of(r))
+        return;
+    g->render.answering = NULL;
+    gpu_answer(g);
+}
+
 static void body_sent(virtio *v, virtio_request *r)
 {
-    (void)v;
-    virtio_finish(r, 0);
+    answered(gpu_of(v), r);
 }
 
 static void reply_sent(virtio *v, virtio_request *r)
@@ -59,7 +67,7 @@ static void reply_sent(virtio *v, virtio_request *r)
     if (q->body && bytes)
         virtio_write(v, r, q->body, bytes, body_sent);
     else
-        virtio_finish(r, 0);
+        answered(gpu_of(v), r);
 }
 
 /* As much of it as there is room for: cursor commands of Linux's driver have none. */
@@ -85,8 +93,11 @@ static void reply(virtio_gpu *g, gpu_request *q, gpu_reply how)
 void gpu_answer(virtio_gpu *g)
 {
     virtio_list *l = &g->render.sent;
-    while (l->head && request_of(l->head)->over) {
+    while (l->head && request_of(l->head)->over && !g->render.answering) {
         gpu_request *q = request_of(virtio_list_take(l));
+        /* a body goes after the reply: others would overtake it in between */
+        if (q->body && q->r.writable_bytes)
+            g->render.answering = q;
         reply(g, q, q->how);
     }
 }
@@ -193,6 +204,8 @@ static void gpu_release(virtio *v, virtio_request *r)
     virtio_list_remove(arrived_with(g, r), r);
     virtio_list_remove(&g->render.sent, r);
     render_link_disown(&g->render.link, r);
+    if (g->render.answering == request_of(r))
+        g->render.answering = NULL;
     if (g->current != request_of(r))
         return;
     gpu_cancel(g);

@@ -205,8 +205,9 @@ typedef struct gpu_render {
     bool on; /* there is a launcher */
     render_link link;
     gpu_context context[GPU_CONTEXTS];
-    uint64_t bytes;   /* of 3D resources */
-    virtio_list sent; /* commands that the renderer works on, in their order */
+    uint64_t bytes;         /* of 3D resources */
+    gpu_request *answering; /* with a body; others wait */
+    virtio_list sent;       /* commands that the renderer works on, in their order */
     gpu_wait wait;
     gpu_reply (*again)(struct virtio_gpu *g, gpu_request *q); /* after GPU_WAIT_START */
     int slot; /* of a command stream on its way to it; -1: none */
