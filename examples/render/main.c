@@ -148,7 +148,8 @@ int main(int argc, char **argv)
                                sizeof rows / sizeof rows[0],
                                TAIL,
                                NULL,
-                               0 };
+                               0,
+                               NULL };
     bool wrong_use;
     int rc;
     snprintf(version, sizeof version, "%s, %s, sandbox by %s", DXPU_VERSION, renderer_name(),
