@@ -223,7 +223,12 @@ enum { DXPU_POSTED = 0, DXPU_NONPOSTED = 1, DXPU_COMPLETION = 2, DXPU_CLASSES = 
 
 /* Bytes of memory as numbers, of any alignment: be as PCIe headers and networks have them, le as
    PCI registers and data have them.  dxpu_get_be16(p), be32, be64, le16, le32, le64; the reverse
-   dxpu_put_be16(p, v), ...: the low 16 bits of v.  high, low: places of the two halves. */
+   dxpu_put_be16(p, v), ...: the low 16 bits of v.  high, low: places of the two halves.  What is
+   put has its bytes side by side in an array first: compilers make one store of that. */
+#define DXPUI_BYTE(v, i, last) (uint8_t)((v) >> 8 * ((last) > 0 ? (last) - (i) : (i)))
+#define DXPUI_BYTES4(v, i, last)                                                                   \
+    DXPUI_BYTE(v, i, last), DXPUI_BYTE(v, (i) + 1, last), DXPUI_BYTE(v, (i) + 2, last),            \
+        DXPUI_BYTE(v, (i) + 3, last)
 #define DXPUI_NUMBERS(order, high, low)                                                            \
     static inline uint16_t dxpu_get_##order##16(const uint8_t *p)                                  \
     {                                                                                              \
@@ -246,13 +251,13 @@ enum { DXPU_POSTED = 0, DXPU_NONPOSTED = 1, DXPU_COMPLETION = 2, DXPU_CLASSES = 
     }                                                                                              \
     static inline void dxpu_put_##order##32(uint8_t * p, uint32_t v)                               \
     {                                                                                              \
-        dxpu_put_##order##16(p + 2 * (high), v >> 16);                                             \
-        dxpu_put_##order##16(p + 2 * (low), v);                                                    \
+        const uint8_t b[4] = { DXPUI_BYTES4(v, 0, 3 * (low)) };                                    \
+        memcpy(p, b, sizeof b);                                                                    \
     }                                                                                              \
     static inline void dxpu_put_##order##64(uint8_t * p, uint64_t v)                               \
     {                                                                                              \
-        dxpu_put_##order##32(p + 4 * (high), (uint32_t)(v >> 32));                                 \
-        dxpu_put_##order##32(p + 4 * (low), (uint32_t)v);                                          \
+        const uint8_t b[8] = { DXPUI_BYTES4(v, 0, 7 * (low)), DXPUI_BYTES4(v, 4, 7 * (low)) };     \
+        memcpy(p, b, sizeof b);                                                                    \
     }
 DXPUI_NUMBERS(be, 0, 1)
 DXPUI_NUMBERS(le, 1, 0)
