@@ -1872,11 +1872,7 @@ static int dxpui_decode_header(dxpu_bytes tlp, dxpu_tlp_shape *shape, dxpu_tlp *
 DXPU_API int dxpu_tlp_decode_header(dxpu_bytes tlp, dxpu_tlp *out)
 {
     dxpu_tlp_shape shape;
-    dxpu_tlp t;
-    int rc = dxpui_decode_header(tlp, &shape, &t);
-    if (rc == DXPU_OK)
-        *out = t;
-    return rc;
+    return dxpui_decode_header(tlp, &shape, out);
 }
 
 /* -- The rules (T-5 ff.), on the struct, for decode and encode; the first one broken answers. -- */
@@ -2151,15 +2147,22 @@ static void dxpui_ignore_reserved(dxpu_tlp *t)
         t->prefix[i] &= ~dxpui_prefix_reserved(t, t->prefix[i]);
 }
 
-/* A locked read and its data use TC0 only (Base Spec 6.5.2; T-44). */
-static bool dxpui_locked_tc(const dxpu_tlp *t)
+/* True when a bit of the header h is set that no field of a valid TLP has: a reserved one (T-6). */
+static bool dxpui_reserved_set(const dxpu_tlp *t, const uint8_t *h)
 {
-    return t->tc && (t->type == DXPU_TLP_MRDLK || t->type == DXPU_TLP_CPLDLK);
+    static const uint16_t last[] = { 3, 3, 3, 0xf003, 0, 0x80 }; /* in that dword, by kind */
+    unsigned kind = dxpui_tlp_kind(t->type);
+    uint32_t dw0 =
+        dxpui_tlp_rows[t->type].cls == DXPU_POSTED ? 0x8a0000u : 0x20000u; /* tags: T-9 */
+    uint32_t dw1 = kind == DXPUI_ATOMIC && !t->th ? 0xffu : 0;
+    dw0 |= dxpui_tlp_no_length(t->type) ? 0x3ffu : 0;
+    return ((dxpu_get_be32(h) & dw0) | (dxpu_get_be32(h + 4) & dw1) |
+            (dxpu_get_be32(h + 4 * (t->header_dw - 1u)) & last[kind] &
+             ~dxpui_ph_mask(kind, t->th, t->at))) != 0;
 }
 
 static int dxpui_tlp_decode(dxpu_bytes tlp, dxpu_tlp *out, bool strict)
 {
-    uint8_t again[DXPU_TLP_HEADER_MAX_BYTES];
     dxpu_tlp_shape shape;
     dxpu_tlp t;
     int rc = dxpui_decode_header(tlp, &shape, &t);
@@ -2169,15 +2172,12 @@ static int dxpui_tlp_decode(dxpu_bytes tlp, dxpu_tlp *out, bool strict)
         dxpui_ignore_reserved(&t);
     if (rc == DXPU_OK)
         rc = dxpu_tlp_check(&t);
-    if (rc == DXPU_OK && strict && dxpui_locked_tc(&t))
-        rc = DXPU_E_TLP_TC;
+    if (rc == DXPU_OK && strict && t.tc && (t.type == DXPU_TLP_MRDLK || t.type == DXPU_TLP_CPLDLK))
+        rc = DXPU_E_TLP_TC; /* they use TC0 only (Base Spec 6.5.2; T-44) */
+    if (rc == DXPU_OK && strict && dxpui_reserved_set(&t, tlp.ptr + shape.prefix_dw * 4))
+        rc = DXPU_E_TLP_RSVD;
     if (rc != DXPU_OK)
         return rc;
-    if (strict) { /* a bit that the struct does not hold is a reserved one (T-6) */
-        dxpui_put_header(&t, again);
-        if (memcmp(again, tlp.ptr + shape.prefix_dw * 4, t.header_dw * 4u) != 0)
-            return DXPU_E_TLP_RSVD;
-    }
     if (t.td)
         t.digest = dxpu_get_le32(tlp.ptr + shape.total_bytes - 4);
     *out = t;

@@ -35,7 +35,7 @@ void proof_tlp_decode(void)
    open     longer TLPs
    unwind   52
    when     long
-   control  - if (memcmp(again, tlp.ptr + shape.prefix_dw * 4, t.header_dw * 4u) != 0)
+   control  - if (rc == DXPU_OK && strict && dxpui_reserved_set(&t, tlp.ptr + shape.prefix_dw * 4))
             + if (false) */
 void proof_tlp_reencode(void)
 {
