@@ -719,18 +719,18 @@ DXPU_API int dxpu_host_learn(dxpu_host_table *t, uint32_t index, uint16_t regist
                              uint8_t be, uint32_t value);
 
 /* One row of Table 3: a slot of a box. */
-typedef struct dxpu_box_entry {
-    bool valid;         /* a device is in place */
-    bool used;          /* lent to a host */
-    uint16_t slot;      /* 1..count */
-    uint32_t host_node; /* Host Node ID */
-    uint16_t host_slot; /* downstream port there */
-    uint16_t function;
-    uint8_t path;
-    uint64_t epoch;      /* of the lease in force; 0 while not used */
+typedef struct dxpu_box_entry { /* 32 bytes: two in a cache line */
+    uint64_t epoch;             /* of the lease in force; 0 while not used */
     uint64_t epoch_seen; /* highest ever: fencing.  The caller keeps it over restarts, with the host
                             fields, to which an equal epoch is tied */
+    uint32_t host_node;  /* Host Node ID */
     uint32_t channel;    /* the caller's handle */
+    uint16_t host_slot;  /* downstream port there */
+    uint16_t slot;       /* 1..count */
+    uint16_t function;
+    uint8_t path;
+    bool valid : 1; /* a device is in place */
+    bool used : 1;  /* lent to a host */
 } dxpu_box_entry;
 
 typedef struct dxpu_box_table {
@@ -2459,13 +2459,11 @@ static dxpu_range dxpui_host_window(const dxpu_host_entry *e, bool pf)
 /* First window that ends at or after `address`; the windows are sorted and apart. */
 static uint32_t dxpui_host_search(const dxpu_host_table *t, uint64_t address)
 {
-    uint32_t low = 0, high = t->window_count;
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (t->windows[middle].range.limit < address)
-            low = middle + 1;
-        else
-            high = middle;
+    uint32_t low = 0, left = t->window_count;
+    while (left) { /* without a branch on what is compared, which none could foretell */
+        uint32_t half = (left + 1) / 2;
+        low += half * (t->windows[low + half - 1].range.limit < address);
+        left -= half;
     }
     return low;
 }
@@ -3624,7 +3622,8 @@ DXPU_API const char *dxpu_state_name(unsigned state)
 }
 
 /* What the comments, the bit fields and the 16-bit numbers of this section count on. */
-DXPUI_ASSURE(item_size, sizeof(dxpui_item) == 32 && sizeof(dxpui_frame) == 24);
+DXPUI_ASSURE(sizes,
+             sizeof(dxpui_item) == 32 && sizeof(dxpui_frame) == 24 && sizeof(dxpu_box_entry) == 32);
 DXPUI_ASSURE(events_mask, (DXPUI_EVENTS & (DXPUI_EVENTS - 1)) == 0);
 DXPUI_ASSURE(log_holds, 2 * DXPUI_WINDOW_MAX <= 0x10000);                  /* dxpui_path.log */
 DXPUI_ASSURE(first_holds, DXPUI_TX_HEADERS_MAX + DXPUI_EVENTS <= 0x10000); /* dxpui_frame.first */
