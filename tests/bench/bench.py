@@ -45,6 +45,7 @@ AIMS = (
     (r"write stream .* beside segments", "ratio", 0.8, None),
     (r"equation1 .*", "ratio", 0.98, 1.02),
     (r"memory state .*", "ratio", None, 1),
+    (r"memory channel by default", "value", None, 128 * 1024),
     (r"fio depth 32", "ratio", 0.8, None),
 )
 

@@ -37,7 +37,11 @@ static void measure(uint32_t window)
 
 int main(void)
 {
+    dxpu_channel_config cfg;
+    dxpu_channel_config_default(&cfg);
     bench_result("memory sizeof(dxpu_channel)", (double)sizeof(dxpu_channel), 0);
+    bench_result("memory channel by default",
+                 (double)(sizeof(dxpu_channel) + dxpu_channel_bytes(&cfg)), 0);
     for (unsigned i = 0; i < sizeof windows / sizeof windows[0]; i++)
         measure(windows[i]);
     return 0;
