@@ -1406,9 +1406,9 @@ extern "C" {
 #endif
 
 /* ==== 5'  Views, zero, serial numbers ========================================================= */
-/* Hints, where the compiler takes them: in place, what each field and record calls; apart, what is
-   rare, so that its registers and stack cost the usual case nothing. */
-#if defined(__GNUC__) && defined(__OPTIMIZE__)
+/* Hints, where speed matters more than size: in place, what each TLP, field and record calls;
+   apart, what is rare, so that its registers and stack cost the usual case nothing. */
+#if defined(__GNUC__) && defined(__OPTIMIZE__) && !defined(__OPTIMIZE_SIZE__)
 #define DXPUI_INLINE static inline __attribute__((always_inline))
 #define DXPUI_APART  static __attribute__((noinline))
 #else
@@ -1419,10 +1419,7 @@ extern "C" {
 /* Refuses to compile what breaks a promise of a comment. */
 #define DXPUI_ASSURE(name, promise) typedef char dxpui_assure_##name[(promise) ? 1 : -1]
 
-static inline void dxpui_zero(void *p, size_t bytes)
-{
-    memset(p, 0, bytes);
-}
+#define dxpui_zero(p, bytes) memset((p), 0, (bytes))
 
 static inline dxpu_bytes dxpui_view(const uint8_t *ptr, size_t len)
 {
@@ -2756,7 +2753,7 @@ DXPU_API int dxpu_box_release(dxpu_box_table *t, uint16_t slot)
 /* ==== 11'  Credits and tags =================================================================== */
 DXPU_API uint32_t dxpu_credit_units(uint32_t payload_bytes)
 {
-    return payload_bytes / 16 + (payload_bytes % 16 ? 1u : 0u);
+    return (uint32_t)(((uint64_t)payload_bytes + 15) / 16);
 }
 
 /* What a limit still allows: 0 when it is reached, or behind (F-4). */
@@ -3540,7 +3537,7 @@ static uint8_t *dxpui_record_open(dxpu_builder *b, uint8_t type, size_t body_byt
     return p + DXPUI_RECORD_HEADER;
 }
 
-DXPU_API int dxpu_builder_tlp(dxpu_builder *b, dxpu_tlp_cursor *c)
+DXPUI_INLINE int dxpui_builder_tlp(dxpu_builder *b, dxpu_tlp_cursor *c)
 {
     size_t before = b->used, head = c->head_bytes;
     size_t record = DXPUI_RECORD_TLP_FIXED + head + DXPUI_RECORD_TLP_CRC;
@@ -3569,6 +3566,11 @@ DXPU_API int dxpu_builder_tlp(dxpu_builder *b, dxpu_tlp_cursor *c)
     if (part == left)
         return DXPU_OK;
     return b->used > before ? DXPU_E_MORE : DXPU_E_ROOM;
+}
+
+DXPU_API int dxpu_builder_tlp(dxpu_builder *b, dxpu_tlp_cursor *c)
+{
+    return dxpui_builder_tlp(b, c);
 }
 
 DXPU_API int dxpu_builder_event(dxpu_builder *b, const dxpu_event *e)
@@ -3669,7 +3671,7 @@ static bool dxpui_queue_fits(const dxpui_queue *f, uint32_t units)
 
 /* The free item, with the place of tlp_bytes; always succeeds when they fit the credits.  It
    counts from dxpui_queue_commit() on. */
-static dxpui_item *dxpui_queue_place(const dxpui_queue *f, uint32_t tlp_bytes)
+DXPUI_INLINE dxpui_item *dxpui_queue_place(const dxpui_queue *f, uint32_t tlp_bytes)
 {
     dxpui_item *it = &f->items[f->tail];
     uint32_t size = dxpui_tlp_room(tlp_bytes), head = f->items[f->head].pos;
@@ -3685,7 +3687,7 @@ static uint32_t dxpui_queue_after(const dxpui_queue *f, uint32_t item)
     return item + 1 == f->header_max ? 0 : item + 1;
 }
 
-static void dxpui_queue_commit(dxpui_queue *f)
+DXPUI_INLINE void dxpui_queue_commit(dxpui_queue *f)
 {
     dxpui_item *it = &f->items[f->tail];
     if (f->waiting && it->id != f->tail_id) {
@@ -3701,7 +3703,7 @@ static void dxpui_queue_commit(dxpui_queue *f)
 }
 
 /* The item at `next` goes on its way; it stays in the ring until it is freed. */
-static void dxpui_queue_advance(dxpui_queue *f)
+DXPUI_INLINE void dxpui_queue_advance(dxpui_queue *f)
 {
     f->next = dxpui_queue_after(f, f->next);
     f->waiting--;
@@ -3749,7 +3751,8 @@ static uint32_t dxpui_events_order(const dxpui_events *e, uint32_t at)
 
 /* ---- PCIe's ordering table, for both ends (D-30 ff.) ---- */
 /* Describe a TLP of the ring: its header h, its class, and its data units. */
-static void dxpui_item_describe(dxpui_item *it, unsigned cls, const uint8_t *h, uint32_t units)
+DXPUI_INLINE void dxpui_item_describe(dxpui_item *it, unsigned cls, const uint8_t *h,
+                                      uint32_t units)
 {
     bool reads = cls == DXPU_NONPOSTED && units == 0;
     it->units = (uint16_t)units;
@@ -3764,7 +3767,7 @@ static void dxpui_item_describe(dxpui_item *it, unsigned cls, const uint8_t *h, 
 
 /* True when the head of class cls may go before every posted TLP that waits.  Only posted ones
    hold others back: they may never be passed, and must themselves be able to pass (D-31, D-32). */
-static bool dxpui_may_go(const dxpui_queue *queues, unsigned cls)
+DXPUI_INLINE bool dxpui_may_go(const dxpui_queue *queues, unsigned cls)
 {
     const dxpui_queue *posted = &queues[DXPU_POSTED];
     if (cls == DXPU_POSTED || posted->waiting == 0)
@@ -4253,13 +4256,15 @@ enum {
    try. */
 static unsigned dxpui_active(const dxpui_paths *ps)
 {
-    unsigned best = ps->fallback;
-    for (unsigned i = ps->count; i-- > 0;) {
+    unsigned usable = ps->count;
+    for (unsigned i = 0; i < ps->count; i++) {
         const dxpui_path *p = &ps->path[i];
-        if (p->usable && (p->timeouts == 0 || !ps->path[best].usable || ps->path[best].timeouts))
-            best = i;
+        if (p->usable && p->timeouts == 0)
+            return i;
+        if (p->usable && usable == ps->count)
+            usable = i;
     }
-    return best;
+    return usable < ps->count ? usable : ps->fallback;
 }
 
 DXPU_API int dxpu_channel_path(const dxpu_channel *ch, unsigned path, dxpu_path_info *out)
@@ -4408,7 +4413,7 @@ static uint64_t dxpui_path_when(const dxpu_channel *ch, const dxpui_path *p)
 
 /* The path for the next data frame and when it may leave: the active one, or with `spread` the one
    that lets it go first, then the one of the shortest round trip. */
-static unsigned dxpui_path_pick(const dxpu_channel *ch, uint64_t *when_ns)
+DXPUI_INLINE unsigned dxpui_path_pick(const dxpu_channel *ch, uint64_t *when_ns)
 {
     unsigned best = dxpui_active(&ch->paths);
     *when_ns = dxpui_path_when(ch, &ch->paths.path[best]);
@@ -4824,13 +4829,13 @@ static void dxpui_free_acked(dxpu_channel *ch, uint64_t now_ns)
 
 /* Requests whose requester waits no longer do not leave (F-34): they pass into the list of what was
    sent, so that their places are freed in turn, but into no frame.  True if there were any. */
-static bool dxpui_discard(dxpu_channel *ch)
+DXPUI_INLINE bool dxpui_discard(dxpui_sender *tx, dxpu_tags *tags)
 {
-    dxpui_sender *tx = &ch->tx;
     dxpui_queue *f = &tx->queue[DXPU_NONPOSTED];
-    dxpu_tags *tags = ch->cfg.tags;
     uint32_t waiting = f->waiting;
-    while (tags && f->waiting && tags->unsent) {
+    if (!tags || !tags->unsent)
+        return false; /* as a rule */
+    while (f->waiting && tags->unsent) {
         dxpui_item *it = &f->items[f->next];
         if (dxpui_tag_may_leave(tags, it->id, dxpui_item_tag(f, it, 6), it->order))
             break;
@@ -4881,17 +4886,10 @@ static int dxpui_pick(const dxpui_sender *tx, bool *starved)
     return event_first ? DXPUI_PLACED_EVENT : best;
 }
 
-/* The same once more for a frame that has begun. */
-static int dxpui_pick_next(dxpu_channel *ch, bool *starved)
-{
-    dxpui_discard(ch);
-    return dxpui_none_waits(&ch->tx) ? -1 : dxpui_pick(&ch->tx, starved);
-}
-
 /* ---- Frames ---- */
 /* Put an element of the sent list into a frame, a TLP from byte *at on; what came of that. */
-static int dxpui_place_element(const dxpui_sender *tx, dxpu_builder *b, uint32_t element,
-                               uint16_t *at)
+DXPUI_INLINE int dxpui_place_element(const dxpui_sender *tx, dxpu_builder *b, uint32_t element,
+                                     uint16_t *at)
 {
     unsigned cls = element >> 30;
     uint32_t place = element & 0x3fffffffu;
@@ -4907,7 +4905,7 @@ static int dxpui_place_element(const dxpui_sender *tx, dxpu_builder *b, uint32_t
     c.at_bytes = *at;
     c.cls = (uint8_t)cls;
     c.prefix_dw = it->prefix_dw;
-    int rc = dxpu_builder_tlp(b, &c);
+    int rc = dxpui_builder_tlp(b, &c);
     *at = rc == DXPU_OK ? 0 : c.at_bytes;
     return rc;
 }
@@ -4951,51 +4949,41 @@ static void dxpui_element_begin(dxpu_channel *ch, int pick, uint32_t element)
 static void dxpui_fill(dxpu_channel *ch, dxpui_frame *s, dxpu_builder *b, int pick)
 {
     dxpui_sender *tx = &ch->tx;
-    bool starved;
-    int rc = DXPU_OK;
-    s->first = (uint16_t)(tx->partial_bytes ? tx->placed_tail - 1 : tx->placed_tail);
+    bool starved, rest = tx->partial_bytes != 0;
+    s->first = (uint16_t)(tx->placed_tail - rest);
     s->at_bytes = tx->partial_bytes;
-    if (tx->partial_bytes) {
-        rc = dxpui_place_element(tx, b, tx->placed[(tx->placed_tail - 1) & tx->placed_mask],
-                                 &tx->partial_bytes);
-        pick = rc == DXPU_OK ? dxpui_pick_next(ch, &starved) : -1;
-    }
-    while (pick >= 0) {
-        uint32_t element = (uint32_t)pick << 30;
-        element |= pick == DXPUI_PLACED_EVENT ? tx->events.next & (DXPUI_EVENTS - 1)
-                                              : tx->queue[pick].next;
-        rc = dxpui_place_element(tx, b, element, &tx->partial_bytes);
-        if (rc != DXPU_E_ROOM)
+    while (rest || pick >= 0) {
+        uint32_t element = tx->placed[(tx->placed_tail - 1) & tx->placed_mask];
+        if (!rest)
+            element = (uint32_t)pick << 30 |
+                      (pick == DXPUI_PLACED_EVENT ? tx->events.next & (DXPUI_EVENTS - 1)
+                                                  : tx->queue[pick].next);
+        int rc = dxpui_place_element(tx, b, element, &tx->partial_bytes);
+        if (!rest && rc != DXPU_E_ROOM)
             dxpui_element_begin(ch, pick, element);
-        pick = rc == DXPU_OK ? dxpui_pick_next(ch, &starved) : -1;
+        rest = false;
+        if (rc == DXPU_OK)
+            dxpui_discard(tx, ch->cfg.tags);
+        pick = rc != DXPU_OK || dxpui_none_waits(tx) ? -1 : dxpui_pick(tx, &starved);
     }
     s->body_bytes = b->used & 0xffffu;
 }
 
-/* Writes what a sequenced frame's header reports of our receiving side, and marks it sent. */
-static void dxpui_put_acks(dxpu_channel *ch, uint64_t now_ns, uint32_t seq, uint8_t *out)
+/* Frames received early: bit i is frame next + 1 + i. */
+DXPUI_APART uint64_t dxpui_sack(const dxpui_receiver *rx, uint32_t mask)
 {
-    dxpui_receiver *rx = &ch->rx;
     uint64_t sack = 0;
-    uint32_t mask = ch->cfg.window_frames - 1;
     for (uint32_t i = 0, left = rx->early; left && i < 64 && i + 1 <= mask; i++) {
-        if (rx->early_bytes[(rx->next + 1 + i) & mask]) {
-            sack |= (uint64_t)1 << i;
-            left--;
-        }
+        bool there = rx->early_bytes[(rx->next + 1 + i) & mask] != 0;
+        sack |= (uint64_t)there << i;
+        left -= there;
     }
-    dxpui_full_store(out, seq, rx->next, sack, rx->seen,
-                     (uint32_t)dxpui_min64(now_ns - rx->seen_ns, UINT32_MAX), rx->ecn_ce,
-                     &rx->granted);
-    rx->advertised = rx->granted;
-    rx->unacked = 0;
-    rx->ack_now = false;
-    rx->ack_at_ns = DXPU_NEVER;
+    return sack;
 }
 
 /* Seal and count the frame whose body stands at its place in out. */
-static int dxpui_finish(dxpu_channel *ch, uint8_t kind, uint8_t path, uint8_t *out,
-                        size_t body_bytes)
+DXPUI_INLINE int dxpui_finish(dxpu_channel *ch, uint8_t kind, uint8_t path, uint8_t *out,
+                              size_t body_bytes)
 {
     dxpui_link *l = &ch->link;
     size_t header = dxpui_frame_header_bytes(kind), used = header + body_bytes;
@@ -5018,11 +5006,19 @@ static int dxpui_finish(dxpu_channel *ch, uint8_t kind, uint8_t path, uint8_t *o
     return (int)(used + l->trailer);
 }
 
-/* A frame with sequence and acknowledgements, its body at its place in out. */
+/* A frame with a sequence, its body at its place in out; it reports what we have received. */
 static int dxpui_emit_full(dxpu_channel *ch, uint64_t now_ns, uint8_t kind, uint8_t path,
                            uint32_t seq, uint8_t *out, size_t body_bytes)
 {
-    dxpui_put_acks(ch, now_ns, seq, out);
+    dxpui_receiver *rx = &ch->rx;
+    uint64_t sack = dxpui_sack(rx, ch->cfg.window_frames - 1);
+    dxpui_full_store(out, seq, rx->next, sack, rx->seen,
+                     (uint32_t)dxpui_min64(now_ns - rx->seen_ns, UINT32_MAX), rx->ecn_ce,
+                     &rx->granted);
+    rx->advertised = rx->granted;
+    rx->unacked = 0;
+    rx->ack_now = false;
+    rx->ack_at_ns = DXPU_NEVER;
     return dxpui_finish(ch, kind, path, out, body_bytes);
 }
 
@@ -5163,7 +5159,7 @@ static uint64_t dxpui_look_ns(const dxpu_channel *ch)
 
 /* True when something new waits for nothing but a path; *pick is what goes first, -1 the rest of a
    TLP alone. */
-static bool dxpui_can_send(const dxpu_channel *ch, int *pick, bool *starved)
+DXPUI_INLINE bool dxpui_can_send(const dxpu_channel *ch, int *pick, bool *starved)
 {
     *starved = false;
     *pick = dxpui_none_waits(&ch->tx) ? -1 : dxpui_pick(&ch->tx, starved);
@@ -5265,7 +5261,7 @@ static int dxpui_emit_sequenced(dxpu_channel *ch, uint64_t now_ns, uint8_t *out)
     bool starved, fresh;
     int pick;
     /* not while the youngest in the list is in frames only in part */
-    if (!ch->tx.partial_bytes && dxpui_discard(ch))
+    if (!ch->tx.partial_bytes && dxpui_discard(&ch->tx, ch->cfg.tags))
         dxpui_free_acked(ch, now_ns);
     fresh = dxpui_can_send(ch, &pick, &starved);
     if (fl->lost || fresh) {
@@ -5294,9 +5290,9 @@ static int dxpui_emit_sequenced(dxpu_channel *ch, uint64_t now_ns, uint8_t *out)
 /* True when emit() has nothing to do, which is the answer to every second call of a loop. */
 static inline bool dxpui_rests(const dxpu_channel *ch, uint64_t now_ns)
 {
-    return now_ns < ch->link.look_ns && ch->link.state == DXPU_STATE_UP && !ch->rx.ack_now &&
-           ch->flight.lost == 0 && ch->tx.partial_bytes == 0 &&
-           ch->tx.blocked_at_ns == DXPU_NEVER && dxpui_none_waits(&ch->tx);
+    return now_ns < ch->link.look_ns && dxpui_none_waits(&ch->tx) &&
+           ch->link.state == DXPU_STATE_UP &&
+           (ch->rx.ack_now | ch->flight.lost | ch->tx.partial_bytes) == 0;
 }
 
 /* What is due; bytes of a frame, 0, or how the channel ended. */
@@ -5320,6 +5316,7 @@ DXPU_API int dxpu_channel_emit(dxpu_channel *ch, uint64_t now_ns, uint8_t *out, 
 {
     DXPU_ASSERT(!ch->busy);
     DXPU_ASSERT(now_ns >= ch->link.look_ns || now_ns < dxpui_look_ns(ch));
+    DXPU_ASSERT(ch->tx.blocked_at_ns == DXPU_NEVER || !dxpui_rests(ch, now_ns));
     if (now_ns == DXPU_NEVER)
         return DXPU_E_ARG; /* every timer that is not armed would be due */
     if (cap < ch->cfg.frame_limit_bytes)
