@@ -5498,8 +5498,25 @@ static int dxpui_parse(dxpu_bytes body, dxpui_body *out)
     return rc == DXPU_E_NONE && out->events <= DXPUI_EVENTS ? DXPU_OK : DXPU_E_RECORD; /* D-36 */
 }
 
-/* The TLP in `part` is complete: check its CRC where it now stands, match it, offer it. */
-static int dxpui_part_complete(dxpu_channel *ch)
+/* Match the completion `it` with its request; false when there is none. */
+DXPUI_APART bool dxpui_rx_match(dxpu_channel *ch, dxpui_item *it, dxpu_bytes bytes)
+{
+    dxpu_tlp t;
+    dxpu_request req;
+    int rc = dxpu_tlp_decode_header(bytes, &t); /* what measures and is a completion decodes */
+    DXPU_ASSERT(rc == DXPU_OK);
+    rc = dxpu_tags_complete(ch->cfg.tags, &t, &req);
+    ch->count.rx_cpl_refused += rc != DXPU_OK; /* F-26 */
+    if (rc != DXPU_OK)
+        return false;
+    it->user = req.user;
+    it->last = req.done;
+    it->crc = req.offset_bytes | (uint32_t)req.bytes << 16;
+    return true;
+}
+
+/* The TLP in `partial` is complete: check its CRC where it now stands, match it, offer it. */
+DXPUI_INLINE int dxpui_rx_complete(dxpu_channel *ch)
 {
     dxpui_queue *f = &ch->rx.queue[ch->rx.partial.cls];
     dxpui_item *it = &f->items[f->tail];
@@ -5512,27 +5529,15 @@ static int dxpui_part_complete(dxpu_channel *ch)
         return dxpui_broken(&ch->link, DXPU_E_TLP_CRC, DXPU_REASON_PROTOCOL); /* W-38 */
     }
     it->crc = 0;
-    if (ch->rx.partial.cls == DXPU_COMPLETION && ch->cfg.tags) {
-        dxpu_tlp t;
-        dxpu_request req;
-        int rc = dxpu_tlp_decode_header(tlp, &t); /* what measures and is a completion decodes */
-        DXPU_ASSERT(rc == DXPU_OK);
-        (void)rc;
-        if (dxpu_tags_complete(ch->cfg.tags, &t, &req) != DXPU_OK) {
-            ch->count.rx_cpl_refused++; /* F-26 */
-            return DXPU_OK;
-        }
-        it->user = req.user;
-        it->last = req.done;
-        it->crc = req.offset_bytes | (uint32_t)req.bytes << 16;
-    }
+    if (ch->rx.partial.cls == DXPU_COMPLETION && ch->cfg.tags && !dxpui_rx_match(ch, it, tlp))
+        return DXPU_OK;
     it->order = ch->rx.arrived++;
     dxpui_queue_commit(f);
     ch->count.rx_tlps++;
     return DXPU_OK;
 }
 
-static int dxpui_rx_tlp(dxpu_channel *ch, const dxpu_record *r)
+DXPUI_INLINE int dxpui_rx_tlp(dxpu_channel *ch, const dxpu_record *r)
 {
     dxpui_queue *f = &ch->rx.queue[r->cls];
     const uint8_t *h = r->bytes.ptr + 4u * r->prefix_dw;
@@ -5554,10 +5559,10 @@ static int dxpui_rx_tlp(dxpu_channel *ch, const dxpu_record *r)
     } else {
         return dxpui_broken(&ch->link, DXPU_E_CREDIT, DXPU_REASON_CREDIT); /* F-5 */
     }
-    return r->data_bytes ? DXPU_OK : dxpui_part_complete(ch);
+    return DXPU_OK;
 }
 
-static int dxpui_rx_payload(dxpu_channel *ch, dxpu_bytes bytes)
+DXPUI_INLINE int dxpui_rx_payload(dxpu_channel *ch, dxpu_bytes bytes)
 {
     const dxpui_queue *f = &ch->rx.queue[ch->rx.partial.cls];
     const dxpui_item *it = &f->items[f->tail];
@@ -5566,7 +5571,7 @@ static int dxpui_rx_payload(dxpu_channel *ch, dxpu_bytes bytes)
     if (!ch->rx.partial.skip)
         memcpy(f->mem + it->pos + it->bytes - ch->rx.partial.left_bytes, bytes.ptr, bytes.len);
     ch->rx.partial.left_bytes = (uint16_t)(ch->rx.partial.left_bytes - bytes.len);
-    return ch->rx.partial.left_bytes ? DXPU_OK : dxpui_part_complete(ch);
+    return DXPU_OK;
 }
 
 /* Use a checked body that is next in sequence. */
@@ -5577,7 +5582,7 @@ static int dxpui_rx_body(dxpu_channel *ch, const dxpui_body *b)
     int rc = DXPU_OK;
     for (unsigned i = 0; rc == DXPU_OK; i++) {
         const dxpu_record *r = i < b->count ? &b->record[i] : &more;
-        if (r == &more && dxpui_record_next(&rest, &more) != DXPU_OK)
+        if (r == &more && (rest.len == 0 || dxpu_record_next(&rest, &more) != DXPU_OK))
             break;
         if (r->type == DXPU_RECORD_PAYLOAD)
             rc = dxpui_rx_payload(ch, r->bytes);
@@ -5589,6 +5594,8 @@ static int dxpui_rx_body(dxpu_channel *ch, const dxpui_body *b)
             ch->count.rx_events_ignored++; /* W-52 */
         else
             dxpui_events_push(&ch->rx.events, &r->event, ch->rx.arrived++);
+        if (rc == DXPU_OK && ch->rx.partial.active && ch->rx.partial.left_bytes == 0)
+            rc = dxpui_rx_complete(ch);
     }
     ch->rx.next++;
     ch->rx.malformed = 0;
@@ -5864,7 +5871,7 @@ DXPU_API int dxpu_channel_ingest(dxpu_channel *ch, uint64_t now_ns, uint8_t *pkt
 
 /* ---- The consumer ---- */
 /* The item that is offered of a class; NULL for none. */
-static const dxpui_item *dxpui_rx_offered(const dxpu_channel *ch, unsigned cls)
+DXPUI_INLINE const dxpui_item *dxpui_rx_offered(const dxpu_channel *ch, unsigned cls)
 {
     const dxpui_queue *f = &ch->rx.queue[cls];
     if (f->waiting == 0 || ch->link.state == DXPU_STATE_FAILED)
@@ -5878,21 +5885,21 @@ static const dxpui_item *dxpui_rx_offered(const dxpu_channel *ch, unsigned cls)
 
 DXPU_API dxpu_delivery dxpu_channel_peek(const dxpu_channel *ch, unsigned cls)
 {
-    const dxpui_item *it = cls < DXPU_CLASSES ? dxpui_rx_offered(ch, cls) : NULL;
     dxpu_delivery d;
-    dxpui_zero(&d, sizeof d);
-    if (it) {
-        const uint8_t *tlp = ch->rx.queue[cls].mem + it->pos;
-        size_t digest = tlp[4u * it->prefix_dw + 2] & 0x80 ? 4 : 0;
-        d.tlp = dxpui_view(tlp, it->bytes);
-        d.data = dxpui_view(tlp + it->head_bytes, it->bytes - it->head_bytes - digest);
-        d.user = it->user;
-        d.offset_bytes = it->crc & 0xffffu;
-        if (cls == DXPU_COMPLETION && ch->cfg.tags) { /* of its dwords the bytes asked for */
-            uint32_t skip = it->crc >> 16 < d.data.len ? tlp[4u * it->prefix_dw + 11] & 3u : 0;
-            d.data = dxpui_view(d.data.ptr + skip, it->crc >> 16);
-        }
-        d.last = it->last;
+    const dxpui_item *it = cls < DXPU_CLASSES ? dxpui_rx_offered(ch, cls) : NULL;
+    if (!it) {
+        dxpui_zero(&d, sizeof d);
+        return d;
+    }
+    const uint8_t *tlp = ch->rx.queue[cls].mem + it->pos, *h = tlp + 4u * it->prefix_dw;
+    d.tlp = dxpui_view(tlp, it->bytes);
+    d.data = dxpui_view(tlp + it->head_bytes, it->bytes - it->head_bytes - (h[2] & 0x80 ? 4u : 0));
+    d.user = it->user;
+    d.offset_bytes = it->crc & 0xffffu;
+    d.last = it->last;
+    if (cls == DXPU_COMPLETION && ch->cfg.tags) { /* of its dwords the bytes asked for */
+        uint32_t skip = it->crc >> 16 < d.data.len ? h[11] & 3u : 0;
+        d.data = dxpui_view(d.data.ptr + skip, it->crc >> 16);
     }
     return d;
 }
