@@ -379,7 +379,7 @@ static unsigned remote_values(const void *device, device_value out[DEVICE_VALUES
     for (unsigned i = 0; known && i + VIRTIO_CAP_DW <= r->fn.set.own_count;) {
         uint32_t head = r->own[i].value, bar = r->own[i + 1].value & 0xff;
         if (head >> 24 == VIRTIO_CAP_COMMON && bar < PCI_BARS)
-            return virtio_values_at(bar, r->own[i + 2].value, out);
+            return virtio_values_at(bar, r->own[i + 2].value, r->own[i + 3].value, out);
         i += ((head >> 16 & 0xff) + 3) / 4;
     }
     return 0;

@@ -583,7 +583,7 @@ static bool take_by_id(guest_slot *s, const dxpu_tlp *t, dxpu_bytes bytes, uint6
 static void fit_values(guest_slot *s, unsigned malformed)
 {
     unsigned refused = malformed;
-    if (!s->probe.running)
+    if (s->sized)
         refused += dxpu_vswitch_values_fit(&s->values, s->probe.sized);
     s->values_refused += refused;
     if (refused && s->values_refused == refused)
@@ -749,6 +749,7 @@ static void probe_step(guest_slot *s, uint64_t now)
     s->probe.running = false;
     if (s->probe.failed)
         return;
+    s->sized = true;
     fit_values(s, 0);
     s->host->filled(s->host->user, s->number, true);
 }
@@ -796,6 +797,7 @@ void slot_up(guest_slot *s, const char *whose, uint64_t now)
     grants_clear(&s->grants);
     slot_reach(s);
     s->values.count = 0;
+    s->sized = false;
     probe_start(&s->probe);
     probe_step(s, now);
 }
@@ -826,7 +828,7 @@ static void contain(guest_slot *s)
 void slot_down(guest_slot *s)
 {
     bool was_up = s->up;
-    if (s->probe.running || s->probe.failed) /* not shown, and its values are not fitted */
+    if (!s->sized) /* never shown, and its values are not fitted */
         s->values.count = 0;
     s->up = s->misfit = s->closing = s->probe.running = false;
     if (was_up)

@@ -91,7 +91,8 @@ typedef struct guest_slot {
     bool misfit;                  /* the guest has no room for the device, and is not shown it */
     char note[120];               /* what would give it room, for people */
     probe probe;                  /* of the device's BARs, when up */
-    dxpu_vswitch_values values;   /* that they read once it is lost; fitted when they are known */
+    bool sized;                   /* the probe has ended well, whatever failed since */
+    dxpu_vswitch_values values;   /* that the BARs read once it is lost; fitted when `sized` */
     uint64_t values_refused;      /* ranges and declarations that are malformed */
     msi_filter msi;               /* what the guest programmed into the device */
     grants grants;                /* what the box knows that the device may reach */

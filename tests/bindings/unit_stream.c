@@ -258,7 +258,9 @@ static void test_s70_each_knows_the_other(void **state)
 static size_t next_byte(void)
 {
     const char *step = getenv("DXPU_STEP");
-    return step ? strtoul(step, NULL, 10) : 1;
+    size_t bytes = step ? strtoul(step, NULL, 10) : 1;
+    assert_true(bytes > 0);
+    return bytes;
 }
 
 /* One bit of one handshake message is another; the end that hears it is over, and says nothing. */

@@ -648,11 +648,29 @@ static void test_v49_values_of_a_virtio_server(void **state)
     dxpu_put_le32(srv.config + 0x50, 0x01100009);
     dxpu_put_le32(srv.config + 0x54, 2);
     dxpu_put_le32(srv.config + 0x58, 0x800);
+    dxpu_put_le32(srv.config + 0x5c, 0x3c);
     begin();
     assert_int_equal(vfio_user_kind.values(slot.device, v), 3);
     assert_true(v[0].function == 0 && v[0].bar == 2 && v[0].bytes == 1 && v[0].offset == 0x814);
     assert_int_equal(v[1].offset, 0x81c);
     assert_int_equal(v[2].offset, 0x83a);
+}
+
+/* Before version 1.2 there was no reset of a queue: what is there may be another structure. */
+static void test_v49_values_of_an_older_virtio_server(void **state)
+{
+    device_value v[DEVICE_VALUES_MAX];
+    (void)state;
+    dxpu_put_le32(srv.config, 0x10421af4);
+    srv.config[6] = 0x10;
+    srv.config[0x34] = 0x40;
+    dxpu_put_le32(srv.config + 0x40, 0x01100009);
+    dxpu_put_le32(srv.config + 0x44, 2);
+    dxpu_put_le32(srv.config + 0x48, 0x800);
+    dxpu_put_le32(srv.config + 0x4c, 0x38);
+    begin();
+    assert_int_equal(vfio_user_kind.values(slot.device, v), 2);
+    assert_int_equal(v[1].offset, 0x81c);
 }
 
 static void test_v49_other_servers_declare_nothing(void **state)
@@ -797,6 +815,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_s112_errors_of_a_tenant, setup, teardown),
         cmocka_unit_test_setup_teardown(test_capabilities_to_the_end, setup, teardown),
         cmocka_unit_test_setup_teardown(test_v49_values_of_a_virtio_server, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_v49_values_of_an_older_virtio_server, setup, teardown),
         cmocka_unit_test_setup_teardown(test_v49_other_servers_declare_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(test_v49_virtio_server_without_its_registers, setup,
                                         teardown),

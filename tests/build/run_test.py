@@ -113,6 +113,11 @@ with tempfile.TemporaryDirectory() as folder:
     always = script("net_h.sh", "echo ok a; echo not ok b; exit 1\n")
     expect("runner_counts_a_net_suite_that_fails_twice", ["--again", net, always], 1,
            "2 passed, 1 failed, 0 skipped", "not ok b")
+    mark = os.path.join(folder, "skips.mark")
+    skips = script("net_i.sh", "test -e %s && echo 'skip a no guest' || { touch %s; echo ok a; "
+                   "echo not ok b; exit 1; }\n" % (mark, mark))
+    expect("runner_counts_a_net_suite_that_then_skips", ["--again", net, skips], 1,
+           "2 passed, 1 failed, 0 skipped", "not ok b")
     many = [slow_once("net_many_%d.sh" % i) for i in range(4)]
     expect("runner_runs_none_again_when_many_fail", ["--again", *many], 1,
            "4 passed, 4 failed, 0 skipped", "too many")

@@ -446,6 +446,19 @@ static void test_v49_declaration_ends_with_its_incarnation(void **state)
     assert_int_equal(the_slot.values.count, 0);
 }
 
+/* Direct attach looks at a device anew after a reset, and marks it as one that does not answer. */
+static void test_v51_device_that_fails_after_it_was_shown(void **state)
+{
+    (void)state;
+    declarations = 0;
+    start_with(60000, declare_and_answer);
+    assert_int_equal(shown, 1);
+    the_slot.probe.failed = true;
+    dxpu_channel_reset(&far.ch, DXPU_REASON_SHUTDOWN);
+    run_until(is_lost);
+    assert_int_equal(values_at_loss, 2);
+}
+
 /* Before the guest was shown the device it read nothing of it. */
 static void test_v50_device_that_was_not_shown(void **state)
 {
@@ -1326,6 +1339,7 @@ int main(void)
         CASE(test_requests_in_flight_are_contained),
         CASE(test_v49_the_last_declaration_counts),
         CASE(test_v49_declaration_ends_with_its_incarnation),
+        CASE(test_v51_device_that_fails_after_it_was_shown),
         CASE(test_v50_device_that_was_not_shown),
         CASE(test_d60_requests_with_untaken_completions_are_contained),
         CASE(test_no_request_is_lost_for_want_of_a_tag),

@@ -410,17 +410,18 @@ void virtio_tlp(void *device, const dxpu_tlp *t, dxpu_bytes bytes)
 
 /* Drivers wait without limit until these read 0: device_status after a reset of the device,
    queue_reset and queue_enable after one of a queue. */
-unsigned virtio_values_at(unsigned bar, uint64_t common, device_value out[DEVICE_VALUES_MAX])
+unsigned virtio_values_at(unsigned bar, uint64_t common, uint32_t common_bytes,
+                          device_value out[DEVICE_VALUES_MAX])
 {
     static const struct {
         uint8_t offset, bytes;
     } awaited[] = { { REG_STATUS, 1 }, { REG_ENABLE, 2 }, { REG_QUEUE_RESET + 2, 2 } };
-    unsigned count = sizeof awaited / sizeof awaited[0];
-    memset(out, 0, count * sizeof *out);
-    for (unsigned i = 0; i < count; i++) {
-        out[i].bar = (uint8_t)bar;
-        out[i].bytes = awaited[i].bytes;
-        out[i].offset = common + awaited[i].offset;
+    unsigned count = 0;
+    for (unsigned i = 0; i < sizeof awaited / sizeof awaited[0]; i++) {
+        if ((uint32_t)awaited[i].offset + awaited[i].bytes > common_bytes)
+            continue;
+        out[count] = (device_value){ .bar = (uint8_t)bar, .bytes = awaited[i].bytes };
+        out[count++].offset = common + awaited[i].offset;
     }
     return count;
 }
@@ -429,7 +430,7 @@ unsigned virtio_values_at(unsigned bar, uint64_t common, device_value out[DEVICE
 unsigned virtio_values(const void *device, device_value out[DEVICE_VALUES_MAX])
 {
     (void)device;
-    return virtio_values_at(0, VIRTIO_COMMON, out);
+    return virtio_values_at(0, VIRTIO_COMMON, VIRTIO_COMMON_BYTES, out);
 }
 
 /* ==== 9  Life ================================================================================= */

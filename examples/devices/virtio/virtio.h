@@ -200,8 +200,10 @@ void virtio_tick(void *device, uint64_t now_ns);
 void virtio_report(const virtio *v, report *r);
 unsigned virtio_values(const void *device, device_value out[DEVICE_VALUES_MAX]);
 
-/* The same of any virtio device whose common configuration is there: how many. */
-unsigned virtio_values_at(unsigned bar, uint64_t common, device_value out[DEVICE_VALUES_MAX]);
+/* The same of any virtio device whose common configuration is there, and of what it has of it: older
+   versions end earlier.  How many. */
+unsigned virtio_values_at(unsigned bar, uint64_t common, uint32_t common_bytes,
+                          device_value out[DEVICE_VALUES_MAX]);
 
 /* Move the next bytes, at least one and as many as there are at most, then call then(): r->failed
    when the driver's memory could not be read. */

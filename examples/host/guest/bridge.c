@@ -283,7 +283,7 @@ static void say_refused(const bridge *g, const guest_slot *s, uint64_t largest)
     uint8_t n = (uint8_t)s->number;
     char text[3][24];
     log_warning("slot %u: refused: the device has a BAR of %s, and the guest gave the slot "
-                "%s and, 64-bit prefetchable, %s; bridge_remedy: %s",
+                "%s and, 64-bit prefetchable, %s; remedy: %s",
                 s->number, size_text(largest, text[0]),
                 size_text(dxpu_vswitch_window_bytes(&g->vs, n, false), text[1]),
                 size_text(dxpu_vswitch_window_bytes(&g->vs, n, true), text[2]), s->note);

@@ -8,8 +8,6 @@
 #include <jansson.h>
 #include <string.h>
 
-/* What QEMU has of a slot. */
-
 /* What a command was for; its id is that and the slot. */
 enum { FOR_READY, FOR_EVENTS, FOR_LIST, FOR_STATUS, FOR_ADD, FOR_DELETE, FOR_CANCEL, FOR_MOVE };
 
