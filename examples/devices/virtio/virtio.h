@@ -200,8 +200,8 @@ void virtio_tick(void *device, uint64_t now_ns);
 void virtio_report(const virtio *v, report *r);
 unsigned virtio_values(const void *device, device_value out[DEVICE_VALUES_MAX]);
 
-/* The same of any virtio device whose common configuration is there, and of what it has of it: older
-   versions end earlier.  How many. */
+/* The same of any virtio device whose common configuration is there, as far as that goes: it ends
+   earlier in older versions.  How many. */
 unsigned virtio_values_at(unsigned bar, uint64_t common, uint32_t common_bytes,
                           device_value out[DEVICE_VALUES_MAX]);
 
