@@ -20,7 +20,7 @@
 #define MOST_NS   (10000 * MS_NS)
 #define HOPE_NS   (4 * FIRST_NS)  /* below it the next one may work */
 #define LASTED_NS (10000 * MS_NS) /* after this long it counts as one that works */
-#define OPEN_NS   (30000 * MS_NS) /* to READY: it loads a compiler */
+#define OPEN_NS   (30000 * MS_NS) /* to READY: it loads a compiler; to be started */
 #define ANSWER_NS (10000 * MS_NS) /* a shader may take long, or for ever */
 
 enum { TURN = 64 /* messages of a tick */ };
@@ -80,13 +80,24 @@ static void forget(render_link *l)
     l->generation++;
 }
 
+/* Its end is closed, or it would be readable from now on. */
+static void lose_launcher(render_link *l)
+{
+    log_error("virtio-gpu: the process that starts renderers is gone: no 3D until a restart");
+    (void)close(l->launcher);
+    l->launcher = -1;
+    if (l->state == RENDER_STARTING || l->state == RENDER_WAITING)
+        l->state = RENDER_OFF;
+}
+
 static void ask_launcher(render_link *l)
 {
     l->state = RENDER_STARTING;
-    if (!launcher_ask(l->launcher))
-        return;
-    log_error("virtio-gpu: the process that starts renderers is gone: no 3D until a restart");
-    l->state = RENDER_OFF;
+    l->since_ns = l->now_ns;
+    if (l->launcher < 0)
+        l->state = RENDER_OFF;
+    else if (launcher_ask(l->launcher))
+        lose_launcher(l);
 }
 
 /* This one is over, why ever: the launcher ends it before it starts another. */
@@ -150,15 +161,13 @@ static bool take_renderer(render_link *l)
 {
     int memory, rc = launcher_take(l->launcher, &l->socket, &memory);
     void *at;
-    if (rc && (errno == EAGAIN || errno == EINTR))
+    if (rc > 0)
         return false;
     if (rc && errno == EPIPE) {
-        l->state = RENDER_WAITING; /* where asking again says that it is gone */
-        l->due_ns = l->now_ns;
+        lose_launcher(l);
         return true;
     }
     if (rc) {
-        l->socket = -1;
         end(l, "cannot be started");
         return true;
     }
@@ -293,7 +302,8 @@ void render_link_disown(render_link *l, const void *owner)
 
 bool render_link_settled(const render_link *l)
 {
-    return l->state == RENDER_RUNNING || l->state == RENDER_OFF || l->wait_ns > HOPE_NS;
+    return l->state == RENDER_RUNNING || l->state == RENDER_OFF || l->wait_ns > HOPE_NS ||
+           (l->state == RENDER_STARTING && l->now_ns - l->since_ns > OPEN_NS);
 }
 
 /* ==== 5  The tick ============================================================================= */
@@ -301,7 +311,11 @@ bool render_link_settled(const render_link *l)
 bool render_link_tick(render_link *l, uint64_t now_ns)
 {
     bool any = false;
+    if (!l->now_ns) /* it was asked for before there was a time */
+        l->since_ns = now_ns;
     l->now_ns = now_ns;
+    if (l->launcher > 0 && l->state != RENDER_STARTING && launcher_gone(l->launcher))
+        lose_launcher(l);
     if (l->state == RENDER_WAITING && now_ns >= l->due_ns) {
         ask_launcher(l);
         any = true;

@@ -40,7 +40,8 @@ typedef enum render_state {
 } render_state;
 
 typedef struct render_link {
-    int launcher, watch, socket;
+    int launcher; /* 0: none; -1: gone */
+    int watch, socket;
     uint8_t *memory;
     const render_events *on;
     void *user;

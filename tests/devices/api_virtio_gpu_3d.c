@@ -769,6 +769,76 @@ static void test_s247_no_answer(void **state)
     close_fake(&f);
 }
 
+static bool is_readable(fake *f)
+{
+    struct pollfd p = { f->d->r.kind->descriptor(f->d->r.dev), POLLIN, 0 };
+    return poll(&p, 1, 0) == 1;
+}
+
+/* The end of what starts renderers: 3D is off, and nothing wakes the device for ever. */
+static void test_s246_launcher_ends(void **state)
+{
+    (void)state;
+    for (unsigned step = 0; step < 3; step++) {
+        fake f;
+        open_fake(&f);
+        give(&f);
+        if (step > 0)
+            ready(&f);
+        if (step > 1)
+            take_away(&f);
+        (void)close(f.launcher);
+        f.launcher = -1;
+        for (unsigned i = 0; i < 3; i++)
+            tick(&f, 200);
+        assert_false(is_readable(&f));
+        if (step == 1)
+            have_context(&f, 1); /* by the one that is still there */
+        if (step < 2)
+            take_away(&f);
+        tick(&f, 1);
+        tick(&f, 200);
+        assert_false(is_readable(&f));
+        start(&f, 0, CTX_CREATE, 2, 0, WORDS(0, 0));
+        assert_int_equal(next(&f, UNSPEC), 0);
+        drv_close(f.d);
+    }
+}
+
+/* What starts renderers says why there is none, in the words of this system: EAGAIN, too. */
+static void test_s246_not_started(void **state)
+{
+    fake f;
+    (void)state;
+    open_fake(&f);
+    assert_true(is_asked(&f));
+    assert_int_equal(fd_message_send(f.launcher, EAGAIN, NULL, 0), 0);
+    tick(&f, 1);
+    tick(&f, 100);
+    give(&f);
+    ready(&f);
+    have_context(&f, 1);
+    close_fake(&f);
+}
+
+/* It says nothing: commands do not wait for ever, and a late renderer serves. */
+static void test_s246_start_takes_long(void **state)
+{
+    fake f;
+    (void)state;
+    open_fake(&f);
+    start(&f, 0, CTX_CREATE, 1, 0, WORDS(0, 0));
+    tick(&f, 29000);
+    expect_none(&f);
+    tick(&f, 2000);
+    assert_int_equal(next(&f, UNSPEC), 0);
+    assert_int_equal(create(f.d, 20, BGRA, 8, 8), OK);
+    give(&f);
+    ready(&f);
+    have_context(&f, 1);
+    close_fake(&f);
+}
+
 /* A driver that is reset finds nothing of what it had, and a renderer that knows nothing. */
 static void test_resets_renew(void **state)
 {
@@ -1322,6 +1392,9 @@ int main(void)
         cmocka_unit_test(test_s246_renderer_ends_anywhere),
         cmocka_unit_test(test_s244_hostile_renderer),
         cmocka_unit_test(test_s247_no_answer),
+        cmocka_unit_test(test_s246_launcher_ends),
+        cmocka_unit_test(test_s246_not_started),
+        cmocka_unit_test(test_s246_start_takes_long),
         cmocka_unit_test(test_resets_renew),
         cmocka_unit_test(test_s247_limits),
         cmocka_unit_test(test_random_drivers_and_renderers),

@@ -49,23 +49,34 @@ int launcher_ask(int launcher)
                : -1;
 }
 
+/* The word of the answer may be any errno: it is not taken for one of recvmsg(). */
 int launcher_take(int launcher, int *socket, int *memory)
 {
     unsigned char why = 0;
     unsigned count = 2;
     int fds[2];
     ssize_t n = fd_message_receive(launcher, &why, fds, &count);
-    if (n >= 0 && count == 2) {
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return 1;
+    if (n > 0 && count == 2) {
         *socket = fds[0];
         *memory = fds[1];
         return 0;
     }
-    if (n >= 0) {
-        if (count)
-            (void)close(fds[0]);
-        errno = n ? why : EPIPE;
-    }
+    if (count)
+        (void)close(fds[0]);
+    if (n <= 0)
+        errno = EPIPE;
+    else
+        errno = why ? why : EMFILE; /* descriptors that had no place here */
     return -1;
+}
+
+bool launcher_gone(int launcher)
+{
+    unsigned char any;
+    ssize_t n = recv(launcher, &any, sizeof any, MSG_DONTWAIT | MSG_PEEK);
+    return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
 }
 
 /* ==== 2  What is started ====================================================================== */
@@ -173,16 +184,22 @@ int launcher_start(const char *const *argv, size_t memory_bytes)
     child = fork();
     if (child == 0) {
         /* its parent ends at once: the asker cannot wait for it behind the filter */
-        if (fork() == 0) {
+        pid_t launcher = fork();
+        if (launcher == 0) {
             offspring_outlive();
             offspring_keep_one(pair[1]);
             serve(pair[1], argv, memory_bytes);
         }
-        _exit(0);
+        _exit(launcher < 0 ? errno : 0);
     }
     (void)close(pair[1]);
-    if (child > 0 && waitpid(child, &status, 0) == child)
-        return pair[0];
+    if (child > 0 && waitpid(child, &status, 0) == child) {
+        if (WIFEXITED(status) && !WEXITSTATUS(status))
+            return pair[0];
+        errno = WIFEXITED(status) ? WEXITSTATUS(status) : ECHILD;
+    }
+    status = errno;
     (void)close(pair[0]);
+    errno = status;
     return -1;
 }

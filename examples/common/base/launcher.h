@@ -24,8 +24,10 @@ int launcher_try(const char *const *argv);
 int launcher_start(const char *const *argv, size_t memory_bytes);
 /* Ask once; launcher_take() follows.  0, or -1: that process is gone. */
 int launcher_ask(int launcher);
-/* The socket and the memory, the caller's, close-on-exec.  0; -1 and errno: EAGAIN there is no
-   answer yet, EPIPE that process is gone, else why nothing was started. */
+/* The socket and the memory, the caller's, close-on-exec.  0; 1: there is no answer yet; -1 and
+   errno: EPIPE that process is gone, else why nothing was started. */
 int launcher_take(int launcher, int *socket, int *memory);
+/* That process has ended: its descriptor stays readable, so it is to be closed. */
+bool launcher_gone(int launcher);
 
 #endif /* LAUNCHER_H_INCLUDED */
