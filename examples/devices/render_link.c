@@ -100,7 +100,7 @@ static void ask_launcher(render_link *l)
         lose_launcher(l);
 }
 
-/* This one is over, why ever: the launcher ends it before it starts another. */
+/* This one is over, why ever, and does not work on for a tenant who may be gone. */
 static void end(render_link *l, const char *why)
 {
     bool lasted = l->state == RENDER_RUNNING && l->now_ns - l->ready_ns >= LASTED_NS;
@@ -114,6 +114,8 @@ static void end(render_link *l, const char *why)
     l->wait_ns = l->wait_ns * 2 < MOST_NS ? l->wait_ns * 2 : MOST_NS;
     l->on->lost(l->user); /* before the memory goes */
     forget(l);
+    if (l->launcher > 0)
+        launcher_end(l->launcher);
 }
 
 int render_link_open(render_link *l, int launcher, const render_events *on, void *user)

@@ -49,6 +49,7 @@ typedef struct fake {
     int launcher, socket;
     uint8_t *shared;
     uint8_t request[RENDER_REQUEST_BYTES];
+    unsigned ended; /* renderers that are to be ended without another */
 } fake;
 
 static void tick(fake *f, uint64_t ms)
@@ -58,11 +59,17 @@ static void tick(fake *f, uint64_t ms)
     rc_run(&f->d->r);
 }
 
-/* The device has asked for a renderer, once. */
+/* The device has asked for a renderer, once; the one before may be ended. */
 static bool is_asked(fake *f)
 {
-    unsigned char any;
-    return recv(f->launcher, &any, 1, MSG_DONTWAIT) == 1;
+    unsigned char what;
+    while (recv(f->launcher, &what, 1, MSG_DONTWAIT) == 1) {
+        if (what == LAUNCHER_START)
+            return true;
+        assert_int_equal(what, LAUNCHER_END);
+        f->ended++;
+    }
+    return false;
 }
 
 static void reply(fake *f, unsigned count, const uint32_t *words)
@@ -174,6 +181,7 @@ static void open_fake(fake *f)
     int pair[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
     f->launcher = pair[1];
+    f->ended = 0;
     open_with(f, pair[0]);
 }
 
@@ -759,8 +767,12 @@ static void test_s247_no_answer(void **state)
     for (unsigned i = 0; i < 9; i++)
         tick(&f, 1000);
     expect_none(&f);
+    assert_false(is_asked(&f));
+    assert_int_equal(f.ended, 0);
     tick(&f, 2000);
     assert_int_equal(next(&f, UNSPEC), 0);
+    assert_false(is_asked(&f)); /* not yet, but that one is over */
+    assert_int_equal(f.ended, 1);
     take_away(&f);
     tick(&f, 200);
     give(&f);

@@ -41,12 +41,21 @@ bool launcher_beside(const char *name, char *path, size_t size)
     return access(path, X_OK) == 0;
 }
 
+static int say(int launcher, unsigned char what)
+{
+    ssize_t n = send(launcher, &what, sizeof what, MSG_DONTWAIT | MSG_NOSIGNAL);
+    return n == (ssize_t)sizeof what ? 0 : -1;
+}
+
 int launcher_ask(int launcher)
 {
-    unsigned char any = 0;
-    return send(launcher, &any, sizeof any, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof any
-               ? 0
-               : -1;
+    return say(launcher, LAUNCHER_START);
+}
+
+/* Where that fails, the next start ends it. */
+void launcher_end(int launcher)
+{
+    (void)say(launcher, LAUNCHER_END);
 }
 
 /* The word of the answer may be any errno: it is not taken for one of recvmsg(). */
@@ -170,8 +179,12 @@ static void serve(int from, const char *const *argv, size_t memory_bytes)
 {
     pid_t child = 0;
     unsigned char asked;
-    while (recv(from, &asked, sizeof asked, 0) == (ssize_t)sizeof asked)
-        start(from, argv, memory_bytes, &child);
+    while (recv(from, &asked, sizeof asked, 0) == (ssize_t)sizeof asked) {
+        if (asked == LAUNCHER_END)
+            end(&child);
+        else
+            start(from, argv, memory_bytes, &child);
+    }
     end(&child);
 }
 

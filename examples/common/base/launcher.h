@@ -14,6 +14,7 @@
 #include <stddef.h>
 
 enum { LAUNCHER_SOCKET = 3, LAUNCHER_MEMORY = 4 };
+enum { LAUNCHER_START = 0, LAUNCHER_END = 1 }; /* messages to that process, of one byte */
 
 /* Where a program of this name is: beside the one that calls.  False: it cannot be run there. */
 bool launcher_beside(const char *name, char *path, size_t size);
@@ -24,6 +25,8 @@ int launcher_try(const char *const *argv);
 int launcher_start(const char *const *argv, size_t memory_bytes);
 /* Ask once; launcher_take() follows.  0, or -1: that process is gone. */
 int launcher_ask(int launcher);
+/* End what was started last, without an answer; its memory and processor are free soon after. */
+void launcher_end(int launcher);
 /* The socket and the memory, the caller's, close-on-exec.  0; 1: there is no answer yet; -1 and
    errno: EPIPE that process is gone, else why nothing was started. */
 int launcher_take(int launcher, int *socket, int *memory);
