@@ -1,4 +1,4 @@
-/* api_launcher.c - what a launcher starts, and its end
+/* api_launcher.c - what a launcher starts: its descriptors, and its end
    SPDX-License-Identifier: MIT */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE 1
@@ -45,6 +45,37 @@ static void expect_end(int socket)
     char any;
     assert_true(readable(socket, HANG_MS));
     assert_int_equal(recv(socket, &any, 1, MSG_DONTWAIT), 0);
+}
+
+/* It has nothing of what started it: no terminal, no log. */
+static void test_s245_descriptors(void **state)
+{
+    static const char script[] =
+        "for i in 0 1 2 3 4; do x=$(readlink /proc/$$/fd/$i); echo $x >&3; done;"
+        "for i in 5 6 7 8 9; do x=none; [ -e /proc/$$/fd/$i ] && x=open; echo $x >&3; done";
+    static const char *const argv[] = { "/bin/sh", "-c", script, NULL };
+    int launcher = launcher_start(argv, MEMORY), socket;
+    char text[200];
+    (void)state;
+    assert_true(launcher > 0);
+    socket = ask(launcher);
+    for (unsigned i = 0; i < 10; i++) {
+        ssize_t n;
+        assert_true(readable(socket, HANG_MS));
+        n = recv(socket, text, sizeof text - 1, 0);
+        assert_true(n > 1);
+        text[n - 1] = '\0';
+        if (i < 3)
+            assert_string_equal(text, "/dev/null");
+        else if (i == LAUNCHER_SOCKET)
+            assert_memory_equal(text, "socket:", 7);
+        else if (i == LAUNCHER_MEMORY)
+            assert_memory_equal(text, "/memfd:", 7);
+        else
+            assert_string_equal(text, "none");
+    }
+    (void)close(socket);
+    (void)close(launcher);
 }
 
 /* By a message, by another one, and with the asker. */
@@ -98,6 +129,7 @@ static void test_answers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_s245_descriptors),
         cmocka_unit_test(test_ends),
         cmocka_unit_test(test_answers),
     };

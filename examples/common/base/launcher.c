@@ -94,14 +94,33 @@ bool launcher_gone(int launcher)
 static void run(const char *const *argv)
 {
     (void)execv(argv[0], (char *const *)(uintptr_t)argv);
-    log_error("%s: %s", argv[0], strerror(errno));
+}
+
+static void not_run(const char *path)
+{
+    log_error("%s: %s", path, strerror(errno));
     _exit(127);
+}
+
+/* Not the asker's terminal or log: what is started may be taken over later.  log: where to say that
+   it was not started. */
+static bool detach(int *log)
+{
+    int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+    *log = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, LAUNCHER_MEMORY + 1);
+    if (nothing < 0)
+        return false;
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (fd != nothing && dup2(nothing, fd) != fd)
+            return false;
+    }
+    return nothing <= STDERR_FILENO ? !fcntl(nothing, F_SETFD, 0) : !close(nothing);
 }
 
 /* In the child: it ends with the launcher, and Ctrl-C is for the asker alone. */
 static void become(const char *const *argv, pid_t launcher, int socket, int memory)
 {
-    int fds[2];
+    int fds[2], log;
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != launcher) /* it has ended before that */
         _exit(127);
@@ -110,20 +129,25 @@ static void become(const char *const *argv, pid_t launcher, int socket, int memo
     (void)setpriority(PRIO_PROCESS, 0, NICE);
     fds[0] = fcntl(socket, F_DUPFD, LAUNCHER_MEMORY + 1); /* out of each other's way */
     fds[1] = fcntl(memory, F_DUPFD, LAUNCHER_MEMORY + 1);
-    if (fds[0] < 0 || fds[1] < 0 || dup2(fds[0], LAUNCHER_SOCKET) < 0 ||
+    if (fds[0] < 0 || fds[1] < 0 || !detach(&log) || dup2(fds[0], LAUNCHER_SOCKET) < 0 ||
         dup2(fds[1], LAUNCHER_MEMORY) < 0)
         _exit(127);
     (void)close(fds[0]);
     (void)close(fds[1]);
     run(argv);
+    if (log >= 0)
+        (void)dup2(log, STDERR_FILENO);
+    not_run(argv[0]);
 }
 
 int launcher_try(const char *const *argv)
 {
     int status = 0;
     pid_t child = fork();
-    if (child == 0)
+    if (child == 0) {
         run(argv);
+        not_run(argv[0]);
+    }
     if (child < 0 || waitpid(child, &status, 0) != child)
         return -1;
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);

@@ -5,8 +5,8 @@
    made before that.  When it is asked, it ends the program that it started last, if that still
    runs, and starts it again, always with the same arguments.  The new one has one end of a pair of
    sockets that keep messages apart as descriptor 3 and a memory of a fixed size as descriptor 4,
-   both inherited; the asker gets the other end and the same memory, which neither can resize.  The
-   end of the asker ends both processes. */
+   both inherited, and /dev/null as its standard streams.  The asker gets the other end and the same
+   memory, which neither can resize.  The end of the asker ends both processes. */
 #ifndef LAUNCHER_H_INCLUDED
 #define LAUNCHER_H_INCLUDED
 
