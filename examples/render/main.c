@@ -125,7 +125,7 @@ static int render(void)
     node = open_node(&failed);
     if (failed || renderer_open(node))
         return PROGRAM_SYSTEM;
-    if (sandbox_enter_as(SANDBOX_RENDERER))
+    if (sandbox_enter_as(set.node ? SANDBOX_GPU_RENDERER : SANDBOX_RENDERER))
         return PROGRAM_SYSTEM;
     if (set.check) {
         log_note("a triangle was drawn, %s", set.node ? set.node : "in software");

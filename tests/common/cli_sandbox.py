@@ -36,6 +36,11 @@ PROBES = {"exec": KILLED, "fork": KILLED, "ptrace": KILLED, "setuid": KILLED, "u
           "leader": GONE, "packet64": GONE, "unix": GONE, "unix64": GONE, "pair_datagrams": GONE,
           "owner": GONE, "owner64": GONE, "owner_ex": GONE, "owner_signal": GONE,
           "owner_file": GONE, "owner_group": GONE}
+# what a renderer cannot do, and others can
+UNCOUNTED = ("hidden_file", "longer", "filled", "locked", "locked2", "shared", "shared_checked",
+             "shared_code", "growing", "growing_shared")
+OTHERS = ("cores", "queue", "message", "messages", "named", "connected", "listening", "accepting",
+          "pipe", "unix", "udp", "pair", "kill_other", "limit")
 FILES = ("key", "key_at", "folder", "remove", "move", "shorten")  # by their names
 HARMLESS = ("udp", "memory", "thread", "file", "pair", "owner_none")
 
@@ -121,6 +126,25 @@ def s124_memory_of_another_process():
         found = probe("caged", "other_memory", *where)
         check(found == "EACCES", where, found)
     return None
+
+
+@case
+def s245_renderer():
+    """Nothing that RLIMIT_DATA does not count, and nothing that reaches others."""
+    for part in ("renderer", "gpu"):
+        for what in (*UNCOUNTED, *OTHERS, *FILES):
+            for where in ((), ("early",)):
+                check(probe("free", what, *where) != GONE, "no control:", what)
+                found = probe(part, what, *where)
+                check(found == GONE, part, what, where, found)
+        for what, end in PROBES.items():
+            if end == KILLED:
+                check(probe(part, what) == KILLED, part, what)
+        for what in ("pages", "memory", "code", "sent", "size"):
+            check(probe(part, what) == probe("free", what) == "fine", part, what)
+        check(probe(part, "mapped") == probe("free", "mapped") == "ENODEV", part)
+    check(probe("renderer", "thread") == "EAGAIN" and probe("gpu", "thread") == "fine")
+    check(probe("renderer", "driver") == GONE and probe("gpu", "driver") == "ENOTTY")
 
 
 @case

@@ -1,7 +1,7 @@
 /* sandbox_probe.c - tries one thing, before or behind the filter of system calls (cli_sandbox.py)
    SPDX-License-Identifier: MIT
 
-       sandbox_probe free|caged|keeper|parent WHAT
+       sandbox_probe free|caged|keeper|monitor|renderer|gpu|parent WHAT
 
    Prints how it ended: "fine" or the name of the error.  With a third word, WHAT is tried in a
    thread that was made before the filter.  "Another process" is a child that was there before. */
@@ -29,6 +29,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 static const char *what;
@@ -37,6 +38,7 @@ static const char *const names[] = {
 };
 static int go[2]; /* a pipe: a byte in it lets the early thread run */
 static pid_t child;
+static int sockets[2];
 #define FCHMODAT2 452
 #define UPPER     (1L << 32) /* of an argument that is an int: the kernel does not look at it */
 
@@ -165,10 +167,79 @@ static long try_sockets(void)
     return try_signals();
 }
 
+static long map(int flags, int fd)
+{
+    void *p = mmap(NULL, (size_t)sysconf(_SC_PAGESIZE), PROT_READ | PROT_WRITE, flags, fd, 0);
+    return p == MAP_FAILED ? -1 : 0;
+}
+
+/* Memory that no limit of a process counts. */
+static long try_uncounted(void)
+{
+    if (!strcmp(what, "hidden_file"))
+        return memfd_create("probe", 0);
+    if (!strcmp(what, "longer"))
+        return ftruncate(0, 4096);
+    if (!strcmp(what, "filled"))
+        return fallocate(0, 0, 0, 4096);
+    if (!strcmp(what, "locked"))
+        return mlock(names, 1);
+    if (!strcmp(what, "locked2"))
+        return mlock2(names, 1, 0);
+    if (!strcmp(what, "shared"))
+        return map(MAP_SHARED | MAP_ANONYMOUS, -1);
+    if (!strcmp(what, "shared_checked"))
+        return map(MAP_SHARED_VALIDATE | MAP_ANONYMOUS, -1);
+    if (!strcmp(what, "shared_code"))
+        return mmap(NULL, 1, PROT_EXEC, MAP_SHARED | MAP_ANONYMOUS, -1, 0) == MAP_FAILED ? -1 : 0;
+    if (!strcmp(what, "growing"))
+        return map(MAP_PRIVATE | MAP_ANONYMOUS | MAP_GROWSDOWN, -1);
+    if (!strcmp(what, "growing_shared"))
+        return map(MAP_SHARED | MAP_ANONYMOUS | MAP_GROWSDOWN, -1);
+    if (!strcmp(what, "mapped")) /* /dev/null cannot be */
+        return map(MAP_SHARED, 0);
+    if (!strcmp(what, "pages"))
+        return map(MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1);
+    return -2;
+}
+
+/* What reaches other processes. */
+static long try_others(void)
+{
+    struct sockaddr_un name = { .sun_family = AF_UNIX };
+    struct msghdr m = { .msg_namelen = 0 };
+    struct mmsghdr mm = { .msg_len = 0 };
+    const struct sockaddr *at = (const struct sockaddr *)&name;
+    unsigned long set[16] = { 1 };
+    if (!strcmp(what, "cores"))
+        return syscall(SYS_sched_setaffinity, child, sizeof set, set);
+    if (!strcmp(what, "queue"))
+        return syscall(SYS_io_setup, 1, &(unsigned long){ 0 });
+    if (!strcmp(what, "message"))
+        return sendmsg(sockets[0], &m, 0);
+    if (!strcmp(what, "messages"))
+        return sendmmsg(sockets[0], &mm, 1, 0);
+    if (!strcmp(what, "named"))
+        return bind(sockets[0], at, sizeof at->sa_family);
+    if (!strcmp(what, "connected"))
+        return connect(sockets[0], at, sizeof name);
+    if (!strcmp(what, "listening"))
+        return listen(sockets[0], 1);
+    if (!strcmp(what, "accepting"))
+        return accept4(sockets[0], NULL, NULL, 0);
+    if (!strcmp(what, "pipe"))
+        return pipe((int[2]){ 0 });
+    if (!strcmp(what, "sent"))
+        return send(sockets[0], "x", 1, MSG_NOSIGNAL) == 1 ? 0 : -1;
+    if (!strcmp(what, "driver"))
+        return ioctl(0, _IOC(_IOC_READ | _IOC_WRITE, 'd', 0, 64), names);
+    return -2;
+}
+
 static long try_one(void)
 {
     static char *const words[] = { (char *)(size_t) "true", NULL };
-    long page = sysconf(_SC_PAGESIZE);
+    long page = sysconf(_SC_PAGESIZE), rc;
     void *p;
     if (!strcmp(what, "exec"))
         return execv("/bin/true", words);
@@ -232,6 +303,10 @@ static long try_one(void)
         if (!strcmp(what, names[i]))
             return try_names();
     }
+    rc = try_uncounted();
+    rc = rc == -2 ? try_others() : rc;
+    if (rc != -2)
+        return rc;
     return try_sockets();
 }
 
@@ -260,19 +335,27 @@ static void *early(void *user)
     return NULL;
 }
 
+static const char *const parts[] = { [SANDBOX_WORKER] = "caged",
+                                     [SANDBOX_KEEPER] = "keeper",
+                                     [SANDBOX_MONITOR] = "monitor",
+                                     [SANDBOX_RENDERER] = "renderer",
+                                     [SANDBOX_GPU_RENDERER] = "gpu" };
+#define COUNT(list) (sizeof(list) / sizeof(list)[0])
+
 int main(int argc, char **argv)
 {
     static const sandbox_settings set;
     pthread_t t;
     int hold[2];
-    bool caged, keeper, monitor, wrong;
+    bool caged, wrong;
+    unsigned part = 0;
     if (argc < 3)
         return 2;
     what = argv[2];
-    keeper = !strcmp(argv[1], "keeper");
-    monitor = !strcmp(argv[1], "monitor");
-    caged = keeper || monitor || !strcmp(argv[1], "caged");
-    if (pipe(go) || pipe(hold))
+    while (part < COUNT(parts) && (!parts[part] || strcmp(argv[1], parts[part])))
+        part++;
+    caged = part < COUNT(parts);
+    if (pipe(go) || pipe(hold) || socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sockets))
         return 2;
     child = fork();
     if (child <= 0) {
@@ -284,9 +367,7 @@ int main(int argc, char **argv)
         return 3;
     if (pthread_create(&t, NULL, early, NULL))
         return 2;
-    if (caged && sandbox_enter_as(keeper    ? SANDBOX_KEEPER
-                                  : monitor ? SANDBOX_MONITOR
-                                            : SANDBOX_WORKER))
+    if (caged && sandbox_enter_as(part))
         return 3;
     if (!strcmp(argv[1], "parent") && !enter_parent())
         return 3;

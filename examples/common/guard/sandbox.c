@@ -350,28 +350,33 @@ static const char *const allowed[] = {
     /* files that are open */
     "read", "write", "readv", "writev", "pread64", "pwrite64", "preadv", "pwritev", "preadv2",
     "pwritev2", "lseek", "_llseek", "close", "close_range", "fstat", "fstat64", "newfstatat",
-    "fstatat64", "statx", "fstatfs", "readlink", "readlinkat", "ftruncate", "ftruncate64",
-    "fallocate", "fsync", "fdatasync", "sync_file_range", "fadvise64", "flock", "dup", "dup2",
-    "dup3", "umask", "fchown", "fchown32", "copy_file_range", "sendfile", "memfd_create",
+    "fstatat64", "statx", "fstatfs", "readlink", "readlinkat", "dup", "dup2", "dup3", "umask",
     /* sockets and waiting */
-    "bind", "connect", "listen", "accept", "accept4", "getsockname", "getpeername", "getsockopt",
-    "setsockopt", "sendto", "sendmsg", "sendmmsg", "recvfrom", "recvmsg", "recvmmsg", "shutdown",
-    "pipe", "pipe2", "eventfd2", "timerfd_create", "timerfd_settime", "timerfd_gettime",
-    "signalfd4", "epoll_create", "epoll_create1", "epoll_ctl", "epoll_wait", "epoll_pwait",
-    "epoll_pwait2", "poll", "ppoll", "select", "_newselect", "pselect6",
+    "getsockname", "getpeername", "getsockopt", "sendto", "recvfrom", "shutdown", "eventfd2",
+    "poll", "ppoll", "select", "_newselect", "pselect6",
     /* memory and threads */
-    "munmap", "mremap", "madvise", "mincore", "mlock", "mlock2", "munlock", "msync", "brk", "futex",
-    "set_robust_list", "get_robust_list", "rseq", "set_tid_address", "membarrier", "sched_yield",
-    "sched_getaffinity", "sched_setaffinity", "sched_getparam", "sched_getscheduler", "exit",
-    "exit_group", "gettid", "getcpu",
-    /* a guest's eventfd is signalled so, without waiting (S-173) */
-    "io_setup", "io_submit", "io_getevents",
+    "munmap", "mremap", "madvise", "mincore", "munlock", "msync", "brk", "futex", "set_robust_list",
+    "get_robust_list", "rseq", "set_tid_address", "membarrier", "sched_yield", "sched_getaffinity",
+    "sched_getparam", "sched_getscheduler", "exit", "exit_group", "gettid", "getcpu",
     /* time, signals, who am I */
     "nanosleep", "clock_nanosleep", "clock_gettime", "clock_getres", "gettimeofday", "time",
     "times", "rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "rt_sigpending", "rt_sigtimedwait",
     "rt_sigsuspend", "sigaltstack", "sigreturn", "restart_syscall", "getpid", "getppid", "getuid",
     "geteuid", "getgid", "getegid", "getresuid", "getresgid", "getgroups", "getrlimit",
     "ugetrlimit", "getrusage", "sysinfo", "uname", "getrandom", "capget"
+};
+
+/* What a renderer does without: memory that RLIMIT_DATA does not count, descriptors to others and
+   from them, sockets with names, other processes' cores (S-245). */
+static const char *const unless_rendering[] = {
+    "ftruncate", "ftruncate64", "fallocate", "fsync", "fdatasync", "sync_file_range", "fadvise64",
+    "flock", "fchown", "fchown32", "copy_file_range", "sendfile", "memfd_create", "mlock", "mlock2",
+    "bind", "connect", "listen", "accept", "accept4", "setsockopt", "sendmsg", "sendmmsg",
+    "recvmsg", "recvmmsg", "pipe", "pipe2", "timerfd_create", "timerfd_settime", "timerfd_gettime",
+    "signalfd4", "epoll_create", "epoll_create1", "epoll_ctl", "epoll_wait", "epoll_pwait",
+    "epoll_pwait2", "sched_setaffinity",
+    /* a guest's eventfd is signalled so, without waiting (S-173) */
+    "io_setup", "io_submit", "io_getevents"
 };
 
 /* What only somebody asks for who has taken over the process. */
@@ -565,41 +570,80 @@ static int add_sockets(scmp_filter_ctx f)
     return rc;
 }
 
-/* Memory, with code in it only where shaders are compiled. */
-static int add_memory(scmp_filter_ctx f, bool code)
+/* Memory without code in it. */
+static int add_memory(scmp_filter_ctx f)
 {
     const scmp_datum_t exec = PROT_EXEC;
     const struct scmp_arg_cmp plain = SCMP_A2(SCMP_CMP_MASKED_EQ, exec, 0);
-    const unsigned compared = code ? 0 : 1;
-    int rc = seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(mmap), compared, plain);
-    return rc ? rc : seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(mprotect), compared, plain);
+    int rc = seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(mmap), 1, plain);
+    return rc ? rc : seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(mprotect), 1, plain);
+}
+
+/* Memory, with code where shaders are compiled: that of a descriptor, or what RLIMIT_DATA counts;
+   that has no shared pages and no stacks that grow. */
+static int add_counted_memory(scmp_filter_ctx f)
+{
+    const scmp_datum_t of_none = MAP_ANONYMOUS | MAP_GROWSDOWN, uncounted = of_none | MAP_SHARED,
+                       anonymous = MAP_ANONYMOUS;
+    int rc = seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(mmap), 1,
+                              SCMP_A3(SCMP_CMP_MASKED_EQ, of_none, 0));
+    rc = rc ? rc
+            : seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(mmap), 1,
+                               SCMP_A3(SCMP_CMP_MASKED_EQ, uncounted, anonymous));
+    return rc ? rc : seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(mprotect), 0);
 }
 
 /* What a GPU's driver asks of the DRM node that is open: requests of type 'd'. */
-static int add_rendering(scmp_filter_ctx f)
+static int add_driver(scmp_filter_ctx f)
 {
     const scmp_datum_t type = 0xff00, drm = 'd' << 8;
     return seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(ioctl), 1,
                             SCMP_A1(SCMP_CMP_MASKED_EQ, type, drm));
 }
 
-/* Calls that are allowed with some arguments; with others they fail as said. */
-static int add_conditions(scmp_filter_ctx f)
+/* Threads but no processes; clone3, whose flags no filter can see, is not there (ENOSYS).  more:
+   SCMP_ACT_ALLOW, or how another thread fails. */
+static int add_threads(scmp_filter_ctx f, uint32_t more)
 {
     const scmp_datum_t thread = CLONE_THREAD;
     const struct scmp_arg_cmp is_thread = CLONE_FLAGS(SCMP_CMP_MASKED_EQ, thread, thread),
-                              no_thread = CLONE_FLAGS(SCMP_CMP_MASKED_EQ, thread, 0),
-                              self = A0_IS(getpid()), zero = A0_IS(0), nobody_else = A1_IS(0),
+                              no_thread = CLONE_FLAGS(SCMP_CMP_MASKED_EQ, thread, 0);
+    int rc = seccomp_rule_add(f, more, SCMP_SYS(clone), 1, is_thread);
+    return rc ? rc : seccomp_rule_add(f, SCMP_ACT_KILL_PROCESS, SCMP_SYS(clone), 1, no_thread);
+}
+
+/* Calls that are allowed with some arguments; with others they fail as said. */
+static int add_conditions(scmp_filter_ctx f)
+{
+    const struct scmp_arg_cmp self = A0_IS(getpid()), zero = A0_IS(0), nobody_else = A1_IS(0),
                               name = A0_IS(PR_SET_NAME);
-    /* threads but no processes; clone3, whose flags no filter can see, is not there (ENOSYS) */
-    int rc = seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(clone), 1, is_thread);
-    rc = rc ? rc : seccomp_rule_add(f, SCMP_ACT_KILL_PROCESS, SCMP_SYS(clone), 1, no_thread);
-    rc = rc ? rc : seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(tgkill), 1, self);
+    int rc = seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(tgkill), 1, self);
     rc = rc ? rc : seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(kill), 1, self);
     rc = rc ? rc : seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(prlimit64), 1, zero);
     /* of this thread alone, which without a capability can only step back */
     rc = rc ? rc : seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(setpriority), 2, zero, nobody_else);
     return rc ? rc : seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(prctl), 1, name);
+}
+
+static bool is_renderer(unsigned part)
+{
+    return part == SANDBOX_RENDERER || part == SANDBOX_GPU_RENDERER;
+}
+
+/* In software all threads are there. */
+static int add_rendering(scmp_filter_ctx f, unsigned part)
+{
+    const bool gpu = part == SANDBOX_GPU_RENDERER;
+    int rc = add_counted_memory(f);
+    rc = rc ? rc : add_threads(f, gpu ? SCMP_ACT_ALLOW : SCMP_ACT_ERRNO(EAGAIN));
+    return rc || !gpu ? rc : add_driver(f);
+}
+
+static int add_serving(scmp_filter_ctx f)
+{
+    int rc = add_names(f, SCMP_ACT_ALLOW, unless_rendering, COUNT(unless_rendering));
+    rc = rc ? rc : add_memory(f);
+    return rc ? rc : add_threads(f, SCMP_ACT_ALLOW);
 }
 
 static int build(scmp_filter_ctx f, unsigned part)
@@ -619,14 +663,12 @@ static int build(scmp_filter_ctx f, unsigned part)
     rc = rc ? rc : add_names(f, SCMP_ACT_KILL_PROCESS, deadly, COUNT(deadly));
     rc = rc ? rc : add_names(f, SCMP_ACT_KILL_PROCESS, set_up, COUNT(set_up));
     rc = rc ? rc : add_names(f, SCMP_ACT_KILL_PROCESS, processes, COUNT(processes));
-    rc = rc ? rc : add_memory(f, part == SANDBOX_RENDERER);
     rc = rc ? rc : add_conditions(f);
     rc = rc ? rc : add_controls(f);
-    if (part == SANDBOX_RENDERER) {
-        rc = rc ? rc : add_rendering(f);
-    } else if (part == SANDBOX_MONITOR) {
+    rc = rc ? rc : is_renderer(part) ? add_rendering(f, part) : add_serving(f);
+    if (part == SANDBOX_MONITOR) {
         rc = rc ? rc : seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(socket), 1, A0_IS(AF_UNIX));
-    } else if (part != SANDBOX_KEEPER) { /* that has all that it needs */
+    } else if (part == SANDBOX_WORKER) { /* others have all that they need */
         rc = rc ? rc : add_names(f, SCMP_ACT_ALLOW, paths, COUNT(paths));
         rc = rc ? rc : add_modes(f);
         rc = rc ? rc : add_sockets(f);
