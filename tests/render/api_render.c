@@ -348,18 +348,25 @@ static void test_s244_bounds(void **state)
 
 /* ==== 5  The sandbox ========================================================================== */
 
-static bool status_says(pid_t pid, const char *line)
+/* What the filter refuses: cli_sandbox.py. */
+
+static bool file_says(pid_t pid, const char *name, const char *line)
 {
-    char path[40], text[4096];
+    char path[60], text[4096];
     FILE *f;
     size_t n;
-    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, name);
     f = fopen(path, "r");
     assert_non_null(f);
     n = fread(text, 1, sizeof text - 1, f);
     text[n] = '\0';
     (void)fclose(f);
     return strstr(text, line) != NULL;
+}
+
+static bool status_says(pid_t pid, const char *line)
+{
+    return file_says(pid, "status", line);
 }
 
 static void test_s245_sandbox(void **state)
@@ -376,6 +383,17 @@ static void test_s245_sandbox(void **state)
     assert_int_equal(stop(&r), 0);
 }
 
+/* Where memory is short, it ends before the box. */
+static void test_s245_short_memory(void **state)
+{
+    renderer r;
+    (void)state;
+    start(&r);
+    assert_true(file_says(r.pid, "oom_score_adj", "1000\n"));
+    assert_false(file_says(getpid(), "oom_score_adj", "1000\n"));
+    assert_int_equal(stop(&r), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest without[] = { cmocka_unit_test(test_s244_bounds) };
@@ -387,6 +405,7 @@ int main(void)
         cmocka_unit_test(test_s244_what_is_not_there),
         cmocka_unit_test(test_s244_malformed_requests),
         cmocka_unit_test(test_s245_sandbox),
+        cmocka_unit_test(test_s245_short_memory),
     };
     int rc = cmocka_run_group_tests_name("render wire", without, NULL, NULL);
     if (!render_works())
