@@ -100,12 +100,16 @@ static void ask_launcher(render_link *l)
         lose_launcher(l);
 }
 
+static bool lasted(const render_link *l)
+{
+    return l->state == RENDER_RUNNING && l->now_ns - l->ready_ns >= LASTED_NS;
+}
+
 /* This one is over, why ever, and does not work on for a tenant who may be gone. */
 static void end(render_link *l, const char *why)
 {
-    bool lasted = l->state == RENDER_RUNNING && l->now_ns - l->ready_ns >= LASTED_NS;
     l->count.renderer_ends++;
-    if (lasted || !l->wait_ns)
+    if (lasted(l) || !l->wait_ns)
         l->wait_ns = FIRST_NS;
     log_warning("virtio-gpu: its renderer %s; it is started again in %llu ms", why,
                 (unsigned long long)(l->wait_ns / MS_NS));
@@ -154,6 +158,8 @@ void render_link_renew(render_link *l)
 {
     if (!l->used)
         return;
+    if (lasted(l)) /* so does the next one, and is worth waiting for */
+        l->wait_ns = 0;
     forget(l);
     ask_launcher(l);
 }

@@ -23,6 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -304,6 +305,29 @@ static void test_features_need_a_renderer(void **state)
     assert_int_equal(get(f.d, f.d->config + 12, 4), 2);
     give(&f);
     close_fake(&f);
+}
+
+/* No descriptor for its renderer: no device, and what starts renderers is not kept. */
+static void test_not_opened(void **state)
+{
+    const device_port port = { .user = NULL };
+    device_settings s = { .mps_bytes = 256 };
+    struct rlimit all, none;
+    int pair[2];
+    void *device;
+    char any;
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &all), 0);
+    none = all;
+    none.rlim_cur = 0;
+    s.renderer = pair[0];
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    device = virtio_gpu_kind.create(&s, &port);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &all), 0);
+    assert_null(device);
+    assert_int_equal(recv(pair[1], &any, 1, MSG_DONTWAIT), 0);
+    (void)close(pair[1]);
 }
 
 /* Without the feature they are not there. */
@@ -880,6 +904,35 @@ static void test_resets_renew(void **state)
     }
 }
 
+/* Ends of long ago do not make commands fail after a reset. */
+static void test_s246_reset_long_after_ends(void **state)
+{
+    fake f;
+    (void)state;
+    open_ready(&f);
+    for (unsigned i = 0; i < 4; i++) {
+        take_away(&f);
+        tick(&f, 1);
+        tick(&f, 1000);
+        give(&f);
+        ready(&f);
+    }
+    have_context(&f, 1);
+    tick(&f, 11000);
+    drv_reset(f.d, DEVICE_RESET);
+    take_away(&f);
+    drv_start(f.d, F_USUAL | F_VIRGL, 64);
+    start(&f, 0, CTX_CREATE, 1, 0, WORDS(0, 0));
+    tick(&f, 1);
+    expect_none(&f);
+    give(&f);
+    ready(&f);
+    expect(&f, RENDER_CONTEXT_CREATE, 1, 0);
+    answer(&f, 0);
+    assert_int_equal(next(&f, OK), 0);
+    close_fake(&f);
+}
+
 /* ==== 7  Limits =============================================================================== */
 
 static void test_s247_limits(void **state)
@@ -1387,6 +1440,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_features_need_a_renderer),
+        cmocka_unit_test(test_not_opened),
         cmocka_unit_test(test_commands_need_the_feature),
         cmocka_unit_test(test_capability_sets_wait_and_are_masked),
         cmocka_unit_test(test_contexts_and_resources),
@@ -1408,6 +1462,7 @@ int main(void)
         cmocka_unit_test(test_s246_not_started),
         cmocka_unit_test(test_s246_start_takes_long),
         cmocka_unit_test(test_resets_renew),
+        cmocka_unit_test(test_s246_reset_long_after_ends),
         cmocka_unit_test(test_s247_limits),
         cmocka_unit_test(test_random_drivers_and_renderers),
     };

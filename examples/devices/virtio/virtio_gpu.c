@@ -288,6 +288,7 @@ static void *gpu_create_device(const device_settings *s, const device_port *port
                                  .config_bytes = CONFIG_BYTES,
                                  .ordered = true };
     virtio_gpu *g = calloc(1, sizeof *g);
+    bool failed;
     if (!g)
         return NULL;
     for (unsigned i = 0; i < GPU_QUEUES; i++)
@@ -296,7 +297,9 @@ static void *gpu_create_device(const device_settings *s, const device_port *port
     edid_make(g->screen.edid, s->identity);
     dxpu_put_le32(g->v.config + CONFIG_SCANOUTS, 1);
     dxpu_put_le32(g->v.config + CONFIG_CAPSETS, s->renderer ? RENDER_CAPSETS : 0);
-    if (gpu_render_open(g, s->renderer) || virtio_open(&g->v, &setup, &gpu_type, s, port)) {
+    failed = gpu_render_open(g, s->renderer) != 0;
+    failed |= virtio_open(&g->v, &setup, &gpu_type, s, port) != 0; /* both: both are closed */
+    if (failed) {
         gpu_destroy(g);
         return NULL;
     }
