@@ -667,6 +667,55 @@ static void test_results(void **state)
     close_fake(&f);
 }
 
+static unsigned many(void *user)
+{
+    (void)user;
+    return 1000;
+}
+
+/* Any number of them while nothing can be sent: none is sent, then the last one, and then the
+   answer. */
+static void test_s244_results_wait_for_room(void **state)
+{
+    fake f;
+    uint32_t stream;
+    uint8_t *at;
+    (void)state;
+    open_ready(&f);
+    at = f.d->r.mem + AT_DATA;
+    have_context(&f, 1);
+    for (uint32_t id = 3; id < 6; id++) {
+        have_buffer(&f, id, VS_CUSTOM, 16);
+        assert_int_equal(attach_one(f.d, id, MEM_LOW + AT_DATA + id * 64, 64), OK);
+    }
+    memset(at, 0x55, 1024);
+    start_stream(&f, 0, 1, WORDS(0, 0));
+    expect(&f, RENDER_SUBMIT, 1, 0);
+    stream = number(&f);
+    start(&f, 4, UNREF, 0, 0, WORDS(4, 0));
+    expect(&f, RENDER_RESOURCE_DESTROY, 0, 4);
+    f.d->r.port.waiting = many;
+    for (uint32_t i = 0; i < 300; i++) {
+        reply(&f, WORDS(RENDER_RESULT, 3 + i % 3, 1, 4, i, 0));
+        if (i % 30 == 29)
+            tick(&f, 1);
+    }
+    reply(&f, WORDS(RENDER_DONE, stream, 0));
+    tick(&f, 1);
+    for (unsigned i = 0; i < 1024; i++)
+        assert_int_equal(at[i], 0x55);
+    expect_none(&f);
+    f.d->r.port.waiting = NULL;
+    tick(&f, 1);
+    assert_int_equal(dxpu_get_le64(at + 3 * 64 + 8), 297);
+    assert_int_equal(dxpu_get_le64(at + 5 * 64 + 8), 299);
+    assert_int_equal(at[4 * 64], 0x55); /* it is gone */
+    assert_int_equal(next(&f, OK), 0);
+    answer(&f, 0);
+    assert_int_equal(next(&f, OK), 4);
+    close_fake(&f);
+}
+
 /* ==== 6  Ends and resets ====================================================================== */
 
 /* Commands on their way fail with their fences, 2D goes on, and another renderer serves what is
@@ -1454,6 +1503,7 @@ int main(void)
         cmocka_unit_test(test_fences_in_order),
         cmocka_unit_test(test_capability_set_in_order),
         cmocka_unit_test(test_results),
+        cmocka_unit_test(test_s244_results_wait_for_room),
         cmocka_unit_test(test_s246_renderer_ends),
         cmocka_unit_test(test_s246_renderer_ends_anywhere),
         cmocka_unit_test(test_s244_hostile_renderer),

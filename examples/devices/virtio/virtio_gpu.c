@@ -89,11 +89,12 @@ static void reply(virtio_gpu *g, gpu_request *q, gpu_reply how)
         virtio_finish(&q->r, 0);
 }
 
-/* A fence says that all before it is done, too: so the queue's commands are answered in order. */
+/* A fence says that all before it is done, too: so the queue's commands are answered in order, and
+   behind results. */
 void gpu_answer(virtio_gpu *g)
 {
     virtio_list *l = &g->render.sent;
-    while (l->head && request_of(l->head)->over && !g->render.answering) {
+    while (l->head && request_of(l->head)->over && !g->render.answering && !g->render.results) {
         gpu_request *q = request_of(virtio_list_take(l));
         /* a body goes after the reply: others would overtake it in between */
         if (q->body && q->r.writable_bytes)

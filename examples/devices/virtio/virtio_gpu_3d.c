@@ -413,21 +413,62 @@ static void on_done(void *user, void *owner, int slot, bool good)
     }
 }
 
-static void on_result(void *user, uint32_t resource, const uint8_t *result)
+void gpu_drop_result(virtio_gpu *g, gpu_resource *r)
 {
-    virtio_gpu *g = user;
-    const gpu_resource *r = gpu_find(g, resource);
+    gpu_resource **at = &g->render.results;
+    if (!r->has_result)
+        return;
+    while (*at != r)
+        at = &(*at)->next_result;
+    *at = r->next_result;
+    r->has_result = false;
+}
+
+/* Where the driver has taken its memory back it is lost. */
+static void write_result(virtio_gpu *g, const gpu_resource *r)
+{
     uint32_t at = 0;
-    if (!gpu_is_rendered(g, r) || r->target || r->bind != RENDER_BIND_CUSTOM || !r->backing ||
-        r->backing_bytes < RENDER_RESULT_BYTES || r->width < RENDER_RESULT_BYTES ||
-        !virtio_running(&g->v) || !fn_masters(&g->v.fn))
+    if (!r->backing || r->backing_bytes < RENDER_RESULT_BYTES || !virtio_running(&g->v) ||
+        !fn_masters(&g->v.fn))
         return;
     for (const fn_range *p = r->backing; at < RENDER_RESULT_BYTES; p++) {
         uint32_t bytes = RENDER_RESULT_BYTES - at;
         bytes = bytes < p->bytes ? bytes : p->bytes;
-        fn_write(&g->v.fn, p->address, result + at, bytes);
+        fn_write(&g->v.fn, p->address, r->result + at, bytes);
         at += bytes;
     }
+}
+
+/* True when any was written, or was not needed. */
+static bool write_results(virtio_gpu *g)
+{
+    bool any = false;
+    while (g->render.results && fn_room(&g->v.fn)) {
+        gpu_resource *r = g->render.results;
+        gpu_drop_result(g, r);
+        write_result(g, r);
+        any = true;
+    }
+    if (any)
+        gpu_answer(g);
+    return any;
+}
+
+/* A renderer sends any number of them: of each resource the last one is kept until there is room to
+   write it. */
+static void on_result(void *user, uint32_t resource, const uint8_t *result)
+{
+    virtio_gpu *g = user;
+    gpu_resource *r = gpu_find(g, resource);
+    if (!gpu_is_rendered(g, r) || r->target || r->bind != RENDER_BIND_CUSTOM ||
+        r->width < RENDER_RESULT_BYTES)
+        return;
+    memcpy(r->result, result, RENDER_RESULT_BYTES);
+    if (r->has_result)
+        return;
+    r->has_result = true;
+    r->next_result = g->render.results;
+    g->render.results = r;
 }
 
 static void on_lost(void *user)
@@ -461,12 +502,13 @@ int gpu_render_open(virtio_gpu *g, int launcher)
 bool gpu_render_work(virtio_gpu *g)
 {
     gpu_render *n = &g->render;
+    bool any = write_results(g);
     gpu_reply how;
     if (!g->current)
-        return false;
+        return any;
     if (n->wait == GPU_WAIT_START) {
         if (!render_link_settled(&n->link))
-            return false;
+            return any;
         n->wait = GPU_WAIT_NOTHING;
         how = n->again(g, g->current);
         if (how != GPU_LATER)
@@ -474,8 +516,8 @@ bool gpu_render_work(virtio_gpu *g)
         return true;
     }
     if (n->move.resource)
-        return gpu_move_work(g);
-    return n->wait == GPU_WAIT_SLOT && stream_begin(g);
+        return gpu_move_work(g) || any;
+    return (n->wait == GPU_WAIT_SLOT && stream_begin(g)) || any;
 }
 
 void gpu_render_cancel(virtio_gpu *g)

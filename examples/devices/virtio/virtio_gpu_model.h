@@ -123,6 +123,9 @@ typedef struct gpu_resource {
     uint32_t target, bind, depth, layers, levels, samples;
     gpu_block block;
     uint64_t render_bytes;
+    struct gpu_resource *next_result; /* of gpu_render.results */
+    bool has_result;                  /* not written to the driver's memory yet */
+    uint8_t result[RENDER_RESULT_BYTES];
 } gpu_resource;
 
 struct virtio_gpu;
@@ -208,6 +211,7 @@ typedef struct gpu_render {
     uint64_t bytes;         /* of 3D resources */
     gpu_request *answering; /* with a body; others wait */
     virtio_list sent;       /* commands that the renderer works on, in their order */
+    gpu_resource *results;  /* to be written before any answer */
     gpu_wait wait;
     gpu_reply (*again)(struct virtio_gpu *g, gpu_request *q); /* after GPU_WAIT_START */
     int slot; /* of a command stream on its way to it; -1: none */
@@ -305,6 +309,7 @@ int gpu_render_open(virtio_gpu *g, int launcher); /* 0, or -1: no descriptor */
 bool gpu_render_work(virtio_gpu *g);
 void gpu_render_cancel(virtio_gpu *g); /* what current waits for */
 void gpu_render_forget(virtio_gpu *g); /* contexts, and what the renderer knows */
+void gpu_drop_result(virtio_gpu *g, gpu_resource *r);
 gpu_reply gpu_get_capset_info(virtio_gpu *g, gpu_request *q);
 gpu_reply gpu_get_capset(virtio_gpu *g, gpu_request *q);
 gpu_reply gpu_context_create(virtio_gpu *g, gpu_request *q);

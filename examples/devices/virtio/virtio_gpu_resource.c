@@ -144,6 +144,7 @@ void gpu_free_old(virtio_gpu *g)
 static void retire(virtio_gpu *g, gpu_resource *r)
 {
     gpu_screen_forget(g, r);
+    gpu_drop_result(g, r);
     g->count.resources--;
     g->count.resource_bytes -= r->bytes;
     g->render.bytes -= r->render_bytes;
