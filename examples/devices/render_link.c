@@ -271,6 +271,11 @@ static bool take_replies(render_link *l)
 
 /* ==== 4  Requests ============================================================================= */
 
+bool render_link_place(const render_link *l)
+{
+    return l->pending < RENDER_PENDING;
+}
+
 bool render_link_ask(render_link *l, void *owner, uint32_t op, uint32_t context, uint32_t resource,
                      int slot, unsigned count, const uint32_t *words)
 {

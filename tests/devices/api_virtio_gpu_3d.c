@@ -1027,6 +1027,36 @@ static void test_s247_limits(void **state)
     close_fake(&f);
 }
 
+/* A driver that resets its queue leaves requests behind.  A command waits until one of them is
+   answered: the renderer is asked to free what is freed here. */
+static void test_s247_requests_left_behind(void **state)
+{
+    fake f;
+    (void)state;
+    open_ready(&f);
+    drv_reset(f.d, DEVICE_RESET);
+    drv_start(f.d, F_USUAL | F_RESET | F_VIRGL, 64);
+    have_texture(&f, 3, 64, 32);
+    for (uint32_t id = 1; id <= RENDER_PENDING; id++) {
+        start(&f, 0, CTX_CREATE, id, 0, WORDS(0, 0));
+        expect(&f, RENDER_CONTEXT_CREATE, id, 0);
+        set_common(f.d, QUEUE_SELECT, CONTROL, 2);
+        set_common(f.d, QUEUE_RESET, 1, 2);
+        rc_run(&f.d->r);
+        make_queue(f.d, CONTROL, 64);
+    }
+    start(&f, 0, UNREF, 0, 0, WORDS(3, 0));
+    tick(&f, 1);
+    expect_none(&f);
+    expect_no_request(&f);
+    answer(&f, 0); /* the last of them */
+    expect(&f, RENDER_RESOURCE_DESTROY, 0, 3);
+    answer(&f, 0);
+    assert_int_equal(next(&f, OK), 0);
+    have_texture(&f, 3, 8, 8);
+    close_fake(&f);
+}
+
 /* ==== 8  Random =============================================================================== */
 
 enum { HEADS = 8, HEAD_STEP = 4, SEEDS = 60, STEPS = 400, ASKED_MOST = 64 };
@@ -1514,6 +1544,7 @@ int main(void)
         cmocka_unit_test(test_resets_renew),
         cmocka_unit_test(test_s246_reset_long_after_ends),
         cmocka_unit_test(test_s247_limits),
+        cmocka_unit_test(test_s247_requests_left_behind),
         cmocka_unit_test(test_random_drivers_and_renderers),
     };
     const struct CMUnitTest rendered[] = {

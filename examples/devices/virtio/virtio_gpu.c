@@ -233,7 +233,10 @@ static bool cursor_work(virtio_gpu *g)
 static bool control_work(virtio_gpu *g)
 {
     gpu_reply how;
-    gpu_request *q = g->current ? NULL : next_command(g, GPU_CONTROL);
+    gpu_request *q;
+    if (g->current || !render_link_place(&g->render.link))
+        return false;
+    q = next_command(g, GPU_CONTROL);
     if (!q)
         return false;
     g->current = q;
