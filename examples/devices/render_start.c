@@ -17,8 +17,8 @@ static bool works(const char *const *words, const char *node)
     if (!strcmp(last, name))
         return true;
     if (launcher_try(words)) {
-        log_error("--render: dxpu-render cannot render (%s), see above; without it virtio-gpu has "
-                  "no 3D",
+        log_error("--render: dxpu-render cannot render (%s), see above; the unit of dxpu-box "
+                  "needs a drop-in for it, see dxpu-box(1); without --render virtio-gpu has no 3D",
                   name);
         return false;
     }
