@@ -80,7 +80,7 @@ void render_link_renew(render_link *l);
 int render_link_slot(render_link *l);
 uint8_t *render_link_at(const render_link *l, int slot);
 void render_link_free(render_link *l, int slot);
-/* False: so many requests are not answered that another has to wait. */
+/* False: another request has to wait until one is answered. */
 bool render_link_place(const render_link *l);
 /* Ask.  slot: that the words name, or -1.  False: it cannot be asked now. */
 bool render_link_ask(render_link *l, void *owner, uint32_t op, uint32_t context, uint32_t resource,

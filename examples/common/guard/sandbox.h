@@ -43,8 +43,8 @@ int sandbox_enter(void);
    (S-180), and finds no file by its name (S-201).  SANDBOX_PARENT: it starts processes, which enter
    a sandbox of their own, and keeps what they need to open AF_XDP; all else that only an intruder
    asks for ends it.  SANDBOX_MONITOR: as the keeper, but it connects to a UNIX socket, again when
-   that was lost (V-48).  SANDBOX_RENDERER: as the keeper, but it makes code of shaders; its memory is
-   what RLIMIT_DATA counts, it makes no thread, and passes no descriptor.  Threads that are there
+   that was lost (V-48).  SANDBOX_RENDERER: as the keeper, but it makes code of shaders; its memory
+   is what RLIMIT_DATA counts, it makes no thread, and passes no descriptor.  Threads that are there
    already are behind the filter, too, but keep what Landlock allowed them (S-245).
    SANDBOX_GPU_RENDERER: the same, but it calls the driver of a GPU that is open, which makes
    threads. */
