@@ -111,8 +111,11 @@ static void end(render_link *l, const char *why)
     l->count.renderer_ends++;
     if (lasted(l) || !l->wait_ns)
         l->wait_ns = FIRST_NS;
-    log_warning("virtio-gpu: its renderer %s; it is started again in %llu ms", why,
-                (unsigned long long)(l->wait_ns / MS_NS));
+    if (l->launcher > 0)
+        log_warning("virtio-gpu: its renderer %s; it is started again in %llu ms", why,
+                    (unsigned long long)(l->wait_ns / MS_NS));
+    else
+        log_warning("virtio-gpu: its renderer %s", why);
     l->state = RENDER_WAITING;
     l->due_ns = l->now_ns + l->wait_ns;
     l->wait_ns = l->wait_ns * 2 < MOST_NS ? l->wait_ns * 2 : MOST_NS;
