@@ -18,6 +18,7 @@
 #include "wire.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -151,7 +152,7 @@ static struct {
     keys *keys;
     api *api;
     audit *audit;
-    uint64_t start_ns, checked_ms; /* checked: that the store is still there */
+    uint64_t start_ns, check_ms; /* when to look again whether the store is still there */
     bool stopping, store_failed;
     bool waited; /* as a standby */
 } the;
@@ -300,15 +301,17 @@ static void on_changed(void *user)
 
 /* ==== The loop ================================================================================ */
 
-/* Nothing more is acknowledged when somebody has removed its file. */
+/* Nothing more is acknowledged when somebody has removed its file, or another manager leads. */
 static bool check_store(void)
 {
     store_fault fault;
     uint64_t now = dxpu_udp_now_ns() / 1000000u;
-    if (now < the.checked_ms + CHECK_MS)
+    if (now < the.check_ms)
         return true;
-    the.checked_ms = now;
-    if (store_check(the.store, &fault) == STORE_OK)
+    store_error rc = store_check(the.store, &fault);
+    unsigned within = store_check_ms(the.store);
+    the.check_ms = now + (within < CHECK_MS ? within : CHECK_MS);
+    if (rc == STORE_OK)
         return true;
     log_error("%s", fault.text);
     return false;
@@ -354,12 +357,27 @@ static bool watch_core(void)
     return false;
 }
 
+/* Wakes for the core, and for the store: however quiet the pool is, a lease of etcd is renewed. */
+static void set_due(uint64_t now)
+{
+    uint64_t next = core_next_ms(the.core);
+    uint64_t wait = next > now ? next - now : 1;
+    unsigned within = store_check_ms(the.store);
+    if (wait > within)
+        wait = within;
+    if (next == UINT64_MAX && within == UINT_MAX) {
+        (void)event_del(the.due);
+        return;
+    }
+    struct timeval tv = { (time_t)(wait / 1000), (suseconds_t)(wait % 1000 * 1000) };
+    (void)event_add(the.due, &tv);
+}
+
 /* What follows from the callbacks that ran: what is due, orders, and when to wake.  False: the
    store cannot be used any more. */
 static bool settle(void)
 {
-    uint64_t now = dxpu_udp_now_ns() / 1000000u, next, wait;
-    struct timeval tv;
+    uint64_t now = dxpu_udp_now_ns() / 1000000u;
     wire_clock(the.core);
     if (!check_store()) /* one that was stopped for long may not lead any more: no order leaves */
         return false;
@@ -368,15 +386,7 @@ static bool settle(void)
     wire_pump(the.wire);
     if (!watch_core())
         return false;
-    next = core_next_ms(the.core);
-    if (next == UINT64_MAX) {
-        (void)event_del(the.due);
-        return true;
-    }
-    wait = next > now ? next - now : 1;
-    tv.tv_sec = (time_t)(wait / 1000);
-    tv.tv_usec = (suseconds_t)(wait % 1000 * 1000);
-    (void)event_add(the.due, &tv);
+    set_due(now);
     return true;
 }
 

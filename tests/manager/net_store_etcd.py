@@ -145,6 +145,28 @@ def tls_with_certificates():
 
 
 @case
+def idle_leader_outlives_each_member():
+    """No proxy wakes it: it renews its lease by itself, also over a new TLS connection."""
+    with lab.Lab(plain=True) as l:
+        tls = certificates(l)
+        if not tls:
+            return "NO OPENSSL HERE"
+        with Cluster(l, 3, tls=tls) as etcd:
+            m = Manager(l, "--etcd-ca", tls("ca.pem"), "--etcd-cert", tls("client.pem"),
+                        "--etcd-key", tls("client.key"), "--heartbeat-ms", "60000",
+                        store=etcd.address())
+            for i in range(3):  # it is connected to one of them
+                etcd.kill(i)
+                time.sleep(5)  # longer than a lease
+                check(m.process.popen.poll() is None, i, m.process.errors())
+                etcd.start(i)
+                until(lambda: etcd.listens(etcd.clients[i]), "etcd listens")
+                time.sleep(1)
+            check(m.get("/v1/leases")["leases"] == [])
+            check(m.process.stop() == 0, m.process.errors())
+
+
+@case
 def records_go_to_etcd_and_back():
     with lab.Lab(plain=True) as l, Cluster(l) as etcd:
         m = Manager(l)

@@ -253,7 +253,7 @@ static void set_tls(CURL *c, const etcd_tls *tls)
 }
 
 static bool exchange_begin(etcd_gateway *g, exchange *x, const char *path, json_t *body,
-                           unsigned timeout_ms)
+                           unsigned connect_ms, unsigned timeout_ms)
 {
     char url[ETCD_HOST_BYTES + 64];
     char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
@@ -273,7 +273,7 @@ static bool exchange_begin(etcd_gateway *g, exchange *x, const char *path, json_
     set_tls(x->curl, &g->tls);
     curl_easy_setopt(x->curl, CURLOPT_PROXY, "");
     curl_easy_setopt(x->curl, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(x->curl, CURLOPT_CONNECTTIMEOUT_MS, (long)(timeout_ms + 1) / 2);
+    curl_easy_setopt(x->curl, CURLOPT_CONNECTTIMEOUT_MS, (long)connect_ms);
     curl_easy_setopt(x->curl, CURLOPT_TIMEOUT_MS, (long)timeout_ms);
     curl_easy_setopt(x->curl, CURLOPT_HTTPHEADER, g->headers);
     curl_easy_setopt(x->curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)strlen(text));
@@ -424,7 +424,7 @@ etcd_answer etcd_ask(etcd_gateway *g, const char *path, json_t *body, unsigned t
 {
     exchange *x = &g->front;
     uint64_t end_ms = etcd_now_ms() + timeout_ms + 1000; /* libcurl ends it before */
-    bool good = exchange_begin(g, x, path, body, timeout_ms);
+    bool good = exchange_begin(g, x, path, body, (timeout_ms + 1) / 2, timeout_ms);
     if (!good)
         return fail(g, x, ETCD_UNSENT, "out of memory");
     while ((good = step(g)) && !x->over && etcd_now_ms() < end_ms)
@@ -443,7 +443,15 @@ bool etcd_start(etcd_gateway *g, const char *path, json_t *body, unsigned timeou
         json_decref(body);
         return false;
     }
-    return exchange_begin(g, &g->back, path, body, timeout_ms);
+    if (!exchange_begin(g, &g->back, path, body, timeout_ms, timeout_ms))
+        return false;
+    (void)step(g); /* on a connection that is there it is sent at once */
+    return true;
+}
+
+bool etcd_is_busy(const etcd_gateway *g)
+{
+    return g->back.busy;
 }
 
 bool etcd_poll(etcd_gateway *g, etcd_answer *out)

@@ -60,10 +60,13 @@ void etcd_gateway_close(etcd_gateway *g);
 /* Makes one attempt at one member, of at most timeout_ms, at /v3/`path`.  Frees body.  After
    anything but ETCD_DONE and ETCD_REFUSED the next request goes to the next member. */
 etcd_answer etcd_ask(etcd_gateway *g, const char *path, json_t *body, unsigned timeout_ms);
-/* The same in the background.  False: there is one already, or no memory. */
+/* The same in the background.  False: there is one already, or no memory.  A new connection takes
+   several steps, with TLS more: etcd_poll() is due every few tens of milliseconds. */
 bool etcd_start(etcd_gateway *g, const char *path, json_t *body, unsigned timeout_ms);
 /* Goes on with it without waiting.  True, once: it is over. */
 bool etcd_poll(etcd_gateway *g, etcd_answer *out);
+/* Is there one in the background whose end etcd_poll() has not reported? */
+bool etcd_is_busy(const etcd_gateway *g);
 
 uint64_t etcd_now_ms(void); /* that never jumps */
 void etcd_sleep_ms(unsigned ms);

@@ -5,6 +5,7 @@
 #endif
 #include "store_internal.h"
 
+#include <limits.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -52,6 +53,11 @@ store_error store_commit(store *s, const store_change *changes, unsigned count, 
 store_error store_check(store *s, store_fault *f)
 {
     return s->kind->check ? s->kind->check(s, f) : STORE_OK;
+}
+
+unsigned store_check_ms(const store *s)
+{
+    return s->kind->check_ms ? s->kind->check_ms(s) : UINT_MAX;
 }
 
 void store_close(store *s)

@@ -45,6 +45,7 @@ typedef struct store_kind {
     store_error (*load)(store *s, const char *prefix, store_each each, void *user, store_fault *f);
     store_error (*commit)(store *s, const store_change *changes, unsigned count, store_fault *f);
     store_error (*check)(store *s, store_fault *f); /* or NULL */
+    unsigned (*check_ms)(const store *s);           /* or NULL */
     void (*close)(store *s);
 } store_kind;
 struct store {
@@ -78,8 +79,8 @@ bool store_etcd_is(const char *where);
 const char *store_etcd_check(const store_etcd_settings *set);
 
 /* The records below the prefix, which are this program's alone: it has the leader's key, under a
-   lease that it renews in store_check(), which must be called twice a second.  A commit is made
-   only while etcd has the same key, so that a program that lost it changes nothing any more.  A
+   lease that it renews in store_check(), which must be called after store_check_ms().  A commit is
+   made only while etcd has the same key, so that a program that lost it changes nothing any more.  A
    program that ended without store_close() keeps others out for ttl_s; that long this waits.  A
    reader takes no key, and each of its loads has the records of one moment. */
 store *store_open_etcd(const store_etcd_settings *set, store_fault *f);
@@ -97,6 +98,9 @@ store_error store_commit(store *s, const store_change *changes, unsigned count, 
    remove the file.  STORE_E_IO then; what was in it is in a file beside it, where there is room.
    Of etcd: is this program still the leader?  STORE_E_IO: not, or that cannot be known. */
 store_error store_check(store *s, store_fault *f);
+/* After how many milliseconds it has to be called again, whatever else happens; UINT_MAX: it need
+   not be. */
+unsigned store_check_ms(const store *s);
 
 void store_close(store *s); /* NULL: nothing */
 

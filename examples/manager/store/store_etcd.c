@@ -43,6 +43,8 @@ enum {
     PART_OVERHEAD = 32,        /* bytes of a change beside its key and value */
     PAGE = 1000,               /* records of one answer, */
     SMALL_PAGE = 16,           /* where those are too large */
+    STEP_MS = 30,              /* between two steps of a request in the background, */
+    IDLE_MS = 250,             /* and between two looks at whether one is due */
     PAUSE_MS = 50,             /* when no member can be reached */
     STANDBY_MS = 100,          /* between two looks at the leader's key */
     STEP_DOWN_MS = 1000,       /* after the lease must have ended, as far as is known here */
@@ -715,6 +717,12 @@ static store_error etcd_check(store *base, store_fault *f)
     return give_up(s, STORE_E_IO, f);
 }
 
+static unsigned etcd_check_ms(const store *base)
+{
+    const etcd_store *s = (const etcd_store *)base;
+    return etcd_is_busy(s->gateway) ? STEP_MS : IDLE_MS;
+}
+
 static void etcd_store_close(store *base)
 {
     etcd_store *s = (etcd_store *)base;
@@ -908,7 +916,8 @@ static store_error begin(etcd_store *s, store_fault *f)
 
 store *store_open_etcd(const store_etcd_settings *set, store_fault *f)
 {
-    static const store_kind kind = { etcd_load, etcd_commit, etcd_check, etcd_store_close };
+    static const store_kind kind = { etcd_load, etcd_commit, etcd_check, etcd_check_ms,
+                                     etcd_store_close };
     const char *wrong = store_etcd_check(set);
     if (wrong) {
         storei_fault(f, STORE_E_ARG, "%s", wrong);
