@@ -691,6 +691,31 @@ static void test_compaction(void **state)
     store_close(s);
 }
 
+/* etcd applies the transaction that crosses its quota, and refuses it then: the commit was made.
+   One that it did not apply was not; and where that cannot be read, it is not known. */
+static void test_m141_refusals_are_resolved(void **state)
+{
+    (void)state;
+    NEED_ETCD();
+    use_members(true, false);
+    store *s = open_good();
+    relay_set(RELAY_DO_AND_REFUSE, 0, 1);
+    assert_int_equal(put(s, "a", "1"), STORE_OK);
+    assert_int_equal(relay.times, 0);
+    relay_set(RELAY_REFUSE, 0, 1);
+    assert_int_equal(put(s, "a", "2"), STORE_E_FULL);
+    assert_non_null(strstr(why.text, "space"));
+    assert_a(s, "1");
+    assert_int_equal(put(s, "a", "3"), STORE_OK);
+    assert_a(s, "3");
+    raw_put("commit", "theirs");
+    relay_set(RELAY_REFUSE, 0, 1);
+    assert_int_equal(put(s, "a", "4"), STORE_E_IO);
+    assert_non_null(strstr(why.text, "unknown"));
+    assert_int_equal(put(s, "a", "5"), STORE_E_IO);
+    store_close(s);
+}
+
 /* etcd's quota is used up: nothing is changed, and that is known. */
 static void test_no_space(void **state)
 {
@@ -765,6 +790,7 @@ int main(void)
         TEST(damaged_part),
         TEST(reader),
         TEST(compaction),
+        TEST(m141_refusals_are_resolved),
         TEST(no_space),
     };
     cmocka_set_test_filter(getenv("DXPU_TEST"));

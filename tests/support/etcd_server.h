@@ -124,14 +124,16 @@ static inline void etcd_server_stop(etcd_server *e)
 
 typedef enum relay_mode {
     RELAY_PASS,
-    RELAY_LOSE,         /* the request */
-    RELAY_LOSE_ANSWER,  /* etcd has done it */
-    RELAY_HOLD,         /* until relay.holds is cleared; then the answer is lost */
-    RELAY_UNAVAILABLE,  /* 503, and etcd has done it */
-    RELAY_GARBAGE,      /* in place of the answer */
-    RELAY_ENDLESS,      /* more of an answer than anybody wants */
-    RELAY_OLD,          /* revisions of the past */
-    RELAY_OTHER_CLUSTER /* its number is another one */
+    RELAY_LOSE,          /* the request */
+    RELAY_LOSE_ANSWER,   /* etcd has done it */
+    RELAY_HOLD,          /* until relay.holds is cleared; then the answer is lost */
+    RELAY_UNAVAILABLE,   /* 503, and etcd has done it */
+    RELAY_GARBAGE,       /* in place of the answer */
+    RELAY_ENDLESS,       /* more of an answer than anybody wants */
+    RELAY_OLD,           /* revisions of the past */
+    RELAY_OTHER_CLUSTER, /* its number is another one */
+    RELAY_REFUSE,        /* the request is lost, and the answer is that there is no space */
+    RELAY_DO_AND_REFUSE  /* the same answer, and etcd has done it */
 } relay_mode;
 
 static struct {
@@ -255,7 +257,7 @@ static inline void relay_deal(int fd, relay_mode mode, const char *request, char
         while (relay.holds)
             usleep(1000);
     }
-    size_t len = mode == RELAY_LOSE ? 0 : relay_ask(request, answer, room);
+    size_t len = mode == RELAY_LOSE || mode == RELAY_REFUSE ? 0 : relay_ask(request, answer, room);
     switch (mode) {
     case RELAY_LOSE:
     case RELAY_LOSE_ANSWER:
@@ -266,6 +268,11 @@ static inline void relay_deal(int fd, relay_mode mode, const char *request, char
     case RELAY_UNAVAILABLE:
         relay_text(fd, "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\n\r\n"
                        "{\"message\":\"etcdserver: request timed out\",\"code\":14}");
+        break;
+    case RELAY_REFUSE:
+    case RELAY_DO_AND_REFUSE:
+        relay_text(fd, "HTTP/1.1 429 Too Many Requests\r\nConnection: close\r\n\r\n"
+                       "{\"message\":\"etcdserver: mvcc: database space exceeded\",\"code\":8}");
         break;
     case RELAY_GARBAGE:
         relay_text(fd, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{\"header\":[7],\"succ");

@@ -15,7 +15,8 @@
 #define SCHEME "etcd://"
 
 /* gRPC's codes of requests that etcd refused before or while it carried them out: nothing was
-   done.  Others (unavailable, deadline exceeded, unknown, internal) say nothing. */
+   done, but by a transaction for which there was no space (CODE_EXHAUSTED).  Others (unavailable,
+   deadline exceeded, unknown, internal) say nothing. */
 enum {
     CODE_INVALID = 3,
     CODE_NOT_FOUND = 5,

@@ -36,7 +36,8 @@ bool etcd_address_is_local(const etcd_address *a);
 /* What is known of a request that was made. */
 typedef enum etcd_fate {
     ETCD_DONE,    /* answered */
-    ETCD_REFUSED, /* answered: etcd did not do it, and never will */
+    ETCD_REFUSED, /* answered: etcd did not do it, and never will; but a transaction of code 8, no
+                     space, may have been done */
     ETCD_UNSENT,  /* no member got it */
     ETCD_UNKNOWN  /* it may have been done, or may be done later */
 } etcd_fate;

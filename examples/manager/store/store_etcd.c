@@ -270,6 +270,48 @@ static store_error lost(etcd_store *s, const json_t *leader, store_fault *f)
                         s->where, name);
 }
 
+typedef enum outcome { OUTCOME_UNKNOWN, OUTCOME_NONE, OUTCOME_MADE } outcome;
+
+/* Was the refused commit of this name made all the same?  etcd carries a transaction out that goes
+   beyond its quota, and refuses it then; and libcurl sends a request again, silently, when the
+   connection breaks that it was sent over.  *revision: of the commit that was made. */
+static outcome look_at_commit(etcd_store *s, const char *name, uint64_t end_ms, uint64_t *revision)
+{
+    bool sent;
+    outcome o = OUTCOME_UNKNOWN;
+    etcd_answer a =
+        ask(s, "kv/range", json_pack("{s:o}", "key", key_json(s, "commit", "")), end_ms, &sent);
+    if (a.fate != ETCD_DONE)
+        return o;
+    const json_t *commit = json_array_get(json_object_get(a.json, "kvs"), 0);
+    *revision = 0;
+    if (!commit || etcd_number_read(commit, "mod_revision", revision)) {
+        if (value_is(commit, name) && *revision > s->last)
+            o = OUTCOME_MADE;
+        else if (*revision == s->last)
+            o = OUTCOME_NONE;
+    }
+    json_decref(a.json);
+    return o;
+}
+
+/* The end of a commit that etcd did not carry out, as far as it says.  sent: an attempt of it may
+   arrive yet. */
+static store_error not_done(etcd_store *s, const etcd_answer *a, const char *name, bool sent,
+                            uint64_t end_ms, store_fault *f)
+{
+    outcome o = sent ? OUTCOME_UNKNOWN : OUTCOME_NONE;
+    uint64_t revision = 0;
+    if (a->fate == ETCD_REFUSED)
+        o = look_at_commit(s, name, end_ms, &revision);
+    if (o == OUTCOME_MADE) {
+        s->last = revision;
+        return STORE_OK;
+    }
+    store_error rc = ask_fault(s, a, sent || o == OUTCOME_UNKNOWN, f);
+    return rc == STORE_E_IO ? give_up(s, rc, f) : rc;
+}
+
 /* Without memory the whole list goes: a transaction is not made with a part of it. */
 static void append(json_t **operations, json_t *one)
 {
@@ -293,10 +335,8 @@ static store_error change(etcd_store *s, json_t *operations, uint64_t end_ms, st
     if (!body)
         return storei_fault(f, STORE_E_FULL, "out of memory");
     etcd_answer a = ask(s, "kv/txn", body, end_ms, &sent);
-    if (a.fate != ETCD_DONE) {
-        store_error rc = ask_fault(s, &a, sent, f);
-        return rc == STORE_E_IO ? give_up(s, rc, f) : rc;
-    }
+    if (a.fate != ETCD_DONE)
+        return not_done(s, &a, name, sent, end_ms, f);
     const json_t *commit = found(a.json, 1);
     uint64_t revision = a.revision;
     bool done = json_is_true(json_object_get(a.json, "succeeded")), good = true;
