@@ -18,7 +18,6 @@
 #include "wire.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -156,6 +155,11 @@ static struct {
     bool stopping, store_failed;
     bool waited; /* as a standby */
 } the;
+
+/* Signals that arrived before the loop catches them. */
+static struct {
+    volatile sig_atomic_t stop, hangup, usr1;
+} early;
 
 /* ==== Statistics ============================================================================== */
 
@@ -299,7 +303,54 @@ static void on_changed(void *user)
     (void)user; /* settle() follows */
 }
 
+static void on_early(int number)
+{
+    if (number == SIGHUP)
+        early.hangup = 1;
+    else if (number == SIGUSR1)
+        early.usr1 = 1;
+    else
+        early.stop = 1;
+}
+
+/* A standby waits for long; until the loop runs no signal may end it but by its own way. */
+static void catch_early(void)
+{
+    static const int numbers[] = { SIGINT, SIGTERM, SIGHUP, SIGUSR1 };
+    struct sigaction how = { .sa_handler = on_early, .sa_flags = SA_RESTART };
+    (void)sigemptyset(&how.sa_mask);
+    for (unsigned i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        (void)sigaction(numbers[i], &how, NULL); /* fails for wrong arguments only */
+}
+
+static bool stopped_early(void)
+{
+    if (early.stop && !the.stopping) {
+        notify_stopping();
+        the.stopping = true;
+    }
+    return the.stopping;
+}
+
+/* What the signals asked for, now that the loop catches them. */
+static void take_early(void)
+{
+    (void)stopped_early();
+    if (early.hangup)
+        on_hangup(SIGHUP, EV_SIGNAL, NULL);
+    if (early.usr1)
+        on_usr1();
+    early.hangup = early.usr1 = 0;
+}
+
 /* ==== The loop ================================================================================ */
+
+/* How long the store may go without a look. */
+static unsigned check_within(void)
+{
+    unsigned within = store_check_ms(the.store);
+    return within < CHECK_MS ? within : CHECK_MS;
+}
 
 /* Nothing more is acknowledged when somebody has removed its file, or another manager leads. */
 static bool check_store(void)
@@ -309,8 +360,7 @@ static bool check_store(void)
     if (now < the.check_ms)
         return true;
     store_error rc = store_check(the.store, &fault);
-    unsigned within = store_check_ms(the.store);
-    the.check_ms = now + (within < CHECK_MS ? within : CHECK_MS);
+    the.check_ms = now + check_within();
     if (rc == STORE_OK)
         return true;
     log_error("%s", fault.text);
@@ -362,14 +412,10 @@ static void set_due(uint64_t now)
 {
     uint64_t next = core_next_ms(the.core);
     uint64_t wait = next > now ? next - now : 1;
-    unsigned within = store_check_ms(the.store);
+    unsigned within = check_within();
     if (wait > within)
         wait = within;
-    if (next == UINT64_MAX && within == UINT_MAX) {
-        (void)event_del(the.due);
-        return;
-    }
-    struct timeval tv = { (time_t)(wait / 1000), (suseconds_t)(wait % 1000 * 1000) };
+    struct timeval tv = { 0, (suseconds_t)(wait * 1000) };
     (void)event_add(the.due, &tv);
 }
 
@@ -393,6 +439,7 @@ static bool settle(void)
 static int run_manager(void)
 {
     say_serving();
+    take_early();
     while (!the.stopping) {
         if (!settle()) {
             (void)event_base_loop(the.base, EVLOOP_NONBLOCK); /* answers that say so */
@@ -481,8 +528,11 @@ static bool wait_for_lead(const char *leader)
 {
     static char said[64];
     const char *who = leader ? leader : "";
-    if (the.waited && strcmp(said, who) == 0)
+    if (stopped_early())
+        return false;
+    if (the.waited && strcmp(said, who) == 0 && !early.usr1)
         return true;
+    early.usr1 = 0;
     snprintf(said, sizeof said, "%s", who);
     the.waited = true;
     if (leader)
@@ -501,7 +551,7 @@ static int open_tables(void)
     set.etcd.waiting = set.standby ? wait_for_lead : NULL;
     the.store = set.etcd.where ? store_open_etcd(&set.etcd, &fault)
                                : store_open_sqlite(store_path(), &fault);
-    if (the.store)
+    if (the.store || the.stopping)
         return PROGRAM_GOOD;
     log_error("%s", fault.text);
     return store_status(fault.code);
@@ -529,6 +579,15 @@ static int copy_store(void)
     return PROGRAM_GOOD;
 }
 
+/* A standby may have read its files long ago. */
+static void refresh(void)
+{
+    early.hangup = 0;
+    (void)audit_reopen(the.audit);
+    if (set.keys.peers)
+        (void)keys_reload(the.keys); /* says itself what is wrong with them */
+}
+
 static int open_store(void)
 {
     store_fault fault;
@@ -536,8 +595,10 @@ static int open_store(void)
     core_result why;
     struct timespec t;
     int rc = open_tables();
-    if (rc)
+    if (rc || the.stopping)
         return rc;
+    if (the.waited)
+        refresh();
     store_error unfinished = store_check_import(the.store, &fault);
     if (unfinished != STORE_OK) {
         log_error("%s", fault.text);
@@ -631,8 +692,10 @@ static int open_manager(void)
         if (!the.audit)
             return PROGRAM_SYSTEM;
     }
+    if (set.standby)
+        catch_early();
     rc = open_store();
-    if (rc)
+    if (rc || the.stopping)
         return rc;
     the.base = event_base_new();
     the.due = the.base ? evtimer_new(the.base, on_due, NULL) : NULL;
@@ -687,7 +750,7 @@ int main(int argc, char **argv)
         return copy_store();
     console_start();
     rc = open_manager();
-    if (!rc) {
+    if (!rc && !the.stopping) {
         loop.base = the.base;
         rc = program_run(&loop);
         console_end();

@@ -107,6 +107,35 @@ def standby_takes_over_from_a_frozen_and_a_killed_leader():
 
 
 @case
+def standby_obeys_signals_and_leads_with_the_peers_of_today():
+    with lab.Lab() as l, Cluster(l) as etcd:
+        peers = l.file("peers.now")
+        with open(peers, "w", encoding="utf-8") as f:
+            f.write("%s may=box\n" % l.public("box"))
+        args = ("--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--standby", "--peers", peers,
+                "--audit")
+        first, second, third = (l.start("dxpu-manager", "--store", etcd.address(), *args,
+                                        l.file("audit%d" % i)) for i in range(3))
+        first.says("users at")
+        for process in (second, third):
+            process.says("standby: .* leads")
+        os.rename(l.file("audit1"), l.file("audit1.old"))
+        with open(peers, "a", encoding="utf-8") as f:
+            f.write("%s may=host\n" % l.public("host"))
+        for number in (signal.SIGHUP, signal.SIGUSR1):
+            second.signal(number)
+        until(lambda: second.errors().count("leads") == 2, "who leads, once more")
+        third.signal(signal.SIGTERM)
+        ended(third, 0)
+        check(second.popen.poll() is None, second.errors())
+        first.signal(signal.SIGKILL)
+        second.says("reloaded, 2 public keys")
+        second.says("users at")
+        check(os.path.exists(l.file("audit1")), "the audit log is a new file")
+        check(second.stop() == 0, second.errors())
+
+
+@case
 def frozen_etcd_does_not_hang_the_manager():
     with lab.Lab(plain=True) as l, Cluster(l) as etcd:
         m = Manager(l, store=etcd.address())
