@@ -241,16 +241,25 @@ static size_t on_bytes(char *bytes, size_t one, size_t count, void *user)
     return len;
 }
 
-static void set_tls(CURL *c, const etcd_tls *tls)
+/* False: libcurl cannot do what was asked for.  Whoever the system trusts does not vouch for members
+   of etcd: only `ca` does. */
+static bool set_tls(CURL *c, const etcd_tls *tls)
 {
-    curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, tls->ca ? "https" : "http");
-    curl_easy_setopt(c, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
-    if (tls->ca)
-        curl_easy_setopt(c, CURLOPT_CAINFO, tls->ca);
-    if (tls->cert)
-        curl_easy_setopt(c, CURLOPT_SSLCERT, tls->cert);
-    if (tls->key)
-        curl_easy_setopt(c, CURLOPT_SSLKEY, tls->key);
+    CURLcode rc = curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, tls->ca ? "https" : "http");
+    if (!rc && tls->ca)
+        rc = curl_easy_setopt(c, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+    if (!rc && tls->ca)
+        rc = curl_easy_setopt(c, CURLOPT_CAINFO, tls->ca);
+    if (!rc && tls->ca) {
+        rc = curl_easy_setopt(c, CURLOPT_CAPATH, NULL);
+        if (rc == CURLE_NOT_BUILT_IN) /* a TLS library that has no such directory */
+            rc = CURLE_OK;
+    }
+    if (!rc && tls->cert)
+        rc = curl_easy_setopt(c, CURLOPT_SSLCERT, tls->cert);
+    if (!rc && tls->key)
+        rc = curl_easy_setopt(c, CURLOPT_SSLKEY, tls->key);
+    return rc == CURLE_OK;
 }
 
 static bool exchange_begin(etcd_gateway *g, exchange *x, const char *path, json_t *body,
@@ -271,7 +280,8 @@ static bool exchange_begin(etcd_gateway *g, exchange *x, const char *path, json_
              path);
     curl_easy_reset(x->curl); /* connections stay */
     curl_easy_setopt(x->curl, CURLOPT_URL, url);
-    set_tls(x->curl, &g->tls);
+    if (!set_tls(x->curl, &g->tls))
+        return false;
     curl_easy_setopt(x->curl, CURLOPT_PROXY, "");
     curl_easy_setopt(x->curl, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(x->curl, CURLOPT_CONNECTTIMEOUT_MS, (long)connect_ms);
@@ -427,7 +437,7 @@ etcd_answer etcd_ask(etcd_gateway *g, const char *path, json_t *body, unsigned t
     uint64_t end_ms = etcd_now_ms() + timeout_ms + 1000; /* libcurl ends it before */
     bool good = exchange_begin(g, x, path, body, (timeout_ms + 1) / 2, timeout_ms);
     if (!good)
-        return fail(g, x, ETCD_UNSENT, "out of memory");
+        return fail(g, x, ETCD_UNSENT, "no memory, or libcurl lacks TLS");
     while ((good = step(g)) && !x->over && etcd_now_ms() < end_ms)
         if (curl_multi_poll(g->multi, NULL, 0, 100, NULL))
             break;
