@@ -284,6 +284,9 @@ static bool exchange_begin(etcd_gateway *g, exchange *x, const char *path, json_
         return false;
     curl_easy_setopt(x->curl, CURLOPT_PROXY, "");
     curl_easy_setopt(x->curl, CURLOPT_NOSIGNAL, 1L);
+#if LIBCURL_VERSION_NUM >= 0x075700 /* else it waits for a name server that does not answer */
+    curl_easy_setopt(x->curl, CURLOPT_QUICK_EXIT, 1L);
+#endif
     curl_easy_setopt(x->curl, CURLOPT_CONNECTTIMEOUT_MS, (long)connect_ms);
     curl_easy_setopt(x->curl, CURLOPT_TIMEOUT_MS, (long)timeout_ms);
     curl_easy_setopt(x->curl, CURLOPT_HTTPHEADER, g->headers);
