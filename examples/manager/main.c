@@ -563,6 +563,10 @@ static int copy_store(void)
     store_fault fault;
     uint64_t records;
     set.etcd.reader = set.export != NULL;
+    if (set.export && !set.etcd.where && access(store_path(), F_OK)) { /* opening would make it */
+        log_error("cannot open %s: %s; name the store of a manager", store_path(), strerror(errno));
+        return PROGRAM_STORE;
+    }
     int rc = open_tables();
     if (rc)
         return rc;

@@ -226,6 +226,9 @@ def records_go_to_etcd_and_back():
             check(m.process.stop() == 0)
         status, said = copy(l, "--store", etcd.address("/none"), "--export", l.file("d"))
         check(status == STORE and "no records" in said, status, said)
+        status, said = copy(l, "--store", l.file("none.db"), "--export", l.file("d"))
+        check(status == STORE and "none.db: No such file" in said, status, said)
+        check(not os.path.exists(l.file("none.db")) and not os.path.exists(l.file("d")))
 
 
 @case
