@@ -715,12 +715,12 @@ static void compact(etcd_store *s)
     uint64_t now = etcd_now_ms();
     if (now < s->compact_ms && s->revision < s->compact_revision + COMPACT_REVISIONS)
         return;
-    json_t *body = json_pack("{s:o}", "revision", etcd_number(s->compact_revision));
-    if (s->compact_revision && !etcd_start(s->gateway, "kv/compaction", body, s->set.request_ms))
-        return;
-    if (!s->compact_revision)
-        json_decref(body);
-    s->renewing = false;
+    if (s->compact_revision) {
+        json_t *body = json_pack("{s:o}", "revision", etcd_number(s->compact_revision));
+        if (!etcd_start(s->gateway, "kv/compaction", body, s->set.request_ms))
+            return;
+        s->renewing = false;
+    }
     s->compact_ms = now + s->set.compact_ms;
     s->compact_revision = s->revision;
 }
