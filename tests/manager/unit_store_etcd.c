@@ -439,6 +439,23 @@ static void test_bad_answers_to_a_load(void **state)
     }
 }
 
+/* An answer without records is no empty pool where etcd counted some. */
+static void test_answer_without_the_records(void **state)
+{
+    (void)state;
+    NEED_ETCD();
+    seen all = { 0 };
+    use_members(true, false);
+    store *s = open_good();
+    assert_int_equal(look(s, "").count, 0);
+    assert_int_equal(put(s, "a", "1"), STORE_OK);
+    relay_set_path("kv/range", RELAY_NO_RECORDS, 0, 1);
+    assert_int_equal(store_load(s, "", see, &all, &why), STORE_E_IO);
+    assert_int_equal(relay.times, 0);
+    assert_a(s, "1");
+    store_close(s);
+}
+
 /* All attempts fail: how it ends is not known, and nothing is changed until it is opened again. */
 static void test_m141_unknown_fate_ends_it(void **state)
 {
@@ -782,6 +799,7 @@ int main(void)
         TEST(foreign_and_newer),
         TEST(m141_unknown_fate_is_resolved),
         TEST(bad_answers_to_a_load),
+        TEST(answer_without_the_records),
         TEST(m141_unknown_fate_ends_it),
         TEST(m140_late_requests),
         TEST(no_member),

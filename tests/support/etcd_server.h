@@ -132,6 +132,7 @@ typedef enum relay_mode {
     RELAY_ENDLESS,       /* more of an answer than anybody wants */
     RELAY_OLD,           /* revisions of the past */
     RELAY_OTHER_CLUSTER, /* its number is another one */
+    RELAY_NO_RECORDS,    /* they are not in it, but their count is */
     RELAY_REFUSE,        /* the request is lost, and the answer is that there is no space */
     RELAY_DO_AND_REFUSE  /* the same answer, and etcd has done it */
 } relay_mode;
@@ -241,6 +242,13 @@ static inline void relay_number(char *answer, const char *name, char digit)
     }
 }
 
+/* Members of this name get another one. */
+static inline void relay_rename(char *answer, const char *name)
+{
+    for (char *at = answer; (at = strstr(at, name));)
+        at[1] = '_';
+}
+
 static inline void relay_endless(int fd)
 {
     static const char spaces[65536] = { ' ' };
@@ -282,6 +290,10 @@ static inline void relay_deal(int fd, relay_mode mode, const char *request, char
         break;
     case RELAY_OLD:
         relay_number(answer, "revision\":\"", '0');
+        relay_write(fd, answer, len);
+        break;
+    case RELAY_NO_RECORDS:
+        relay_rename(answer, "\"kvs\"");
         relay_write(fd, answer, len);
         break;
     case RELAY_OTHER_CLUSTER:

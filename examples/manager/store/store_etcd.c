@@ -569,12 +569,16 @@ typedef struct loading {
     char next[KEY_BYTES + 1]; /* key from which the next page begins, with a 0 behind: see below */
     size_t next_len;
     uint64_t revision; /* of the first page, and all others; 0: not known yet */
+    uint64_t left;     /* records, by etcd's count, that were not seen yet */
     bool more;
 } loading;
 
 /* One record of a page: 0, 1 when `each` ends it, -1 when etcd gives no good answer. */
 static int load_one(loading *l, const json_t *kv, const char *first, store_each each, void *user)
 {
+    if (!l->left)
+        return -1;
+    l->left--;
     size_t key_len, len, prefix = strlen(l->s->at.prefix) + strlen("/record/");
     char *key = etcd_bytes_read(kv, "key", &key_len);
     char *value = etcd_bytes_read(kv, "value", &len);
@@ -629,9 +633,13 @@ static store_error load_page(loading *l, const char *first, unsigned *limit, uin
     const json_t *kvs = json_object_get(a.json, "kvs");
     if (!l->revision)
         l->revision = a.revision;
+    uint64_t count;
+    bool bad = !etcd_number_read(a.json, "count", &count);
+    if (!l->next_len)
+        l->left = count;
     l->more = json_is_true(json_object_get(a.json, "more"));
     json_array_foreach(kvs, i, kv) if (rc == 0) rc = load_one(l, kv, first, each, user);
-    bool bad = rc < 0 || (l->more && !json_array_size(kvs));
+    bad = bad || rc < 0 || (l->more && !json_array_size(kvs)) || (!rc && !l->more && l->left);
     l->more = l->more && rc == 0;
     json_decref(a.json);
     return bad ? storei_fault(f, STORE_E_IO,
