@@ -151,7 +151,8 @@ static struct {
     keys *keys;
     api *api;
     audit *audit;
-    uint64_t start_ns, check_ms; /* when to look again whether the store is still there */
+    uint64_t start_ns,
+        check_ms; /* when to look again whether the store is still there (boot_ms()) */
     bool stopping, store_failed;
     bool waited; /* as a standby */
 } the;
@@ -345,6 +346,14 @@ static void take_early(void)
 
 /* ==== The loop ================================================================================ */
 
+/* It goes on while the machine is suspended, as etcd's lease does. */
+static uint64_t boot_ms(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_BOOTTIME, &t);
+    return (uint64_t)t.tv_sec * 1000u + (uint64_t)t.tv_nsec / 1000000u;
+}
+
 /* How long the store may go without a look. */
 static unsigned check_within(void)
 {
@@ -356,7 +365,7 @@ static unsigned check_within(void)
 static bool check_store(void)
 {
     store_fault fault;
-    uint64_t now = dxpu_udp_now_ns() / 1000000u;
+    uint64_t now = boot_ms();
     if (now < the.check_ms)
         return true;
     store_error rc = store_check(the.store, &fault);

@@ -69,7 +69,7 @@ bool etcd_poll(etcd_gateway *g, etcd_answer *out);
 /* Is there one in the background whose end etcd_poll() has not reported? */
 bool etcd_is_busy(const etcd_gateway *g);
 
-uint64_t etcd_now_ms(void); /* that never jumps */
+uint64_t etcd_now_ms(void); /* never set, and goes on while the machine is suspended */
 void etcd_sleep_ms(unsigned ms);
 
 /* -- Members of requests and answers -- */
