@@ -330,6 +330,69 @@ static void test_m140_lost_leadership(void **state)
     }
 }
 
+/* Its lease goes on without the key, and it changes nothing: it finds out all the same. */
+static void test_idle_leader_without_its_key(void **state)
+{
+    (void)state;
+    NEED_ETCD();
+    store *s = open_good();
+    raw_delete("leader");
+    store_error rc = STORE_OK;
+    for (unsigned i = 0; rc == STORE_OK && i < 250; i++) {
+        usleep(store_check_ms(s) * 1000);
+        rc = store_check(s, &why);
+    }
+    assert_int_equal(rc, STORE_E_IO);
+    assert_non_null(strstr(why.text, "has ended"));
+    store_close(s);
+}
+
+/* Lets go what the relay holds once it has the next request for a lease, too. */
+static void *let_go(void *user)
+{
+    (void)user;
+    while (relay.times)
+        usleep(1000);
+    relay.holds = false;
+    return NULL;
+}
+
+static pthread_t releaser;
+
+static bool wait_for_late(const char *leader)
+{
+    (void)leader;
+    if (looks++ == 0) {
+        relay_set_path("lease/grant", RELAY_HOLD, 0, 1);
+        assert_int_equal(pthread_create(&releaser, NULL, let_go, NULL), 0);
+    }
+    return looks < 1000;
+}
+
+/* An attempt to lead under a lease that was given up is done late, behind the look at the key: it
+   is no leadership under the lease of today. */
+static void test_m140_late_attempt_to_lead(void **state)
+{
+    (void)state;
+    NEED_ETCD();
+    use_members(true, false);
+    set.ttl_s = 1;
+    set.request_ms = 200;
+    set.commit_ms = 100;
+    set.waiting = wait_for_late;
+    looks = 0;
+    relay_set(RELAY_HOLD, 0, 1);
+    store *s = open_good();
+    pthread_join(releaser, NULL);
+    assert_true(looks > 1); /* until the old lease ended */
+    for (uint64_t end = etcd_now_ms() + 2500; etcd_now_ms() < end;) {
+        assert_int_equal(store_check(s, &why), STORE_OK);
+        usleep(store_check_ms(s) * 1000);
+    }
+    set.waiting = NULL;
+    store_close(s);
+}
+
 /* Renewed as often as it is looked at; what is not renewed ends, and that is seen. */
 static void test_lease(void **state)
 {
@@ -795,6 +858,8 @@ int main(void)
         TEST(one_leader),
         TEST(standby),
         TEST(m140_lost_leadership),
+        TEST(idle_leader_without_its_key),
+        TEST(m140_late_attempt_to_lead),
         TEST(lease),
         TEST(foreign_and_newer),
         TEST(m141_unknown_fate_is_resolved),

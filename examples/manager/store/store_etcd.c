@@ -4,7 +4,8 @@
    Below the prefix are
 
      format       what wrote this, and its version
-     leader       the key of the manager that may write, under a lease of etcd: a JSON object
+     leader       the key of the manager that may write, under a lease of etcd: a JSON object with
+                  that lease's number
      commit       the name of the last commit
      record/KEY   the records
      part/NNNN    parts of a commit that is too large for one transaction,
@@ -46,6 +47,7 @@ enum {
     STEP_MS = 30,              /* between two steps of a request in the background, */
     IDLE_MS = 250,             /* and between two looks at whether one is due */
     PAUSE_MS = 50,             /* when no member can be reached */
+    LOOK_MS = 2000,            /* between two looks of the leader at it */
     STANDBY_MS = 100,          /* between two looks at the leader's key */
     STEP_DOWN_MS = 1000,       /* after the lease must have ended, as far as is known here */
     LATE_MS = 2000,            /* etcd may end a lease that much later */
@@ -54,6 +56,8 @@ enum {
     KEY_BYTES = ETCD_PREFIX_BYTES + STORE_KEY_MAX_BYTES + 16,
     NAME_BYTES = 48
 };
+
+typedef enum background { BACK_RENEWAL, BACK_COMPACTION, BACK_LOOK } background;
 
 typedef struct etcd_store {
     store base;
@@ -69,7 +73,8 @@ typedef struct etcd_store {
     uint64_t renewed_ms; /* when the request was sent that renewed the lease last, */
     uint64_t sent_ms;    /* and the last such request */
     uint64_t compact_ms, compact_revision; /* what is old at the next compaction */
-    bool renewing;                         /* in the background; else it is a compaction */
+    uint64_t look_ms;                      /* when to look at the leader's key again */
+    background running;                    /* what the last request in the background was */
     bool failed;                           /* what etcd has is no longer known, */
     char why[400];                         /* for this reason */
 } etcd_store;
@@ -249,6 +254,16 @@ static store_error give_up(etcd_store *s, store_error rc, const store_fault *f)
         snprintf(s->why, sizeof s->why, "%.399s", f->text);
     s->failed = true;
     return rc;
+}
+
+/* Renews the lease.  False, with *f: nothing is changed or read any more. */
+static bool goes_on(etcd_store *s, store_fault *f)
+{
+    if (!s->failed)
+        renew(s);
+    if (s->failed)
+        storei_fault(f, STORE_E_IO, "%s", s->why);
+    return !s->failed;
 }
 
 /* ==== The transaction ========================================================================= */
@@ -541,8 +556,8 @@ static store_error etcd_commit(store *base, const store_change *changes, unsigne
                                store_fault *f)
 {
     etcd_store *s = (etcd_store *)base;
-    if (s->failed)
-        return storei_fault(f, STORE_E_IO, "%s", s->why);
+    if (!goes_on(s, f))
+        return STORE_E_IO;
     if (s->set.reader)
         return storei_fault(f, STORE_E_ARG, "%s is open for reading", s->where);
     store_error rc = storei_check(changes, count, f);
@@ -551,7 +566,6 @@ static store_error etcd_commit(store *base, const store_change *changes, unsigne
     const store_change **list = calloc(count, sizeof *list);
     if (!list)
         return storei_fault(f, STORE_E_FULL, "out of memory");
-    renew(s);
     uint64_t end_ms = etcd_now_ms() + s->set.commit_ms, over_ms = over(s);
     if (end_ms > over_ms) /* another may lead then */
         end_ms = over_ms;
@@ -679,8 +693,6 @@ static store_error etcd_load(store *base, const char *prefix, store_each each, v
     char first[KEY_BYTES];
     unsigned limit = PAGE;
     store_error rc = STORE_OK;
-    if (s->failed) /* what is read may be changed yet, and etcd may not answer */
-        return storei_fault(f, STORE_E_IO, "%s", s->why);
     if (strlen(prefix) > STORE_KEY_MAX_BYTES)
         return STORE_OK;
     snprintf(first, sizeof first, "%s/record/%s", s->at.prefix, prefix);
@@ -688,7 +700,8 @@ static store_error etcd_load(store *base, const char *prefix, store_each each, v
     if (s->set.reader)
         rc = find_moment(&l, etcd_now_ms() + s->set.commit_ms, f);
     while (rc == STORE_OK && l.more) {
-        renew(s);
+        if (!goes_on(s, f)) /* what is read may be changed yet, and etcd may not answer */
+            return STORE_E_IO;
         uint64_t page_ms = etcd_now_ms() + s->set.commit_ms;
         if (!s->set.reader && page_ms > over(s)) /* another may lead then, and change it */
             page_ms = over(s);
@@ -699,22 +712,54 @@ static store_error etcd_load(store *base, const char *prefix, store_each each, v
 
 /* ==== The lease, and compaction =============================================================== */
 
-/* The background request's answer, if it is there.  An attempt that failed is made again. */
+/* The lease may go on without the key: somebody deleted it, or it is another's. */
+static void take_look(etcd_store *s, const json_t *answer)
+{
+    store_fault f;
+    uint64_t made = 0;
+    const json_t *leader = json_array_get(json_object_get(answer, "kvs"), 0);
+    if (leader && (!etcd_number_read(leader, "create_revision", &made) || made == s->term))
+        return;
+    (void)give_up(s, lost(s, leader, &f), &f);
+}
+
+static void take_renewal(etcd_store *s, const json_t *answer)
+{
+    uint64_t ttl = 0;
+    if (!etcd_number_read(answer, "TTL", &ttl))
+        return;
+    if (ttl)
+        s->renewed_ms = s->sent_ms;
+    else
+        s->lease = 0; /* it has ended */
+}
+
+/* The background request's answer, if it is there.  An attempt to renew that failed is made
+   again at once, at the next member. */
 static void take_background(etcd_store *s)
 {
     etcd_answer a;
-    uint64_t ttl = 0;
     if (!etcd_poll(s->gateway, &a))
         return;
-    if (s->renewing && a.fate == ETCD_DONE && etcd_number_read(a.json, "TTL", &ttl)) {
-        if (ttl)
-            s->renewed_ms = s->sent_ms;
-        else
-            s->lease = 0; /* it has ended */
-    }
-    if (s->renewing && a.fate != ETCD_DONE)
-        s->sent_ms = 0; /* at once, at the next member */
+    if (s->running == BACK_RENEWAL && a.fate != ETCD_DONE)
+        s->sent_ms = 0;
+    else if (s->running == BACK_RENEWAL)
+        take_renewal(s, a.json);
+    else if (s->running == BACK_LOOK && a.fate == ETCD_DONE)
+        take_look(s, a.json);
     json_decref(a.json);
+}
+
+static void look_at_leader(etcd_store *s)
+{
+    uint64_t now = etcd_now_ms();
+    if (now < s->look_ms)
+        return;
+    json_t *body = json_pack("{s:o}", "key", key_json(s, "leader", ""));
+    if (!etcd_start(s->gateway, "kv/range", body, s->set.request_ms))
+        return;
+    s->running = BACK_LOOK;
+    s->look_ms = now + LOOK_MS;
 }
 
 /* History fills etcd's space, and is not read. */
@@ -727,7 +772,7 @@ static void compact(etcd_store *s)
         json_t *body = json_pack("{s:o}", "revision", etcd_number(s->compact_revision));
         if (!etcd_start(s->gateway, "kv/compaction", body, s->set.request_ms))
             return;
-        s->renewing = false;
+        s->running = BACK_COMPACTION;
     }
     s->compact_ms = now + s->set.compact_ms;
     s->compact_revision = s->revision;
@@ -742,7 +787,7 @@ static void renew(etcd_store *s)
         return;
     json_t *body = json_pack("{s:o}", "ID", etcd_number(s->lease));
     if (etcd_start(s->gateway, "lease/keepalive", body, s->set.request_ms)) {
-        s->renewing = true;
+        s->running = BACK_RENEWAL;
         s->sent_ms = now;
     }
 }
@@ -750,11 +795,11 @@ static void renew(etcd_store *s)
 static store_error etcd_check(store *base, store_fault *f)
 {
     etcd_store *s = (etcd_store *)base;
-    if (s->failed)
-        return storei_fault(f, STORE_E_IO, "%s", s->why);
-    renew(s);
+    if (!goes_on(s, f))
+        return STORE_E_IO;
     if (s->lease && etcd_now_ms() < over(s)) {
         compact(s);
+        look_at_leader(s);
         return STORE_OK;
     }
     storei_fault(f, STORE_E_IO,
@@ -803,13 +848,15 @@ static store_error grant(etcd_store *s, uint64_t end_ms, store_fault *f)
 static store_error take_lead(etcd_store *s, uint64_t end_ms, uint64_t *held, char name[NAME_BYTES],
                              store_fault *f)
 {
-    char value[1024];
+    char value[1024], lease[24];
     json_writer w;
     bool sent;
+    snprintf(lease, sizeof lease, "%llu", (unsigned long long)s->lease);
     json_to_text(&w, value, sizeof value);
     json_put_open(&w, NULL, '{');
     json_put_text(&w, "id", s->id);
     json_put_text(&w, "name", s->set.name);
+    json_put_text(&w, "lease", lease); /* a late attempt under an older one does not lead */
     json_put_close(&w, '}');
     json_t *put = put_json(s, "leader", "", value, strlen(value));
     json_object_set_new(json_object_get(put, "request_put"), "lease", etcd_number(s->lease));
