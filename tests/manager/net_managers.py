@@ -114,6 +114,15 @@ def lists_of_managers():
                          ",".join(["127.0.0.1"] * 10)):
             box = l.run("dxpu-box", "--manager", managers, *more)
             check(box.status == 2 and "--manager" in box.errors(), managers, box.errors())
+        for managers, left in (("no.invalid,127.0.0.1:1", True), ("127.0.0.1:1,no.invalid:9", True),
+                               ("no.invalid,not.invalid", False)):
+            box = l.start("dxpu-box", "--manager", managers, *more, "--listen", ANY, "--control", ANY)
+            if left:  # it dials the other one
+                box.says("--manager no.invalid.*: .*no such host.*left out")
+                box.says("manager 127.0.0.1:1: .*dialing again")
+                check(box.stop() == 0, managers, box.errors())
+            else:
+                check(box.wait(20) == 3 and "no such host" in box.errors(), box.errors())
         http = lab.address(socket.SOCK_STREAM)
         l.start("dxpu-manager", "--listen", ANY, "--http", http, "--store", l.file("db")).says(
             "users at")

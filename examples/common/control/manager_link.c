@@ -537,25 +537,36 @@ static const char *check_key(const manager_settings *s, const keys_settings *k)
                : "--manager-key must be a public key, 44 characters; `dxpu pubkey FILE` prints it";
 }
 
-/* ADDR[:PORT][,ADDR[:PORT]...].  NULL, or what is wrong with it. */
+/* ADDR[:PORT][,ADDR[:PORT]...].  NULL, or what is wrong with it: a name that does not resolve is
+   left out, unless none does. */
 static const char *find_managers(const char *text, dxpu_udp_address out[MANAGERS_MAX],
-                                 unsigned *count)
+                                 unsigned *count, bool warns)
 {
     char one[256];
     const char *why = NULL, *end;
+    unsigned left_out = 0;
     *count = 0;
     do {
         size_t len;
         end = strchr(text, ',');
         len = end ? (size_t)(end - text) : strlen(text);
-        if (*count == MANAGERS_MAX || len >= sizeof one)
-            return *count == MANAGERS_MAX ? "more than 9 managers" : "an address is too long";
+        if (*count + left_out == MANAGERS_MAX)
+            return "more than 9 managers";
+        if (len >= sizeof one)
+            return "an address is too long";
         memcpy(one, text, len);
         one[len] = '\0';
-        why = dxpu_tcp_parse_port(one, MANAGER_PORT, &out[(*count)++]);
+        why = dxpu_tcp_parse_port(one, MANAGER_PORT, &out[*count]);
+        *count += !why;
+        if (why == dxpu_udp_unresolved) {
+            if (warns)
+                log_warning("--manager %s: %s; it is left out until the next start", one, why);
+            left_out++;
+            why = NULL;
+        }
         text += len + 1;
     } while (!why && end);
-    return why;
+    return why || *count ? why : dxpu_udp_unresolved;
 }
 
 const char *manager_check(const manager_settings *s, const keys_settings *k, const char *further)
@@ -581,7 +592,7 @@ const char *manager_check(const manager_settings *s, const keys_settings *k, con
         if (*c < ' ' || *c > '~')
             return "--name: only printable ASCII";
     }
-    why = find_managers(s->address, address, &managers);
+    why = find_managers(s->address, address, &managers, true);
     if (!why)
         why = keys_check_addresses(k, address, managers);
     snprintf(text, sizeof text, "--manager: %s", why ? why : "");
@@ -610,7 +621,7 @@ static void set_name(manager_link *m, const char *name, unsigned number)
 /* NULL, or why a manager cannot be dialed: its name may have been another address before. */
 static const char *look_up(manager_link *m, const char *text)
 {
-    const char *why = find_managers(text, m->address, &m->managers);
+    const char *why = find_managers(text, m->address, &m->managers, false);
     for (unsigned i = 0; !why && i < m->managers; i++)
         why = keys_allow_address(m->keys, &m->address[i]) ? NULL : keys_plain_address;
     return why;
