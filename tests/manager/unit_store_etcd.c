@@ -519,6 +519,101 @@ static void test_answer_without_the_records(void **state)
     store_close(s);
 }
 
+/* {"header":{...},MEMBERS}, with a header of the cluster. */
+static const char *answer_with(const char *members)
+{
+    static char text[2048];
+    json_t *j = raw("kv/range", json_pack("{s:o}", "key", key_of("none")));
+    char *header = json_dumps(json_object_get(j, "header"), JSON_COMPACT);
+    snprintf(text, sizeof text, "{\"header\":%s%s%s}", header, *members ? "," : "", members);
+    free(header);
+    json_decref(j);
+    return text;
+}
+
+/* One key and value of the records, as an answer has them. */
+static const char *record_a(const char *value)
+{
+    static char text[256];
+    json_t *key = key_of("record/a");
+    snprintf(text, sizeof text, "{\"key\":\"%s\",\"value\":%s}", json_string_value(key), value);
+    json_decref(key);
+    return text;
+}
+
+/* Sound JSON of the right cluster that is no answer: it is never taken for the records. */
+static void test_hostile_answers_to_a_load(void **state)
+{
+    (void)state;
+    NEED_ETCD();
+    /* R: the record; V: with a value that is a number */
+    static const char *const bad[] = { "'kvs':{}",
+                                       "'kvs':[7],'count':'1'",
+                                       "'kvs':[{}],'count':'1'",
+                                       "'kvs':[{'key':'AA==','value':''}],'count':'1'",
+                                       "'kvs':[{'key':7,'value':''}],'count':1",
+                                       "'kvs':[V],'count':'1'",
+                                       "'kvs':[R,R],'count':'2'",
+                                       "'kvs':[R],'count':'2'",
+                                       "'kvs':[R],'count':'0'",
+                                       "'kvs':[R],'count':'x'",
+                                       "'kvs':[R],'count':-1",
+                                       "'kvs':[R]",
+                                       "'kvs':[R],'count':'9','more':true",
+                                       "'count':'18446744073709551615'",
+                                       "'count':'3','more':true" };
+    use_members(true, false);
+    set.load_ms = 1000;
+    store *s = open_good();
+    assert_int_equal(put(s, "a", "1"), STORE_OK);
+    for (unsigned i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        char members[1024];
+        size_t len = 0;
+        for (const char *c = bad[i]; *c; c++)
+            len +=
+                (size_t)snprintf(members + len, sizeof members - len, "%.*s", *c == '\'' ? 1 : 200,
+                                 *c == 'R'    ? record_a("\"MQ==\"")
+                                 : *c == 'V'  ? record_a("7")
+                                 : *c == '\'' ? "\""
+                                              : (char[]){ *c, 0 });
+        seen all = { 0 };
+        relay.text = answer_with(members);
+        relay_set_path("kv/range", RELAY_TEXT, 0, 1000);
+        if (store_load(s, "", see, &all, &why) != STORE_E_IO)
+            fail_msg("it is taken for the records: %s", members);
+        relay_set(RELAY_PASS, 0, 0);
+        assert_a(s, "1");
+    }
+    store_close(s);
+}
+
+/* Nor for the end of a commit, which is not known then. */
+static void test_m141_hostile_answers_to_a_commit(void **state)
+{
+    (void)state;
+    NEED_ETCD();
+    static const char *const bad[] = {
+        "",
+        "\"succeeded\":\"true\"",
+        "\"succeeded\":false,\"responses\":7",
+        "\"responses\":[{},{\"response_range\":{\"kvs\":[{\"value\":7,\"mod_revision\":-1}]}}]",
+        "\"responses\":[7,{\"response_range\":{\"kvs\":{}}}]",
+        "\"responses\":[{\"response_range\":{\"kvs\":[{\"create_revision\":\"x\"}]}}]"
+    };
+    use_members(true, false);
+    for (unsigned i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        store *s = open_good();
+        relay.text = answer_with(bad[i]);
+        relay_set(RELAY_TEXT, 0, 1);
+        assert_int_equal(put(s, "a", "1"), STORE_E_IO);
+        assert_int_equal(put(s, "a", "2"), STORE_E_IO);
+        store_close(s);
+        s = open_good();
+        assert_int_equal(look(s, "").count, 0);
+        store_close(s);
+    }
+}
+
 /* All attempts fail: how it ends is not known, and nothing is changed until it is opened again. */
 static void test_m141_unknown_fate_ends_it(void **state)
 {
@@ -865,6 +960,8 @@ int main(void)
         TEST(m141_unknown_fate_is_resolved),
         TEST(bad_answers_to_a_load),
         TEST(answer_without_the_records),
+        TEST(hostile_answers_to_a_load),
+        TEST(m141_hostile_answers_to_a_commit),
         TEST(m141_unknown_fate_ends_it),
         TEST(m140_late_requests),
         TEST(no_member),

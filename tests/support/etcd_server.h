@@ -133,6 +133,7 @@ typedef enum relay_mode {
     RELAY_OLD,           /* revisions of the past */
     RELAY_OTHER_CLUSTER, /* its number is another one */
     RELAY_NO_RECORDS,    /* they are not in it, but their count is */
+    RELAY_TEXT,          /* relay.text is the answer, and etcd has not got the request */
     RELAY_REFUSE,        /* the request is lost, and the answer is that there is no space */
     RELAY_DO_AND_REFUSE  /* the same answer, and etcd has done it */
 } relay_mode;
@@ -140,7 +141,7 @@ typedef enum relay_mode {
 static struct {
     int listener;
     unsigned port, etcd;
-    const char *path;
+    const char *path, *text;
     _Atomic relay_mode mode;
     atomic_uint skip, times; /* requests that pass before, and to which it is done then */
     atomic_bool holds;
@@ -265,7 +266,9 @@ static inline void relay_deal(int fd, relay_mode mode, const char *request, char
         while (relay.holds)
             usleep(1000);
     }
-    size_t len = mode == RELAY_LOSE || mode == RELAY_REFUSE ? 0 : relay_ask(request, answer, room);
+    size_t len = mode == RELAY_LOSE || mode == RELAY_REFUSE || mode == RELAY_TEXT
+                     ? 0
+                     : relay_ask(request, answer, room);
     switch (mode) {
     case RELAY_LOSE:
     case RELAY_LOSE_ANSWER:
@@ -276,6 +279,10 @@ static inline void relay_deal(int fd, relay_mode mode, const char *request, char
     case RELAY_UNAVAILABLE:
         relay_text(fd, "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\n\r\n"
                        "{\"message\":\"etcdserver: request timed out\",\"code\":14}");
+        break;
+    case RELAY_TEXT:
+        relay_text(fd, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n");
+        relay_text(fd, relay.text);
         break;
     case RELAY_REFUSE:
     case RELAY_DO_AND_REFUSE:

@@ -648,7 +648,7 @@ static store_error load_page(loading *l, const char *first, unsigned *limit, uin
     if (!l->revision)
         l->revision = a.revision;
     uint64_t count;
-    bool bad = !etcd_number_read(a.json, "count", &count);
+    bool bad = !etcd_number_read(a.json, "count", &count) || (kvs && !json_is_array(kvs));
     if (!l->next_len)
         l->left = count;
     l->more = json_is_true(json_object_get(a.json, "more"));
