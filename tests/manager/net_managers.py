@@ -116,7 +116,8 @@ def lists_of_managers():
             check(box.status == 2 and "--manager" in box.errors(), managers, box.errors())
         for managers, left in (("no.invalid,127.0.0.1:1", True), ("127.0.0.1:1,no.invalid:9", True),
                                ("no.invalid,not.invalid", False)):
-            box = l.start("dxpu-box", "--manager", managers, *more, "--listen", ANY, "--control", ANY)
+            box = l.start("dxpu-box", "--manager", managers, *more, "--listen", ANY, "--control",
+                          ANY)
             if left:  # it dials the other one
                 box.says("--manager no.invalid.*: .*no such host.*left out")
                 box.says("manager 127.0.0.1:1: .*dialing again")

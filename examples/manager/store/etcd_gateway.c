@@ -241,8 +241,8 @@ static size_t on_bytes(char *bytes, size_t one, size_t count, void *user)
     return len;
 }
 
-/* False: libcurl cannot do what was asked for.  Whoever the system trusts does not vouch for members
-   of etcd: only `ca` does. */
+/* False: libcurl cannot do what was asked for.  Whoever the system trusts does not vouch for
+   members of etcd: only `ca` does. */
 static bool set_tls(CURL *c, const etcd_tls *tls)
 {
     CURLcode rc = curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, tls->ca ? "https" : "http");

@@ -80,8 +80,8 @@ const char *store_etcd_check(const store_etcd_settings *set);
 
 /* The records below the prefix, which are this program's alone: it has the leader's key, under a
    lease that it renews in store_check(), which must be called after store_check_ms().  A commit is
-   made only while etcd has the same key, so that a program that lost it changes nothing any more.  A
-   program that ended without store_close() keeps others out for ttl_s; that long this waits.  A
+   made only while etcd has the same key, so that a program that lost it changes nothing any more.
+   A program that ended without store_close() keeps others out for ttl_s; that long this waits.  A
    reader takes no key, and each of its loads has the records of one moment. */
 store *store_open_etcd(const store_etcd_settings *set, store_fault *f);
 
