@@ -446,7 +446,7 @@ static void test_v49_declaration_ends_with_its_incarnation(void **state)
     assert_int_equal(the_slot.values.count, 0);
 }
 
-/* Direct attach looks at a device anew after a reset, and marks it as one that does not answer. */
+/* Direct attach looks at a device again after a reset, and marks it as one that does not answer. */
 static void test_v51_device_that_fails_after_it_was_shown(void **state)
 {
     (void)state;
