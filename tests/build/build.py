@@ -129,17 +129,17 @@ def pure_bindings(f):
     for label_of, names, dialects_of in [("all", list(PURE), DIALECTS)] + alone:
         for compiler, std in dialects_of:
             body = f.write(label_of + extension(compiler), text(names))
-            work = (["-O2", "-c", "-o", label_of + ".o"] if std == "c99" and compiler == "gcc" else
-                    ["-fsyntax-only"])
+            work = ["-fsyntax-only"]
+            if (label_of, compiler, std) == ("all", "gcc", "c99"):
+                work = ["-O2", "-c", "-o", "all.o"]
             for more in ([], ["-DDXPU_STATIC"]):
                 status, out = f.compile(compiler, std, body, *more, "-ffreestanding", "-I" + FREE,
                                         *work)
                 check("pure_%s_%s%s" % (label_of, label(compiler, std), "_static" if more else ""),
                       status == 0, out)
             if "-c" in work:
-                undefined = {s for kind, s in f.symbols("", "-u", label_of + ".o") if kind == "U"}
-                check("pure_%s_needs_%s" % (label_of, label(compiler, std)), undefined <= MEM,
-                      undefined)
+                undefined = {s for kind, s in f.symbols("", "-u", "all.o") if kind == "U"}
+                check("pure_needs_" + label(compiler, std), undefined <= MEM, undefined)
 
 
 # Bindings of .c files that need neither a library nor an operating system, and their C.

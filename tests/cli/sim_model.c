@@ -47,9 +47,9 @@ static void test_equation_1_or_the_link(void **state)
 {
     static const uint32_t tags[] = { 32, 140, 256 }, mrs[] = { 128, 512, 4096 };
     static const double rtt_us[] = { 1.2, 4.9, 6.8, 19 };
-    unsigned by_tags = 0, by_link = 0;
+    unsigned by_tags = 0, by_link = 0, step = seeds_wanted(36) < 36 ? 5 : 1;
     (void)state;
-    for (unsigned i = 0; i < 36; i++) {
+    for (unsigned i = 0; i < 36; i += step) {
         double equation, link, rtt = rtt_us[i % 4];
         sc.m.tags = tags[i / 12];
         sc.m.mrs_bytes = mrs[i / 4 % 3];
@@ -70,7 +70,7 @@ static void test_equation_1_or_the_link(void **state)
             by_link++;
         }
     }
-    assert_true(by_tags >= 12 && by_link >= 12);
+    assert_true(by_tags >= 12 / step && by_link >= 12 / step);
 }
 
 /* Figure 3: five tags fill a link when the round trip is short, and leave it idle when not. */

@@ -1096,14 +1096,16 @@ static void test_control_absences(void **state)
                                          "reads another's data",
                                          "",
                                          "without a decision" };
+    /* the seed that finds it today; when another is needed, it is looked for from there on */
+    static const uint64_t first[] = { 1, 7, 1, 6, 63, 1 };
     (void)state;
     for (unsigned i = 0; i < sizeof each / sizeof each[0]; i++) {
-        uint64_t seed = 1;
-        while (seed < 100 &&
+        uint64_t seed = first[i];
+        while (seed < first[i] + 100 &&
                (run_absences(seed, each[i], ABSENCE_STEPS, each[i] == RESUMES_WIPES) ||
                 !strstr(violation, found[i])))
             seed++;
-        if (seed == 100)
+        if (seed == first[i] + 100)
             fail_msg("mutation %u was not found: %s; last: %s", each[i], found[i], violation);
     }
 }
