@@ -5,9 +5,9 @@
     tests/proof/mutate.py NAME...     these
 
 A mutation whose text is not in dxpu.h exactly once is a failure, tried or not, so that the table
-stays true, and so is one whose test its program does not have.  The unbroken copy is the control: the
-same tests find nothing wrong with it, and their CPU time, which no load of the machine changes, is
-the measure of what never ends.
+stays true, and so is one whose test its program does not have.  The unbroken copy is the control:
+the same tests find nothing wrong with it, and their CPU time, which no load of the machine changes,
+is the measure of what never ends.
 """
 # run.py: --timeout 1200
 import argparse
