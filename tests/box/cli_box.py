@@ -157,7 +157,7 @@ def renderers(l):
             "daemon")
     refused(l, "box_node_that_is_not_there", 3, "/no/such/node: No such file", *gpu,
             "--render-node", "/no/such/node")
-    refused(l, "box_slot_with_a_node_that_is_not_there", 3, "without it virtio-gpu has no 3D",
+    refused(l, "box_slot_with_a_node_that_is_not_there", 3, "without --render virtio-gpu has no 3D",
             "--slot", "1=virtio-gpu,render-node=/no/such/node")
 
 
