@@ -223,7 +223,7 @@ static void start(fake *f, unsigned head, uint32_t type, uint32_t context, uint3
 /* The next command that is done: its place; its reply has its fence. */
 static unsigned next(fake *f, uint32_t want)
 {
-    uint32_t head, len;
+    uint32_t head = 0, len;
     assert_true(reap(f->d, CONTROL, &head, &len));
     assert_int_equal(dxpu_get_le32(reply_of(f->d, head)), want);
     assert_int_equal(dxpu_get_le32(reply_of(f->d, head) + 4), FENCE);

@@ -315,7 +315,7 @@ static inline void rig_begin(rig_body *body)
 
 static inline void rig_add(rig_body *body, dxpu_bytes tlp)
 {
-    dxpu_tlp_cursor c;
+    dxpu_tlp_cursor c = { 0 }; /* gcc does not see that an assertion ends it */
     assert_int_equal(cursor_start(&c, tlp), DXPU_OK);
     assert_int_equal(dxpu_builder_tlp(&body->b, &c), DXPU_OK);
 }
