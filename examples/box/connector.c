@@ -11,7 +11,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 /* A listener whose queue is full is asked again later: nothing waits.  Its error has a name of its
@@ -26,7 +25,7 @@ static void connect_once(int to, const struct sockaddr_un *a)
         (void)close(fd);
 }
 
-static void serve(int from, const char *path)
+static void serve(int from, const void *path)
 {
     struct sockaddr_un a;
     unsigned char asked;
@@ -39,25 +38,7 @@ static void serve(int from, const char *path)
 
 int connector_start(const char *path)
 {
-    int pair[2], status = 0;
-    pid_t child;
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
-        return -1;
-    child = fork();
-    if (child == 0) {
-        /* its parent ends at once: the box cannot wait for it behind the filter */
-        if (fork() == 0) {
-            offspring_outlive();
-            offspring_keep_one(pair[1]);
-            serve(pair[1], path);
-        }
-        _exit(0);
-    }
-    (void)close(pair[1]);
-    if (child > 0 && waitpid(child, &status, 0) == child)
-        return pair[0];
-    (void)close(pair[0]);
-    return -1;
+    return offspring_start(serve, path);
 }
 
 int connector_ask(int connector)

@@ -199,44 +199,27 @@ static void start(int to, const char *const *argv, size_t memory_bytes, pid_t *c
         (void)close(fds[1]);
 }
 
-static void serve(int from, const char *const *argv, size_t memory_bytes)
+typedef struct launched {
+    const char *const *argv;
+    size_t memory_bytes;
+} launched;
+
+static void serve(int from, const void *what)
 {
+    const launched *l = what;
     pid_t child = 0;
     unsigned char asked;
     while (recv(from, &asked, sizeof asked, 0) == (ssize_t)sizeof asked) {
         if (asked == LAUNCHER_END)
             end(&child);
         else
-            start(from, argv, memory_bytes, &child);
+            start(from, l->argv, l->memory_bytes, &child);
     }
     end(&child);
 }
 
 int launcher_start(const char *const *argv, size_t memory_bytes)
 {
-    int pair[2], status = 0;
-    pid_t child;
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
-        return -1;
-    child = fork();
-    if (child == 0) {
-        /* its parent ends at once: the asker cannot wait for it behind the filter */
-        pid_t launcher = fork();
-        if (launcher == 0) {
-            offspring_outlive();
-            offspring_keep_one(pair[1]);
-            serve(pair[1], argv, memory_bytes);
-        }
-        _exit(launcher < 0 ? errno : 0);
-    }
-    (void)close(pair[1]);
-    if (child > 0 && waitpid(child, &status, 0) == child) {
-        if (WIFEXITED(status) && !WEXITSTATUS(status))
-            return pair[0];
-        errno = WIFEXITED(status) ? WEXITSTATUS(status) : ECHILD;
-    }
-    status = errno;
-    (void)close(pair[0]);
-    errno = status;
-    return -1;
+    const launched l = { argv, memory_bytes };
+    return offspring_start(serve, &l);
 }

@@ -5,10 +5,13 @@
 #endif
 #include "offspring.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 void offspring_keep_one(int own)
@@ -43,4 +46,32 @@ void offspring_outlive(void)
 void offspring_obey(void)
 {
     set_signals(SIG_DFL);
+}
+
+int offspring_start(void (*serve)(int from, const void *what), const void *what)
+{
+    int pair[2], status = 0;
+    pid_t child;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
+        return -1;
+    child = fork();
+    if (child == 0) {
+        pid_t own = fork();
+        if (own == 0) {
+            offspring_outlive();
+            offspring_keep_one(pair[1]);
+            serve(pair[1], what);
+        }
+        _exit(own < 0 ? errno : 0);
+    }
+    (void)close(pair[1]);
+    if (child > 0 && waitpid(child, &status, 0) == child) {
+        if (WIFEXITED(status) && !WEXITSTATUS(status))
+            return pair[0];
+        errno = WIFEXITED(status) ? WEXITSTATUS(status) : ECHILD;
+    }
+    status = errno;
+    (void)close(pair[0]);
+    errno = status;
+    return -1;
 }

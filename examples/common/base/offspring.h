@@ -10,5 +10,9 @@ void offspring_outlive(void);
 void offspring_obey(void);
 /* What the program has open is not this process's: all but standard streams and `own` is closed. */
 void offspring_keep_one(int own);
+/* Runs serve(its end of a socket of packets, what) in a process that outlives, keeps only that
+   socket, and ends when serve() returns.  Its parent ends at once: behind its filter the caller
+   cannot wait for it.  The other end, or -1 and errno. */
+int offspring_start(void (*serve)(int from, const void *what), const void *what);
 
 #endif /* OFFSPRING_H_INCLUDED */
