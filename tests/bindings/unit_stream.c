@@ -14,6 +14,7 @@
 #include "dxpu_sodium_stream.c"
 
 #include "dxpu_sodium.h"
+#include "seeds.h"
 #include "vector_file.h"
 
 enum { CLIENT, SERVER, MAX = 4096, ENDS = DXPU_SODIUM_STREAM_ENDS_COUNT };
@@ -253,16 +254,6 @@ static void test_s70_each_knows_the_other(void **state)
     end_pair(&p);
 }
 
-/* From one byte to the next that a test tries: 1, but tests/proof/ct.py, where each runs the same
-   instructions fifty times slower, asks for fewer of them. */
-static size_t next_byte(void)
-{
-    const char *step = getenv("DXPU_STEP");
-    size_t bytes = step ? strtoul(step, NULL, 10) : 1;
-    assert_true(bytes > 0);
-    return bytes;
-}
-
 /* One bit of one handshake message is another; the end that hears it is over, and says nothing. */
 static void alter(unsigned message, size_t at, unsigned bit)
 {
@@ -291,7 +282,7 @@ static void test_s71_s77_every_byte_of_a_handshake_counts(void **state)
     pair_up(&p); /* control: unaltered, and of these lengths */
     end_pair(&p);
     for (unsigned message = 0; message < 3; message++) {
-        for (size_t at = 0; at < bytes[message]; at += next_byte())
+        for (size_t at = 0; at < bytes[message]; at += seeds_step())
             alter(message, at, (unsigned)(at + message) % 8);
     }
 }
@@ -465,7 +456,8 @@ static void test_s75_every_byte_of_a_message_counts(void **state)
     uint8_t out[MAX];
     size_t bytes = sizeof text - 1 + DXPU_SODIUM_STREAM_OVERHEAD_BYTES;
     (void)state;
-    for (size_t at = 0; at <= bytes; at++) {
+    for (size_t at = 0, step = seeds_step(); at <= bytes;
+         at += at + step > bytes && at < bytes ? bytes - at : step) {
         size_t len;
         pair_up(&p);
         len = seal_text(&p, SERVER, text, out);
@@ -603,7 +595,7 @@ static void test_s75_the_longest_message(void **state)
 static void test_s75_bytes_as_the_network_cuts_them(void **state)
 {
     (void)state;
-    for (size_t part = 1; part < 130; part += next_byte()) {
+    for (size_t part = 1; part < 130; part += seeds_step()) {
         pair p;
         uint8_t all[MAX], one[FIRST_BYTES];
         size_t len;
