@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Break dxpu.h on purpose and see the simulation notice: each mutation of spec/mutations.md.
 
-    tests/proof/mutate.py             each third, for `make check`; all with DXPU_WHOLE=1
+    tests/proof/mutate.py             each third (of the ones that are caught within seconds), for
+                                      `make check`; all with DXPU_WHOLE=1
     tests/proof/mutate.py NAME...     these
 
 A mutation whose text is not in dxpu.h exactly once is a failure, tried or not, so that the table
@@ -159,7 +160,7 @@ def main():
     if strange or not table:
         words.error("spec/mutations.md has no mutation %s" % " ".join(sorted(strange)))
     wanted = [m for m in table if m.name in names] or \
-        (table if "DXPU_WHOLE" in os.environ else table[::3])
+        (table if "DXPU_WHOLE" in os.environ else table[2::3])
     for mutation in table if not names else ():
         if mutation not in wanted:
             good, why = stands_once(mutation, text)
