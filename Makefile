@@ -29,10 +29,9 @@ VIRGL := $(call has,-DDXPU_VIRGL=1,virglrenderer)
 BASE = -std=c11 -MMD -MP -pthread $(XDP) $(SECCOMP) $(VIRGL) $(DEFLATE)
 
 # A room is a directory with a room.mk, which names the rooms whose headers its files may include
-# (uses/ROOM; see/ROOM: and does not call), and its libraries (libs/ROOM).  No other headers are
-# found, and its archive is linked with those rooms, what they use, and nothing else.
-ROOMS := $(patsubst %/room.mk,%,$(wildcard bindings/*/room.mk examples/*/room.mk \
-           examples/common/*/room.mk tests/*/room.mk fuzz/room.mk))
+# (uses/ROOM; see/ROOM: and does not call), its libraries (libs/ROOM), and objects that all of its
+# tests share (with/ROOM).  No other headers are found, nothing else is linked.
+ROOMS := $(patsubst %/room.mk,%,$(wildcard $(addsuffix /room.mk,*/* examples/common/* fuzz)))
 include $(ROOMS:%=%/room.mk)
 src  = $(wildcard $1/*.c $1/*/*.c)
 dirs = $(sort $(patsubst %/,%,$(dir $(wildcard $1/*.[ch] $1/*/*.[ch]))))
@@ -116,7 +115,8 @@ endef
 define room
 build$1/$2/%.o: INC = $(call inc,$2)
 build$1/$2.a: $(patsubst %.c,build$1/%.o,$(call src,$2))
-$(patsubst %.c,build$1/%,$(filter $2/%,$(C_TESTS) $(BENCHES))): %: %.o $(call archives,$1,$2)
+$(patsubst %.c,build$1/%,$(filter $2/%,$(C_TESTS) $(BENCHES))): %: \
+  %.o $(with/$2:%=build$1/$2/%) $(call archives,$1,$2)
 	$$(call link,$1,$2)
 endef
 # $(call program,VARIANT,ROOM,PROGRAM,OBJECT or archive with its main())

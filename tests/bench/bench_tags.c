@@ -11,7 +11,6 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#define DXPU_IMPLEMENTATION
 #include "dxpu.h"
 
 #include "sim.h"
@@ -135,7 +134,7 @@ static void service(const scene *sc, unsigned end)
     if (wake_ns[end] != DXPU_NEVER) {
         e.kind = SIM_EV_WAKE;
         e.to = (uint8_t)end;
-        e.at_ns = dxpui_max64(wake_ns[end], pair.now_ns + 1);
+        e.at_ns = max64(wake_ns[end], pair.now_ns + 1);
         wake_ns[end] = e.at_ns;
         sim_push(&events, e);
     }

@@ -69,7 +69,8 @@ def build(name, text, program):
         file.write(text)
     out = os.path.join(folder, program)
     pcap = os.path.join(ROOT, "bindings", "pcap")
-    more = [os.path.join(pcap, "dxpu_pcap.c"), "-lpcap"] if program.startswith("sim_") else []
+    more = [os.path.join(pcap, "dxpu_pcap.c"), os.path.join(rooms.TESTS, "sim", "library.c"),
+            "-lpcap"] if program.startswith("sim_") else []
     if program.startswith("api_"):
         more.append("-DDXPU_IMPLEMENTATION")
     subprocess.run([*shlex.split(os.environ.get("CC", "cc")), *FLAGS, "-I" + folder, "-I" + ROOT,

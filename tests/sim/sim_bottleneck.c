@@ -2,15 +2,12 @@
    direction.  With congestion control they use it and share it fairly; without (`lossless`, which
    is for fabrics that never drop) they must collapse, or the first would prove nothing.
    `sim_bottleneck N` runs row N; DXPU_PCAP=FILE captures it. */
-#include <assert.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
 
-#define DXPU_ASSERT(x) assert(x)
-#define DXPU_IMPLEMENTATION
 #include "dxpu.h"
 #include "seeds.h"
 #include "sim.h"

@@ -2,15 +2,12 @@
    table, nothing of an old incarnation, no standstill, each request answered once, and the books of
    both ends balanced at rest.  `sim_channel SEED` repeats one run; DXPU_TRACE=1 prints it,
    DXPU_PCAP=FILE captures it. */
-#include <assert.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
 
-#define DXPU_ASSERT(x) assert(x)
-#define DXPU_IMPLEMENTATION
 #include "dxpu.h"
 #include "seeds.h"
 #include "sim.h"

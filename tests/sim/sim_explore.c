@@ -11,7 +11,6 @@
    windows (nothing here fills one), packet numbers, counters, the bytes of the rings, and those of
    data and the cookies of probes in flight: two states that differ in these alone count as one.
    DXPU_DEPTH=n: another depth; one to three less where it has what happens once. */
-#include <assert.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,8 +19,7 @@
 #include <stdlib.h>
 #include <cmocka.h>
 
-#define DXPU_ASSERT(x) assert(x)
-#define DXPU_IMPLEMENTATION
+#include "arithmetic.h"
 #include "dxpu.h"
 #include "seeds.h"
 
@@ -243,7 +241,7 @@ static bool tick(int end)
     uint64_t next = dxpu_channel_next_ns(&w.ch[end]);
     if (next == DXPU_NEVER)
         return false;
-    w.now_ns = dxpui_max64(w.now_ns, next);
+    w.now_ns = max64(w.now_ns, next);
     return true;
 }
 
@@ -358,8 +356,8 @@ static void check_credits(void)
         if (from->link.state != DXPU_STATE_UP || to->link.state != DXPU_STATE_UP)
             continue;
         for (unsigned cls = 0; cls < DXPU_CLASSES; cls++) {
-            if (dxpui_seq_cmp(from->tx.used.header[cls], to->rx.granted.header[cls]) > 0 ||
-                dxpui_seq_cmp(from->tx.used.data[cls], to->rx.granted.data[cls]) > 0)
+            if (ahead32(from->tx.used.header[cls], to->rx.granted.header[cls]) ||
+                ahead32(from->tx.used.data[cls], to->rx.granted.data[cls]))
                 breaks("more credit used than granted");
         }
     }

@@ -1,14 +1,11 @@
 /* Paths that die under load and come back: for how long nothing is delivered, and whether the
    preferred path is used again.  DXPU_SEEDS: deaths of each kind. */
-#include <assert.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
 
-#define DXPU_ASSERT(x) assert(x)
-#define DXPU_IMPLEMENTATION
 #include "seeds.h"
 #include "dxpu.h"
 #include "sim.h"
@@ -85,7 +82,7 @@ static void one_death(const scene *sc, uint64_t seed, gaps *g)
             continue;
         taken = box->bulk_taken_bytes;
         if (last_ns > o.fault[0].at_ns && last_ns < ends_ns)
-            longest_ns = dxpui_max64(longest_ns, one.now_ns - last_ns);
+            longest_ns = max64(longest_ns, one.now_ns - last_ns);
         last_ns = one.now_ns;
     }
     if (one.why[0])

@@ -1,14 +1,11 @@
 /* Long lives: counters that wrap, keys that change, years of virtual time, and 2,000 channels in
    one process. */
-#include <assert.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
 
-#define DXPU_ASSERT(x) assert(x)
-#define DXPU_IMPLEMENTATION
 #include "dxpu.h"
 #include "sim.h"
 

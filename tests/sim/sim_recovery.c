@@ -2,15 +2,12 @@
    flight of 1 to 20 is lost once, and the delivery of the whole flight compared with that of a
    flight that loses none.  In round trips.  At 7 us the timers' floor (the ack delay of 25 us)
    is itself several round trips. */
-#include <assert.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
 
-#define DXPU_ASSERT(x) assert(x)
-#define DXPU_IMPLEMENTATION
 #include "dxpu.h"
 #include "sim.h"
 

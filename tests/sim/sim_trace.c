@@ -1,15 +1,12 @@
 /* Small scripted runs as text, compared byte for byte with data/trace/NAME.txt.  Where a change of
    behaviour is meant, DXPU_UPDATE=1 rewrites the files, and the diff shows what changed.
    DXPU_TRACES names another directory. */
-#include <assert.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
 
-#define DXPU_ASSERT(x) assert(x)
-#define DXPU_IMPLEMENTATION
 #include "dxpu.h"
 #include "sim.h"
 

@@ -163,8 +163,8 @@ static inline void sim_check_direction(sim *s, const sim_conn *from, const sim_c
             a->tx.used.data[c] + b->cfg.rx.data[c] != b->rx.granted.data[c])
             sim_fail(s, "credit ledgers differ, class", c, from->end);
         /* the frame with the last limits may have been lost: then they are lower */
-        if (dxpui_seq_cmp(a->tx.limits.header[c], b->rx.granted.header[c]) > 0 ||
-            dxpui_seq_cmp(a->tx.limits.data[c], b->rx.granted.data[c]) > 0)
+        if (ahead32(a->tx.limits.header[c], b->rx.granted.header[c]) ||
+            ahead32(a->tx.limits.data[c], b->rx.granted.data[c]))
             sim_fail(s, "credit that was never given, class", c, from->end);
     }
     if (a->flight.lost || a->flight.una != a->flight.next || a->rx.early ||

@@ -153,7 +153,7 @@ static const char *sim_link_loses(sim_link *l, sim_rng *rng, const uint8_t *byte
 /* When a frame that arrives now leaves the bottleneck; DXPU_NEVER when there is no room. */
 static inline uint64_t sim_queue_pass(sim_queue *q, uint64_t now_ns, size_t len, uint8_t *ecn)
 {
-    uint64_t now_ps = now_ns * 1000, free_ps = dxpui_max64(q->free_ps, now_ps);
+    uint64_t now_ps = now_ns * 1000, free_ps = max64(q->free_ps, now_ps);
     uint64_t backlog = (free_ps - now_ps) / q->ps_per_byte;
     if (backlog + len > q->buffer_bytes) {
         q->dropped++;
@@ -183,7 +183,7 @@ static inline bool sim_link_carry(sim_link *l, sim_events *q, sim_rng *rng, uint
     if (l->spike && sim_chance(rng, l->spike))
         e.at_ns += l->spike_ns;
     if (l->fifo)
-        e.at_ns = dxpui_max64(e.at_ns, l->last_ns);
+        e.at_ns = max64(e.at_ns, l->last_ns);
     l->last_ns = e.at_ns;
     e.bytes = (uint8_t *)sim_grow(NULL, e.len);
     memcpy(e.bytes, bytes, e.len);

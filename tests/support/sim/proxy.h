@@ -120,7 +120,7 @@ static inline void sim_submit_bulk(sim *s, sim_conn *c)
             return;
         c->bulk_next++;
         if (s->o.bulk_every_ns)
-            c->bulk_due_ns = dxpui_max64(c->bulk_due_ns, s->now_ns) + s->o.bulk_every_ns;
+            c->bulk_due_ns = max64(c->bulk_due_ns, s->now_ns) + s->o.bulk_every_ns;
         if (c->to_submit != UINT32_MAX)
             c->to_submit--;
     }

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "arithmetic.h"
 #include "net.h"
 #include "load.h"
 #include "world.h"

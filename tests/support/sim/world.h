@@ -216,7 +216,7 @@ static inline void sim_schedule(sim *s, uint8_t kind, uint64_t at_ns, void *what
     sim_event e;
     memset(&e, 0, sizeof e);
     e.kind = kind;
-    e.at_ns = dxpui_max64(at_ns, s->now_ns);
+    e.at_ns = max64(at_ns, s->now_ns);
     e.what = what;
     sim_push(&s->events, e);
 }
