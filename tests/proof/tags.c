@@ -107,7 +107,7 @@ static dxpu_tlp any_keyed_tlp(void)
    stubs    none
    open     larger tables
    unwind   5
-   when     check
+   when     long
    control  - t->tail[DXPUI_TAG_FREE] = (uint16_t)capacity;
             + t->tail[DXPUI_TAG_FREE] = 1; */
 void proof_tags_init(void)

@@ -225,7 +225,7 @@ void proof_byte_enables(void)
    stubs    none
    open     nothing; that the pieces end follows, since each takes something away
    unwind   6
-   when     check
+   when     long
    control  - room = room < page ? room : page;
             + room = room < page ? page : room; */
 void proof_request_next(void)
@@ -344,7 +344,7 @@ void proof_completion(void)
    stubs    none
    open     dxpu_message_code(), whose input is a caller's string
    unwind   60
-   when     check
+   when     long
    control  - return reason < DXPU_REASON_END ? dxpui_reason_texts[reason] : "unknown reason";
             + return reason <= DXPU_REASON_END ? dxpui_reason_texts[reason] : "unknown reason"; */
 void proof_names(void)

@@ -49,7 +49,7 @@ static bool same_credits(const dxpu_credits *a, const dxpu_credits *b)
    stubs    CRC-32: any number, the same for the same range of bytes, and others for others
    open     the CRC itself: proof crc
    unwind   10
-   when     check
+   when     long
    control  - out->seen = dxpu_get_be64(p + DXPU_FRAME_SEEN);
             + out->seen = dxpu_get_be64(p + DXPU_FRAME_SACK); */
 void proof_frame_redecode(void)
