@@ -27,6 +27,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 import rooms  # noqa: E402
@@ -141,19 +142,33 @@ class Machine:
     def __init__(self, name, compiler, flags, runner, links):
         self.name, self.compiler, self.flags = name, compiler, flags
         self.runner, self.links = runner, links
+        self.made, self.lock = None, threading.Lock()
 
     def build(self, source, out, first=()):
         os.makedirs(os.path.dirname(out), exist_ok=True)
         return run([*self.compiler, "-std=c11", *self.flags, *first, "-I.", "-Ibindings/zlib",
                     "-Itests/support",
                     "-I" + os.path.join(FOLDER, "zlib"), "-pthread", "-o", out, source,
-                    *self.library(source), *self.links])
+                    *self.library(source, first), *self.links])
 
-    def library(self, source):
-        """The implementation, for tests that see public symbols only."""
+    def library(self, source, first):
+        """The implementation, for tests that see public symbols only: compiled once for all of
+        them, but not where a test has a dxpu.h of its own."""
         with open(os.path.join(ROOT, source), encoding="utf-8") as file:
             own = "DXPU_IMPLEMENTATION" in file.read()
-        return [] if own or "tests/" not in source else [os.path.join(FOLDER, "library.c")]
+        if own or "tests/" not in source:
+            return []
+        text = os.path.join(FOLDER, "library.c")
+        if first:
+            return [text]
+        with self.lock:
+            made = os.path.join(FOLDER, self.name, "library.o")
+            if not self.made:
+                rc, said = run([*self.compiler, "-std=c11", *self.flags, "-I.", "-c", "-o", made,
+                                text])
+                self.made = made if rc == 0 else text  # which then says what is wrong
+                say(rc == 0, "library_for_" + self.name, said)
+        return [self.made]
 
     def test(self, test, first=(), folder=""):
         out = os.path.join(FOLDER, self.name + folder, test)
