@@ -113,7 +113,7 @@ static void test_the_parts_of_a_round_trip(void **state)
 static void test_writes_are_the_links(void **state)
 {
     (void)state;
-    for (unsigned i = 0; i < 8; i++) {
+    for (unsigned i = 0; i < 8; i += seeds_wanted(8) < 8 ? 3 : 1) {
         sc.traffic = i & 1 ? PERF_WRITE : PERF_PUSH;
         sc.pooled = i & 2;
         sc.m.rtt_us = i & 4 ? 19 : 6.8;
@@ -138,7 +138,7 @@ static void test_writes_need_credits(void **state)
     (void)state;
     sc.traffic = PERF_WRITE;
     sc.round_trips = 60;
-    for (unsigned i = 0; i < sizeof of / sizeof of[0]; i++) {
+    for (unsigned i = 0; i < sizeof of / sizeof of[0]; i += seeds_wanted(9) < 9 ? 4 : 1) {
         sc.window_frames = of[i].frames;
         sc.posted_bytes = of[i].kilobytes * 1024;
         NEAR(run(), of[i].gbs, 0.02);

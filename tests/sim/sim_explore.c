@@ -515,7 +515,7 @@ static void every_way(enum from from, unsigned paths, bool with_once)
 {
     static const char *const words[] = { "the open", "up", "rest" };
     const char *wanted = getenv("DXPU_DEPTH");
-    unsigned usual = seeds_wanted(1000) < 1000 ? 6 : DEPTH;
+    unsigned usual = seeds_wanted(1000) < 1000 ? DEPTH - 2 : DEPTH;
     sabotage = false;
     unsigned depth = wanted ? (unsigned)strtoul(wanted, NULL, 10) % 31 : usual;
     once = with_once; /* more ways lead on then: less deep */

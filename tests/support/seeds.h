@@ -11,12 +11,12 @@
 #include <stdlib.h>
 
 #ifdef __SANITIZE_ADDRESS__
-enum { SEEDS_PART = 10 };
+enum { SEEDS_PART = 20 };
 #else
 enum { SEEDS_PART = 1 };
 #endif
 
-/* DXPU_SEEDS, else `usual`, or with sanitizers a tenth of it. */
+/* DXPU_SEEDS, else `usual`, or with sanitizers a part of it. */
 static inline uint64_t seeds_wanted(uint64_t usual)
 {
     const char *wanted = getenv("DXPU_SEEDS");
