@@ -1335,6 +1335,28 @@ static bool dxpui_vs_grows(const dxpu_vswitch *vs, unsigned slot, const dxpu_vsw
     return sum == 0 || (root.base <= root.limit && dxpui_vs_place(root, sum, align, taken, &used));
 }
 
+/* Linux gives a 64-bit prefetchable BAR for which that window has no place one in the other window,
+   and then grows neither: what was to be there finds no place. */
+static bool dxpui_vs_crowds(const dxpu_vswitch_port *p, const dxpu_vswitch_bar *bars,
+                            unsigned count)
+{
+    dxpu_vswitch_bar all[DXPU_VSWITCH_BARS_MAX];
+    dxpu_range window = dxpui_vs_window(p, false);
+    unsigned moved = count;
+    if (count == 0 || dxpui_vs_holds_bars(dxpui_vs_window(p, true), bars, count, true))
+        return false;
+    memcpy(all, bars, count * sizeof *all);
+    for (unsigned i = 0; i < count; i++) {
+        dxpu_vswitch_bar one = { bars[i].bytes, false };
+        if (bars[i].prefetchable && dxpui_vs_holds_bars(window, &one, 1, false) &&
+            (moved == count || one.bytes > bars[moved].bytes))
+            moved = i;
+    }
+    if (moved < count)
+        all[moved].prefetchable = false;
+    return moved < count && !dxpui_vs_holds_bars(window, all, count, false);
+}
+
 DXPU_API bool dxpu_vswitch_fits(const dxpu_vswitch *vs, uint8_t slot, const dxpu_vswitch_bar *bars,
                                 unsigned count, const dxpu_range root[2])
 {
@@ -1348,6 +1370,8 @@ DXPU_API bool dxpu_vswitch_fits(const dxpu_vswitch *vs, uint8_t slot, const dxpu
     if (dxpui_vs_secondary(p) == 0)
         return true;
     bool ports = !dxpui_vs_is_switch(vs);
+    if (dxpui_vs_crowds(p, bars, count))
+        return false;
     if (!dxpui_vs_holds_bars(dxpui_vs_window(p, false), bars, count, false) &&
         !(ports && (!root || dxpui_vs_grows(vs, slot, bars, count, false, root[0]))))
         return false;
@@ -1359,8 +1383,9 @@ DXPU_API bool dxpu_vswitch_fits(const dxpu_vswitch *vs, uint8_t slot, const dxpu
 DXPU_API uint64_t dxpu_vswitch_slot_window(const dxpu_vswitch *vs, uint64_t largest_bar_bytes)
 {
     uint64_t window = 0x4000000; /* 64 MB: room for small neighbours too */
-    /* Linux gives each slot 2 MB, on a boundary of 1 MB only */
-    if (!dxpui_vs_is_switch(vs) || largest_bar_bytes <= 0x100000)
+    /* Linux gives each slot 2 MB, on a boundary of 1 MB only; root ports' windows grow, but for a
+       BAR that has a place in the other window */
+    if (largest_bar_bytes <= 0x100000 || (!dxpui_vs_is_switch(vs) && largest_bar_bytes > 0x200000))
         return 0;
     while (window / 2 < largest_bar_bytes && window < (uint64_t)1 << 62)
         window *= 2;

@@ -1383,6 +1383,22 @@ static void test_v14_fits(void **state)
     assert_false(dxpu_vswitch_fits(&b.vs, 1, huge + 1, 2, tight));
     low.bytes = 64 * m;
     assert_false(dxpu_vswitch_fits(&b.vs, 1, &low, 1, root));
+
+    boot(&b, DXPU_VSWITCH_ROOT_PORTS, 2, false);
+    /* 2 MB have no place in a window at an odd MB: they take the other one from the small BAR */
+    dxpu_vswitch_bar crowd[] = { { 2 * m, true }, { 0x4000, false }, { 0x1000, true } };
+    wr(&b, b.port[1], MEMORY, 0xf810f800);
+    wr(&b, b.port[1], PREF, 0x00300020);
+    assert_true(dxpu_vswitch_fits(&b.vs, 1, crowd, 2, root));
+    wr(&b, b.port[1], PREF, 0x00200010);
+    assert_false(dxpu_vswitch_fits(&b.vs, 1, crowd, 2, root));
+    assert_false(dxpu_vswitch_fits(&b.vs, 1, crowd, 3, root));
+    assert_true(dxpu_vswitch_fits(&b.vs, 1, crowd, 1, root)); /* alone it has it */
+    crowd[0].bytes = 4 * m; /* no place there either: the right one grows */
+    assert_true(dxpu_vswitch_fits(&b.vs, 1, crowd, 2, root));
+    crowd[0].bytes = 2 * m;
+    wr(&b, b.port[1], MEMORY, 0xf830f800); /* room for both */
+    assert_true(dxpu_vswitch_fits(&b.vs, 1, crowd, 2, root));
 }
 
 static void test_v14_parameter(void **state)
@@ -1394,6 +1410,8 @@ static void test_v14_parameter(void **state)
     start(&b, DXPU_VSWITCH_ROOT_PORTS, 2, false);
     assert_int_equal(dxpu_vswitch_parameter(&b.vs, 4096 * m, text, sizeof text), 0);
     assert_string_equal(text, "");
+    dxpu_vswitch_parameter(&b.vs, 2 * m, text, sizeof text);
+    assert_string_equal(text, "pci=hpmmioprefsize=64M");
     start(&b, DXPU_VSWITCH_SWITCH, 2, false);
     assert_int_equal(dxpu_vswitch_parameter(&b.vs, m, text, sizeof text), 0);
     assert_string_equal(text, "");
