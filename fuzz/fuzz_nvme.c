@@ -24,6 +24,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { /* of the host's memory and the device's place */
        BAR = 0x20000000,
+       CMB_BAR = 0x30000000,
+       CMB_BYTES = 64 << 10,
        BDF = 0x0510,
        STORE_BYTES = 128 << 10,
        DEPTH = 16,
@@ -37,11 +39,16 @@ enum { /* of the host's memory and the device's place */
 static rc r;
 static uint32_t tail[QUEUES];
 
-static void reg32(uint32_t offset, uint32_t value)
+static void put_word(uint32_t at, uint32_t value)
 {
     uint8_t b[4];
     dxpu_put_le32(b, value);
-    mmio_write(&r, BAR + offset, b, 4);
+    mmio_write(&r, at, b, 4);
+}
+
+static void reg32(uint32_t offset, uint32_t value)
+{
+    put_word(BAR + offset, value);
 }
 
 static uint32_t sq_at(unsigned q)
@@ -89,6 +96,8 @@ static void enable(void)
     r.bdf = BDF;
     cfg_write(&r, 0x10, BAR);
     cfg_write(&r, 0x14, 0);
+    cfg_write(&r, 0x18, CMB_BAR);
+    cfg_write(&r, 0x1c, 0);
     cfg_write_be(&r, 0x04, 0x0006, 0x3);
     reg32(0x14, 0);
     reg32(0x24, (DEPTH - 1u) << 16 | (DEPTH - 1u));
@@ -99,6 +108,7 @@ static void enable(void)
     reg32(0x14, 4u << 20 | 6u << 16 | 1);
     for (unsigned q = 1; q < QUEUES; q++)
         make_queue(q);
+    reg32(NVME_CMBMSC, (MEM_LOW + AT_DATA) | 3); /* its addresses are those of the data */
 }
 
 static void put_entry(input *in, uint8_t op)
@@ -126,7 +136,7 @@ static void put_register(input *in, uint8_t op)
 {
     uint32_t offset = (next(in) | (uint32_t)next(in) << 8) * 4u % NVME_BAR_BYTES;
     if (op & 0x10)
-        offset %= 0x40;
+        offset %= 0x60;
     if (op & 0x20) {
         dxpu_tlp t =
             rc_request(&r, DXPU_TLP_MRD, BAR + offset, op & 0x40 && offset % 8 == 0 ? 8 : 4);
@@ -174,6 +184,11 @@ static void step(input *in, uint64_t *now_ns)
     case 7:
         reg32(NVME_DOORBELLS + (op >> 4) * 4u, next(in));
         break;
+    case 9: /* words of the controller memory buffer */
+        at = CMB_BAR + (op >> 4) * 0x1000u;
+        for (unsigned n = next(in) % 16; n; n--, at += 4)
+            put_word(at, next32(in));
+        break;
     case 8:
         for (unsigned n = op >> 4; n && rc_answer_one(&r); n--)
             rc_look(&r);
@@ -191,6 +206,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     input in = { data, size };
     uint64_t now_ns = 1000000000;
     set.namespaces = 2;
+    set.cmb_bytes = CMB_BYTES;
     rc_open(&r, &nvme_kind, &set, BDF);
     r.mps = 128;
     r.foreign = true;

@@ -62,6 +62,7 @@ static void add_disk(words *w, const device_kind *kind, unsigned disk_threads,
     snprintf(threads, sizeof threads, "%u", disk_threads);
     add_text(w, "--disk-threads", threads);
     if (kind == &nvme_kind) {
+        add_number(w, "--cmb", s->cmb_bytes);
         add_number(w, "--namespaces", s->namespaces);
         add_text(w, "--layout", s->layout);
     }

@@ -65,6 +65,8 @@ static const option_row rows[] = {
       OPTION_SIZE, &set.device.file_bytes, 1u << 20, (uint64_t)1 << 44 },
     { "block", "BYTES", "nvme, virtio-blk: logical block size, 512 or 4096 (512)", OPTION_NUMBER,
       &set.device.block_bytes, 512, 4096 },
+    { "cmb", "SIZE", "nvme: controller memory buffer for queues, a power of two from 64K on (none)",
+      OPTION_SIZE, &set.device.cmb_bytes, 0, 1 << 30 },
     { "serial", "TEXT", "nvme, virtio-blk: serial number (from machine, node, slot and file)",
       OPTION_TEXT, &set.device.serial, 0, 0 },
     { "read-only", NULL, "virtio-blk: the host cannot write, and a wipe leaves the file as it is",

@@ -42,6 +42,7 @@ static const struct number_key {
     { "size", offsetof(device_settings, file_bytes), 1 << 20, (uint64_t)1 << 44, false },
     { "namespaces", offsetof(device_settings, namespaces), 1, 32, false },
     { "block", offsetof(device_settings, block_bytes), 512, 4096, true },
+    { "cmb", offsetof(device_settings, cmb_bytes), 0, 1 << 30, false },
     { "bar", offsetof(device_settings, bar_bytes), 4096, (uint64_t)1 << 44, true },
     { "fd", offsetof(device_settings, descriptor), 3, 1 << 20, false }
 };

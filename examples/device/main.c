@@ -60,6 +60,8 @@ static const option_row disk_rows[] = {
       &set.disk_threads, 0, 64 },
 };
 static const option_row nvme_rows[] = {
+    { "cmb", "SIZE", "controller memory buffer for queues, a power of two from 64K on (none)",
+      OPTION_SIZE, &set.server.device.cmb_bytes, 0, 1 << 30 },
     { "namespaces", "N", "namespaces in memory, without --file (1)", OPTION_NUMBER,
       &set.server.device.namespaces, 1, 32 },
     { "layout", "FILE", "where its list of namespaces is kept (beside the first --file)",

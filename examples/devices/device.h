@@ -46,6 +46,7 @@ typedef struct device_settings {
                          memory */
     uint64_t file_bytes;  /* nvme, virtio-blk: size of each; 0: its file's, or memory_bytes */
     uint64_t namespaces;  /* nvme: how many in memory; 0: 1 */
+    uint64_t cmb_bytes;   /* nvme: its controller memory buffer, a power of two; 0: none */
     uint64_t block_bytes; /* nvme, virtio-blk: 512 or 4096; 0: 512 */
     uint64_t identity;    /* no other device of the fabric has it: serial number, UUIDs */
     const char *serial;   /* nvme, virtio-blk: its serial number, 20 characters at most; NULL: of

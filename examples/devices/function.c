@@ -184,17 +184,38 @@ static void own_request(const fn *f, dxpu_tlp *t, uint8_t type, uint64_t address
     (void)rc;
 }
 
+void fn_turn(fn *f)
+{
+    f->local_left = FN_LOCAL_TURN;
+}
+
+/* How many of `bytes` bytes from `address` on lie in one page; *at: where the owner has them. */
+static uint32_t local_part(const fn *f, uint64_t address, uint32_t bytes, bool write, uint8_t **at)
+{
+    uint32_t part = dxpu_request_next(address, bytes, FN_PAGE_BYTES);
+    *at = f->set.local ? f->set.local(f->user, address, part, write) : NULL;
+    return part;
+}
+
 bool fn_room(const fn *f)
 {
+    if (f->set.local && !f->local_left)
+        return false;
     return !f->pci.port->waiting || f->pci.port->waiting(f->pci.port->user) < 256;
 }
 
 uint32_t fn_write_one(fn *f, uint64_t address, const uint8_t *from, uint32_t bytes)
 {
-    uint8_t padded[DXPU_TLP_PAYLOAD_MAX_BYTES];
-    uint32_t part = dxpu_request_next(address, bytes, pci_mps(&f->pci)),
-             skip = (uint32_t)(address & 3);
+    uint8_t padded[DXPU_TLP_PAYLOAD_MAX_BYTES], *local;
+    uint32_t part = local_part(f, address, bytes, true, &local), skip = (uint32_t)(address & 3);
     dxpu_tlp t;
+    if (local) {
+        f->local_left -= f->local_left > 0;
+        f->local_accesses++;
+        memcpy(local, from, part);
+        return part;
+    }
+    part = dxpu_request_next(address, bytes, pci_mps(&f->pci));
     own_request(f, &t, DXPU_TLP_MWR, address, part);
     t.payload.ptr = from;
     t.payload.len = t.length_dw * 4u;
@@ -324,14 +345,33 @@ static bool tags_ready(fn *f)
     return rc == DXPU_OK;
 }
 
+/* Read one piece of x where the owner has it.  0: it is the host's; -1: not in this turn. */
+static int fetch_local(fn *f, fn_fetch *x, uint64_t address, uint32_t there)
+{
+    uint8_t *local;
+    uint32_t part = local_part(f, address, there, false, &local);
+    if (!local)
+        return 0;
+    if (!f->local_left)
+        return -1;
+    f->local_left--;
+    f->local_accesses++;
+    memcpy(x->to + x->asked, local, part);
+    fn_fetch_advance(x, part);
+    return 1;
+}
+
 /* Send one read request of x; false when no tag is free. */
 static bool fetch_ask_one(fn *f, fn_fetch *x)
 {
     uint32_t there;
     uint64_t address = fn_fetch_at(x, &there);
     uint32_t part = dxpu_request_next(address, there, mrrs_bytes(f));
-    int tag = dxpu_tags_alloc(&f->tags);
+    int tag, local = fetch_local(f, x, address, there);
     dxpu_tlp t;
+    if (local)
+        return local > 0;
+    tag = dxpu_tags_alloc(&f->tags);
     if (tag < 0)
         return false;
     own_request(f, &t, DXPU_TLP_MRD, address, part);
@@ -360,6 +400,8 @@ bool fn_fetch_ask(fn *f)
         fetch_unlink(f, x);
         if (x->asked < x->bytes)
             fetch_append(f, x);
+        else if (!x->in_flight) /* all of it was the owner's own */
+            x->done(f->user, x);
     }
     return any;
 }

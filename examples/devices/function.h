@@ -16,6 +16,7 @@ enum {
     FN_TAGS = 256,
     FN_MSIX_MAX = 128, /* vectors */
     FN_PAGE_BYTES = 4096,
+    FN_LOCAL_TURN = 256, /* accesses of the owner's own memory in a turn, of 4 KB at most */
 
     FN_CAP_PM = 0x40, /* where the capabilities stand, if they are there */
     FN_CAP_MSIX = 0x50,
@@ -51,6 +52,10 @@ typedef struct fn_setup {
     const fn_own *own; /* in place of MSI: dwords from FN_CAP_MSI on, capabilities linked to one
                           another, the last to FN_CAP_PCIE; they outlive the function; NULL: none */
     unsigned own_count;
+    /* Memory of the owner's own that requests of the function reach, none of which crosses a
+       multiple of 4 KB: where `bytes` bytes from `address` on are, to be read or written.  NULL:
+       they are the host's.  The function NULL: there is none. */
+    uint8_t *(*local)(void *user, uint64_t address, uint32_t bytes, bool write);
 } fn_setup;
 
 /* ==== 2  The function ========================================================================= */
@@ -113,6 +118,8 @@ struct fn {
         uint8_t *to;
     } request[FN_TAGS];
     fn_fetch *fetch_head, **fetch_tail;
+    unsigned local_left; /* accesses of the owner's own memory until the next fn_turn() */
+    uint64_t local_accesses;
 #define FN_FIELD(name) uint64_t name;
     struct {
         FN_COUNTERS(FN_FIELD)
@@ -147,8 +154,11 @@ void fn_unsupported(fn *f, const dxpu_tlp *req); /* counted, else as pci_unsuppo
 /* ==== 4  DMA ================================================================================== */
 
 bool fn_masters(const fn *f); /* software lets it do DMA */
-/* There is room to send: the box has not too many TLPs of the device waiting. */
+/* There is room to send: the box has not too many TLPs of the device waiting, and this turn has
+   moved little within the owner's own memory. */
 bool fn_room(const fn *f);
+/* A call of the device begins: with fn_setup.local, for each TLP and tick. */
+void fn_turn(fn *f);
 /* One TLP of data to the host; returns its bytes. */
 uint32_t fn_write_one(fn *f, uint64_t address, const uint8_t *from, uint32_t bytes);
 void fn_write(fn *f, uint64_t address, const uint8_t *from, uint32_t bytes);

@@ -4,7 +4,8 @@
    CONTENTS   1 Root complex   2 Driver   3 Configuration space   4 Registers
               5 Admin commands   6 Reading and writing   7 Namespaces
               8 Errors   9 Events, aborts, interrupts   10 Resets   11 Accesses under way
-              12 The layout   13 A sync that failed   14 Fuzz */
+              12 The layout   13 A sync that failed   14 The controller memory buffer
+              15 Fuzz */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -320,7 +321,8 @@ static void drv_queues(driver *d, unsigned count)
     }
 }
 
-static const jobs *drv_jobs; /* who runs the jobs of the next device; NULL: it does itself */
+static uint64_t drv_cmb_bytes; /* controller memory buffer of the next device */
+static const jobs *drv_jobs;   /* who runs the jobs of the next device; NULL: it does itself */
 
 static driver *drv_open_set(const char *file, unsigned namespaces, const char *serial)
 {
@@ -332,6 +334,7 @@ static driver *drv_open_set(const char *file, unsigned namespaces, const char *s
     set.namespaces = namespaces;
     set.serial = serial;
     set.jobs = drv_jobs;
+    set.cmb_bytes = drv_cmb_bytes;
     rc_open(&d->r, &nvme_kind, &set, 0);
     d->r.whole_dwords = true;
     return d;
@@ -803,39 +806,39 @@ static void test_firmware_and_others_are_not_there(void **state)
 enum { DATA_PAGES = (MEM_BYTES - MEM_DATA) / 4096 };
 
 /* Pages for `bytes` from `offset` in the first, scattered; their PRPs, lists included, in *s. */
-static void scatter(driver *d, sqe *s, uint32_t bytes, uint32_t offset, uint64_t pages[NVME_PAGES])
+static void scatter(driver *d, sqe *s, uint32_t bytes, uint32_t offset, uint64_t prp[NVME_PAGES])
 {
     rc *r = &d->r;
     uint32_t count = (offset + bytes + 4095) / 4096, first = rnd(r) % DATA_PAGES;
     uint32_t list = MEM_LISTS + (rnd(r) % 16) * 0x2000 + (rnd(r) & 1 ? 8 * (rnd(r) % 512) : 0);
     for (uint32_t i = 0; i < count; i++) {
         uint64_t base = rnd(r) & 1 ? MEM_HIGH : MEM_LOW;
-        pages[i] = base + MEM_DATA + (first + i * 131u) % DATA_PAGES * 4096u;
+        prp[i] = base + MEM_DATA + (first + i * 131u) % DATA_PAGES * 4096u;
     }
-    s->dw[6] = (uint32_t)pages[0] + offset;
-    s->dw[7] = (uint32_t)(pages[0] >> 32);
-    s->dw[8] = (uint32_t)(count == 2 ? pages[1] : MEM_LOW + list);
-    s->dw[9] = (uint32_t)(count == 2 ? pages[1] >> 32 : 0);
+    s->dw[6] = (uint32_t)prp[0] + offset;
+    s->dw[7] = (uint32_t)(prp[0] >> 32);
+    s->dw[8] = (uint32_t)(count == 2 ? prp[1] : MEM_LOW + list);
+    s->dw[9] = (uint32_t)(count == 2 ? prp[1] >> 32 : 0);
     for (uint32_t i = 1; count > 2 && i < count; i++) {
         if (list % 4096 == 4088 && i + 1 < count) { /* the list goes on elsewhere */
             uint32_t more = MEM_LISTS + 0x40000 + (list / 4096 % 32) * 4096;
             dxpu_put_le64(r->mem + list, MEM_LOW + more);
             list = more;
         }
-        dxpu_put_le64(r->mem + list, pages[i]);
+        dxpu_put_le64(r->mem + list, prp[i]);
         list += 8;
     }
-    pages[0] += offset;
+    prp[0] += offset;
 }
 
-static void host_copy(driver *d, const uint64_t *pages, uint8_t *data, uint32_t bytes, bool out)
+static void host_copy(driver *d, const uint64_t *prp, uint8_t *data, uint32_t bytes, bool out)
 {
     uint32_t at = 0;
     for (uint32_t i = 0; at < bytes; i++) {
-        uint32_t part = 4096 - (uint32_t)(pages[i] & 4095);
+        uint32_t part = 4096 - (uint32_t)(prp[i] & 4095);
         uint8_t *p;
         part = part < bytes - at ? part : bytes - at;
-        p = rc_mem(&d->r, pages[i], part);
+        p = rc_mem(&d->r, prp[i], part);
         assert_non_null(p);
         memcpy(out ? p : data + at, out ? data + at : p, part);
         at += part;
@@ -854,15 +857,15 @@ static sqe io(uint8_t opcode, uint64_t lba, uint32_t blocks)
 static uint16_t move(driver *d, bool write, uint64_t lba, uint32_t bytes, uint32_t offset,
                      uint8_t *data)
 {
-    uint64_t pages[NVME_PAGES];
+    uint64_t prp[NVME_PAGES];
     sqe s = io(write ? 1 : 2, lba, bytes / 512);
     uint16_t status;
-    scatter(d, &s, bytes, offset, pages);
+    scatter(d, &s, bytes, offset, prp);
     if (write)
-        host_copy(d, pages, data, bytes, true);
+        host_copy(d, prp, data, bytes, true);
     status = drv_do(d, 1, &s).status;
     if (!write)
-        host_copy(d, pages, data, bytes, false);
+        host_copy(d, prp, data, bytes, false);
     return status;
 }
 
@@ -1016,9 +1019,9 @@ static void test_io_buffers_run_out(void **state)
     result res;
     (void)state;
     for (unsigned i = 0; i < 60; i++) {
-        uint64_t pages[NVME_PAGES];
+        uint64_t prp[NVME_PAGES];
         sqe s = io(1, 0, 2048);
-        scatter(d, &s, NVME_TRANSFER_BYTES, 0, pages);
+        scatter(d, &s, NVME_TRANSFER_BYTES, 0, prp);
         s.dw[8] = MEM_LOW + MEM_LISTS; /* all of them may share one list */
         for (unsigned k = 1; k < 256; k++)
             dxpu_put_le64(d->r.mem + MEM_LISTS + (size_t)(k - 1) * 8, MEM_LOW + MEM_DATA);
@@ -3752,7 +3755,437 @@ static void test_s164_one_of_two_syncs_is_given_the_error(void **state)
     unlink(path);
 }
 
-/* ==== 14  Fuzz =============================================================================== */
+/* ==== 14  The controller memory buffer ======================================================== */
+
+enum { CMB_BYTES = 2 << 20, CMB_ON = 3 };
+#define CMB_BAR 0x730000000u  /* where the host has it ... */
+#define CMB_CBA 0x5000000000u /* ... and where the controller is to find it */
+
+static uint64_t reg64(rc *r, uint32_t offset)
+{
+    return reg32(r, offset) | (uint64_t)reg32(r, offset + 4) << 32;
+}
+
+/* Below the address that software gave it. */
+static void cmb_place(driver *d)
+{
+    cfg_write(&d->r, 0x18, (uint32_t)CMB_BAR);
+    cfg_write(&d->r, 0x1c, CMB_BAR >> 32);
+}
+
+/* As Linux enables it. */
+static void cmb_enable(driver *d, uint64_t cba)
+{
+    reg_set32(&d->r, NVME_CMBMSC, 1);
+    reg_set32(&d->r, NVME_CMBMSC + 4, (uint32_t)(cba >> 32));
+    reg_set32(&d->r, NVME_CMBMSC, (uint32_t)cba | CMB_ON);
+}
+
+/* A driver with its admin queue, and the buffer enabled. */
+static driver *cmb_up(void)
+{
+    driver *d;
+    drv_cmb_bytes = CMB_BYTES;
+    d = drv_open(NULL);
+    drv_cmb_bytes = 0;
+    drv_enumerate(d);
+    cmb_place(d);
+    drv_msix(d);
+    drv_enable(d);
+    cmb_enable(d, CMB_CBA);
+    return d;
+}
+
+/* Processor stores of 8 bytes, as Linux's copy to uncached memory does them. */
+static void cmb_write(driver *d, uint32_t at, const uint8_t *data, uint32_t bytes)
+{
+    for (uint32_t i = 0; i < bytes; i += 8)
+        mmio_write(&d->r, CMB_BAR + at + i, data + i, 8);
+}
+
+static void cmb_read(driver *d, uint32_t at, uint8_t *data, uint32_t bytes)
+{
+    for (uint32_t i = 0; i < bytes; i += 512) {
+        assert_int_equal(mmio_read_status(&d->r, CMB_BAR + at + i, 512), DXPU_CPL_SC);
+        assert_int_equal(d->r.data_len, 512);
+        memcpy(data + i, d->r.data, 512);
+    }
+}
+
+/* Queue 1 with its submission entries at `base`. */
+static uint16_t cmb_queue(driver *d, uint64_t base)
+{
+    sqe s = command(0x01, 0);
+    queue_restart(&d->q[1], DEPTH);
+    assert_int_equal(make_cq(d, 1, DEPTH, 1), 0);
+    s.dw[6] = (uint32_t)base;
+    s.dw[7] = (uint32_t)(base >> 32);
+    s.dw[10] = (DEPTH - 1) << 16 | 1;
+    s.dw[11] = 1 << 16 | 1;
+    return drv_do(d, 0, &s).status;
+}
+
+/* Submit one command to queue 1 at `at` of the buffer, and wait. */
+static result cmb_do(driver *d, uint32_t at, const sqe *s)
+{
+    uint8_t e[NVME_SQE_BYTES];
+    result res;
+    for (unsigned i = 0; i < 16; i++)
+        dxpu_put_le32(e + i * 4u, s->dw[i]);
+    dxpu_put_le16(e + 2, ++d->cid);
+    cmb_write(d, at + d->q[1].tail * NVME_SQE_BYTES, e, sizeof e);
+    d->q[1].tail = (d->q[1].tail + 1) % DEPTH;
+    drv_ring(d, 1);
+    rc_run(&d->r);
+    assert_true(drv_reap(d, 1, &res));
+    assert_int_equal(res.cid, d->cid);
+    drv_consumed(d, 1);
+    return res;
+}
+
+static void test_cmb_registers(void **state)
+{
+    driver *d = drv_up(0);
+    rc *r = &d->r;
+    (void)state;
+    cmb_enable(d, CMB_CBA); /* Control: there is none */
+    assert_int_equal(reg32(r, 4) & 1u << 25, 0);
+    assert_int_equal(reg64(r, NVME_CMBLOC), 0);
+    assert_int_equal(reg64(r, NVME_CMBMSC), 0);
+    cfg_write(r, 0x18, 0xffffffff);
+    assert_int_equal(cfg_read(r, 0x18), 0);
+    drv_close(d);
+
+    d = cmb_up();
+    r = &d->r;
+    assert_int_equal(reg32(r, 4) & 1u << 25, 1u << 25); /* CAP.CMBS */
+    assert_int_equal(reg64(r, NVME_CMBMSC), CMB_CBA | CMB_ON);
+    assert_int_equal(reg32(r, NVME_CMBLOC), 0x6a); /* BAR 2, offset 0, nothing kept apart */
+    assert_int_equal(reg32(r, NVME_CMBSZ), (CMB_BYTES / 4096) << 12 | 0x1d);
+    assert_int_equal(reg32(r, NVME_CMBSTS), 0);
+    reg_set32(r, NVME_CMBMSC, 0xffe);
+    assert_int_equal(reg32(r, NVME_CMBMSC), 2); /* the rest is reserved */
+    assert_int_equal(reg64(r, NVME_CMBLOC), 0); /* not without CRE */
+    reg_set64(r, NVME_CMBMSC, (0 - (uint64_t)CMB_BYTES) | CMB_ON);
+    assert_int_equal(reg32(r, NVME_CMBSTS), 0);
+    reg_set64(r, NVME_CMBMSC, (4096 - (uint64_t)CMB_BYTES) | CMB_ON);
+    assert_int_equal(reg32(r, NVME_CMBSTS), 1); /* CBAI */
+    cfg_write(r, 0x18, 0xffffffff);
+    cfg_write(r, 0x1c, 0xffffffff);
+    assert_int_equal(cfg_read(r, 0x18), (uint32_t) ~(CMB_BYTES - 1) | 0xc); /* prefetchable */
+    assert_int_equal(cfg_read(r, 0x1c), 0xffffffff);
+    drv_close(d);
+}
+
+static void test_cmb_sizes(void **state)
+{
+    static const struct {
+        uint64_t bytes;
+        bool good;
+    } rows[] = {
+        { 0, true },        { 4096, false },   { 64 << 10, true },          { 96 << 10, false },
+        { 64 << 20, true }, { 1 << 30, true }, { (uint64_t)1 << 31, false }
+    };
+    device_port port = { .emit = rc_emitted };
+    (void)state;
+    for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        device_settings set = { .memory_bytes = STORE_BYTES, .cmb_bytes = rows[i].bytes };
+        void *device = nvme_kind.create(&set, &port);
+        assert_int_equal(device != NULL, rows[i].good);
+        if (device)
+            nvme_kind.destroy(device);
+    }
+}
+
+/* Read requests of the controller for one read and one write of 4 KB with an aligned buffer. */
+static void cmb_count(driver *d, bool in_cmb, uint32_t at, unsigned count[2])
+{
+    for (unsigned write = 0; write < 2; write++) {
+        sqe s = io(write ? 1 : 2, 8, 8);
+        unsigned before = d->r.reads;
+        result res = in_cmb ? cmb_do(d, at, &s) : drv_do(d, 1, &s);
+        assert_int_equal(res.status, 0);
+        count[write] = d->r.reads - before;
+    }
+}
+
+static void test_cmb_entries_need_no_request(void **state)
+{
+    driver *d = cmb_up();
+    uint64_t messages = 0;
+    unsigned count[2];
+    (void)state;
+    assert_int_equal(cmb_queue(d, sq_address(1)), 0); /* Control: a queue in host memory */
+    cmb_count(d, false, 0, count);
+    assert_int_equal(count[0], 1);
+    assert_int_equal(count[1], 1 + 4096 / 512);
+    assert_int_equal(model(d)->fn.local_accesses, 0);
+    assert_int_equal(admin(d, 0x00, 0, 1, 0), 0);
+    assert_int_equal(admin(d, 0x04, 0, 1, 0), 0);
+
+    assert_int_equal(cmb_queue(d, CMB_CBA + 0x10000), 0);
+    for (unsigned i = 0; i < DEPTH; i++) { /* round its end */
+        messages = model(d)->fn.count.dma_reads;
+        cmb_count(d, true, 0x10000, count);
+        assert_int_equal(count[0], 0);
+        assert_int_equal(count[1], 4096 / 512);
+        assert_int_equal(model(d)->fn.count.dma_reads - messages, 8);
+    }
+    assert_int_equal(model(d)->fn.local_accesses, 2 * DEPTH);
+    assert_int_equal(model(d)->count.cmb_writes, 2 * DEPTH * 8);
+    drv_close(d);
+}
+
+/* Data and lists there, too: a write then needs no request at all. */
+static void test_cmb_data_and_lists(void **state)
+{
+    driver *d = cmb_up();
+    rc *r = &d->r;
+    uint8_t out[4 * 4096], in[sizeof out], list[32];
+    unsigned reads, writes;
+    sqe s;
+    (void)state;
+    pattern(d, out, sizeof out);
+    assert_int_equal(cmb_queue(d, CMB_CBA), 0);
+    for (uint64_t i = 0; i < 4; i++) /* the second page is the host's */
+        dxpu_put_le64(list + 8 * i, i == 1 ? MEM_LOW + MEM_DATA : CMB_CBA + 0x80000 + i * 4096);
+    cmb_write(d, 0x70000, list, sizeof list);
+    cmb_write(d, 0x80000, out, 4096);
+    cmb_write(d, 0x82000, out + 8192, 8192);
+    memcpy(r->mem + MEM_DATA, out + 4096, 4096);
+    s = io(1, 16, 32);
+    s.dw[6] = 0x80000;
+    s.dw[7] = s.dw[9] = CMB_CBA >> 32;
+    s.dw[8] = 0x70008;
+    reads = r->reads;
+    assert_int_equal(cmb_do(d, 0, &s).status, 0);
+    assert_int_equal(r->reads - reads, 4096 / 512); /* of the page that is in host memory */
+    cmb_write(d, 0x82000, out, 4096);
+    memset(r->mem + MEM_DATA, 0, 4096);
+
+    s.dw[0] = 2;
+    writes = r->writes;
+    assert_int_equal(cmb_do(d, 0, &s).status, 0);
+    assert_int_equal(r->writes - writes, 4096 / 128 + 2); /* completion, interrupt */
+    cmb_read(d, 0x80000, in, 4096);
+    memcpy(in + 4096, r->mem + MEM_DATA, 4096);
+    cmb_read(d, 0x82000, in + 8192, 8192);
+    assert_memory_equal(in, out, sizeof out);
+
+    s = io(1, 0, 8);
+    s.dw[6] = 0x80000;
+    s.dw[7] = CMB_CBA >> 32;
+    reads = r->reads;
+    assert_int_equal(cmb_do(d, 0, &s).status, 0);
+    assert_int_equal(r->reads, reads);
+    drv_close(d);
+}
+
+/* Only what lies within it, and while it is enabled. */
+static void test_cmb_range(void **state)
+{
+    driver *d = cmb_up();
+    unsigned reads = d->r.reads;
+    sqe s = io(1, 0, 16);
+    uint8_t data[8192], back[8192];
+    (void)state;
+    pattern(d, data, sizeof data);
+    cmb_enable(d, MEM_LOW + MEM_DATA); /* over host memory: that is what the host wants */
+    assert_int_equal(cmb_queue(d, MEM_LOW + MEM_DATA), 0);
+    cmb_write(d, CMB_BYTES - 4096, data, 4096);
+    memcpy(d->r.mem + MEM_DATA + CMB_BYTES, data + 4096, 4096);
+    s.dw[6] = MEM_LOW + MEM_DATA + CMB_BYTES - 4096; /* the second page is behind its end */
+    s.dw[8] = MEM_LOW + MEM_DATA + CMB_BYTES;
+    reads = d->r.reads;
+    assert_int_equal(cmb_do(d, 0, &s).status, 0);
+    assert_int_equal(d->r.reads - reads, 8);
+    s.dw[0] = 2;
+    s.dw[6] = MEM_LOW + MEM_DATA - 8192; /* before its start */
+    s.dw[8] = MEM_LOW + MEM_DATA - 4096;
+    assert_int_equal(cmb_do(d, 0, &s).status, 0);
+    memcpy(back, d->r.mem + MEM_DATA - 8192, sizeof back);
+    assert_memory_equal(back, data, sizeof back);
+
+    reg_set32(&d->r, NVME_CMBMSC, (MEM_LOW + MEM_DATA) | 1); /* without CMSE: the host's */
+    memset(d->r.mem + MEM_DATA, 0, 64);
+    reads = d->r.reads;
+    drv_ring(d, 1);
+    d->q[1].tail = (d->q[1].tail + 1) % DEPTH;
+    drv_ring(d, 1);
+    assert_int_equal(d->r.reads, reads + 1);
+    rc_run(&d->r);
+    drv_close(d);
+}
+
+/* A driver would have to look into them over the fabric: CMBSZ.CQS is 0. */
+static void test_cmb_refuses_completion_queues(void **state)
+{
+    static const struct {
+        uint64_t base;
+        uint16_t status;
+    } rows[] = { { CMB_CBA, NVME_INVALID_CMB },
+                 { CMB_CBA + CMB_BYTES - 4096, NVME_INVALID_CMB },
+                 { CMB_CBA - 4096, NVME_INVALID_CMB }, /* it ends there */
+                 { CMB_CBA - 8192, 0 },
+                 { CMB_CBA + CMB_BYTES, 0 } };
+    driver *d = cmb_up();
+    (void)state;
+    for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        sqe s = command(0x05, 0);
+        s.dw[6] = (uint32_t)rows[i].base;
+        s.dw[7] = (uint32_t)(rows[i].base >> 32);
+        s.dw[10] = 511u << 16 | (i + 1); /* two pages */
+        s.dw[11] = 1;
+        assert_int_equal(drv_do(d, 0, &s).status & 0x7ff, rows[i].status);
+    }
+    drv_close(d);
+}
+
+/* CMBMSC outlives what a driver resets: Linux's writes it once.  Contents do not. */
+static void test_cmb_resets(void **state)
+{
+    (void)state;
+    for (unsigned kind = CONTROLLER_RESET; kind <= POWER_RESET; kind++) {
+        driver *d = cmb_up();
+        uint8_t data[128 << 10], back[512];
+        unsigned count[2];
+        pattern(d, data, sizeof data);
+        cmb_write(d, 0x40000, data, sizeof data);
+        do_reset(d, kind);
+        drv_enumerate(d);
+        cmb_place(d);
+        assert_int_equal(reg64(&d->r, NVME_CMBMSC), kind == POWER_RESET ? 0 : CMB_CBA | CMB_ON);
+        cmb_read(d, 0x40000 + sizeof data - 512, back, sizeof back);
+        assert_int_equal(memcmp(back, data + sizeof data - 512, sizeof back) == 0,
+                         kind == CONTROLLER_RESET);
+        if (kind != CONTROLLER_RESET) {
+            memset(data, 0, sizeof back);
+            assert_memory_equal(back, data, sizeof back);
+        }
+        drv_msix(d);
+        drv_enable(d);
+        if (kind == POWER_RESET)
+            cmb_enable(d, CMB_CBA);
+        assert_int_equal(cmb_queue(d, CMB_CBA), 0);
+        cmb_count(d, true, 0, count);
+        assert_int_equal(count[0], 0);
+        drv_close(d);
+    }
+}
+
+/* Any size at any place. */
+static void test_cmb_accesses(void **state)
+{
+    driver *d = cmb_up();
+    rc *r = &d->r;
+    uint8_t data[512], back[512];
+    uint64_t dropped = model(d)->fn.count.posted_dropped;
+    dxpu_tlp t;
+    (void)state;
+    r->mps = 512;
+    cfg_write_be(r, 0x68, 0x2840, 0x3); /* Max_Payload_Size 512 */
+    pattern(d, data, sizeof data);
+    t = rc_request(r, DXPU_TLP_MWR, CMB_BAR + CMB_BYTES - 512, 512);
+    t.payload.ptr = data;
+    t.payload.len = 512;
+    rc_give(r, &t);
+    t.address += 512; /* past its end */
+    rc_give(r, &t);
+    assert_int_equal(model(d)->fn.count.posted_dropped, dropped + 1);
+    cmb_read(d, CMB_BYTES - 512, back, sizeof back);
+    assert_memory_equal(back, data, sizeof back);
+    assert_int_equal(mmio_read_status(r, CMB_BAR + CMB_BYTES, 8), DXPU_CPL_UR);
+    assert_int_equal(mmio_read_status(r, CMB_BAR - 4, 4), DXPU_CPL_UR);
+    for (unsigned at = 0; at < 8; at++) { /* part of a dword or of two */
+        for (unsigned bytes = 1; bytes <= 8 - at; bytes++) {
+            uint8_t want[512] = { 0 };
+            mmio_write(r, CMB_BAR, want, 8);
+            mmio_write(r, CMB_BAR + at, data, bytes);
+            memcpy(want + at, data, bytes);
+            cmb_read(d, 0, back, sizeof back);
+            assert_memory_equal(back, want, sizeof back);
+        }
+    }
+    t = rc_request(r, DXPU_TLP_MWR, CMB_BAR, 4);
+    t.payload.ptr = data;
+    t.payload.len = 4;
+    t.ep = true;
+    rc_give(r, &t);
+    cmb_read(d, 0, back, 512);
+    assert_int_equal(back[0], 0); /* poisoned data are not written */
+    drv_close(d);
+}
+
+/* A host that posts without waiting: how much one call does has a limit, and the rest comes. */
+static void test_cmb_bounded_turn(void **state)
+{
+    enum { DEEP = 1024 };
+    driver *d = cmb_up();
+    uint8_t bad[NVME_SQE_BYTES] = { 0x7f }; /* no such command: over at once */
+    uint64_t before;
+    sqe s = command(0x05, 0);
+    (void)state;
+    s.dw[6] = (uint32_t)cq_address(1);
+    s.dw[10] = (DEEP - 1) << 16 | 1;
+    s.dw[11] = 1;
+    assert_int_equal(drv_do(d, 0, &s).status, 0);
+    s.dw[0] = 0x01;
+    s.dw[6] = 0;
+    s.dw[7] = CMB_CBA >> 32;
+    s.dw[11] = 1 << 16 | 1;
+    assert_int_equal(drv_do(d, 0, &s).status, 0);
+    for (unsigned i = 0; i < DEEP; i++) {
+        dxpu_put_le16(bad + 2, i);
+        cmb_write(d, i * NVME_SQE_BYTES, bad, sizeof bad);
+    }
+    before = model(d)->count.commands;
+    reg_set32(&d->r, NVME_DOORBELLS + 8, DEEP - 1);
+    assert_int_equal(model(d)->count.commands - before, NVME_TURN_ENTRIES);
+    for (unsigned turn = 2; turn <= 4; turn++) {
+        nvme_kind.tick(d->r.dev, turn * 1000000ull);
+        assert_int_equal(model(d)->count.commands - before,
+                         turn < 4 ? turn * NVME_TURN_ENTRIES : DEEP - 1);
+    }
+    rc_run(&d->r);
+    drv_close(d);
+}
+
+/* 64 writes of 1 MB whose data are there: 256 pages a call. */
+static void test_cmb_bounded_copies(void **state)
+{
+    driver *d = cmb_up();
+    uint8_t list[2048];
+    uint64_t before;
+    (void)state;
+    assert_int_equal(cmb_queue(d, CMB_CBA), 0);
+    for (uint64_t i = 0; i < 256; i++)
+        dxpu_put_le64(list + 8 * i, CMB_CBA + 0x100000 + i * 4096);
+    cmb_write(d, 0x80000, list, sizeof list);
+    for (unsigned i = 0; i < DEPTH - 1; i++) {
+        uint8_t e[NVME_SQE_BYTES];
+        sqe s = io(1, 0, 2048);
+        s.dw[0] |= i << 16;
+        s.dw[6] = 0x100000;
+        s.dw[7] = s.dw[9] = CMB_CBA >> 32;
+        s.dw[8] = 0x80008;
+        for (unsigned k = 0; k < 16; k++)
+            dxpu_put_le32(e + k * 4, s.dw[k]);
+        cmb_write(d, i * NVME_SQE_BYTES, e, sizeof e);
+    }
+    before = model(d)->fn.local_accesses;
+    reg_set32(&d->r, NVME_DOORBELLS + 8, DEPTH - 1);
+    assert_true(model(d)->fn.local_accesses - before <= FN_LOCAL_TURN + 1);
+    for (unsigned i = 0; i < 200 && model(d)->writes < DEPTH - 1; i++) {
+        before = model(d)->fn.local_accesses;
+        nvme_kind.tick(d->r.dev, i * 1000000ull);
+        assert_true(model(d)->fn.local_accesses - before <= FN_LOCAL_TURN + 1);
+    }
+    assert_int_equal(model(d)->writes, DEPTH - 1);
+    rc_run(&d->r);
+    drv_close(d);
+}
+
+/* ==== 15  Fuzz =============================================================================== */
 
 static void fuzz_memory(driver *d)
 {
@@ -3802,9 +4235,9 @@ static void fuzz_tlp(driver *d)
         t.payload.len = 4;
         rc_give(r, &t);
     } else if (what < 4) {
-        reg_set32(r, rnd(r) % 0x40 / 4 * 4, rnd(r) & 1 ? 0x460001 : rnd(r));
+        reg_set32(r, rnd(r) % 0x60 / 4 * 4, rnd(r) & 1 ? 0x460001 : rnd(r));
     } else if (what < 12) {
-        mmio_write(r, BAR + offset / 16 * 16, data, 4 * (1 + rnd(r) % 4));
+        mmio_write(r, (rnd(r) & 3 ? BAR : CMB_BAR) + offset / 16 * 16, data, 4 * (1 + rnd(r) % 4));
     } else if (what < 16) {
         dxpu_tlp t = rc_request(r, DXPU_TLP_MRD, BAR + offset, 4);
         t.tag = (uint16_t)(rnd(r) & 255);
@@ -3824,7 +4257,8 @@ static void fuzz_tlp(driver *d)
     }
 }
 
-static void fuzz_revive(driver *d)
+/* The controller memory buffer lies over the data, the queues, or nothing of the host's. */
+static void fuzz_revive(driver *d, uint64_t cba)
 {
     d->r.hold = false;
     nvme_kind.reset(d->r.dev);
@@ -3833,21 +4267,28 @@ static void fuzz_revive(driver *d)
     d->r.bdf = BDF;
     d->r.mps = 128;
     drv_enumerate(d);
+    cmb_place(d);
     drv_msix(d);
     drv_enable(d);
     drv_queues(d, 3);
+    cmb_enable(d, cba);
     d->r.foreign = true;
     d->r.bdf = BDF;
 }
 
 static void test_fuzz(void **state)
 {
-    driver *d = drv_up_namespaces(0, 3);
-    rc *r = &d->r;
+    static const uint64_t places[] = { CMB_CBA, MEM_LOW + MEM_DATA, MEM_LOW + MEM_QUEUES };
+    driver *d;
+    rc *r;
     (void)state;
+    drv_cmb_bytes = CMB_BYTES;
+    d = drv_up_namespaces(0, 3);
+    drv_cmb_bytes = 0;
+    r = &d->r;
     for (unsigned round = 0; round < 300; round++) {
         r->seed = round;
-        fuzz_revive(d);
+        fuzz_revive(d, places[round % 3]);
         for (unsigned i = 0; i < 100; i++) {
             fuzz_tlp(d);
             rc_look(r);
@@ -3861,10 +4302,11 @@ static void test_fuzz(void **state)
     r->foreign = false;
     nvme_kind.reset(d->r.dev);
     wipe(d->r.dev, DEVICE_WIPED); /* it has deleted namespaces, too */
-    fuzz_revive(d);
+    fuzz_revive(d, CMB_CBA);
     r->foreign = false;
     try_sizes(d); /* and it still works */
     assert_true(model(d)->count.commands > 1000);
+    assert_true(model(d)->fn.local_accesses > 1000);
     assert_true(model(d)->count.commands_failed < model(d)->count.commands);
     drv_close(d);
 }
@@ -3964,6 +4406,16 @@ int main(void)
         cmocka_unit_test(test_s163_a_layout_that_cannot_be_written),
         cmocka_unit_test(test_s164_a_failed_sync_stays),
         cmocka_unit_test(test_s164_one_of_two_syncs_is_given_the_error),
+        cmocka_unit_test(test_cmb_registers),
+        cmocka_unit_test(test_cmb_sizes),
+        cmocka_unit_test(test_cmb_entries_need_no_request),
+        cmocka_unit_test(test_cmb_data_and_lists),
+        cmocka_unit_test(test_cmb_range),
+        cmocka_unit_test(test_cmb_refuses_completion_queues),
+        cmocka_unit_test(test_cmb_resets),
+        cmocka_unit_test(test_cmb_accesses),
+        cmocka_unit_test(test_cmb_bounded_turn),
+        cmocka_unit_test(test_cmb_bounded_copies),
         cmocka_unit_test(test_fuzz),
     };
     cmocka_set_test_filter(getenv("DXPU_TEST"));

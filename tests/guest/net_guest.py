@@ -36,6 +36,7 @@ from suite import check, figure  # noqa: E402
 LONG = int(os.environ.get("DXPU_SEEDS", "0")) > 1000
 STORM = 200
 LOSS = 30  # in 1/1000, of guest b's first slot
+CMB_MB = 4  # of the guest's second disk
 HOLD = 1  # seconds: what the proxies have unless set otherwise
 HANG = 150  # seconds; a driver waits 60 for an admin command of a device that died meanwhile
 stories = []
@@ -200,7 +201,7 @@ class World:
         self.machines = []
         self.disk = Box(l, 10, "--device", "nvme", "--file", l.file("disk"), "--size", "64M",
                         "--slots", 2)
-        self.other = Box(l, 11, "--device", "nvme", "--size", "64M")
+        self.other = Box(l, 11, "--device", "nvme", "--size", "64M", "--cmb", "%dM" % CMB_MB)
         self.plain = Box(l, 12, "--device", "memory", "--memory", "1M")
         self.leaky = Box(l, 14, "--device", "memory", "--memory", "1M",
                          program=suite.box_without_reset(l))
@@ -325,6 +326,51 @@ def nvme_cli(w):
     queues = a.must("nvme get-feature %s -f 7" % dev)
     check("nvme_get_feature_queues", re.search(r"0x0*[0-9a-f]+", queues.split("value")[-1]), queues)
     a.must("nvme flush %s -n 1" % dev)
+
+
+def box_count(box, name):
+    """A counter of the device in the box's first slot, now."""
+    before = len(box.process.errors())
+    box.process.popen.send_signal(signal.SIGUSR1)
+    end = time.monotonic() + HANG
+    while time.monotonic() < end:
+        found = re.search(r"\nslot_1\n.*?\n +%s +(\d+)\n" % name, box.process.errors()[before:],
+                          re.S)
+        if found:
+            return int(found.group(1))
+        time.sleep(0.01)
+    raise guest.Stuck("no %s in the box's statistics" % name)
+
+
+@story
+def submission_queues_in_the_box(w):
+    """How many requests of the controller 32 reads and 32 writes of 4 KB need, with a controller
+    memory buffer, where a driver puts its queues by itself, and without (control)."""
+    a, count = w.a, 32
+    # Of Debian's kernels 7.2 has CONFIG_PCI_P2PDMA, 6.1 and 6.12 do not; without it the driver
+    # leaves the buffer alone
+    able = a.run("grep -q pci_p2pdma_add_resource /proc/kallsyms")[0] == 0
+    found = a.run("cd %s/p2pmem && cat size available" % a.device(2))[1].split()
+    if able:
+        size = CMB_MB << 20
+        check("cmb_is_found", found[:1] == [str(size)], found)
+        check("cmb_has_the_queues", int(found[1]) <= size - 4096, found)
+    else:
+        check("cmb_is_left_alone", not any(word.isdigit() for word in found), found)
+        print("skip cmb_has_the_queues the guest's kernel has no CONFIG_PCI_P2PDMA")
+    for slot, box, in_box in ((1, w.disk, False), (2, w.other, able)):
+        reads = {}
+        for rw in ("read", "write"):
+            before = box_count(box, "dma_reads")
+            a.must(a.fio(slot, "--rw=rand" + rw, "--bs=4k", "--iodepth=1", "--io_size=%dk" % (
+                4 * count), "--size=16m"), HANG)
+            reads[rw] = (box_count(box, "dma_reads") - before) / count
+        what = "cmb" if slot == 2 else "no_cmb"
+        figure("%s: requests of the controller for a read of 4 KB %.2f, for a write %.2f"
+               % (what, reads["read"], reads["write"]))
+        entry = 0 if in_box else 1  # of the submission queue; fio's own few commands come to it
+        check(what + "_requests_of_a_read", entry <= reads["read"] < entry + 0.5, reads)
+        check(what + "_requests_of_a_write", 8 + entry <= reads["write"] < 8.5 + entry, reads)
 
 
 def measure(m, slot, what):

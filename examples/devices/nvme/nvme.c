@@ -30,6 +30,7 @@ enum { /* byte offsets */
 /* 1024 entries, contiguous queues, ready within 10 s, the NVM command set, 4 KB pages */
 #define REG_CAP_LOW  ((NVME_QUEUE_ENTRIES - 1u) | 1u << 16 | 20u << 24)
 #define REG_CAP_HIGH (1u << 5)
+#define REG_CAP_CMBS (1u << 25)
 
 static uint32_t reg_read(const nvme *n, uint32_t offset)
 {
@@ -38,7 +39,7 @@ static uint32_t reg_read(const nvme *n, uint32_t offset)
     case REG_CAP:
         return REG_CAP_LOW;
     case REG_CAP + 4:
-        return REG_CAP_HIGH;
+        return REG_CAP_HIGH | (n->cmb.size ? REG_CAP_CMBS : 0);
     case REG_VS:
         return 0x00010400;
     case REG_INTMS:
@@ -58,6 +59,12 @@ static uint32_t reg_read(const nvme *n, uint32_t offset)
         return (uint32_t)n->acq;
     case REG_ACQ + 4:
         return (uint32_t)(n->acq >> 32);
+    case NVME_CMBLOC:
+    case NVME_CMBSZ:
+    case NVME_CMBMSC:
+    case NVME_CMBMSC + 4:
+    case NVME_CMBSTS:
+        return nvme_cmb_register(n, offset);
     default: /* doorbells read as 0 */
         (void)fn_msix_read(&n->fn, 0, offset, &v);
         return v;
@@ -176,6 +183,10 @@ static void reg_write(nvme *n, uint32_t offset, uint32_t value, uint32_t enabled
     case REG_ACQ + 4:
         reg_write64(&n->acq, offset, value, enabled);
         break;
+    case NVME_CMBMSC:
+    case NVME_CMBMSC + 4:
+        nvme_cmb_control(n, offset, value, enabled);
+        break;
     default:
         break;
     }
@@ -183,13 +194,14 @@ static void reg_write(nvme *n, uint32_t offset, uint32_t value, uint32_t enabled
 
 /* ==== 2  Reset ================================================================================ */
 
-/* Everything of the function but what identifies it on its bus. */
+/* Everything of the function but what identifies it on its bus, and CMBMSC (7.3.2). */
 static void function_reset(void *user)
 {
     nvme *n = user;
     nvme_queues_clear(n);
     nvme_features_reset(n);
     fn_reset(&n->fn);
+    nvme_cmb_clear(n);
     n->resetting = false; /* but it is not ready before accesses of before are over */
     n->cc = n->csts = n->intms = n->aqa = 0;
     n->asq = n->acq = 0;
@@ -205,12 +217,17 @@ static void conventional_reset(nvme *n)
 
 /* ==== 3  TLPs ================================================================================= */
 
-static void read_registers(nvme *n, const dxpu_tlp *t)
+static void read_memory(nvme *n, const dxpu_tlp *t)
 {
     uint8_t data[DXPU_TLP_PAYLOAD_MAX_BYTES];
     uint64_t offset;
-    if (fn_locate(&n->fn, t, &offset) < 0) {
+    int bar = fn_locate(&n->fn, t, &offset);
+    if (bar < 0) {
         fn_unsupported(&n->fn, t);
+        return;
+    }
+    if (bar == NVME_CMB_BAR) {
+        nvme_cmb_read(n, t, offset);
         return;
     }
     n->count.register_reads++;
@@ -219,12 +236,16 @@ static void read_registers(nvme *n, const dxpu_tlp *t)
     pci_complete_read(&n->fn.pci, t, data);
 }
 
-static void write_registers(nvme *n, const dxpu_tlp *t)
+static void write_memory(nvme *n, const dxpu_tlp *t)
 {
     uint64_t offset = 0;
     int bar = fn_locate(&n->fn, t, &offset);
     if (fn_refuse_write(&n->fn, t, bar))
         return;
+    if (bar == NVME_CMB_BAR) {
+        nvme_cmb_write(n, t, offset);
+        return;
+    }
     n->count.register_writes++;
     for (uint32_t i = 0; i < t->length_dw; i++) {
         uint32_t enabled = pci_enabled(t, i);
@@ -234,14 +255,22 @@ static void write_registers(nvme *n, const dxpu_tlp *t)
     }
 }
 
+/* What a host that needs no answer can make the controller do in one call has a limit. */
+static void begin_turn(nvme *n)
+{
+    fn_turn(&n->fn);
+    n->entries_left = NVME_TURN_ENTRIES;
+}
+
 static void nvme_tlp(void *device, const dxpu_tlp *t, dxpu_bytes bytes)
 {
     nvme *n = device;
     (void)bytes;
+    begin_turn(n);
     if (t->type == DXPU_TLP_MRD)
-        read_registers(n, t);
+        read_memory(n, t);
     else if (t->type == DXPU_TLP_MWR)
-        write_registers(n, t);
+        write_memory(n, t);
     else
         (void)fn_tlp(&n->fn, t);
     nvme_pump(n);
@@ -252,6 +281,7 @@ static void nvme_tlp(void *device, const dxpu_tlp *t, dxpu_bytes bytes)
 static void nvme_tick(void *device, uint64_t now_ns)
 {
     nvme *n = device;
+    begin_turn(n);
     if (!n->fn.now_ns)
         n->start_ns = now_ns;
     else if (n->free_count[1] < NVME_IO_COMMANDS)
@@ -272,6 +302,7 @@ static void nvme_reset(void *device)
     if ((n->cc & NVME_CC_EN) && !(n->csts & REG_CSTS_SHST))
         n->unsafe_shutdowns++;
     conventional_reset(n);
+    n->cmbmsc = 0;
     fn_power_on(&n->fn);
     nvme_log_reset(n);
     n->blocks_read = n->blocks_written = n->reads = n->writes = 0;
@@ -283,6 +314,7 @@ static void nvme_close(nvme *n)
 {
     for (uint32_t i = 0; i < n->ns_count; i++)
         block_store_close(&n->ns[i].store);
+    pages_close(&n->cmb);
     free(n->layout.path);
     free(n->commands);
     free(n);
@@ -349,9 +381,16 @@ static void *nvme_create(const device_settings *s, const device_port *port)
                    .msix = NVME_VECTORS,
                    .msix_table = NVME_TABLE,
                    .msix_pba = NVME_PBA,
+                   .local = nvme_cmb_local,
                    .errors = true };
     if (!n)
         return NULL;
+    if (nvme_cmb_open(n, s->cmb_bytes)) {
+        free(n);
+        return NULL;
+    }
+    f.bar[NVME_CMB_BAR].bytes = s->cmb_bytes;
+    f.bar[NVME_CMB_BAR].flags = PCI_BAR_64 | PCI_BAR_PREFETCHABLE;
     f.mps_bytes = s->mps_bytes;
     f.timeout_ns = s->timeout_ns;
     f.serial = s->identity;
@@ -401,6 +440,7 @@ static void nvme_report(void *device, report *r)
 #define NVME_PRINT(name) report_number(r, #name, n->count.name);
     NVME_COUNTERS(NVME_PRINT)
 #undef NVME_PRINT
+    report_number(r, "cmb_accesses", n->fn.local_accesses);
     fn_report(&n->fn, r);
 }
 

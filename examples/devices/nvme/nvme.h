@@ -7,6 +7,7 @@
      nvme_access.c     accesses of them, which are jobs
      nvme_layout.c     what a host made of them, in a file
      nvme_queue.c      queues, completion entries, commands' life
+     nvme_cmb.c        controller memory buffer
      nvme_transfer.c   data to and from the host, by PRP or SGL
      nvme_namespace.c  namespaces: identify, create, attach, format
      nvme_log.c        error log, asynchronous events, features

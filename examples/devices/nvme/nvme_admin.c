@@ -108,7 +108,7 @@ static uint64_t queue_base(const nvme_command *c)
 
 static uint16_t admin_create_cq(nvme *n, nvme_command *c)
 {
-    uint32_t id = c->dw[10] & 0xffff, vector = c->dw[11] >> 16;
+    uint32_t id = c->dw[10] & 0xffff, size = (c->dw[10] >> 16) + 1, vector = c->dw[11] >> 16;
     uint16_t status = queue_check(c, id < NVME_QUEUES && n->cq[id].valid);
     if (status != NVME_SUCCESS)
         return status;
@@ -116,7 +116,9 @@ static uint16_t admin_create_cq(nvme *n, nvme_command *c)
         return NVME_QUEUE_SIZE | NVME_DNR;
     if (vector >= NVME_VECTORS)
         return NVME_INVALID_VECTOR | NVME_DNR;
-    nvme_cq_open(n, id, queue_base(c), (c->dw[10] >> 16) + 1, vector, (c->dw[11] & 2) != 0);
+    if (nvme_cmb_has(n, queue_base(c), size * (uint64_t)NVME_CQE_BYTES)) /* CMBSZ.CQS */
+        return NVME_INVALID_CMB | NVME_DNR;
+    nvme_cq_open(n, id, queue_base(c), size, vector, (c->dw[11] & 2) != 0);
     return NVME_SUCCESS;
 }
 

@@ -12,6 +12,7 @@
 #include "function.h"
 #include "jobs.h"
 #include "nvme.h"
+#include "pages.h"
 
 /* ==== 1  Sizes ================================================================================ */
 
@@ -37,6 +38,12 @@ enum {
     NVME_DOORBELLS = 0x1000,
     NVME_TABLE = 0x2000, /* MSI-X */
     NVME_PBA = 0x3000,
+    NVME_CMB_BAR = 2,   /* the controller memory buffer is all of it */
+    NVME_CMBLOC = 0x38, /* its registers */
+    NVME_CMBSZ = 0x3c,
+    NVME_CMBMSC = 0x50,
+    NVME_CMBSTS = 0x58,
+    NVME_TURN_ENTRIES = 256, /* of submission queues, begun in one call of the device */
 
     NVME_NAMESPACES = 32,
     NVME_CONTROLLER = 1 /* its identifier: there is one in the subsystem */
@@ -60,6 +67,7 @@ enum {
     NVME_SGL_COUNT = 0x00e,
     NVME_SGL_LENGTH = 0x00f,
     NVME_SGL_TYPE = 0x011,
+    NVME_INVALID_CMB = 0x012,
     NVME_PRP_OFFSET = 0x013,
     NVME_LBA_RANGE = 0x080,
     NVME_FORMAT_IN_PROGRESS = 0x084,
@@ -227,7 +235,9 @@ typedef struct nvme_cq {
     X(accesses_dropped)                                                                            \
     X(controller_resets)                                                                           \
     X(function_resets)                                                                             \
-    X(store_errors)
+    X(store_errors)                                                                                \
+    X(cmb_reads)                                                                                   \
+    X(cmb_writes)
 
 typedef struct nvme_error { /* one entry of the error log */
     uint64_t number, lba;
@@ -250,12 +260,14 @@ struct nvme {
 
     /* registers */
     uint32_t intms, cc, csts, aqa;
-    uint64_t asq, acq;
+    uint64_t asq, acq, cmbmsc;
+    pages cmb; /* size 0: there is none */
 
     /* queues and commands */
     nvme_sq sq[NVME_QUEUES];
     nvme_cq cq[NVME_QUEUES];
     unsigned next_sq, queue_limit; /* all queues that exist have lower ids */
+    unsigned entries_left;         /* of NVME_TURN_ENTRIES */
     nvme_command *commands;        /* admin ones first */
     nvme_list free[2];             /* admin, I/O */
     unsigned free_count[2];
@@ -363,6 +375,19 @@ uint16_t nvme_transfer(nvme *n, nvme_command *c, bool to_host, uint32_t bytes,
                        void (*ready)(nvme *n, nvme_command *c));
 /* Send data of commands to the host, a page of each in turn.  True when any was sent. */
 bool nvme_transfer_send(nvme *n);
+
+/* nvme_cmb.c */
+int nvme_cmb_open(nvme *n, uint64_t bytes); /* 0, or -1 after a message */
+void nvme_cmb_clear(nvme *n);               /* its contents */
+/* fn_setup.local */
+uint8_t *nvme_cmb_local(void *user, uint64_t address, uint32_t bytes, bool write);
+/* Some of these bytes lie in it, as the host sees it. */
+bool nvme_cmb_has(const nvme *n, uint64_t address, uint64_t bytes);
+uint32_t nvme_cmb_register(const nvme *n, uint32_t offset); /* CMBLOC to CMBSTS */
+void nvme_cmb_control(nvme *n, uint32_t offset, uint32_t value, uint32_t enabled); /* CMBMSC */
+/* The host's accesses of its BAR. */
+void nvme_cmb_write(nvme *n, const dxpu_tlp *t, uint64_t offset);
+void nvme_cmb_read(nvme *n, const dxpu_tlp *t, uint64_t offset);
 
 /* nvme.c */
 /* End a reset, or begin to run, once no access of before is under way. */

@@ -287,8 +287,10 @@ static bool sq_take(nvme *n, unsigned sqid)
     count = count < NVME_BATCH ? count : NVME_BATCH;
     count = count < burst ? count : burst;
     count = count < n->free_count[pool] ? count : n->free_count[pool];
+    count = count < n->entries_left ? count : n->entries_left;
     if (!count)
         return false;
+    n->entries_left -= count;
     n->free_count[pool] -= count;
     sq->busy = true;
     sq->count = (uint16_t)count;
