@@ -83,23 +83,33 @@ static void first_path(const char *files, char path[PATH_BYTES])
     free(real);
 }
 
-uint64_t identity_on(const char *machine_file, uint32_t node, unsigned slot, const char *files,
-                     const char *address)
+static uint64_t identity_within(const char *machine, uint32_t node, unsigned slot,
+                                const char *files, const char *address)
 {
-    char name[IDENTITY_MACHINE_BYTES], path[PATH_BYTES], numbers[32];
+    char path[PATH_BYTES], numbers[32];
     uint64_t h = hash_begin();
-    identity_machine(machine_file, name);
     snprintf(numbers, sizeof numbers, "%u/%u", (unsigned)node, slot);
-    h = hash_text(hash_text(h, name), numbers);
+    h = hash_text(hash_text(h, machine), numbers);
     if (files)
         first_path(files, path);
     h = hash_text(hash_text(h, files ? "file" : "memory"), files ? path : address);
     return hash_end(h);
 }
 
+uint64_t identity_on(const char *machine_file, uint32_t node, unsigned slot, const char *files,
+                     const char *address)
+{
+    char machine[IDENTITY_MACHINE_BYTES];
+    identity_machine(machine_file, machine);
+    return identity_within(machine, node, slot, files, address);
+}
+
 uint64_t identity_of_slot(uint32_t node, unsigned slot, const char *files, const char *address)
 {
-    return identity_on(MACHINE_FILE, node, slot, files, address);
+    static char machine[IDENTITY_MACHINE_BYTES]; /* read once, not for each slot */
+    if (!machine[0])
+        identity_machine(MACHINE_FILE, machine);
+    return identity_within(machine, node, slot, files, address);
 }
 
 uint64_t identity_of_proxy(const uint8_t identity[16], unsigned slot)

@@ -166,9 +166,10 @@ enum { RCB_BYTES = 128 }; /* only a root complex may complete at 64 */
 
 void pci_emit(pci_function *f, const dxpu_tlp *t)
 {
+    uint8_t out[DXPU_TLP_MAX_BYTES];
     size_t len = 0;
-    dxpu_bytes tlp = { f->out, 0 };
-    int rc = dxpu_tlp_encode(t, f->out, sizeof f->out, &len);
+    dxpu_bytes tlp = { out, 0 };
+    int rc = dxpu_tlp_encode(t, out, sizeof out, &len);
     DXPU_ASSERT(rc == DXPU_OK);
     if (rc != DXPU_OK)
         return;
@@ -218,13 +219,14 @@ typedef enum error_kind { ERROR_CORRECTABLE, ERROR_NONFATAL, ERROR_FATAL } error
 static void error_log_header(pci_function *f, const dxpu_tlp *t)
 {
     uint32_t *log = &f->config[PCI_AER + AER_HEADER_LOG];
+    uint8_t out[DXPU_TLP_MAX_BYTES];
     size_t len = 0, skip;
     memset(log, 0, 4 * sizeof *log);
-    if (!t || dxpu_tlp_encode(t, f->out, sizeof f->out, &len) != DXPU_OK)
+    if (!t || dxpu_tlp_encode(t, out, sizeof out, &len) != DXPU_OK)
         return;
     skip = t->prefix_count * (size_t)4;
     for (size_t i = 0; i < t->header_dw; i++) {
-        const uint8_t *p = f->out + skip + i * 4;
+        const uint8_t *p = out + skip + i * 4;
         log[i] = dxpu_get_be32(p);
     }
 }

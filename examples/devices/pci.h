@@ -74,7 +74,6 @@ typedef struct pci_function {
     uint32_t config[PCI_CONFIG_DW];
     uint32_t writable[PCI_CONFIG_DW];
     uint32_t clears[PCI_CONFIG_DW]; /* bits that a written 1 clears */
-    uint8_t out[DXPU_TLP_MAX_BYTES];
 } pci_function;
 
 /* Once, for a function whose rest is zero. */

@@ -46,6 +46,8 @@ AIMS = (
     (r"equation1 .*", "ratio", 0.98, 1.02),
     (r"memory state .*", "ratio", None, 1),
     (r"memory channel by default", "value", None, 128 * 1024),
+    (r"memory box of 512 slots", "value", None, 16 << 20),
+    (r"start-up, 512 slots", "value", None, 10),
     (r"fio depth 32", "ratio", 0.8, None),
 )
 
@@ -162,14 +164,16 @@ def part_memory(table, size):
     c_rows(table, "B", "6 KB + 24 B a frame", "bench_memory")
     for _ in range(size.rounds):
         one, many = box_start(1), box_start(512)
+        disks = box_start(512, "--device", "nvme", "--size", "1M")
         floor = start("dxpu-pingpong", "--listen", "127.0.0.1:0")
         table.add("memory box of 512 slots", many[1], one[1], "B", "box of 1 slot")
+        table.add("memory box of 512 nvme slots", disks[1], one[1], "B", "box of 1 slot")
         table.add("start-up of a box", one[0], floor[0], "ms", "a program with one UDP socket")
         table.add("start-up, 512 slots", many[0], floor[0], "ms", "a program with one UDP socket")
 
 
-def box_start(slots):
-    return start("dxpu-box", "--listen", "127.0.0.1:0", "--slots", slots)
+def box_start(slots, *words):
+    return start("dxpu-box", "--listen", "127.0.0.1:0", "--slots", slots, *words)
 
 
 def start(name, *words):

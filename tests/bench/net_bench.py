@@ -47,7 +47,8 @@ def expected():
                      for tags, n in ((32, 128), (32, 256), (140, 128), (140, 256), (256, 512))]
         + ["window %d frames, %d us" % (w, rtt) for w in (16, 256) for rtt in (7, 100)],
         "memory": ["memory sizeof(dxpu_channel)", "memory channel by default",
-                   "memory box of 512 slots", "start-up of a box", "start-up, 512 slots"]
+                   "memory box of 512 slots", "memory box of 512 nvme slots",
+                   "start-up of a box", "start-up, 512 slots"]
         + ["memory %s of %d frames" % (what, w) for what in ("channel", "state")
            for w in (16, 64, 256)],
         "round-trip": trips["loopback"],

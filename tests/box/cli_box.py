@@ -257,6 +257,19 @@ def said(file):
     return file.read()
 
 
+def idle_slots(l):
+    """Memory of a box whose slots no host has had: what a driver needs is there from then on."""
+    for kind, most in (("memory", 16), ("nvme", 48), ("virtio-blk", 56)):
+        size = [] if kind == "memory" else ["--size", "1M"]
+        b = l.start("dxpu-box", "--listen", "127.0.0.1:0", "--device", kind, *size, "--slots", 512)
+        b.address()
+        with open("/proc/%d/status" % b.popen.pid, encoding="ascii") as file:
+            used = dict(line.split(":", 1) for line in file)["VmRSS"].split()
+        check("box_of_512_idle_%s" % kind, used[1] == "kB" and int(used[0]) <= most << 10, used,
+              most)
+        check("box_of_512_idle_%s_ends" % kind, b.stop() == 0)
+
+
 with lab.Lab() as the_lab:
     files(the_lab)
     disks(the_lab)
@@ -268,4 +281,5 @@ with lab.Lab() as the_lab:
     limits(the_lab)
     sections(the_lab)
     renderers(the_lab)
+    idle_slots(the_lab)
 sys.exit(1 if failed else 0)

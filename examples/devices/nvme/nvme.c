@@ -89,13 +89,12 @@ static void controller_enable(nvme *n)
 {
     uint32_t sq = (n->aqa & 0xfff) + 1, cq = (n->aqa >> 16 & 0xfff) + 1;
     n->csts = 0;
-    if ((n->cc & REG_CC_LAYOUT) || sq < 2 || cq < 2) {
+    if ((n->cc & REG_CC_LAYOUT) || sq < 2 || cq < 2 || nvme_commands_open(n)) {
         n->csts |= NVME_CSTS_CFS;
         return;
     }
     nvme_cq_open(n, 0, n->acq, cq, 0, true);
-    nvme_sq_open(n, 0, n->asq, sq, 0);
-    n->csts |= NVME_CSTS_RDY;
+    n->csts |= nvme_sq_open(n, 0, n->asq, sq, 0) ? NVME_CSTS_CFS : NVME_CSTS_RDY;
 }
 
 void nvme_become_ready(nvme *n)
@@ -284,7 +283,7 @@ static void nvme_tick(void *device, uint64_t now_ns)
     begin_turn(n);
     if (!n->fn.now_ns)
         n->start_ns = now_ns;
-    else if (n->free_count[1] < NVME_IO_COMMANDS)
+    else if (n->commands && n->free_count[1] < NVME_IO_COMMANDS)
         n->busy_ns += now_ns - n->fn.now_ns;
     fn_tick(&n->fn, now_ns);
     nvme_pump(n);
@@ -302,6 +301,7 @@ static void nvme_reset(void *device)
     if ((n->cc & NVME_CC_EN) && !(n->csts & REG_CSTS_SHST))
         n->unsafe_shutdowns++;
     conventional_reset(n);
+    nvme_commands_close(n);
     n->cmbmsc = 0;
     fn_power_on(&n->fn);
     nvme_log_reset(n);
@@ -316,7 +316,6 @@ static void nvme_close(nvme *n)
         block_store_close(&n->ns[i].store);
     pages_close(&n->cmb);
     free(n->layout.path);
-    free(n->commands);
     free(n);
 }
 
@@ -327,8 +326,7 @@ static void nvme_destroy(void *device)
     nvme_access_drop(n, &n->wiper);
     nvme_drop_buffer(n, &n->wiper);
     nvme_access_settle(n);
-    for (unsigned i = 0; i < NVME_ADMIN_COMMANDS + NVME_IO_COMMANDS; i++)
-        free(n->commands[i].ranges);
+    nvme_commands_close(n);
     nvme_close(n);
 }
 
@@ -405,8 +403,7 @@ static void *nvme_create(const device_settings *s, const device_port *port)
     jobs_here(&n->done, &n->jobs);
     if (s->jobs)
         n->jobs = *s->jobs;
-    n->commands = calloc(NVME_ADMIN_COMMANDS + NVME_IO_COMMANDS, sizeof *n->commands);
-    if (!n->commands || open_namespaces(n, s) || nvme_layout_open(n, s)) {
+    if (open_namespaces(n, s) || nvme_layout_open(n, s)) {
         nvme_close(n);
         return NULL;
     }

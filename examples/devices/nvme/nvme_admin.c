@@ -134,8 +134,8 @@ static uint16_t admin_create_sq(nvme *n, nvme_command *c)
         return NVME_INVALID_QUEUE | NVME_DNR;
     if (!n->cq[cqid].valid)
         return NVME_CQ_INVALID | NVME_DNR;
-    nvme_sq_open(n, id, queue_base(c), (c->dw[10] >> 16) + 1, cqid);
-    return NVME_SUCCESS;
+    return nvme_sq_open(n, id, queue_base(c), (c->dw[10] >> 16) + 1, cqid) ? NVME_INTERNAL_ERROR
+                                                                           : NVME_SUCCESS;
 }
 
 static uint16_t admin_delete_sq(nvme *n, nvme_command *c)

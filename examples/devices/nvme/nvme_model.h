@@ -160,7 +160,7 @@ struct nvme_command {
     uint64_t segment; /* of its SGL: what is still to be read of it */
     uint32_t segment_left, descriptors;
     bool segment_last;
-    uint8_t list[NVME_PAGE_BYTES]; /* of PRPs or of SGL descriptors */
+    uint8_t *list; /* a page of PRPs or of SGL descriptors; NULL before the first */
 };
 
 typedef struct nvme_list {
@@ -210,7 +210,7 @@ typedef struct nvme_sq {
     uint64_t base;
     nvme_command *deleter; /* the command that deletes it, until its last command is over */
     fn_fetch fetch;
-    uint8_t entries[NVME_BATCH * NVME_SQE_BYTES];
+    uint8_t *entries; /* NVME_BATCH of them, as long as it is there */
 } nvme_sq;
 
 typedef struct nvme_cq {
@@ -268,7 +268,7 @@ struct nvme {
     nvme_cq cq[NVME_QUEUES];
     unsigned next_sq, queue_limit; /* all queues that exist have lower ids */
     unsigned entries_left;         /* of NVME_TURN_ENTRIES */
-    nvme_command *commands;        /* admin ones first */
+    nvme_command *commands;        /* admin ones first; NULL before nvme_commands_open() */
     nvme_list free[2];             /* admin, I/O */
     unsigned free_count[2];
     uint32_t names[NVME_ADMIN_COMMANDS + NVME_IO_COMMANDS]; /* sqid and cid of each in use */
@@ -328,8 +328,13 @@ void nvme_list_append(nvme_list *l, nvme_command *c);
 nvme_command *nvme_list_take(nvme_list *l); /* NULL: it is empty */
 bool nvme_list_remove(nvme_list *l, nvme_command *c);
 void nvme_queues_clear(nvme *n); /* nothing runs, no queue exists */
+/* Memory of commands, 80 KB, and 4 KB for each that has had a list: for a driver that enables the
+   controller, until the device is reset.  0, or -1: none. */
+int nvme_commands_open(nvme *n);
+void nvme_commands_close(nvme *n); /* after nvme_queues_clear() */
 void nvme_cq_open(nvme *n, unsigned id, uint64_t base, uint32_t size, unsigned vector, bool ints);
-void nvme_sq_open(nvme *n, unsigned id, uint64_t base, uint32_t size, unsigned cqid);
+/* 0, or -1: no memory. */
+int nvme_sq_open(nvme *n, unsigned id, uint64_t base, uint32_t size, unsigned cqid);
 /* The deleter's completion comes when no command of the queue is left. */
 void nvme_sq_delete(nvme *n, unsigned id, nvme_command *deleter);
 void nvme_cq_delete(nvme *n, unsigned id);

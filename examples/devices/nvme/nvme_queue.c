@@ -336,10 +336,12 @@ void nvme_cq_open(nvme *n, unsigned id, uint64_t base, uint32_t size, unsigned v
         n->queue_limit = id + 1;
 }
 
-void nvme_sq_open(nvme *n, unsigned id, uint64_t base, uint32_t size, unsigned cqid)
+int nvme_sq_open(nvme *n, unsigned id, uint64_t base, uint32_t size, unsigned cqid)
 {
     nvme_sq *sq = &n->sq[id];
-    memset(sq, 0, sizeof *sq);
+    sq->entries = malloc((size_t)NVME_BATCH * NVME_SQE_BYTES);
+    if (!sq->entries)
+        return -1;
     sq->valid = true;
     sq->cqid = (uint16_t)cqid;
     sq->size = size;
@@ -347,6 +349,13 @@ void nvme_sq_open(nvme *n, unsigned id, uint64_t base, uint32_t size, unsigned c
     n->cq[cqid].users++;
     if (n->queue_limit <= id)
         n->queue_limit = id + 1;
+    return 0;
+}
+
+static void sq_clear(nvme_sq *sq)
+{
+    free(sq->entries);
+    memset(sq, 0, sizeof *sq);
 }
 
 /* Its last command is over. */
@@ -354,7 +363,7 @@ static void sq_deleted(nvme *n, nvme_sq *sq)
 {
     nvme_command *deleter = sq->deleter;
     n->cq[sq->cqid].users--;
-    memset(sq, 0, sizeof *sq);
+    sq_clear(sq);
     nvme_finish(n, deleter, NVME_SUCCESS);
 }
 
@@ -412,20 +421,14 @@ void nvme_cq_delete(nvme *n, unsigned id)
     n->cq[id].valid = false;
 }
 
-void nvme_queues_clear(nvme *n)
+/* All of them are free. */
+static void commands_clear(nvme *n)
 {
-    for (unsigned i = 0; i < NVME_QUEUES; i++) {
-        if (n->sq[i].busy)
-            fn_fetch_cancel(&n->fn, &n->sq[i].fetch);
-        memset(&n->sq[i], 0, sizeof n->sq[i]);
-        memset(&n->cq[i], 0, sizeof n->cq[i]);
-        nvme_list_clear(&n->cq[i].posting);
-    }
     for (unsigned pool = 0; pool < 2; pool++) {
         nvme_list_clear(&n->free[pool]);
         n->free_count[pool] = 0;
     }
-    for (unsigned i = 0; i < NVME_ADMIN_COMMANDS + NVME_IO_COMMANDS; i++) {
+    for (unsigned i = 0; n->commands && i < NVME_ADMIN_COMMANDS + NVME_IO_COMMANDS; i++) {
         nvme_command *c = &n->commands[i];
         if (c->used)
             fn_fetch_cancel(&n->fn, &c->fetch);
@@ -434,6 +437,38 @@ void nvme_queues_clear(nvme *n)
         c->sqid = i >= NVME_ADMIN_COMMANDS; /* of which pool it is */
         command_release(n, c);
     }
+}
+
+int nvme_commands_open(nvme *n)
+{
+    if (n->commands)
+        return 0;
+    n->commands = calloc(NVME_ADMIN_COMMANDS + NVME_IO_COMMANDS, sizeof *n->commands);
+    commands_clear(n);
+    return n->commands ? 0 : -1;
+}
+
+void nvme_commands_close(nvme *n)
+{
+    for (unsigned i = 0; n->commands && i < NVME_ADMIN_COMMANDS + NVME_IO_COMMANDS; i++) {
+        free(n->commands[i].ranges);
+        free(n->commands[i].list);
+    }
+    free(n->commands);
+    n->commands = NULL;
+    commands_clear(n);
+}
+
+void nvme_queues_clear(nvme *n)
+{
+    for (unsigned i = 0; i < n->queue_limit; i++) {
+        if (n->sq[i].busy)
+            fn_fetch_cancel(&n->fn, &n->sq[i].fetch);
+        sq_clear(&n->sq[i]);
+        memset(&n->cq[i], 0, sizeof n->cq[i]);
+        nvme_list_clear(&n->cq[i].posting);
+    }
+    commands_clear(n);
     nvme_access_drop(n, &n->shutter);
     nvme_list_clear(&n->sending);
     nvme_list_clear(&n->starving);

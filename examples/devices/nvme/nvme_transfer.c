@@ -70,6 +70,12 @@ static void transfer_start(nvme *n, nvme_command *c)
 static void list_fetch(nvme *n, nvme_command *c, uint64_t address, uint32_t bytes,
                        void (*done)(void *user, fn_fetch *f))
 {
+    if (!c->list)
+        c->list = malloc(NVME_PAGE_BYTES);
+    if (!c->list) {
+        nvme_finish(n, c, NVME_INTERNAL_ERROR);
+        return;
+    }
     c->fetch.ranges = NULL;
     c->fetch.address = address;
     c->fetch.to = c->list;
@@ -178,7 +184,7 @@ static void sgl_fetched(void *user, fn_fetch *f);
 /* Read on in the segment, a page of descriptors at once. */
 static void sgl_fetch(nvme *n, nvme_command *c)
 {
-    uint32_t part = c->segment_left < sizeof c->list ? c->segment_left : (uint32_t)sizeof c->list;
+    uint32_t part = c->segment_left < NVME_PAGE_BYTES ? c->segment_left : NVME_PAGE_BYTES;
     uint64_t address = c->segment;
     c->segment += part;
     c->segment_left -= part;

@@ -471,8 +471,6 @@ int virtio_open(virtio *v, const virtio_setup *set, const virtio_type *type,
     v->pool = calloc(set->requests, set->request_bytes);
     if (!v->pool)
         return -1;
-    for (unsigned i = 0; i < set->requests; i++)
-        virtio_list_append(&v->free, virtio_pooled(v, i));
     device_reset(v);
     return 0;
 }

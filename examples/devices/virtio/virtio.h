@@ -172,7 +172,8 @@ struct virtio {
     uint16_t config_vector, queue_select;
 
     virtio_queue queue[VIRTIO_QUEUES];
-    uint8_t *pool; /* of requests */
+    uint8_t *pool;  /* of requests */
+    unsigned fresh; /* of the pool, from here on: never used, and without memory yet */
     virtio_list free, sending;
     unsigned dropped; /* jobs of requests that are gone: nothing begins before they are over */
     jobs jobs;

@@ -68,6 +68,14 @@ virtio_request *virtio_pooled(virtio *v, unsigned i)
     return (virtio_request *)(void *)(v->pool + v->set.request_bytes * i);
 }
 
+/* NULL: all of them are in use. */
+static virtio_request *request_new(virtio *v)
+{
+    if (v->free.head || v->fresh == v->set.requests)
+        return virtio_list_take(&v->free);
+    return virtio_pooled(v, v->fresh++);
+}
+
 static void request_release(virtio *v, virtio_request *r)
 {
     v->type->release(v, r);
@@ -106,7 +114,7 @@ void virtio_queue_drop(virtio *v, virtio_queue *q)
     q->look.under_way = false;
     virtio_list_clear(&q->done);
     virtio_list_clear(&q->arriving);
-    for (unsigned i = 0; i < v->set.requests; i++) {
+    for (unsigned i = 0; i < v->fresh; i++) {
         virtio_request *r = virtio_pooled(v, i);
         if (r->used && !r->dropped && r->queue == q)
             request_drop(v, r);
@@ -273,7 +281,7 @@ static void request_clear(virtio_request *r, virtio_queue *q, uint16_t head)
 /* The chain at the queue's next entry becomes a request.  False: not now. */
 static bool request_take(virtio *v, virtio_queue *q, uint16_t head, const uint8_t *table)
 {
-    virtio_request *r = virtio_list_take(&v->free);
+    virtio_request *r = request_new(v);
     uint16_t at = head;
     chain c;
     if (!r)
@@ -389,11 +397,12 @@ static void look_add(virtio_queue *q, unsigned *count, uint64_t address, uint32_
 /* How many entries there is room for. */
 static uint16_t look_entries(const virtio *v, const virtio_queue *q)
 {
-    uint16_t count = (uint16_t)(q->known - q->taken), room = 0;
+    uint16_t count = (uint16_t)(q->known - q->taken);
+    unsigned room = v->set.requests - v->fresh;
     count = count < VIRTIO_BATCH ? count : VIRTIO_BATCH;
     for (const virtio_request *r = v->free.head; r && room < count; r = r->next)
         room++;
-    return room;
+    return room < count ? (uint16_t)room : count;
 }
 
 static void look_begin(virtio *v, virtio_queue *q)
@@ -438,7 +447,7 @@ static bool queue_look(virtio *v, virtio_queue *q)
     if (!q->enabled || q->look.under_way || !fn_room(&v->fn))
         return false;
     queue_arm(v, q);
-    if (!q->look.wanted && (q->taken == q->known || !v->free.head))
+    if (!q->look.wanted && (q->taken == q->known || (!v->free.head && v->fresh == v->set.requests)))
         return false;
     look_begin(v, q);
     return true;
