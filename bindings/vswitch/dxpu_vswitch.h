@@ -48,7 +48,8 @@ typedef struct dxpu_vswitch_config {
     uint8_t topology; /* DXPU_VSWITCH_ROOT_PORTS or _SWITCH */
     uint8_t slots;    /* 1..DXPU_VSWITCH_SLOTS_MAX [8] */
     uint8_t buses;    /* bus numbers the host can reach, 0 first [32] */
-    uint8_t mps_code; /* Max_Payload_Size the ports come up with: 0 is 128 B, 1 256 B .. 5 [1] */
+    uint8_t mps_code; /* Max_Payload_Size the ports support, and come up with unless set_mps() says
+                         less: 0 is 128 B, 1 256 B .. 5 [1] */
     bool power_controller; /* slots have one, and an attention button; commands then complete */
     uint16_t vendor[3], device[3]; /* ids of root, upstream, downstream ports [as QEMU's] */
 } dxpu_vswitch_config;
@@ -70,6 +71,7 @@ typedef struct dxpu_vswitch_port {
     bool pme;                    /* PME enable and status are set */
     bool filled;                 /* a device is in the slot */
     uint8_t speed, width;        /* of the link to it */
+    uint8_t mps_code;            /* with which it comes up */
     uint16_t pme_next;           /* requester of the PME that is pending */
     uint8_t cfg[DXPUI_VS_BYTES]; /* little-endian, as PCI has it */
 } dxpu_vswitch_port;
@@ -176,6 +178,11 @@ DXPU_API int dxpu_vswitch_upstream(const dxpu_vswitch *vs, uint8_t slot, const d
    above blocks it. */
 DXPU_API bool dxpu_vswitch_message(dxpu_vswitch *vs, uint8_t slot, const dxpu_tlp *t);
 
+/* Before insert(): what the port of the slot comes up with, also after resets, is this, 128 to 4096,
+   or what the configuration says if that is less.  Linux gives a hot-added device its port's
+   Max_Payload_Size when the device supports it, else 128: so say what the device supports.
+   DXPU_OK, or E_ARG (no such slot, filled, another size). */
+DXPU_API int dxpu_vswitch_set_mps(dxpu_vswitch *vs, uint8_t slot, uint32_t bytes);
 /* A device is there: presence and link come up, the host is notified.  speed as Link Status (1..6),
    width in lanes; shown as at most the port's own.  DXPU_OK, or E_ARG (no such slot, filled). */
 DXPU_API int dxpu_vswitch_insert(dxpu_vswitch *vs, uint8_t slot, uint8_t speed, uint8_t width);
@@ -476,7 +483,7 @@ static void dxpui_vs_defaults(const dxpu_vswitch *vs, dxpu_vswitch_port *p)
     dxpui_vs_put(p, DXPUI_VS_PREF, 0x0001fff1);
     dxpui_vs_put(p, 0x34, DXPUI_VS_EXP);
     dxpui_vs_capabilities(vs, p);
-    dxpui_vs_put(p, DXPUI_VS_DEVCTL, 0x00002000u | (uint32_t)vs->cfg.mps_code << 5);
+    dxpui_vs_put(p, DXPUI_VS_DEVCTL, 0x00002000u | (uint32_t)p->mps_code << 5);
     if (p->kind != DXPUI_VS_UPSTREAM && (!p->slot || p->filled))
         link |= DXPUI_VS_LINK_ACTIVE;
     dxpui_vs_put16(p, DXPUI_VS_LNKSTA, link);
@@ -968,6 +975,7 @@ static void dxpui_vs_port_init(dxpu_vswitch *vs, unsigned index, unsigned kind, 
     p->slot = (uint8_t)slot;
     p->speed = slot ? 1 : DXPUI_VS_SPEED_MAX;
     p->width = slot ? 1 : DXPUI_VS_WIDTH_MAX;
+    p->mps_code = vs->cfg.mps_code;
     dxpui_vs_defaults(vs, p);
 }
 
@@ -1029,6 +1037,22 @@ DXPU_API int dxpu_vswitch_insert(dxpu_vswitch *vs, uint8_t slot, uint8_t speed, 
     unsigned status = dxpui_vs_get16(p, DXPUI_VS_LNKSTA) & ~0x03ffu;
     dxpui_vs_put16(p, DXPUI_VS_LNKSTA, status | p->speed | (unsigned)p->width << 4);
     dxpui_vs_event(vs, p, DXPUI_VS_SLT_PDS | DXPUI_VS_SLT_PDC);
+    return DXPU_OK;
+}
+
+DXPU_API int dxpu_vswitch_set_mps(dxpu_vswitch *vs, uint8_t slot, uint32_t bytes)
+{
+    unsigned code = 0;
+    if (!dxpui_vs_slot_port(vs, slot) || vs->port[slot - 1].filled)
+        return DXPU_E_ARG;
+    while (code < 5 && 128u << code < bytes)
+        code++;
+    if (128u << code != bytes)
+        return DXPU_E_ARG;
+    dxpu_vswitch_port *p = &vs->port[slot - 1];
+    p->mps_code = (uint8_t)dxpui_vs_min(code, vs->cfg.mps_code);
+    unsigned control = dxpui_vs_get16(p, DXPUI_VS_DEVCTL) & ~0xe0u;
+    dxpui_vs_put16(p, DXPUI_VS_DEVCTL, control | (unsigned)p->mps_code << 5);
     return DXPU_OK;
 }
 

@@ -146,6 +146,7 @@ int isolate(int starter, unsigned slot, const device_kind *kind, unsigned disk_t
     add_text(&w, "--socket", out->socket);
     add_number(&w, "--memory", s->memory_bytes);
     add_number(&w, "--mps", s->mps_bytes);
+    add_number(&w, "--mrrs", s->mrrs_bytes);
     if (disk)
         add_disk(&w, kind, disk_threads, s);
     if (kind == &eptest_kind)

@@ -46,7 +46,7 @@ static struct {
           .slots = 1,
           .disk_threads = JOBS_SHARE,
           .node = 2,
-          .device = { .memory_bytes = 16u << 20, .mps_bytes = 512 } };
+          .device = { .memory_bytes = 16u << 20, .mps_bytes = 4096, .mrrs_bytes = 4096 } };
 
 static const device_kind *const kinds[] = DEVICE_KIND_LIST;
 static slot_plans plans;
@@ -93,8 +93,10 @@ static const option_row rows[] = {
       OPTION_NUMBER, &set.fabric.shards, 1, SHARDS_MAX },
     { "memory", "SIZE", "memory of each slot's device, a power of two (16M)", OPTION_SIZE,
       &set.device.memory_bytes, 4096, (uint64_t)1 << 40 },
-    { "mps", "BYTES", "largest Max_Payload_Size of the devices (512)", OPTION_NUMBER,
+    { "mps", "BYTES", "largest Max_Payload_Size of the devices (4096)", OPTION_NUMBER,
       &set.device.mps_bytes, 128, 4096 },
+    { "mrrs", "BYTES", "Max_Read_Request_Size of the devices after a reset (4096)", OPTION_NUMBER,
+      &set.device.mrrs_bytes, 128, 4096 },
     { "node", "N", "number of this box in the fabric (2); a manager assigns another", OPTION_NUMBER,
       &set.node, 1, UINT32_MAX },
     { "state", "FILE", "file that persists leases and epochs across restarts", OPTION_TEXT,
@@ -264,6 +266,8 @@ static const char *check(void)
         return "--bar: must be a power of two";
     if (set.device.mps_bytes & (set.device.mps_bytes - 1))
         return "--mps: 128, 256, 512, 1024, 2048 or 4096";
+    if (set.device.mrrs_bytes & (set.device.mrrs_bytes - 1))
+        return "--mrrs: 128, 256, 512, 1024, 2048 or 4096";
     if (set.device.file && set.device.namespaces)
         return "--namespaces: --file makes as many as it names files";
     if (set.device.read_only && (kinds[set.kind] != &virtio_blk_kind || !set.device.file))

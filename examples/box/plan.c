@@ -39,6 +39,7 @@ static const struct number_key {
 } number_keys[] = {
     { "memory", offsetof(device_settings, memory_bytes), 4096, (uint64_t)1 << 40, true },
     { "mps", offsetof(device_settings, mps_bytes), 128, 4096, true },
+    { "mrrs", offsetof(device_settings, mrrs_bytes), 128, 4096, true },
     { "size", offsetof(device_settings, file_bytes), 1 << 20, (uint64_t)1 << 44, false },
     { "namespaces", offsetof(device_settings, namespaces), 1, 32, false },
     { "block", offsetof(device_settings, block_bytes), 512, 4096, true },

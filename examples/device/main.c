@@ -24,7 +24,8 @@ static struct {
     sandbox_settings sandbox;
     bool stats;
 } set = { .disk_threads = JOBS_SHARE,
-          .server.device = { .memory_bytes = 16u << 20, .mps_bytes = 512, .identity = 1 } };
+          .server.device = {
+              .memory_bytes = 16u << 20, .mps_bytes = 4096, .mrrs_bytes = 4096, .identity = 1 } };
 
 static struct {
     struct event_base *base;
@@ -39,8 +40,10 @@ static const option_row shared_rows[] = {
       0 },
     { "memory", "SIZE", "memory of the device, a power of two (16M)", OPTION_SIZE,
       &set.server.device.memory_bytes, 4096, (uint64_t)1 << 40 },
-    { "mps", "BYTES", "largest Max_Payload_Size of the device (512)", OPTION_NUMBER,
+    { "mps", "BYTES", "largest Max_Payload_Size of the device (4096)", OPTION_NUMBER,
       &set.server.device.mps_bytes, 128, 4096 },
+    { "mrrs", "BYTES", "Max_Read_Request_Size of the device after a reset (4096)", OPTION_NUMBER,
+      &set.server.device.mrrs_bytes, 128, 4096 },
     SANDBOX_OPTIONS(set.sandbox),
     { "stats", NULL, "print statistics on stderr at exit", OPTION_FLAG, &set.stats, 0, 0 },
 };
@@ -146,6 +149,8 @@ static const char *check(void)
         return "--bar: must be a power of two";
     if (d->mps_bytes & (d->mps_bytes - 1))
         return "--mps: 128, 256, 512, 1024, 2048 or 4096";
+    if (d->mrrs_bytes & (d->mrrs_bytes - 1))
+        return "--mrrs: 128, 256, 512, 1024, 2048 or 4096";
     if (d->file && d->namespaces)
         return "--namespaces: --file makes as many as it names files";
     if (d->layout && !d->file)

@@ -42,6 +42,7 @@ typedef struct device_medium {
 typedef struct device_settings {
     uint64_t memory_bytes; /* size of the model's memory, a power of two */
     uint64_t mps_bytes;    /* largest Max_Payload_Size it supports */
+    uint64_t mrrs_bytes;   /* its Max_Read_Request_Size after a reset; 0: 512, as PCIe has it */
     const char *file; /* nvme, virtio-blk: where its blocks are, commas between namespaces; NULL: in
                          memory */
     uint64_t file_bytes;  /* nvme, virtio-blk: size of each; 0: its file's, or memory_bytes */

@@ -336,6 +336,7 @@ static void *eptest_create(const device_settings *s, const device_port *port)
                    .msix_table = EPTEST_TABLE,
                    .msix_pba = EPTEST_PBA,
                    .mps_bytes = s->mps_bytes,
+                   .mrrs_bytes = s->mrrs_bytes,
                    .timeout_ns = s->timeout_ns };
     if (!e)
         return NULL;

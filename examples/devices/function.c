@@ -26,6 +26,7 @@ enum { /* dword indices */
 #define FCFG_MASTER_ABORT   0x20000000u
 #define FCFG_PENDING        0x00200000u /* of Device Status */
 #define FCFG_EXTENDED_TAGS  0x00000100u /* of Device Control */
+#define FCFG_READ_SIZE      0x00007000u
 #define FCFG_MSIX_ENABLE    0x80000000u
 #define FCFG_MSIX_MASK      0x40000000u
 #define FCFG_MSI_ENABLE     0x00010000u
@@ -74,6 +75,12 @@ static void config_reset(fn *f)
     id.device = f->set.device;
     id.class_revision = f->set.class_revision;
     pci_reset(&f->pci, &id);
+    if (f->set.mrrs_bytes) {
+        uint32_t *control = &f->pci.config[FCFG_DEVICE_CONTROL], code = 0;
+        while (code < 5 && 128u << code < f->set.mrrs_bytes)
+            code++;
+        *control = (*control & ~FCFG_READ_SIZE) | code << 12;
+    }
     if (f->set.has_subsystem)
         f->pci.config[PCI_SUBSYSTEM] = f->set.subsystem;
     for (unsigned i = 0; i < PCI_BARS; i++) {

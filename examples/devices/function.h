@@ -46,6 +46,7 @@ typedef struct fn_setup {
     unsigned msix;                 /* how many vectors; 0: no MSI-X */
     uint32_t msix_table, msix_pba; /* offset, a multiple of 8, and the BAR's number */
     uint64_t mps_bytes;            /* largest Max_Payload_Size */
+    uint64_t mrrs_bytes;           /* Max_Read_Request_Size after a reset; 0: 512 */
     uint64_t timeout_ns;           /* least time to wait for a completion of the host */
     bool errors;                   /* Advanced Error Reporting, and this Device Serial Number */
     uint64_t serial;

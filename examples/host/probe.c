@@ -6,6 +6,7 @@
 enum { READ_ID, READ_HEADER, FIRST_BAR_STEP };
 enum { READ_BEFORE, WRITE_ONES, READ_SIZED, WRITE_BACK, STEPS_PER_BAR };
 enum { HEADER = 0x0c, CONFIG_BARS = 0x10, BRIDGE_BARS = 2 };
+enum { CAPABILITIES = 0x34, CAPABILITY_MIN = 0x40, EXPRESS = 0x10, HOPS_MAX = 48 };
 
 void probe_start(probe *p)
 {
@@ -19,6 +20,15 @@ static void next_function(probe *p)
     p->function++;
     p->step = 0;
     p->bars = 0;
+    p->hops = 0;
+    p->capability = 0;
+    p->express = false;
+}
+
+/* All BARs of the function are sized. */
+static bool in_capabilities(const probe *p)
+{
+    return p->step >= FIRST_BAR_STEP && p->step == FIRST_BAR_STEP + STEPS_PER_BAR * p->bars;
 }
 
 /* What the step does, and with which BAR. */
@@ -26,7 +36,7 @@ static unsigned part_of(const probe *p, unsigned *bar)
 {
     unsigned n = p->step - FIRST_BAR_STEP;
     *bar = 0;
-    if (p->step < FIRST_BAR_STEP)
+    if (p->step < FIRST_BAR_STEP || in_capabilities(p))
         return READ_BEFORE;
     *bar = n / STEPS_PER_BAR;
     return n % STEPS_PER_BAR;
@@ -42,6 +52,8 @@ bool probe_request(probe *p, dxpu_tlp *t, uint8_t data[4])
         return false;
     if (p->step < FIRST_BAR_STEP)
         at = p->step == READ_ID ? 0 : HEADER;
+    else if (in_capabilities(p))
+        at = !p->capability ? CAPABILITIES : p->express ? p->capability + 4u : p->capability;
     memset(t, 0, sizeof *t);
     t->type = write ? DXPU_TLP_CFGWR0 : DXPU_TLP_CFGRD0;
     t->header_dw = 3;
@@ -53,6 +65,24 @@ bool probe_request(probe *p, dxpu_tlp *t, uint8_t data[4])
     t->payload.ptr = write ? data : NULL;
     t->payload.len = write ? 4 : 0;
     return true;
+}
+
+/* One step along the capabilities. */
+static void take_capability(probe *p, uint32_t value)
+{
+    uint32_t next = !p->capability ? value & 0xfc : value >> 8 & 0xfc;
+    if (p->express) {
+        unsigned code = (value & 7) < 5 ? value & 7 : 5;
+        if (!p->mps_code || code + 1 < p->mps_code)
+            p->mps_code = code + 1;
+        next_function(p);
+    } else if (p->capability && (value & 0xff) == EXPRESS) {
+        p->express = true;
+    } else if (next < CAPABILITY_MIN || p->hops++ == HOPS_MAX) {
+        next_function(p);
+    } else {
+        p->capability = (uint8_t)next;
+    }
 }
 
 /* What a read brought. */
@@ -100,10 +130,14 @@ void probe_answer(probe *p, const dxpu_tlp *cpl)
         !cpl || cpl->status != DXPU_CPL_SC || cpl->payload.len != (read ? 4 : 0) || nobody(p, cpl);
     if (p->failed)
         return;
+    if (in_capabilities(p)) {
+        take_capability(p, dxpu_get_le32(cpl->payload.ptr));
+        return;
+    }
     if (read)
         take(p, dxpu_get_le32(cpl->payload.ptr));
     p->step++;
-    if (p->step >= FIRST_BAR_STEP && p->step == FIRST_BAR_STEP + STEPS_PER_BAR * p->bars)
+    if (in_capabilities(p) && !p->bars) /* of a header that is not known */
         next_function(p);
 }
 
@@ -127,4 +161,9 @@ unsigned probe_bars(const probe *p, dxpu_vswitch_bar out[PROBE_BARS_MAX])
     for (unsigned i = 0; i < PROBE_FUNCTIONS; i++)
         count += function_bars(p->sized[i], out + count);
     return count;
+}
+
+uint32_t probe_mps_bytes(const probe *p)
+{
+    return p->mps_code ? 128u << (p->mps_code - 1) : 0;
 }

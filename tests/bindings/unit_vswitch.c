@@ -1328,6 +1328,33 @@ static void test_v13_mps(void **state)
     }
 }
 
+/* What a port comes up with is the device's, and stays over resets. */
+static void test_v13_mps_of_a_device(void **state)
+{
+    (void)state;
+    static bench b;
+    EACH_TOPOLOGY
+    {
+        boot(&b, topology, 2, false);
+        assert_int_equal(dxpu_vswitch_set_mps(&b.vs, 1, 4096), DXPU_OK); /* the ports have 256 */
+        assert_int_equal(dxpu_vswitch_mps_bytes(&b.vs, 1), 256);
+        assert_int_equal(dxpu_vswitch_set_mps(&b.vs, 1, 128), DXPU_OK);
+        assert_int_equal(dxpu_vswitch_mps_bytes(&b.vs, 1), 128);
+        assert_int_equal(dxpu_vswitch_mps_bytes(&b.vs, 2), 256);
+        assert_int_equal(rd16(&b, b.port[1], DEVCTL) & 0xe0, 0);
+        wr16(&b, b.port[1], DEVCTL, 0x20); /* as software wants */
+        assert_int_equal(dxpu_vswitch_mps_bytes(&b.vs, 1), 256);
+        insert(&b, 1);
+        assert_int_equal(dxpu_vswitch_set_mps(&b.vs, 1, 256), DXPU_E_ARG); /* too late */
+        dxpu_vswitch_reset(&b.vs);
+        assert_int_equal(dxpu_vswitch_mps_bytes(&b.vs, 1), 128);
+        assert_int_equal(dxpu_vswitch_set_mps(&b.vs, 2, 300), DXPU_E_ARG);
+        assert_int_equal(dxpu_vswitch_set_mps(&b.vs, 2, 64), DXPU_E_ARG);
+        assert_int_equal(dxpu_vswitch_set_mps(&b.vs, 2, 8192), DXPU_E_ARG);
+        assert_int_equal(dxpu_vswitch_set_mps(&b.vs, 3, 256), DXPU_E_ARG);
+    }
+}
+
 static void test_v14_fits(void **state)
 {
     (void)state;
@@ -1854,6 +1881,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_v12_pme),
         cmocka_unit_test(test_v40_events_wake_a_sleeping_port),
         cmocka_unit_test(test_v13_mps),
+        cmocka_unit_test(test_v13_mps_of_a_device),
         cmocka_unit_test(test_v14_fits),
         cmocka_unit_test(test_v14_parameter),
         cmocka_unit_test(test_v49_declarations),

@@ -321,8 +321,9 @@ static void drv_queues(driver *d, unsigned count)
     }
 }
 
-static uint64_t drv_cmb_bytes; /* controller memory buffer of the next device */
-static const jobs *drv_jobs;   /* who runs the jobs of the next device; NULL: it does itself */
+static uint64_t drv_mrrs_bytes; /* Max_Read_Request_Size of the next device */
+static uint64_t drv_cmb_bytes;  /* controller memory buffer of the next device */
+static const jobs *drv_jobs;    /* who runs the jobs of the next device; NULL: it does itself */
 
 static driver *drv_open_set(const char *file, unsigned namespaces, const char *serial)
 {
@@ -335,6 +336,7 @@ static driver *drv_open_set(const char *file, unsigned namespaces, const char *s
     set.serial = serial;
     set.jobs = drv_jobs;
     set.cmb_bytes = drv_cmb_bytes;
+    set.mrrs_bytes = drv_mrrs_bytes;
     rc_open(&d->r, &nvme_kind, &set, 0);
     d->r.whole_dwords = true;
     return d;
@@ -896,6 +898,37 @@ static void try_sizes(driver *d)
     assert_memory_equal(in, out, NVME_TRANSFER_BYTES);
     free(in);
     free(out);
+}
+
+/* What firmware would have programmed is there after every reset; software may change it. */
+static void test_read_request_size(void **state)
+{
+    static const struct {
+        uint64_t set;
+        uint32_t bytes;
+    } rows[] = { { 0, 512 }, { 128, 128 }, { 1024, 1024 }, { 4096, 4096 } };
+    uint8_t data[4096] = { 1 };
+    (void)state;
+    for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        driver *d;
+        unsigned reads;
+        drv_mrrs_bytes = rows[i].set;
+        d = drv_up(1);
+        drv_mrrs_bytes = 0;
+        assert_int_equal(128u << (cfg_read(&d->r, 0x68) >> 12 & 7), rows[i].bytes);
+        d->r.mrrs = rows[i].bytes;
+        reads = d->r.reads;
+        assert_int_equal(move(d, true, 0, sizeof data, 0, data), 0);
+        assert_int_equal(d->r.reads - reads, 1 + sizeof data / rows[i].bytes);
+        cfg_write_be(&d->r, 0x68, 0x1000, 0x3);
+        d->r.mrrs = 256;
+        reads = d->r.reads;
+        assert_int_equal(move(d, true, 0, sizeof data, 0, data), 0);
+        assert_int_equal(d->r.reads - reads, 1 + sizeof data / 256);
+        cfg_write_be(&d->r, 0x68, 0x8000, 0x3);
+        assert_int_equal(128u << (cfg_read(&d->r, 0x68) >> 12 & 7), rows[i].bytes);
+        drv_close(d);
+    }
 }
 
 static void test_io_all_sizes(void **state)
@@ -4333,6 +4366,7 @@ int main(void)
         cmocka_unit_test(test_serial),
         cmocka_unit_test(test_firmware_and_others_are_not_there),
         cmocka_unit_test(test_io_all_sizes),
+        cmocka_unit_test(test_read_request_size),
         cmocka_unit_test(test_io_device_control),
         cmocka_unit_test(test_io_queues_deep),
         cmocka_unit_test(test_io_is_pipelined),

@@ -271,6 +271,9 @@ def hot_add(w):
     size = a.must("blockdev --getsize64 %s" % a.disk(1)).strip()
     check("hot_add_size", size == str(64 << 20), size)
     text = lspci(a, "root_ports")
+    sizes = re.search(r"10000:01:00.0 .*?(MaxPayload \d+ bytes, MaxReadReq \d+ bytes)", text, re.S)
+    check("largest_payload_and_read_request", sizes and re.findall(r"\d+", sizes.group(1)) == [
+        "4096", "4096"], sizes and sizes.group(1))
     check("lspci_shows_device", "10000:01:00.0" in text and "Kernel driver in use: nvme" in text)
 
 
@@ -370,7 +373,8 @@ def submission_queues_in_the_box(w):
                % (what, reads["read"], reads["write"]))
         entry = 0 if in_box else 1  # of the submission queue; fio's own few commands come to it
         check(what + "_requests_of_a_read", entry <= reads["read"] < entry + 0.5, reads)
-        check(what + "_requests_of_a_write", 8 + entry <= reads["write"] < 8.5 + entry, reads)
+        # the data: one request, of 4,096 bytes
+        check(what + "_requests_of_a_write", 1 + entry <= reads["write"] < 1.5 + entry, reads)
 
 
 def measure(m, slot, what):

@@ -16,7 +16,28 @@ typedef struct space {
     uint32_t reg[PROBE_BARS], mask[PROBE_BARS];
     unsigned writes;
     uint8_t header; /* its type; function 5, when there is one, is the same */
+    uint8_t mps[2]; /* largest Max_Payload_Size, plus 1, of functions 0 and 5; 0: no list */
+    bool circle;    /* its list of capabilities has no end, and no PCI Express */
 } space;
+
+/* A capability at 0x40, and PCI Express at 0x60. */
+static uint32_t capabilities(const space *s, unsigned fn, unsigned at)
+{
+    unsigned mps = s->mps[fn == 5];
+    switch (at) {
+    case 0x34:
+        return mps || s->circle ? 0x40 : 0;
+    case 0x40:
+        return 0x01 | (s->circle ? 0x40u : 0x60u) << 8;
+    case 0x60:
+        return 0x00020010;
+    case 0x64:
+        return 0x10008020 | (mps - 1);
+    default:
+        fail();
+        return 0;
+    }
+}
 
 /* The completion of one request; payload in data. */
 static dxpu_tlp answer(space *s, const dxpu_tlp *t, uint8_t data[4])
@@ -37,6 +58,13 @@ static dxpu_tlp answer(space *s, const dxpu_tlp *t, uint8_t data[4])
         memset(data, 0x12, 4);
         if (t->register_bytes == 0xc)
             data[2] = s->header;
+        cpl.payload.ptr = data;
+        cpl.payload.len = 4;
+        return cpl;
+    }
+    if (t->register_bytes >= 0x34) {
+        assert_int_equal(t->type, DXPU_TLP_CFGRD0);
+        dxpu_put_le32(data, capabilities(s, fn, t->register_bytes));
         cpl.payload.ptr = data;
         cpl.payload.len = 4;
         return cpl;
@@ -73,13 +101,13 @@ static void test_all_kinds(void **state)
     /* 4 GB 64-bit prefetchable; 8 KB 32-bit; I/O; 64 KB 64-bit */
     space s = { { 0xc, 0, 0, 1, 4, 0 },
                 { 0, 0xffffffff, 0xffffe000, 0xffffff00, 0xffff0000, 0xffffffff },
-                0,
-                0 };
+                .header = 0 };
     dxpu_vswitch_bar bars[PROBE_BARS_MAX];
     probe p;
     (void)state;
     probe_start(&p);
-    assert_int_equal(go_on(&p, &s, 100), 2 + 24);
+    assert_int_equal(go_on(&p, &s, 100), 2 + 24 + 1);
+    assert_int_equal(probe_mps_bytes(&p), 0);
     assert_false(p.running);
     assert_false(p.failed);
     assert_int_equal(probe_bars(&p, bars), 3);
@@ -95,8 +123,7 @@ static void test_registers_are_put_back(void **state)
 {
     space s = { { 0xf8000000, 0, 0x2000000c, 0x9, 0, 0 },
                 { 0xffff0000, 0, 0xfffff000, 0xffffffff, 0, 0 },
-                0,
-                0 };
+                .header = 0 };
     space before = s;
     probe p;
     (void)state;
@@ -108,7 +135,7 @@ static void test_registers_are_put_back(void **state)
 
 static void test_no_bars(void **state)
 {
-    space s = { { 0 }, { 0 }, 0, 0 };
+    space s = { { 0 }, { 0 }, .header = 0 };
     dxpu_vswitch_bar bars[PROBE_BARS_MAX];
     probe p;
     (void)state;
@@ -121,7 +148,7 @@ static void test_no_bars(void **state)
 /* A 64-bit BAR in the last register has no other half; its size is what the register says. */
 static void test_half_a_bar(void **state)
 {
-    space s = { { 0, 0, 0, 0, 0, 4 }, { 0, 0, 0, 0, 0, 0xfffff000 }, 0, 0 };
+    space s = { { 0, 0, 0, 0, 0, 4 }, { 0, 0, 0, 0, 0, 0xfffff000 }, .header = 0 };
     dxpu_vswitch_bar bars[PROBE_BARS_MAX];
     probe p;
     (void)state;
@@ -139,7 +166,7 @@ static void test_half_a_bar(void **state)
 /* A type, and no bit that can be written. */
 static void test_type_without_a_bar(void **state)
 {
-    space s = { { 8, 0, 0, 0, 0, 4 }, { 0 }, 0, 0 };
+    space s = { { 8, 0, 0, 0, 0, 4 }, { 0 }, .header = 0 };
     dxpu_vswitch_bar bars[PROBE_BARS_MAX];
     probe p;
     (void)state;
@@ -154,12 +181,12 @@ static void test_type_without_a_bar(void **state)
 
 static void test_refusals(void **state)
 {
-    space s = { { 0 }, { 0 }, 0, 0 };
+    space s = { { 0 }, { 0 }, .header = 0 };
     uint8_t out[4];
     dxpu_tlp t, cpl;
     probe p;
     (void)state;
-    for (unsigned after = 0; after < 26; after++) {
+    for (unsigned after = 0; after < 27; after++) {
         for (unsigned way = 0; way < 3; way++) {
             probe_start(&p);
             assert_int_equal(go_on(&p, &s, after), after);
@@ -179,7 +206,7 @@ static void test_refusals(void **state)
 
 static void test_device_asks_for_time(void **state)
 {
-    space s = { { 0 }, { 0xfffff000 }, 0, 0 };
+    space s = { { 0 }, { 0xfffff000 }, .header = 0 };
     dxpu_vswitch_bar bars[PROBE_BARS_MAX];
     uint8_t out[4];
     dxpu_tlp t, cpl;
@@ -206,16 +233,16 @@ static void test_device_asks_for_time(void **state)
 /* The device was reset between two requests, and its registers with it. */
 static void test_reset_meanwhile(void **state)
 {
-    space s = { { 0 }, { 0xfffff000 }, 0, 0 };
+    space s = { { 0 }, { 0xfffff000 }, .header = 0 };
     dxpu_vswitch_bar bars[PROBE_BARS_MAX];
     probe p;
     (void)state;
-    for (unsigned after = 0; after < 25; after++) {
+    for (unsigned after = 0; after < 26; after++) {
         probe_start(&p);
         assert_int_equal(go_on(&p, &s, after), after);
         memset(s.reg, 0, sizeof s.reg);
         p.again = true;
-        assert_int_equal(go_on(&p, &s, 100), 1 + 2 + 24);
+        assert_int_equal(go_on(&p, &s, 100), 1 + 2 + 24 + 1);
         assert_int_equal(probe_bars(&p, bars), 1);
         assert_true(bars[0].bytes == 4096);
     }
@@ -223,19 +250,19 @@ static void test_reset_meanwhile(void **state)
 
 static void test_all_functions(void **state)
 {
-    space s = { { 0 }, { 0xfffff000, 0, 0, 0, 0, 0xffff0000 }, 0, 0x80 };
+    space s = { { 0 }, { 0xfffff000, 0, 0, 0, 0, 0xffff0000 }, .header = 0x80 };
     dxpu_vswitch_bar bars[PROBE_BARS_MAX];
     probe p;
     (void)state;
     probe_start(&p);
-    assert_int_equal(go_on(&p, &s, 100), 2 * 26 + 6);
+    assert_int_equal(go_on(&p, &s, 100), 2 * 27 + 6);
     assert_false(p.failed);
     assert_int_equal(probe_bars(&p, bars), 4);
     assert_true(bars[2].bytes == 4096);
     assert_true(bars[3].bytes == 65536);
     s.header = 0x81; /* bridges have two */
     probe_start(&p);
-    assert_int_equal(go_on(&p, &s, 100), 2 * 10 + 6);
+    assert_int_equal(go_on(&p, &s, 100), 2 * 11 + 6);
     assert_int_equal(probe_bars(&p, bars), 2);
     s.header = 2; /* an unknown header */
     probe_start(&p);
@@ -244,8 +271,43 @@ static void test_all_functions(void **state)
     assert_int_equal(probe_bars(&p, bars), 0);
     s.header = 0; /* the control: one function is all */
     probe_start(&p);
-    assert_int_equal(go_on(&p, &s, 100), 26);
+    assert_int_equal(go_on(&p, &s, 100), 27);
     assert_int_equal(probe_bars(&p, bars), 2);
+}
+
+/* The smallest of all functions: what a port allows is for each of them. */
+static void test_largest_payload(void **state)
+{
+    static const struct {
+        uint8_t header, mps[2];
+        uint32_t bytes;
+    } rows[] = { { 0, { 1, 0 }, 128 },     { 0, { 6, 0 }, 4096 },   { 0, { 8, 0 }, 4096 },
+                 { 0, { 3, 1 }, 512 },     { 0x80, { 3, 1 }, 128 }, { 0x80, { 2, 6 }, 256 },
+                 { 0x80, { 6, 0 }, 4096 }, { 1, { 4, 0 }, 1024 },   { 0x80, { 0, 3 }, 512 },
+                 { 0, { 0, 0 }, 0 } };
+    (void)state;
+    for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        space s = { .header = rows[i].header, .mps = { rows[i].mps[0], rows[i].mps[1] } };
+        probe p;
+        probe_start(&p);
+        (void)go_on(&p, &s, 200);
+        assert_false(p.failed || p.running);
+        assert_int_equal(probe_mps_bytes(&p), rows[i].bytes);
+    }
+}
+
+static void test_list_without_end(void **state)
+{
+    space s = { .circle = true };
+    dxpu_vswitch_bar bars[PROBE_BARS_MAX];
+    probe p;
+    (void)state;
+    s.mask[0] = 0xfffff000;
+    probe_start(&p);
+    assert_true(go_on(&p, &s, 1000) < 100);
+    assert_false(p.failed || p.running);
+    assert_int_equal(probe_mps_bytes(&p), 0);
+    assert_int_equal(probe_bars(&p, bars), 1);
 }
 
 /* A device that reads as ones is absent. */
@@ -277,6 +339,8 @@ int main(void)
         cmocka_unit_test(test_device_asks_for_time),
         cmocka_unit_test(test_reset_meanwhile),
         cmocka_unit_test(test_all_functions),
+        cmocka_unit_test(test_largest_payload),
+        cmocka_unit_test(test_list_without_end),
         cmocka_unit_test(test_no_device_at_function_0),
     };
     cmocka_set_test_filter(getenv("DXPU_TEST"));

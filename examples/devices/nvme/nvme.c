@@ -390,6 +390,7 @@ static void *nvme_create(const device_settings *s, const device_port *port)
     f.bar[NVME_CMB_BAR].bytes = s->cmb_bytes;
     f.bar[NVME_CMB_BAR].flags = PCI_BAR_64 | PCI_BAR_PREFETCHABLE;
     f.mps_bytes = s->mps_bytes;
+    f.mrrs_bytes = s->mrrs_bytes;
     f.timeout_ns = s->timeout_ns;
     f.serial = s->identity;
     fn_init(&n->fn, &f, port, n, function_reset);

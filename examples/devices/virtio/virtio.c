@@ -458,6 +458,7 @@ int virtio_open(virtio *v, const virtio_setup *set, const virtio_type *type,
     f.class_revision = set->class_code << 8 | 1; /* revision 1: no legacy interface */
     f.msix = set->queues + 1;
     f.mps_bytes = s->mps_bytes;
+    f.mrrs_bytes = s->mrrs_bytes;
     f.timeout_ns = s->timeout_ns;
     f.serial = s->identity;
     f.own = v->capabilities;

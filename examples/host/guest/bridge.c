@@ -14,7 +14,9 @@
 
 enum {
     PORTS_MAX = DXPU_VSWITCH_SLOTS_MAX + 2,
-    LINK_SPEED = 4, /* 16 GT/s */
+    LINK_SPEED = 4,    /* 16 GT/s */
+    MPS_CODE_MAX = 5,  /* 4096 bytes, as what a device may support */
+    MPS_UNKNOWN = 256, /* a device without PCI Express capability */
     LINK_WIDTH = 16
 };
 
@@ -297,6 +299,7 @@ static void insert(bridge *g, guest_slot *s)
     unsigned count = probe_bars(&s->probe, bars);
     dxpu_range root[2];
     uint64_t largest[2] = { 0, 0 };
+    uint32_t mps;
     char what[sizeof s->note];
     for (unsigned i = 0; i < count; i++) {
         if (bars[i].bytes > largest[bars[i].prefetchable])
@@ -315,6 +318,8 @@ static void insert(bridge *g, guest_slot *s)
     }
     if (what[0] && dxpu_vswitch_window_bytes(&g->vs, (uint8_t)s->number, true) < largest[true])
         log_warning("slot %u: to hot-add its device needs: %s", s->number, what);
+    mps = probe_mps_bytes(&s->probe);
+    (void)dxpu_vswitch_set_mps(&g->vs, (uint8_t)s->number, mps ? mps : MPS_UNKNOWN);
     (void)dxpu_vswitch_insert(&g->vs, (uint8_t)s->number, LINK_SPEED, LINK_WIDTH);
 }
 
@@ -474,6 +479,7 @@ int bridge_open_switch(bridge *g)
     const guest_settings *set = g->guest.set;
     dxpu_vswitch_config cfg;
     dxpu_vswitch_config_default(&cfg);
+    cfg.mps_code = MPS_CODE_MAX;
     cfg.topology = (uint8_t)set->topology;
     cfg.slots = (uint8_t)set->slots;
     if (dxpu_vswitch_init(&g->vs, &cfg) != DXPU_OK) {
