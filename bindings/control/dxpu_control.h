@@ -118,6 +118,15 @@ enum {
     DXPU_CONTROL_DATA_PERSISTENT = 2
 };
 
+/* What a host that dials a box has of it (M-160). */
+enum {
+    DXPU_CONTROL_REACH_UNKNOWN = 0, /* it does not say, or does not dial */
+    DXPU_CONTROL_REACH_TRYING = 1,  /* it has not been without an answer for long enough to say */
+    DXPU_CONTROL_REACH_SILENT = 2,  /* two attempts in a row, or more, had no answer */
+    DXPU_CONTROL_REACH_REFUSED = 3, /* the box answers, and refuses the channel */
+    DXPU_CONTROL_REACH_UP = 4       /* the channel is up */
+};
+
 /* Kinds of alarms.  An unknown kind counts as OTHER (M-49). */
 #define DXPU_CONTROL_ALARMS(X)                                                                     \
     X(DEVICE, 1, "device")   /* an error that the device reports */                                \
@@ -321,6 +330,7 @@ typedef struct dxpu_control_device {
     char model[32], serial[32]; /* zero-terminated, printable */
     uint16_t port_offset; /* of a box: added to the port of each path of the register (M-73) */
     uint8_t data;         /* DXPU_CONTROL_DATA_* (M-90) */
+    uint8_t reach;        /* of a host: DXPU_CONTROL_REACH_* (M-160) */
     uint64_t medium;      /* of a box: on which medium the data are (M-104); 0: unknown */
 } dxpu_control_device;
 
@@ -1002,6 +1012,7 @@ DXPU_API void dxpu_control_device_encode(const dxpu_control_device *d,
     dxpui_ctl_put_word(out + 72, sizeof d->serial, d->serial);
     dxpu_put_be16(out + 104, d->port_offset);
     out[106] = d->data;
+    out[107] = d->reach;
     dxpu_put_be64(out + 108, d->medium);
 }
 
@@ -1031,6 +1042,9 @@ DXPU_API bool dxpu_control_device_next(const dxpu_control_register *r, dxpu_byte
         out->data = DXPU_CONTROL_DATA_UNKNOWN;
         if (p[106] <= DXPU_CONTROL_DATA_PERSISTENT)
             out->data = p[106];
+        out->reach = DXPU_CONTROL_REACH_UNKNOWN;
+        if (p[107] <= DXPU_CONTROL_REACH_UP)
+            out->reach = p[107];
     }
     if (r->entry_bytes >= 116)
         out->medium = dxpu_get_be64(p + 108);

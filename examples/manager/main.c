@@ -37,8 +37,8 @@ enum {
 static struct {
     const char *listen, *http, *tokens, *store, *audit, *export, *import;
     store_etcd_settings etcd;
-    uint64_t grace_ms, retention_s, heartbeat_ms, status_ms, default_quota, events, connections,
-        http_connections, http_waiting, http_streams, nodes, slots;
+    uint64_t grace_ms, reach_ms, retention_s, heartbeat_ms, status_ms, default_quota, events,
+        connections, http_connections, http_waiting, http_streams, nodes, slots;
     sandbox_settings sandbox;
     bool shared_hosts, json, stats, standby;
     keys_settings keys;
@@ -51,6 +51,7 @@ static struct {
           NULL,
           { NULL, NULL, NULL, NULL, NULL, false, NULL, 0, 0, 0, 0, 0 },
           CORE_GRACE_MS,
+          CORE_REACH_MS,
           CORE_RETENTION_S,
           1000,
           5000,
@@ -95,6 +96,9 @@ static const option_row rows[] = {
       0, 0 },
     { "grace-ms", "MS", "grace period before an unreachable box is marked broken (30000)",
       OPTION_NUMBER, &set.grace_ms, 100, 86400000 },
+    { "reach-ms", "MS",
+      "how long a box may not bind, or not answer a host, before the lease goes elsewhere (10000)",
+      OPTION_NUMBER, &set.reach_ms, 100, 3600000 },
     { "retention", "SECONDS",
       "how long retained data are kept; 0: no limit (" TEXT_OF(CORE_RETENTION_S) ")", OPTION_NUMBER,
       &set.retention_s, 0, RETENTION_S_MAX },
@@ -619,6 +623,7 @@ static int open_store(void)
     }
     core_settings_default(&settings);
     settings.grace_ms = set.grace_ms;
+    settings.reach_ms = set.reach_ms;
     settings.retention_ms = set.retention_s * 1000;
     settings.default_quota = (uint32_t)set.default_quota;
     settings.events = (uint32_t)set.events;

@@ -32,9 +32,9 @@ const char *pool_state_name(unsigned state)
 
 const char *pool_reason_name(unsigned reason)
 {
-    static const char *const names[] = { "none",    "device",    "box",     "drain",
-                                         "wipe",    "operator",  "foreign", "release",
-                                         "discard", "retention", "recover", "absent" };
+    static const char *const names[] = { "none",     "device",  "box",     "drain",   "wipe",
+                                         "operator", "foreign", "release", "discard", "retention",
+                                         "recover",  "absent",  "refused", "path" };
     return reason < POOL_REASONS ? names[reason] : "?";
 }
 
@@ -51,7 +51,9 @@ const char *pool_reason_text(unsigned reason)
                                          "its tenant has discarded it",
                                          "its retention time is over",
                                          "its lease took an older slot back",
-                                         "there is no device in it" };
+                                         "there is no device in it",
+                                         "its box did not bind it",
+                                         "its host did not reach its box" };
     return reason < POOL_REASONS ? texts[reason] : "?";
 }
 

@@ -46,6 +46,8 @@ typedef enum pool_reason {
     POOL_WHY_RETENTION, /* what was retained was not taken back in time */
     POOL_WHY_RECOVER,   /* an older slot was taken back in its place */
     POOL_WHY_ABSENT,    /* there is no device in it */
+    POOL_WHY_REFUSED,   /* its box refused to bind it, or did not answer */
+    POOL_WHY_PATH,      /* its host did not reach its box */
     POOL_REASONS
 } pool_reason;
 

@@ -1089,6 +1089,29 @@ static void test_m73_port_offset_may_be_missing(void **state)
     }
 }
 
+/* What a host has of a box it dials; unknown where it is another number, or missing. */
+static void test_m160_reach(void **state)
+{
+    uint8_t out[DXPU_CONTROL_DEVICE_BYTES];
+    dxpu_control_device d = full_device(3), back;
+    dxpu_control_register r;
+    (void)state;
+    memset(&r, 0, sizeof r);
+    for (unsigned reach = 0; reach <= 255; reach++) {
+        d.reach = (uint8_t)reach;
+        dxpu_control_device_encode(&d, out);
+        assert_int_equal(out[107], reach);
+        for (unsigned bytes = 104; bytes <= sizeof out; bytes += 4) {
+            dxpu_bytes e = { out, bytes };
+            r.entry_bytes = (uint16_t)bytes;
+            assert_true(dxpu_control_device_next(&r, &e, &back));
+            assert_int_equal(back.reach, bytes < 108 || reach > DXPU_CONTROL_REACH_UP
+                                             ? DXPU_CONTROL_REACH_UNKNOWN
+                                             : reach);
+        }
+    }
+}
+
 /* Where hosts reach a box, and its name: behind the slots, however long those are. */
 static void test_m48_register_paths_and_name(void **state)
 {
@@ -1302,6 +1325,7 @@ int main(void)
         cmocka_unit_test(test_m40_register_ranges),
         cmocka_unit_test(test_m41_device_bytes),
         cmocka_unit_test(test_m73_port_offset_may_be_missing),
+        cmocka_unit_test(test_m160_reach),
         cmocka_unit_test(test_m48_register_paths_and_name),
         cmocka_unit_test(test_m48_fills_a_body),
         cmocka_unit_test(test_m49_alarm),

@@ -223,7 +223,7 @@ def node(number=10, role="box", **more):
     return dict(dict(node=number, role=role, name="%s%d" % (role, number), program="dxpu-x 0.1.0",
                      identity="00" * 16, key=None, connected=True, since="2026-01-02T03:04:05.678Z",
                      draining=False, addresses=["127.0.0.1:4458"], slots=16, free=9, leased=6,
-                     broken=1, owner=None), **more)
+                     broken=1, owner=None, suspect=None, unreached_by=[]), **more)
 
 
 def slot(name="10.3", **more):
@@ -236,9 +236,10 @@ def slot(name="10.3", **more):
 def lease(name="c3", state="active", phase="up", rates=(None, None), **more):
     return dict(dict(lease=name, tenant="t", key=None, host=12, model="nvme", count=1, need="any",
                      state=state, replace=True, replaced=0, created_at="2026-01-02T03:04:05.678Z",
-                     expires_at=None, retained=[], wiped_in_s=None,
+                     expires_at=None, retained=[], wiped_in_s=None, moved_from=None,
+                     moved_why=None,
                      slots=[dict(slot="10.3", box_connected=True, host_slot=1, epoch=17,
-                                 state=phase,
+                                 state=phase, why=None,
                                  to_device_per_s=rates[0], from_device_per_s=rates[1])]), **more)
 
 
@@ -859,6 +860,34 @@ def lease_in_a_disconnected_box():
         err = dxpu(fake, *create, "--wait", 0, status=REFUSED).err
         check("slot 10.3 binding (its box is disconnected)" in err
               and "a box of it is disconnected" in err, err)
+
+
+@case
+def boxes_that_serve_no_lease():
+    with Fake(everything()) as fake:
+        create = ("lease", "create", "--host", 12, "--model", "nvme")
+        found = lease(state="pending", phase="binding")
+        found["slots"][0]["why"] = "its box refuses to bind it: state (3 times)"
+        fake.routes["POST /v1/leases"] = created(found)
+        fake.routes["GET /v1/leases/c3"] = found
+        out = dxpu(fake, *create).out
+        check(out == "lease c3: slot 10.3 for slot 1 of host 12: "
+              "binding: its box refuses to bind it: state (3 times)\n", out)
+        err = dxpu(fake, *create, "--wait", 0, status=REFUSED).err
+        check("in time: slot 10.3: its box refuses to bind it" in err, err)
+        fake.routes["GET /v1/leases/c3"] = lease(moved_from="10.2",
+                                                 moved_why="its box did not bind it")
+        out = dxpu(fake, "show", "lease", "c3").out
+        check("lease c3: slot 10.2 was exchanged: its box did not bind it\n" in out, out)
+        check("connected" in dxpu(fake, "list", "boxes").out, "the control")
+        for lent, words in (("last", "it is lent last"), ("no", "it is not lent")):
+            bad = node(suspect=dict(lent=lent, why="it hangs", since="2026-01-02T03:04:05.678Z"),
+                       unreached_by=[12, 13])
+            fake.routes["GET /v1/boxes"] = dict(nodes=[bad], next=None)
+            fake.routes["GET /v1/nodes/10"] = bad
+            check(re.search(r"box10 +suspect", dxpu(fake, "list", "boxes").out))
+            out = dxpu(fake, "show", "node", 10).out
+            check(re.search(r"suspect +it hangs; " + words, out) and "host 13" in out, out)
 
 
 @case

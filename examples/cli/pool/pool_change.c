@@ -109,11 +109,26 @@ static bool any_away(const json_t *lease)
     return false;
 }
 
+/* The first reason that the manager gives: ": why", or "". */
+static const char *first_why(const json_t *lease, char out[256])
+{
+    size_t index;
+    json_t *slot;
+    *out = '\0';
+    json_array_foreach(json_object_get(lease, "slots"), index, slot)
+    {
+        const char *why = pool_string(slot, "why");
+        if (*why && !*out)
+            snprintf(out, 256, ": slot %.16s: %.200s", pool_string(slot, "slot"), why);
+    }
+    return out;
+}
+
 /* The last answer is the lease; until all its slots are up, when that is asked for. */
 int pool_finish_lease(pool_call *r)
 {
     waiting w;
-    char id[24], path[64];
+    char id[24], path[64], why[256];
     int rc = 0;
     snprintf(id, sizeof id, "%.17s", pool_string(r->client.body, "lease"));
     if (!pool_is_lease(id))
@@ -134,7 +149,7 @@ int pool_finish_lease(pool_call *r)
                              json_is_false(json_object_get(r->client.body, "host_connected"))
                                  ? ": its host is disconnected"
                              : any_away(r->client.body) ? ": a box of it is disconnected"
-                                                        : "",
+                                                        : first_why(r->client.body, why),
                              id, id);
         }
         rc = wait_get(&w, path);

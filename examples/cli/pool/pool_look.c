@@ -193,6 +193,23 @@ static void print_addresses(const json_t *o)
                json_is_string(address) ? json_string_value(address) : "?");
 }
 
+/* Of a node that is connected and does not work as it should. */
+static void print_suspect(const json_t *o)
+{
+    const json_t *suspect = json_object_get(o, "suspect");
+    const char *lent = pool_string(suspect, "lent");
+    size_t index;
+    json_t *host;
+    if (json_is_object(suspect))
+        printf("%-14s  %s%s\n", "suspect", pool_string(suspect, "why"),
+               strcmp(lent, "no") == 0     ? "; it is not lent"
+               : strcmp(lent, "last") == 0 ? "; it is lent last"
+                                           : "; its leases are not moved");
+    json_array_foreach(json_object_get(o, "unreached_by"), index, host)
+        printf("%-14s  host %" PRIu64 "\n", index ? "" : "unreached by",
+               (uint64_t)json_integer_value(host));
+}
+
 static int print_events(pool_call *r, const char *filter)
 {
     pool_table t;
@@ -248,6 +265,7 @@ static int show_node(pool_call *r)
         return pool_misfit(r, "it is not a node");
     print_members(r->client.body);
     print_addresses(r->client.body);
+    print_suspect(r->client.body);
     rc = print_list_of(r, box ? "slots" : "leases", node);
     snprintf(filter, sizeof filter, "node=%" PRIu64 "&", node);
     return rc ? rc : print_events(r, filter);

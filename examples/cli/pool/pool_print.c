@@ -13,7 +13,11 @@ static void node_state(pool_table *t, const json_t *o)
 {
     bool connected = json_is_true(json_object_get(o, "connected"));
     bool draining = json_is_true(json_object_get(o, "draining"));
-    pool_table_add(t, "%s", !connected ? "disconnected" : draining ? "draining" : "connected");
+    pool_table_add(t, "%s",
+                   !connected                                      ? "disconnected"
+                   : json_is_object(json_object_get(o, "suspect")) ? "suspect"
+                   : draining                                      ? "draining"
+                                                                   : "connected");
 }
 
 /* Short texts in one cell. */
@@ -190,10 +194,20 @@ const char *pool_print_away(const json_t *slot)
                                                                  : "";
 }
 
+/* What keeps a slot from being up: ": why", or "". */
+static const char *slot_why(const json_t *slot, char out[256])
+{
+    const char *why = pool_string(slot, "why");
+    *out = '\0';
+    if (*why)
+        snprintf(out, 256, ": %.200s", why);
+    return out;
+}
+
 void pool_print_lease_slots(const json_t *lease, FILE *out)
 {
     const char *id = pool_string(lease, "lease"), *name = pool_string(lease, "host_name"), *state;
-    char of[400];
+    char of[400], why[256];
     uint64_t host = pool_integer(lease, "host");
     size_t index;
     json_t *slot, *slots = json_object_get(lease, "slots");
@@ -215,7 +229,10 @@ void pool_print_lease_slots(const json_t *lease, FILE *out)
             fprintf(out, "is slot %" PRIu64 " of %s%s\n", pool_integer(slot, "host_slot"), of,
                     pool_print_away(slot));
         else
-            fprintf(out, "for slot %" PRIu64 " of %s: %s%s\n", pool_integer(slot, "host_slot"), of,
-                    state, pool_print_away(slot));
+            fprintf(out, "for slot %" PRIu64 " of %s: %s%s%s\n", pool_integer(slot, "host_slot"),
+                    of, state, pool_print_away(slot), slot_why(slot, why));
     }
+    if (*pool_string(lease, "moved_from"))
+        fprintf(out, "lease %s: slot %s was exchanged: %s\n", id, pool_string(lease, "moved_from"),
+                pool_string(lease, "moved_why"));
 }

@@ -113,6 +113,29 @@ static node_counts count_slots(const api *a, const core_node *n)
     return out;
 }
 
+/* What is wrong with a node that is connected; which hosts do not reach a box. */
+static void add_suspect(const api *a, uint32_t node, json_t *out)
+{
+    enum { HOSTS = 64 };
+    uint32_t hosts[HOSTS], count;
+    const core_node *n = &core_nodes(a->core, &count)[node];
+    char text[CORE_TROUBLE_BYTES];
+    uint64_t since_ms;
+    unsigned level = core_suspect(a->core, node, &since_ms, text), known;
+    json_t *list = json_array();
+    known = n->role == DXPU_CONTROL_ROLE_BOX ? core_unreached_by(a->core, node, hosts, HOSTS) : 0;
+    for (unsigned i = 0; i < known && i < HOSTS; i++)
+        (void)json_array_append_new(list, number(hosts[i]));
+    (void)json_object_set_new(out, "suspect",
+                              *text ? json_pack("{s:s, s:s, s:o}", "lent",
+                                                n->role != DXPU_CONTROL_ROLE_BOX ? "as_before"
+                                                : level > 1                      ? "no"
+                                                                                 : "last",
+                                                "why", text, "since", api_json_time(since_ms))
+                                    : json_null());
+    (void)json_object_set_new(out, "unreached_by", list);
+}
+
 /* A proxy is known by its identity and key, so tenants do not see it. */
 json_t *api_json_node(const api *a, uint32_t node, const api_caller *caller)
 {
@@ -121,18 +144,21 @@ json_t *api_json_node(const api *a, uint32_t node, const api_caller *caller)
     bool tenant = caller->role == API_TENANT;
     char identity[33], key[DXPU_SODIUM_KEY_TEXT_BYTES] = "";
     node_counts slots = count_slots(a, n);
+    json_t *out;
     for (unsigned i = 0; i < 16; i++)
         snprintf(identity + 2 * i, 3, "%02x", n->identity[i]);
     if (n->keyed)
         dxpu_sodium_key_print(n->key, key);
-    return json_pack("{s:o, s:s, s:o, s:o, s:o, s:o, s:b, s:o, s:b, s:o, s:o, s:o, s:o, s:o, s:o}",
-                     "node", number(n->number), "role", dxpu_control_role_name(n->role), "name",
-                     api_json_text(n->name), "program", api_json_text(n->program), "identity",
-                     text_or_null(tenant ? "" : identity), "key", text_or_null(tenant ? "" : key),
-                     "connected", n->connected, "since", api_json_time(n->since_unix_ms),
-                     "draining", n->draining, "addresses", addresses(n), "slots", number(n->total),
-                     "free", number(slots.free), "leased", number(slots.leased), "broken",
-                     number(slots.broken), "owner", text_or_null(n->owner));
+    out = json_pack("{s:o, s:s, s:o, s:o, s:o, s:o, s:b, s:o, s:b, s:o, s:o, s:o, s:o, s:o, s:o}",
+                    "node", number(n->number), "role", dxpu_control_role_name(n->role), "name",
+                    api_json_text(n->name), "program", api_json_text(n->program), "identity",
+                    text_or_null(tenant ? "" : identity), "key", text_or_null(tenant ? "" : key),
+                    "connected", n->connected, "since", api_json_time(n->since_unix_ms), "draining",
+                    n->draining, "addresses", addresses(n), "slots", number(n->total), "free",
+                    number(slots.free), "leased", number(slots.leased), "broken",
+                    number(slots.broken), "owner", text_or_null(n->owner));
+    add_suspect(a, node, out);
+    return out;
 }
 
 /* ==== 3  Slots ================================================================================ */
@@ -267,16 +293,17 @@ static json_t *lease_slots(const api *a, uint64_t lease, const core_lease *more,
     json_t *out = json_array();
     for (unsigned i = 0; i < n; i++) {
         const api_traffic *t = host ? api_traffic_of(a, host, more->port[i]) : NULL;
-        char name[24];
+        char name[24], why[CORE_TROUBLE_BYTES];
+        (void)core_slot_trouble(a->core, slots[i], why);
         api_slot_name(a, slots[i], name);
         (void)json_array_append_new(
-            out, json_pack("{s:s, s:b, s:o, s:o, s:s, s:o, s:o}", "slot", name, "box_connected",
-                           nodes[of[slots[i]].node].connected, "host_slot",
+            out, json_pack("{s:s, s:b, s:o, s:o, s:s, s:o, s:o, s:o}", "slot", name,
+                           "box_connected", nodes[of[slots[i]].node].connected, "host_slot",
                            host ? number(more->port[i]) : json_null(), "epoch",
                            number(p->slot[slots[i]].epoch), "state",
-                           core_phase_name(core_slot_phase(a->core, slots[i])), "to_device_per_s",
-                           rate(t ? t->to_per_s : -1), "from_device_per_s",
-                           rate(t ? t->from_per_s : -1)));
+                           core_phase_name(core_slot_phase(a->core, slots[i])), "why",
+                           text_or_null(why), "to_device_per_s", rate(t ? t->to_per_s : -1),
+                           "from_device_per_s", rate(t ? t->from_per_s : -1)));
     }
     return out;
 }
@@ -301,13 +328,16 @@ json_t *api_json_lease(const api *a, uint64_t lease)
     const core_lease *more;
     const core_node *host;
     uint32_t count;
+    char moved[24] = "";
     if (!l)
         return NULL;
     more = &core_leases(a->core)[l - p->lease];
     host = host_of(a, l->host);
+    if (more->moved_node)
+        snprintf(moved, sizeof moved, "%u.%u", more->moved_node, more->moved_slot);
     return json_pack(
         "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:b, s:s, s:b, s:o, s:o, s:o, s:o, s:o, "
-        "s:o}",
+        "s:o, s:o, s:o}",
         "lease", api_json_lease_id(lease), "tenant",
         api_json_text(core_tenants(a->core, &count)[l->tenant].name), "key",
         text_or_null(more->key), "host", host ? number(host->number) : json_null(), "host_name",
@@ -319,7 +349,9 @@ json_t *api_json_lease(const api *a, uint64_t lease)
         core_lease_replaces(a->core, lease), "replaced", number(more->replaced), "created_at",
         api_json_time(more->created_unix_ms), "expires_at", api_json_time(more->expires_unix_ms),
         "slots", lease_slots(a, lease, more, host), "retained", api_json_retained(a, lease),
-        "wiped_in_s", seconds_left(core_lease_left_ms(a->core, lease)));
+        "wiped_in_s", seconds_left(core_lease_left_ms(a->core, lease)), "moved_from",
+        text_or_null(moved), "moved_why",
+        text_or_null(*moved ? pool_reason_text(more->moved_why) : ""));
 }
 
 /* ==== 5  Pool, tenants, events ================================================================ */

@@ -203,6 +203,9 @@ static void put_leases(const api *a, FILE *out)
     about(out, "dxpu_leases", "gauge", "Leases.");
     for (unsigned s = 0; s < CORE_LEASE_STATES; s++)
         fprintf(out, "dxpu_leases{state=\"%s\"} %llu\n", core_lease_state_name(s), count[s]);
+    about(out, "dxpu_lease_pending_seconds", "gauge",
+          "Age of the lease that has waited longest for its slots; 0: none waits.");
+    fprintf(out, "dxpu_lease_pending_seconds %.3f\n", (double)core_pending_ms(a->core) / 1000);
 }
 
 static void put_events(const api *a, FILE *out)
@@ -242,6 +245,28 @@ static void put_connected(const core_node *n, uint32_t count, FILE *out)
     }
 }
 
+static void put_suspect(const core *k, const core_node *n, uint32_t count, FILE *out)
+{
+    char why[CORE_TROUBLE_BYTES];
+    uint64_t since_ms;
+    about(out, "dxpu_box_suspect", "gauge",
+          "Whether the box is in doubt. 1: it is lent last, 2: it is not lent.");
+    for (uint32_t i = 0; i < count && i < NAMED_MAX; i++) {
+        if (n[i].role != DXPU_CONTROL_ROLE_BOX)
+            continue;
+        put_node(out, "dxpu_box_suspect", &n[i]);
+        fprintf(out, "} %u\n", core_suspect(k, i, &since_ms, why));
+    }
+    about(out, "dxpu_box_unreached_hosts", "gauge",
+          "Hosts that had no channel to the box for a lease lately.");
+    for (uint32_t i = 0; i < count && i < NAMED_MAX; i++) {
+        if (n[i].role != DXPU_CONTROL_ROLE_BOX)
+            continue;
+        put_node(out, "dxpu_box_unreached_hosts", &n[i]);
+        fprintf(out, "} %u\n", core_unreached_by(k, i, NULL, 0));
+    }
+}
+
 static void put_box_slots(const core *k, const core_node *n, FILE *out)
 {
     number of[POOL_STATES] = { 0 };
@@ -271,6 +296,7 @@ static void put_each_node(const api *a, FILE *out)
     uint32_t count;
     const core_node *n = core_nodes(a->core, &count);
     put_connected(n, count, out);
+    put_suspect(a->core, n, count, out);
     about(out, "dxpu_box_slots", "gauge", "Slots of each box.");
     for (uint32_t i = 0; i < count && i < NAMED_MAX; i++) {
         if (n[i].role == DXPU_CONTROL_ROLE_BOX)

@@ -46,6 +46,24 @@ static row *rows_of(api_conn *c, uint32_t count)
 
 /* ==== 2  Health, pool ========================================================================= */
 
+/* Nodes that are connected and do not work. */
+static json_t *suspects(const api *a)
+{
+    char why[CORE_TROUBLE_BYTES];
+    json_t *out = json_array();
+    uint64_t since_ms;
+    uint32_t count;
+    const core_node *n = core_nodes(a->core, &count);
+    for (uint32_t i = 0; i < count; i++) {
+        (void)core_suspect(a->core, i, &since_ms, why);
+        if (*why)
+            (void)json_array_append_new(out, json_pack("{s:I, s:o, s:s}", "node",
+                                                       (json_int_t)n[i].number, "name",
+                                                       api_json_text(n[i].name), "why", why));
+    }
+    return out;
+}
+
 void api_get_health(api_conn *c)
 {
     char text[256];
@@ -57,11 +75,11 @@ void api_get_health(api_conn *c)
         api_answer_json(c, 200, json_pack("{s:s}", "status", status));
         return;
     }
-    api_answer_json(c, 200,
-                    json_pack("{s:s, s:o, s:s, s:I}", "status", status, "store",
-                              api_json_text(api_store_text(c->a, &c->caller, text)), "version",
-                              DXPU_VERSION, "uptime_s",
-                              (json_int_t)((api_now_ms() - c->a->opened_ms) / 1000)));
+    api_answer_json(
+        c, 200,
+        json_pack("{s:s, s:o, s:o, s:s, s:I}", "status", status, "suspect", suspects(c->a), "store",
+                  api_json_text(api_store_text(c->a, &c->caller, text)), "version", DXPU_VERSION,
+                  "uptime_s", (json_int_t)((api_now_ms() - c->a->opened_ms) / 1000)));
 }
 
 void api_get_pool(api_conn *c)

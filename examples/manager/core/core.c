@@ -44,6 +44,7 @@ void core_settings_default(core_settings *set)
 {
     memset(set, 0, sizeof *set);
     set->grace_ms = CORE_GRACE_MS;
+    set->reach_ms = CORE_REACH_MS;
     set->retention_ms = CORE_RETENTION_S * 1000u;
     set->default_quota = POOL_NONE;
     set->events = 10000;

@@ -101,9 +101,13 @@ typedef struct core_lease {
     uint64_t created_unix_ms;
     uint64_t expires_unix_ms; /* 0: never */
     uint8_t replace;          /* core_replacing */
-    uint32_t replaced;        /* how often a slot was exchanged */
-    bool was_up;              /* all slots were up once */
-    bool kept;  /* parked or recovered, and not up since: none of its slots is exchanged */
+    uint32_t replaced;        /* how often a slot was exchanged, */
+    uint32_t moved_node;      /* and which one last, by its box's number; 0: none, or unknown */
+    uint16_t moved_slot;
+    uint8_t moved_why; /* pool_reason */
+    uint64_t made_ms;  /* monotonic; 0: before this program started */
+    bool was_up;       /* all slots were up once */
+    bool kept;         /* parked or recovered, and not up since: none of its slots is exchanged */
     bool ended; /* expired or released, and its data are kept: parked until it is extended, or
                        released for good when core_lease_left_ms() is over */
     uint64_t stored_ms;            /* of that time, when it was stored last; 0: all of it is left */
@@ -181,6 +185,18 @@ typedef enum core_lease_state {
 } core_lease_state;
 const char *core_lease_state_name(unsigned state);
 core_lease_state core_lease_now(const core *c, uint64_t lease);
+/* How long the lease that has waited longest is pending; 0: none is. */
+uint64_t core_pending_ms(const core *c);
+
+enum { CORE_TROUBLE_BYTES = 96 };
+/* Why a slot of a lease is not up, as far as its box or host reported; false: unknown, or it is. */
+bool core_slot_trouble(const core *c, uint32_t slot, char out[CORE_TROUBLE_BYTES]);
+/* Is the node in doubt?  2: a box that is not lent, 1: lent last (a host: its leases do not move);
+   0: no.  out: why. */
+unsigned core_suspect(const core *c, uint32_t node, uint64_t *since_unix_ms,
+                      char out[CORE_TROUBLE_BYTES]);
+/* Hosts, by number, that have had no channel to the box of a lease lately: how many. */
+unsigned core_unreached_by(const core *c, uint32_t node, uint32_t *hosts, unsigned max);
 
 /* ==== 3  Opening ============================================================================== */
 
@@ -189,11 +205,14 @@ core_lease_state core_lease_now(const core *c, uint64_t lease);
 #define CORE_GRACE_MS    30000
 #define CORE_RETENTION_S 604800 /* 7 days */
 #define CORE_STEP_MS     60000  /* a larger step of the clock holds expiries */
+#define CORE_REACH_MS    10000
 
 typedef struct core_settings {
     uint64_t grace_ms;      /* a box silent for that long is broken [CORE_GRACE_MS] */
     uint64_t retention_ms;  /* how long data are kept for a lease that left them, or has ended
                               [CORE_RETENTION_S]; 0: until somebody says what is to be done */
+    uint64_t reach_ms;      /* how long a host may be without an answer from a box, or a box not
+                               answer a bind, before the lease gets another slot [CORE_REACH_MS] */
     uint32_t default_quota; /* slots, of a tenant without one of its own; POOL_NONE: no limit */
     uint32_t events;        /* kept [10,000] */
     uint32_t nodes;         /* that there may be [65,536] */
@@ -374,6 +393,7 @@ unsigned core_would_erase(const core *c, core_deed deed, uint64_t of, core_erase
     X(NODE_NAME, "node.name") /* refused: its name is another key's; or it lost its name so */     \
     X(NODE_PATH, "node.path") /* refused: another key's box is reached there */                    \
     X(NODE_FORGOTTEN, "node.forgotten")                                                            \
+    X(NODE_TRUSTED, "node.trusted") /* it was suspect, which an alarm said */                      \
     X(SLOT_BROKEN, "slot.broken")                                                                  \
     X(SLOT_REPAIRED, "slot.repaired")                                                              \
     X(SLOT_WIPED, "slot.wiped")                                                                    \

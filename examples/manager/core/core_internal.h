@@ -10,6 +10,7 @@
    core_history.c  which of them are kept, and how much each key may make the pool do
    core_nodes.c    what proxies say
    core_paths.c    whose an address is
+   core_reach.c    boxes that serve no lease, and which host reaches which box
    core_slots.c    what follows for a slot or a lease
    core_orders.c   what proxies are ordered
    core_retain.c   what is kept for a lease, how long; the clock that leases end by
@@ -44,7 +45,10 @@ enum {
     COREI_ALARMS = 10,  /* of one key in a second; further ones are dropped */
     COREI_TOLD = 64,    /* keys whose refusal an event reports, in */
     COREI_TOLD_MS = 3600000,
-    COREI_KEY_NODES = 64, /* that one key may register: a node for each guest of a proxy */
+    COREI_REFUSALS = 3,    /* of one order: then the slot's lease goes elsewhere */
+    COREI_DOUBTS = 256,    /* of boxes and hosts, at once */
+    COREI_DOUBT_WAITS = 6, /* times reach_ms: how long a doubt lasts, the first time */
+    COREI_KEY_NODES = 64,  /* that one key may register: a node for each guest of a proxy */
     COREI_NO_REPORT = 0xff
 };
 /* JSON has 63 bits.  Epochs begin at the time of day in microseconds, which is not believed beyond
@@ -99,6 +103,13 @@ typedef struct corei_work {
     uint64_t not_before_ms; /* to say the same again */
 } corei_work;
 
+/* What its proxy refused, of a slot or a port, in a row. */
+typedef struct corei_refusal {
+    uint64_t epoch;
+    uint16_t code; /* DXPU_CONTROL_CODE_* */
+    uint8_t count;
+} corei_refusal;
+
 typedef struct corei_slot {
     uint32_t port;            /* that has it or had it last; CORE_NONE: not known */
     uint64_t up_epoch;        /* the lease epoch in which it was up */
@@ -115,13 +126,19 @@ typedef struct corei_slot {
     bool agreed; /* its box has reported, since the start, the lease that the store has: so the
                     store is no old copy in what it says of the slot; or an operator says so */
     bool late;   /* its report is not acted upon yet: its box said much, or the store has no room */
+    uint64_t asked_ms;                  /* when the last bind went out, */
+    corei_refusal refusal;              /* and what came back */
+    uint64_t blamed_epoch;              /* somebody was, for the failure of this lease */
+    bool veiled;                        /* see corei_choose() */
     uint64_t offered_epoch, offered_to; /* the last attach: its epoch, and the host's instance */
     dxpu_control_device *other;         /* what stands there now, when it is not what is stored */
 } corei_slot;
 
 typedef struct corei_port {
-    uint32_t before; /* the slot that it is to give up; CORE_NONE: none is known */
-    bool moved;      /* since it was attached its box is reached elsewhere */
+    uint32_t before;              /* the slot that it is to give up; CORE_NONE: none is known */
+    bool moved;                   /* since it was attached its box is reached elsewhere */
+    corei_refusal refusal;        /* of attaches */
+    uint64_t dial_ms, dial_epoch; /* without a channel since, for this lease; 0: it has one */
 } corei_port;
 
 typedef struct corei_node {
@@ -129,7 +146,8 @@ typedef struct corei_node {
     uint64_t gone_ms;    /* a box: given up then, unless it is back; 0: it is here */
     uint32_t party;      /* whose it is: see corei_party_of(); 0: not looked up yet */
     uint64_t enlarge_ms; /* not before then has it more slots */
-    uint64_t left_ms;    /* when its last connection ended */
+    uint64_t joined_ms;  /* when its connection began, */
+    uint64_t left_ms;    /* and when the last one ended */
     uint64_t rival;      /* another instance, seen while this one lived; 0: none */
     bool unsaved;        /* what its registers said of it is not in the store */
     uint16_t missing;    /* slots of a registration that has begun */
@@ -201,6 +219,19 @@ typedef struct corei_history {
     unsigned drops;
 } corei_history;
 
+/* A box without a host: it fails with whoever tries it.  A host without a box: the same.  Both, by
+   their numbers: the host does not reach that box. */
+typedef struct corei_doubt {
+    uint32_t host, box;
+    bool refuses, silent; /* the box does not bind; and does not even answer */
+    bool judged;          /* the box was struck for it */
+    bool ended;           /* it is remembered alone: how often it was so */
+    uint16_t code;        /* DXPU_CONTROL_CODE_* */
+    uint8_t strikes;
+    uint64_t since_unix_ms, last_ms;
+    uint64_t until_ms, end_ms, forget_ms; /* not lent; lent last; as any, but not forgotten */
+} corei_doubt;
+
 typedef struct corei_told {
     uint64_t since_ms; /* when counting began */
     unsigned count;    /* since then, and which: */
@@ -247,6 +278,8 @@ struct core {
     uint64_t enlarge_ms;           /* see may_enlarge() */
     bool full;                     /* and that was reported: see check_room() */
     corei_told names, paths, keys; /* keys that were refused theirs; keys: with a node's number */
+    corei_doubt doubt[COREI_DOUBTS];
+    unsigned doubts;
     char failure[256];
 };
 
@@ -439,6 +472,33 @@ core_result corei_move_out(core *c, uint32_t slot);
 bool corei_take_ports(core *c, uint64_t lease);
 void corei_leave_ports(core *c, uint64_t lease);
 void corei_end_lease(core *c, uint64_t lease, core_event_type type, pool_reason why);
+
+/* Its box or the way there fails: its lease gets another slot, where it may and there is one. */
+void corei_evade(core *c, uint32_t slot, pool_reason why);
+
+/* -- Who reaches whom (core_reach.c) -- */
+
+void corei_refused(corei_refusal *r, uint64_t epoch, unsigned code);
+/* The host's report of a port has changed. */
+void corei_note_dial(core *c, uint32_t port);
+/* What a leased slot's box and host do not do has consequences: M-161. */
+void corei_reach_slot(core *c, uint32_t slot);
+/* Its host has a channel to its box; its box has carried out an order that it had to store. */
+void corei_reached(core *c, uint32_t slot);
+void corei_binds(core *c, uint32_t slot);
+/* It refused one, still. */
+void corei_binds_not(core *c, uint32_t slot);
+/* The node is another one than the one in doubt: it was restarted, or is elsewhere. */
+void corei_reach_forget(core *c, uint32_t number, const char *why);
+void corei_reach_tick(core *c);
+uint64_t corei_reach_next_ms(const core *c);
+/* As pool_choose() and its like: first without boxes that are in doubt, then with those that are
+   lent last. */
+int corei_choose(core *c, const pool_request *q, pool_choice *out);
+int corei_choose_other(core *c, uint32_t slot, pool_other *out);
+int corei_choose_all(core *c, uint64_t lease, pool_choice *out);
+/* Free slots that are not lent to this host, for their boxes are in doubt. */
+uint32_t corei_count_suspect(const core *c, uint32_t host, uint16_t model);
 
 /* -- Retention (core_retain.c) -- */
 

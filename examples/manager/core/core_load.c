@@ -579,6 +579,9 @@ static void carry_port(loading *l, uint32_t to, const corei_tables *old, uint32_
     t->port[to].foreign = old->port[from].foreign;
     t->port_more[to].before = now_at(l, old, true, old->port_more[from].before);
     t->port_more[to].moved = old->port_more[from].moved;
+    t->port_more[to].refusal = old->port_more[from].refusal;
+    t->port_more[to].dial_ms = old->port_more[from].dial_ms;
+    t->port_more[to].dial_epoch = old->port_more[from].dial_epoch;
     carry_unit(t, t->pool->limits.slots + to, old, old->pool->limits.slots + from);
 }
 
@@ -631,6 +634,7 @@ static void carry_leases(corei_tables *t, const corei_tables *old)
             t->lease[i].ran_ms = old->lease[i].ran_ms;
             t->lease[i].since_ms = old->lease[i].since_ms;
             t->lease[i].counts = old->lease[i].counts;
+            t->lease[i].made_ms = old->lease[i].made_ms;
         }
 }
 

@@ -119,6 +119,7 @@ static void report_port(core *c, uint32_t port, const dxpu_control_device *told)
     p->reported = true;
     if (p->device.state == DXPU_CONTROL_SLOT_EMPTY)
         p->device.epoch = 0;
+    corei_note_dial(c, port);
     corei_touch(c, corei_port_unit(c, port));
     if (before != CORE_NONE)
         corei_touch(c, corei_slot_unit(before));
@@ -311,8 +312,10 @@ static core_result check_room(core *c, bool new_node, uint32_t slots)
 static void note_move(core *c, uint32_t node, const dxpu_control_register *r)
 {
     const core_node *n = &c->t.node[node];
-    if (n->paths != r->paths || memcmp(n->path, r->path, n->paths * sizeof n->path[0]) != 0)
-        tell_hosts(c, node);
+    if (n->paths == r->paths && memcmp(n->path, r->path, n->paths * sizeof n->path[0]) == 0)
+        return;
+    corei_reach_forget(c, n->number, "it has other addresses");
+    tell_hosts(c, node);
 }
 
 /* A key that may register does not fill the pool with nodes. */
@@ -652,6 +655,7 @@ static void node_connect(core *c, uint32_t node)
     core_node *n = &c->t.node[node];
     n->connected = true;
     n->since_unix_ms = c->unix_ms;
+    more->joined_ms = c->mono_ms;
     more->told = NULL;
     more->gone_ms = 0;
     gather_end(more);
@@ -846,6 +850,8 @@ uint32_t core_register(core *c, const dxpu_control_register *r, const char *prog
     core_node *n = &c->t.node[node];
     if (n->instance && n->instance != r->instance) {
         core_disconnected(c, number);
+        corei_reach_forget(c, number, "it was restarted");
+        node = core_find_node(c, number);
         c->t.node_more[node].drain_told = COREI_NO_REPORT; /* another program: it knows nothing */
     }
     c->t.node[node].instance = r->instance;

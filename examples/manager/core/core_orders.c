@@ -290,6 +290,10 @@ bool core_next_order(core *c, core_order *out)
             continue;
         if (out->m.type == DXPU_CONTROL_ATTACH)
             t->port_more[k.index].moved = false;
+        if (out->m.type == DXPU_CONTROL_BIND) {
+            t->slot_more[k.index].asked_ms = c->mono_ms;
+            corei_look_at(c, unit, c->mono_ms + c->set.reach_ms);
+        }
         if (k.kind == COREI_NODE) /* until it answers */
             t->node_more[k.index].drain_told = COREI_NO_REPORT;
         return true;
@@ -351,6 +355,8 @@ static void order_done(core *c, unit_kind k, const core_order *o, const dxpu_con
     d->epoch = done->state == DXPU_CONTROL_SLOT_EMPTY ? 0 : done->epoch;
     if (d->epoch > d->epoch_seen)
         d->epoch_seen = d->epoch;
+    if (k.kind == COREI_LEASE)
+        corei_note_dial(c, k.index);
     if (o->m.type == DXPU_CONTROL_BIND) {
         d->peer_node = o->m.u.bind.host_node;
         d->peer_slot = o->m.u.bind.host_slot;
@@ -362,6 +368,25 @@ static void order_done(core *c, unit_kind k, const core_order *o, const dxpu_con
         t->slot_more[k.index].wipe_told =
             o->m.u.unbind.keep ? 0 : t->node[t->slot[k.index].node].instance;
     }
+    if (o->m.type == DXPU_CONTROL_BIND || o->m.type == DXPU_CONTROL_UNBIND)
+        corei_binds(c, k.index);
+}
+
+/* A refusal may mean that a box does not work, or that a host cannot reach it; not where it passes,
+   or follows from an operator's decision. */
+static void note_refusal(core *c, unit_kind k, const core_order *o, unsigned code)
+{
+    bool passes = code == DXPU_CONTROL_CODE_BUSY || code == DXPU_CONTROL_CODE_CLOSING ||
+                  code == DXPU_CONTROL_CODE_STOPPING || code == DXPU_CONTROL_CODE_TWICE;
+    bool decided = code == DXPU_CONTROL_CODE_EPOCH || code == DXPU_CONTROL_CODE_DRAINED;
+    if (o->m.type == DXPU_CONTROL_UNBIND && code == DXPU_CONTROL_CODE_STATE)
+        corei_binds_not(c, k.index);
+    if (passes || decided)
+        return;
+    if (o->m.type == DXPU_CONTROL_BIND)
+        corei_refused(&c->t.slot_more[k.index].refusal, o->m.u.bind.epoch, code);
+    if (o->m.type == DXPU_CONTROL_ATTACH)
+        corei_refused(&c->t.port_more[k.index].refusal, o->m.u.attach.epoch, code);
 }
 
 /* A box that has seen a later lease than ours is asked for no more; one that is drained gives its
@@ -393,6 +418,7 @@ static void order_refused(core *c, uint32_t unit, unit_kind k, const core_order 
                              corei_order_slot(&o->m), dxpu_control_code_name(code));
         (void)corei_commit(c);
     }
+    note_refusal(c, k, o, code);
     if (o->m.type == DXPU_CONTROL_BIND)
         corei_bind_refused(c, k.index, o->m.u.bind.epoch, code);
 }
@@ -500,6 +526,7 @@ void core_tick(core *c)
     if (c->failed)
         try_store(c);
     corei_clock_tell(c);
+    corei_reach_tick(c);
     while (!c->held && corei_heap_due(&c->t.expiry) <= c->unix_ms)
         if (!expire_one(c))
             break; /* the rest needs no store, or will find out for itself */
@@ -527,6 +554,8 @@ uint64_t core_next_ms(const core *c)
     due = c->save_ms < due ? c->save_ms : due;
     if (c->held != c->held_told)
         due = c->mono_ms;
+    uint64_t doubt = corei_reach_next_ms(c);
+    due = doubt < due ? doubt : due;
     if (c->failed)
         return c->refuse_until_ms;
     return due;

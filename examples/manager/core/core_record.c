@@ -261,13 +261,15 @@ json_t *corei_lease_json(const core *c, uint32_t lease)
                                                s->device.number, more->port[n++]));
     }
     int host = l->host == POOL_NONE ? 0 : (int)c->t.node[c->t.host_node[l->host]].number;
-    return json_pack("{s:s, s:i, s:s, s:s, s:o, s:s, s:I, s:I, s:s, s:i, s:b, s:b, s:b, s:I}",
-                     "tenant", c->t.tenant[l->tenant].name, "host", host, "model",
-                     c->t.model[l->model].name, "need", need_name(l->need), "slots", slots, "key",
-                     more->key, "created", (json_int_t)more->created_unix_ms, "expires",
-                     (json_int_t)more->expires_unix_ms, "replace", replace_name(more->replace),
-                     "replaced", (int)more->replaced, "up", more->was_up, "kept", more->kept,
-                     "ended", more->ended, "left", (json_int_t)more->stored_ms);
+    return json_pack(
+        "{s:s, s:i, s:s, s:s, s:o, s:s, s:I, s:I, s:s, s:i, s:b, s:b, s:b, s:I, s:[i, i], "
+        "s:s}",
+        "tenant", c->t.tenant[l->tenant].name, "host", host, "model", c->t.model[l->model].name,
+        "need", need_name(l->need), "slots", slots, "key", more->key, "created",
+        (json_int_t)more->created_unix_ms, "expires", (json_int_t)more->expires_unix_ms, "replace",
+        replace_name(more->replace), "replaced", (int)more->replaced, "up", more->was_up, "kept",
+        more->kept, "ended", more->ended, "left", (json_int_t)more->stored_ms, "moved",
+        (int)more->moved_node, more->moved_slot, "why", pool_reason_name(more->moved_why));
 }
 
 static bool lease_slots_read(json_t *slots, corei_lease_record *out)
@@ -290,17 +292,20 @@ static bool lease_slots_read(json_t *slots, corei_lease_record *out)
 
 bool corei_lease_read(json_t *j, corei_lease_record *out)
 {
-    const char *tenant, *model, *need, *key;
+    const char *tenant, *model, *need, *key, *why = "none";
     json_int_t created, expires, left = 0;
-    int host, replaced, up, kept = 0, ended = 0;
+    int host, replaced, up, kept = 0, ended = 0, node = 0, slot = 0;
     json_t *slots, *replace;
     memset(out, 0, sizeof *out);
-    if (json_unpack(j, "{s:s, s:i, s:s, s:s, s:o, s:s, s:I, s:I, s:o, s:i, s:b, s?b, s?b, s?I}",
+    if (json_unpack(j,
+                    "{s:s, s:i, s:s, s:s, s:o, s:s, s:I, s:I, s:o, s:i, s:b, s?b, s?b, s?I, "
+                    "s?[i, i], s?s}",
                     "tenant", &tenant, "host", &host, "model", &model, "need", &need, "slots",
                     &slots, "key", &key, "created", &created, "expires", &expires, "replace",
                     &replace, "replaced", &replaced, "up", &up, "kept", &kept, "ended", &ended,
-                    "left", &left) != 0 ||
-        !in_range(host, 0, INT32_MAX) || left < 0 || (ended && host) ||
+                    "left", &left, "moved", &node, &slot, "why", &why) != 0 ||
+        !in_range(host, 0, INT32_MAX) || !in_range(node, 0, INT32_MAX) ||
+        !in_range(slot, 0, UINT16_MAX) || left < 0 || (ended && host) ||
         !replace_read(replace, &out->rest.replace) || created < 0 || expires < 0 || replaced < 0 ||
         !copy_text(out->tenant, sizeof out->tenant, tenant) ||
         !copy_text(out->model, sizeof out->model, model) ||
@@ -316,7 +321,11 @@ bool corei_lease_read(json_t *j, corei_lease_record *out)
     out->rest.kept = kept;
     out->rest.ended = ended;
     out->rest.stored_ms = (uint64_t)left;
-    return out->need < POOL_NEEDS && lease_slots_read(slots, out);
+    out->rest.moved_node = (uint32_t)node;
+    out->rest.moved_slot = (uint16_t)slot;
+    out->rest.moved_why = (uint8_t)name_number(why, pool_reason_name, POOL_REASONS);
+    return out->need < POOL_NEEDS && out->rest.moved_why < POOL_REASONS &&
+           lease_slots_read(slots, out);
 }
 
 /* -- Events -- */

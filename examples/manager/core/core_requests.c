@@ -151,11 +151,17 @@ static core_result box_away(const core *c, uint32_t slot)
                         (unsigned long long)(left_ms / 1000 + 1));
 }
 
-static core_result too_few(const core *c, uint16_t model)
+static core_result too_few(const core *c, uint32_t host, uint16_t model)
 {
+    uint32_t suspect = corei_count_suspect(c, host, model);
     uint32_t drained = c->t.pool->model[model].count[POOL_DRAINED], gone = count_gone(c, model);
     uint32_t retained = c->t.pool->model[model].count[POOL_RETAINED];
     char broken[96] = "";
+    if (suspect)
+        return corei_result(CORE_E_CAPACITY,
+                            "too few slots with this model are free: %u more are in boxes that "
+                            "serve no lease now (dxpu list boxes: suspect); ask for fewer, or wait",
+                            (unsigned)suspect);
     if (!drained && !gone && !retained)
         return corei_pool_result(POOL_E_FREE);
     if (gone)
@@ -207,7 +213,7 @@ static core_result grant(core *c, const core_request *r, pool_request *q, pool_c
     core_result result = check_request(c, r, q);
     if (result.code != CORE_OK)
         return result;
-    int rc = pool_choose(t->pool, q, choice);
+    int rc = corei_choose(c, q, choice);
     uint32_t silent = CORE_NONE;
     if (rc == POOL_E_FREE || rc == POOL_E_PLACE)
         silent = find_silent(c, q->model);
@@ -220,7 +226,7 @@ static core_result grant(core *c, const core_request *r, pool_request *q, pool_c
     if (rc == POOL_E_HOST)
         return over_host(c, q->host, q->count);
     if (rc == POOL_E_FREE)
-        return too_few(c, q->model);
+        return too_few(c, r->host, q->model);
     if (rc == POOL_OK)
         rc = pool_grant(t->pool, q, choice, lease);
     return corei_pool_result(rc);
@@ -250,6 +256,7 @@ static core_result create_new(core *c, const core_request *r, const char *tenant
     memset(l, 0, sizeof *l);
     memcpy(l->key, r->key, sizeof l->key);
     l->created_unix_ms = c->unix_ms;
+    l->made_ms = c->mono_ms;
     l->expires_unix_ms = r->seconds ? corei_day_ms(c) + r->seconds * 1000 : 0;
     l->replace = r->replace;
     t->lease_seen[pool_lease_index(*lease)] = CORE_LEASE_PENDING;

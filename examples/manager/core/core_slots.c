@@ -183,6 +183,8 @@ static void take_place(core *c, uint32_t slot, uint32_t other, uint32_t port)
     t->slot_more[other].port = port;
     t->slot_more[other].yield_ms = 0;
     t->lease[lease].replaced++;
+    t->lease[lease].moved_node = t->node[t->slot[slot].node].number;
+    t->lease[lease].moved_slot = t->slot[slot].device.number;
     if (t->pool->slot[slot].owner != POOL_NONE)
         corei_retain_begin(c, slot);
     corei_mark_changed(c, COREI_SLOT, slot);
@@ -207,6 +209,7 @@ static core_result move_to(core *c, uint32_t slot, pool_other other, pool_reason
     if (rc != POOL_OK)
         return corei_pool_result(rc);
     t->slot[other.slot].served = false;
+    t->lease[t->pool->slot[other.slot].lease].moved_why = (uint8_t)why;
     take_place(c, slot, other.slot, had ? port : CORE_NONE);
     return (core_result){ CORE_OK, "" };
 }
@@ -228,6 +231,7 @@ core_result corei_recover(core *c, uint32_t slot)
     t->slot_more[slot].up_epoch = 0;
     t->slot[slot].served = true; /* its box says so: `kept` */
     t->lease[lease].kept = true; /* it waits for this slot */
+    t->lease[lease].moved_why = POOL_WHY_RECOVER;
     take_place(c, now, slot, had ? port : CORE_NONE);
     corei_retain_count(c, slot);
     return (core_result){ CORE_OK, "" };
@@ -252,7 +256,7 @@ core_result corei_replace(core *c, uint32_t slot, pool_reason why, bool force)
 {
     pool_other other;
     uint64_t lease = pool_lease_number(c->t.pool, c->t.pool->slot[slot].lease);
-    int rc = pool_choose_other(c->t.pool, slot, &other);
+    int rc = corei_choose_other(c, slot, &other);
     if (rc != POOL_OK)
         return corei_pool_result(rc);
     if (!force && !other.need_kept && pool_need_kept(c->t.pool, lease))
@@ -273,7 +277,7 @@ static core_result move_group(core *c, uint64_t lease)
     uint32_t from[POOL_COUNT_MAX];
     unsigned n = pool_lease_slots(c->t.pool, lease, from);
     core_result r = { CORE_OK, "" };
-    int rc = pool_choose_all(c->t.pool, lease, &to);
+    int rc = corei_choose_all(c, lease, &to);
     if (rc != POOL_OK)
         return corei_result(CORE_E_CAPACITY, "no other %u free slots satisfy its need", n);
     for (unsigned i = 0; i < n; i++)
@@ -288,7 +292,7 @@ static core_result move_group(core *c, uint64_t lease)
 static core_result move_one(core *c, uint32_t slot, bool need_kept)
 {
     pool_other other;
-    if (pool_choose_other(c->t.pool, slot, &other) != POOL_OK)
+    if (corei_choose_other(c, slot, &other) != POOL_OK)
         return corei_result(CORE_E_CAPACITY, "no other slot of its model is free");
     if (need_kept && !other.need_kept)
         return corei_result(CORE_E_CAPACITY, "no other free slot satisfies its need");
@@ -355,7 +359,7 @@ static void replace_broken(core *c, uint32_t slot, pool_reason why)
     pool_other other;
     if (!is_replaced(c, slot))
         return;
-    if (pool_choose_other(c->t.pool, slot, &other) != POOL_OK || !corei_can_lend(c, other.slot) ||
+    if (corei_choose_other(c, slot, &other) != POOL_OK || !corei_can_lend(c, other.slot) ||
         move_to(c, slot, other, why, true).code != CORE_OK)
         corei_look_at(c, corei_slot_unit(slot), c->mono_ms + COREI_REPLACE_MS);
 }
@@ -397,6 +401,60 @@ static void settle_end(core *c, uint32_t slot)
     corei_mark_changed(c, COREI_SLOT, slot);
     corei_touch_slot(c, slot);
     (void)settle_commit(c, slot);
+}
+
+/* May its lease have another slot, though the device works?  A lease that was never up has no data
+   to wait for; what may be in the slot all the same is retained. */
+static bool may_evade(const core *c, uint32_t slot)
+{
+    uint32_t lease = c->t.pool->slot[slot].lease;
+    const pool_lease *l = &c->t.pool->lease[lease];
+    bool was_up =
+        c->t.lease[lease].was_up || c->t.slot_more[slot].up_epoch == c->t.pool->slot[slot].epoch;
+    if (c->t.lease[lease].kept || c->t.lease[lease].replace == CORE_REPLACE_NO)
+        return false;
+    return is_replaced(c, slot) || (!was_up && l->retained_count < l->count);
+}
+
+/* All slots of a lease that was never up and asks for one box, or group; false: they stay. */
+static bool evade_together(core *c, uint64_t lease, pool_reason why)
+{
+    pool_choice to;
+    uint32_t from[POOL_COUNT_MAX];
+    unsigned n = pool_lease_slots(c->t.pool, lease, from);
+    if (corei_choose_all(c, lease, &to) != POOL_OK)
+        return false;
+    for (unsigned i = 0; i < n; i++)
+        if (!corei_can_lend(c, to.slot[i]) || !may_evade(c, from[i]))
+            return false;
+    if (!settle_begin(c, from[0]))
+        return true;
+    for (unsigned i = 0; i < n; i++) {
+        (void)move_to(c, from[i], (pool_other){ to.slot[i], true }, why, true);
+        corei_mark_changed(c, COREI_SLOT, from[i]);
+        corei_touch_slot(c, from[i]);
+    }
+    (void)settle_commit(c, from[0]);
+    return true;
+}
+
+void corei_evade(core *c, uint32_t slot, pool_reason why)
+{
+    pool_other other;
+    uint64_t lease = pool_lease_number(c->t.pool, c->t.pool->slot[slot].lease);
+    const pool_lease *l = pool_find_lease(c->t.pool, lease);
+    bool close = l->count > 1 && (l->need == POOL_SAME_BOX || l->need == POOL_SAME_GROUP);
+    if (!may_evade(c, slot))
+        return;
+    if (close && !c->t.lease[pool_lease_index(lease)].was_up) {
+        (void)evade_together(c, lease, why);
+        return;
+    }
+    if (corei_choose_other(c, slot, &other) != POOL_OK || !corei_can_lend(c, other.slot) ||
+        !settle_begin(c, slot))
+        return;
+    (void)move_to(c, slot, other, why, true);
+    settle_end(c, slot);
 }
 
 static void break_slot(core *c, uint32_t slot, pool_reason why, const char *text)
@@ -856,6 +914,8 @@ void corei_settle_slot(core *c, uint32_t slot)
         if (s->lease == POOL_NONE)
             settle_end(c, slot);
     }
+    if (c->t.pool->slot[slot].state == POOL_LEASED)
+        corei_reach_slot(c, slot);
     if (corei_retain_due(c, slot)) /* it works, as far as its box has said: M-97 */
         return;
     s = &c->t.pool->slot[slot];

@@ -1,0 +1,661 @@
+/* core_reach.c - boxes that answer the manager and serve no lease, and which host reaches which box
+   SPDX-License-Identifier: MIT
+
+   M-160 to M-166.  A box may refuse to bind (its disk is full), not answer a bind (its disk hangs),
+   or not be reached by hosts, for the network between them is another one than the manager's.  Who
+   fails with whom is kept as doubts: about a box, about a box for one host, about a host.  They are
+   in no record: a manager that starts finds them out again. */
+#include <stdio.h>
+#include <string.h>
+
+#include "core_internal.h"
+
+/* -- What is wrong with a slot of a lease -- */
+
+typedef enum trouble_kind {
+    TROUBLE_NONE,
+    TROUBLE_REFUSED,  /* its box refuses to bind it */
+    TROUBLE_SILENT,   /* its box has not answered the bind */
+    TROUBLE_ATTACH,   /* its host refuses to attach it */
+    TROUBLE_UNREACHED /* its host has no channel to its box */
+} trouble_kind;
+
+typedef struct trouble {
+    trouble_kind kind;
+    uint64_t since_ms;
+    uint64_t due_ms; /* it counts from then on; UINT64_MAX: that is not known yet */
+    unsigned code;   /* DXPU_CONTROL_CODE_* of a refusal */
+    unsigned count;  /* of refusals */
+    bool answers;    /* the box answers its host, and refuses the channel */
+} trouble;
+
+static uint64_t later_of(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+static trouble trouble_bind(const core *c, uint32_t slot)
+{
+    const corei_slot *more = &c->t.slot_more[slot];
+    const corei_work *w = &c->t.work[corei_slot_unit(slot)];
+    bool refused = more->refusal.epoch == c->t.pool->slot[slot].epoch && more->refusal.count;
+    trouble out = { TROUBLE_NONE, more->asked_ms, UINT64_MAX, more->refusal.code, 0, false };
+    if (refused) {
+        out.kind = TROUBLE_REFUSED;
+        out.count = more->refusal.count;
+    }
+    if (out.count >= COREI_REFUSALS) {
+        out.due_ms = 0;
+    } else if (w->out && w->kind == DXPU_CONTROL_BIND) {
+        out.kind = TROUBLE_SILENT;
+        out.due_ms = more->asked_ms + c->set.reach_ms;
+    }
+    return out;
+}
+
+/* A host that has made no attempts says nothing of the box (M-164). */
+static bool fails(const dxpu_control_device *port)
+{
+    return port->state == DXPU_CONTROL_SLOT_DIALING && port->reach != DXPU_CONTROL_REACH_TRYING &&
+           port->reach != DXPU_CONTROL_REACH_UP;
+}
+
+/* Both ends are connected, so what is between them is to be tried for that long. */
+static trouble trouble_attach(const core *c, uint32_t slot)
+{
+    const corei_tables *t = &c->t;
+    uint32_t port = t->slot_more[slot].port;
+    const core_port *p = &t->port[port];
+    const corei_port *more = &t->port_more[port];
+    uint64_t epoch = t->pool->slot[slot].epoch;
+    trouble out = { TROUBLE_NONE, 0, UINT64_MAX, more->refusal.code, more->refusal.count, false };
+    if (!t->node[p->node].connected)
+        return out;
+    if (p->device.state == DXPU_CONTROL_SLOT_EMPTY && more->refusal.epoch == epoch &&
+        more->refusal.count) {
+        out.kind = TROUBLE_ATTACH;
+        out.due_ms = more->refusal.count >= COREI_REFUSALS ? 0 : UINT64_MAX;
+    } else if (fails(&p->device) && p->device.epoch == epoch) {
+        out.kind = TROUBLE_UNREACHED;
+        out.answers = p->device.reach == DXPU_CONTROL_REACH_REFUSED;
+        out.since_ms =
+            later_of(more->dial_ms, later_of(t->node_more[p->node].joined_ms,
+                                             t->node_more[t->slot[slot].node].joined_ms));
+        out.due_ms = out.since_ms + c->set.reach_ms;
+    }
+    return out;
+}
+
+static bool has_port(const core *c, uint32_t slot)
+{
+    uint32_t port = c->t.slot_more[slot].port;
+    return c->t.pool->slot[slot].state == POOL_LEASED && port != CORE_NONE &&
+           c->t.port[port].slot == slot;
+}
+
+static trouble trouble_of(const core *c, uint32_t slot)
+{
+    const trouble none = { TROUBLE_NONE, 0, UINT64_MAX, 0, 0, false };
+    if (!has_port(c, slot) || !c->t.node[c->t.slot[slot].node].connected)
+        return none;
+    return corei_is_bound(c, slot) ? trouble_attach(c, slot) : trouble_bind(c, slot);
+}
+
+bool core_slot_trouble(const core *c, uint32_t slot, char out[CORE_TROUBLE_BYTES])
+{
+    trouble w = trouble_of(c, slot);
+    unsigned long long seconds = (c->mono_ms - w.since_ms) / 1000;
+    *out = '\0';
+    if (w.kind == TROUBLE_REFUSED)
+        snprintf(out, CORE_TROUBLE_BYTES, "its box refuses to bind it: %s (%u times)",
+                 dxpu_control_code_name(w.code), w.count);
+    else if (w.kind == TROUBLE_ATTACH)
+        snprintf(out, CORE_TROUBLE_BYTES, "its host refuses to attach it: %s (%u times)",
+                 dxpu_control_code_name(w.code), w.count);
+    else if (w.kind == TROUBLE_SILENT && seconds)
+        snprintf(out, CORE_TROUBLE_BYTES, "its box has not answered the bind for %llu s", seconds);
+    else if (w.kind == TROUBLE_UNREACHED && w.answers)
+        snprintf(out, CORE_TROUBLE_BYTES, "its box has refused its host for %llu s", seconds);
+    else if (w.kind == TROUBLE_UNREACHED && w.due_ms != UINT64_MAX)
+        snprintf(out, CORE_TROUBLE_BYTES, "its host has had no answer from its box for %llu s",
+                 seconds);
+    return *out != '\0';
+}
+
+/* -- Doubts -- */
+
+static corei_doubt *doubt_find(core *c, uint32_t host, uint32_t box)
+{
+    for (unsigned i = 0; i < c->doubts; i++)
+        if (c->doubt[i].host == host && c->doubt[i].box == box)
+            return &c->doubt[i];
+    return NULL;
+}
+
+/* Is it one that is acted upon?  Later it is remembered alone, so that the next wait is longer. */
+static bool doubt_counts(const core *c, const corei_doubt *d)
+{
+    return d && c->mono_ms < d->end_ms;
+}
+
+/* 2: not lent, 1: lent last, 0: as any. */
+static unsigned doubt_level(const core *c, const corei_doubt *d)
+{
+    bool twice = d->host || d->strikes > 1;
+    return !doubt_counts(c, d) ? 0 : twice && c->mono_ms < d->until_ms ? 2 : 1;
+}
+
+static void doubt_drop(core *c, corei_doubt *d)
+{
+    *d = c->doubt[--c->doubts];
+}
+
+static corei_doubt *doubt_new(core *c, uint32_t host, uint32_t box)
+{
+    unsigned at = 0;
+    if (c->doubts < COREI_DOUBTS)
+        at = c->doubts++;
+    else
+        for (unsigned i = 1; i < c->doubts; i++) /* the one that is forgotten first */
+            at = c->doubt[i].forget_ms < c->doubt[at].forget_ms ? i : at;
+    memset(&c->doubt[at], 0, sizeof c->doubt[at]);
+    c->doubt[at].host = host;
+    c->doubt[at].box = box;
+    return &c->doubt[at];
+}
+
+/* It begins now, as what it is about goes on. */
+static void doubt_renew(core *c, corei_doubt *d)
+{
+    uint64_t wait_ms = c->set.reach_ms * COREI_DOUBT_WAITS;
+    uint64_t now_ms = wait_ms << (d->strikes < 5 ? d->strikes - 1 : 4);
+    d->until_ms = c->mono_ms + now_ms;
+    d->end_ms = d->until_ms + now_ms;
+    d->forget_ms = d->end_ms + 16 * wait_ms;
+    d->ended = false;
+}
+
+/* Once more; slots of one lease that fail together are one failure. */
+static corei_doubt *doubt_strike(core *c, uint32_t host, uint32_t box, const trouble *w)
+{
+    corei_doubt *d = doubt_find(c, host, box);
+    if (d && c->mono_ms - d->last_ms < c->set.reach_ms)
+        return d;
+    if (!d)
+        d = doubt_new(c, host, box);
+    d->refuses = w->kind == TROUBLE_REFUSED || w->kind == TROUBLE_SILENT;
+    d->silent = w->kind == TROUBLE_SILENT;
+    d->code = (uint16_t)w->code;
+    d->since_unix_ms = doubt_counts(c, d) ? d->since_unix_ms : c->unix_ms;
+    d->last_ms = c->mono_ms;
+    d->strikes = (uint8_t)(d->strikes < 255 ? d->strikes + 1 : 255);
+    d->judged = false;
+    doubt_renew(c, d);
+    return d;
+}
+
+static unsigned level_for(const core *c, uint32_t host, uint32_t box)
+{
+    unsigned level = 0;
+    for (unsigned i = 0; i < c->doubts; i++) {
+        const corei_doubt *d = &c->doubt[i];
+        unsigned of = d->box == box && (!d->host || d->host == host) ? doubt_level(c, d) : 0;
+        level = of > level ? of : level;
+    }
+    return level;
+}
+
+static void doubt_text(const corei_doubt *d, char out[CORE_TROUBLE_BYTES])
+{
+    if (!d->box)
+        snprintf(out, CORE_TROUBLE_BYTES, "it reaches none of the boxes of its leases");
+    else if (d->silent)
+        snprintf(out, CORE_TROUBLE_BYTES, "it does not answer a bind");
+    else if (d->refuses)
+        snprintf(out, CORE_TROUBLE_BYTES, "it refuses to bind: %s",
+                 dxpu_control_code_name(d->code));
+    else
+        snprintf(out, CORE_TROUBLE_BYTES, "hosts that are connected do not reach it");
+}
+
+unsigned core_suspect(const core *c, uint32_t node, uint64_t *since_unix_ms,
+                      char out[CORE_TROUBLE_BYTES])
+{
+    const core_node *n = &c->t.node[node];
+    bool box = n->role == DXPU_CONTROL_ROLE_BOX;
+    *out = '\0';
+    *since_unix_ms = 0;
+    for (unsigned i = 0; i < c->doubts; i++) {
+        const corei_doubt *d = &c->doubt[i];
+        if (d->box != (box ? n->number : 0) || d->host != (box ? 0 : n->number) ||
+            !doubt_counts(c, d))
+            continue;
+        doubt_text(d, out);
+        *since_unix_ms = d->since_unix_ms;
+        return doubt_level(c, d);
+    }
+    return 0;
+}
+
+unsigned core_unreached_by(const core *c, uint32_t node, uint32_t *hosts, unsigned max)
+{
+    unsigned count = 0;
+    for (unsigned i = 0; i < c->doubts; i++)
+        if (c->doubt[i].box == c->t.node[node].number && c->doubt[i].host &&
+            doubt_counts(c, &c->doubt[i])) {
+            if (count < max)
+                hosts[count] = c->doubt[i].host;
+            count++;
+        }
+    return count;
+}
+
+/* -- Who reaches whom now -- */
+
+static bool is_up(const core *c, uint32_t slot)
+{
+    return has_port(c, slot) && core_slot_phase(c, slot) == CORE_UP &&
+           c->t.port[c->t.slot_more[slot].port].reported &&
+           c->t.node[c->t.port[c->t.slot_more[slot].port].node].connected;
+}
+
+/* Does another host than this one have a channel to the box? */
+static bool is_reached(const core *c, uint32_t box, uint32_t but)
+{
+    uint32_t node = core_find_node(c, box);
+    const core_node *n = node == CORE_NONE ? NULL : &c->t.node[node];
+    for (uint32_t i = n ? n->first : 0; n && i < n->first + n->total; i++)
+        if (is_up(c, i) && c->t.node[c->t.port[c->t.slot_more[i].port].node].number != but)
+            return true;
+    return false;
+}
+
+/* Does the host have a channel to another box than this one? */
+static bool reaches_another(const core *c, uint32_t host, uint32_t but)
+{
+    const core_node *n = &c->t.node[core_find_node(c, host)];
+    for (uint32_t i = n->first; i < n->first + n->total; i++) {
+        uint32_t slot = c->t.port[i].slot;
+        if (slot != CORE_NONE && is_up(c, slot) && c->t.node[c->t.slot[slot].node].number != but)
+            return true;
+    }
+    return false;
+}
+
+/* Boxes that this host does not reach, or, of: box, hosts without doubt that do not reach it. */
+static unsigned count_pairs(core *c, uint32_t host, uint32_t box)
+{
+    unsigned count = 0;
+    for (unsigned i = 0; i < c->doubts; i++) {
+        const corei_doubt *d = &c->doubt[i];
+        if (d->host && d->box && doubt_counts(c, d) && (host ? d->host == host : d->box == box))
+            count += host || !doubt_counts(c, doubt_find(c, d->host, 0));
+    }
+    return count;
+}
+
+/* -- Blame -- */
+
+static void tell_doubt(core *c, uint32_t number, const corei_doubt *d, const char *where)
+{
+    char text[CORE_TROUBLE_BYTES];
+    uint32_t node = core_find_node(c, number);
+    if (node == CORE_NONE || corei_begin(c).code != CORE_OK)
+        return;
+    doubt_text(d, text);
+    corei_event_node(c, CORE_EVENT_ALARM, node, "suspect: %s%s", text, where);
+    (void)corei_commit(c);
+}
+
+static void tell_trust(core *c, uint32_t number, const char *text)
+{
+    uint32_t node = core_find_node(c, number);
+    if (node == CORE_NONE || corei_begin(c).code != CORE_OK)
+        return;
+    corei_event_node(c, CORE_EVENT_NODE_TRUSTED, node, "%s", text);
+    (void)corei_commit(c);
+}
+
+static const char *level_text(const core *c, const corei_doubt *d)
+{
+    return doubt_level(c, d) > 1 ? "; it is lent no more" : "; it is lent last";
+}
+
+/* The box itself is at fault. */
+static void strike_box(core *c, uint32_t box, const trouble *w)
+{
+    const corei_doubt *before = doubt_find(c, 0, box);
+    unsigned strikes = before ? before->strikes : 0;
+    const corei_doubt *d = doubt_strike(c, 0, box, w);
+    if (d->strikes != strikes)
+        tell_doubt(c, box, d, level_text(c, d));
+}
+
+/* The doubt of a box that none but this host does not reach; NULL: there is none. */
+static corei_doubt *doubted_by(core *c, uint32_t host)
+{
+    for (unsigned i = 0; i < c->doubts; i++) {
+        corei_doubt *d = &c->doubt[i];
+        if (!d->host && !d->refuses && doubt_find(c, host, d->box) && !count_pairs(c, 0, d->box))
+            return d;
+    }
+    return NULL;
+}
+
+/* The host fails with every box: it is at fault, and they are not. */
+static void strike_host(core *c, uint32_t host, const trouble *w)
+{
+    bool known = doubt_counts(c, doubt_find(c, host, 0));
+    const corei_doubt *d = doubt_strike(c, host, 0, w);
+    if (!known)
+        tell_doubt(c, host, d, "; its leases stay where they are");
+    corei_doubt *of;
+    while ((of = doubted_by(c, host)) != NULL) {
+        uint32_t box = of->box;
+        bool counted = doubt_counts(c, of);
+        doubt_drop(c, of);
+        if (counted)
+            tell_trust(c, box, "only a host that reaches no box had doubted it");
+    }
+}
+
+/* M-162: is it the box, the host, or what is between the two? */
+static void judge(core *c, uint32_t host, uint32_t box, const trouble *w)
+{
+    corei_doubt *pair = doubt_find(c, host, box);
+    bool others = is_reached(c, box, host), another = reaches_another(c, host, box);
+    if (!doubt_counts(c, pair) || pair->judged)
+        return;
+    if (!others && (another || count_pairs(c, 0, box) > 1)) {
+        pair->judged = true;
+        strike_box(c, box, w);
+    } else if (!another && count_pairs(c, host, 0) > 1) {
+        strike_host(c, host, w);
+    }
+}
+
+static void blame_pair(core *c, uint32_t host, uint32_t box, const trouble *w)
+{
+    const corei_doubt *before = doubt_find(c, host, box);
+    unsigned strikes = before ? before->strikes : 0;
+    uint32_t node = core_find_node(c, box);
+    const corei_doubt *d = doubt_strike(c, host, box, w);
+    bool told = d->strikes == strikes || doubt_counts(c, doubt_find(c, host, 0));
+    if (!told && corei_begin(c).code == CORE_OK) {
+        corei_event_node(c, CORE_EVENT_ALARM, node, "host %u %s", host,
+                         w->kind == TROUBLE_ATTACH ? "refuses to attach its slots"
+                         : w->answers              ? "is refused by it"
+                                                   : "has no answer from it");
+        (void)corei_commit(c);
+    }
+}
+
+/* -- What follows -- */
+
+void corei_reached(core *c, uint32_t slot)
+{
+    uint32_t box = c->t.node[c->t.slot[slot].node].number;
+    uint32_t host = c->t.node[c->t.port[c->t.slot_more[slot].port].node].number;
+    static const trouble unreached = { TROUBLE_UNREACHED, 0, 0, 0, 0, false };
+    corei_doubt *d;
+    if (!c->doubts)
+        return;
+    if ((d = doubt_find(c, host, box)) != NULL)
+        doubt_drop(c, d);
+    if ((d = doubt_find(c, host, 0)) != NULL) {
+        doubt_drop(c, d);
+        tell_trust(c, host, "it reaches a box");
+    }
+    d = doubt_find(c, 0, box);
+    if (d && !d->refuses) {
+        bool counted = doubt_counts(c, d);
+        doubt_drop(c, d);
+        if (counted)
+            tell_trust(c, box, "a host reaches it");
+    }
+    for (unsigned i = 0; i < c->doubts; i++) /* this host is good: so what of those others? */
+        if (c->doubt[i].host == host && c->doubt[i].box)
+            judge(c, host, c->doubt[i].box, &unreached);
+}
+
+void corei_binds(core *c, uint32_t slot)
+{
+    uint32_t box = c->t.node[c->t.slot[slot].node].number;
+    corei_doubt *d = doubt_find(c, 0, box);
+    if (!d || !d->refuses)
+        return;
+    bool counted = doubt_counts(c, d);
+    doubt_drop(c, d);
+    if (counted)
+        tell_trust(c, box, "it carries out orders again");
+}
+
+void corei_binds_not(core *c, uint32_t slot)
+{
+    corei_doubt *d = doubt_find(c, 0, c->t.node[c->t.slot[slot].node].number);
+    if (doubt_counts(c, d) && d->refuses)
+        doubt_renew(c, d);
+}
+
+void corei_reach_forget(core *c, uint32_t number, const char *why)
+{
+    for (unsigned i = 0; i < c->doubts;) {
+        corei_doubt *d = &c->doubt[i];
+        if (d->host != number && d->box != number) {
+            i++;
+            continue;
+        }
+        bool told = doubt_counts(c, d) && !(d->host && d->box);
+        doubt_drop(c, d);
+        if (told)
+            tell_trust(c, number, why);
+    }
+}
+
+void corei_refused(corei_refusal *r, uint64_t epoch, unsigned code)
+{
+    if (r->epoch != epoch)
+        r->count = 0;
+    r->epoch = epoch;
+    r->code = (uint16_t)code;
+    r->count = (uint8_t)(r->count < 255 ? r->count + 1 : 255);
+}
+
+void corei_note_dial(core *c, uint32_t port)
+{
+    const dxpu_control_device *d = &c->t.port[port].device;
+    corei_port *more = &c->t.port_more[port];
+    if (!fails(d))
+        more->dial_ms = 0;
+    else if (!more->dial_ms || more->dial_epoch != d->epoch)
+        more->dial_ms = c->mono_ms ? c->mono_ms : 1;
+    more->dial_epoch = d->epoch;
+}
+
+/* What a doubt is about goes on; false: there is no such doubt, any more. */
+static bool goes_on(core *c, uint32_t host, uint32_t box)
+{
+    corei_doubt *d = doubt_find(c, host, box), *of = doubt_find(c, 0, box);
+    if (!doubt_counts(c, d))
+        return false;
+    doubt_renew(c, d);
+    if (d->judged && doubt_counts(c, of))
+        doubt_renew(c, of);
+    return true;
+}
+
+static void blame(core *c, uint32_t slot, const trouble *w)
+{
+    corei_slot *more = &c->t.slot_more[slot];
+    uint64_t epoch = c->t.pool->slot[slot].epoch;
+    uint32_t box = c->t.node[c->t.slot[slot].node].number;
+    uint32_t host = c->t.node[c->t.port[more->port].node].number;
+    bool refuses = w->kind == TROUBLE_REFUSED || w->kind == TROUBLE_SILENT;
+    bool again = more->blamed_epoch == epoch && goes_on(c, refuses ? 0 : host, box);
+    more->blamed_epoch = epoch;
+    if (!again && refuses)
+        strike_box(c, box, w);
+    else if (!again)
+        blame_pair(c, host, box, w);
+    if (w->kind == TROUBLE_UNREACHED)
+        judge(c, host, box, w);
+}
+
+void corei_reach_slot(core *c, uint32_t slot)
+{
+    trouble w = trouble_of(c, slot);
+    uint64_t epoch = c->t.pool->slot[slot].epoch;
+    uint32_t node = c->t.node[c->t.slot[slot].node].number;
+    uint32_t number = c->t.slot[slot].device.number;
+    if (is_up(c, slot)) {
+        corei_reached(c, slot);
+        return;
+    }
+    if (w.kind == TROUBLE_NONE || w.due_ms == UINT64_MAX)
+        return;
+    corei_look_at(c, corei_slot_unit(slot),
+                  w.due_ms > c->mono_ms ? w.due_ms : c->mono_ms + COREI_REPLACE_MS);
+    if (w.due_ms > c->mono_ms)
+        return;
+    blame(c, slot, &w);
+    slot = core_find_slot(c, node, number); /* what could not be stored loaded other tables */
+    if (slot == CORE_NONE || !has_port(c, slot) || c->t.pool->slot[slot].epoch != epoch)
+        return;
+    uint32_t host = c->t.node[c->t.port[c->t.slot_more[slot].port].node].number;
+    bool refuses = w.kind == TROUBLE_REFUSED || w.kind == TROUBLE_SILENT;
+    if (refuses || !doubt_counts(c, doubt_find(c, host, 0)))
+        corei_evade(c, slot, refuses ? POOL_WHY_REFUSED : POOL_WHY_PATH);
+}
+
+uint64_t corei_reach_next_ms(const core *c)
+{
+    uint64_t next = UINT64_MAX;
+    for (unsigned i = 0; i < c->doubts; i++) {
+        uint64_t due = c->doubt[i].ended ? c->doubt[i].forget_ms : c->doubt[i].end_ms;
+        next = due < next ? due : next;
+    }
+    return next;
+}
+
+void corei_reach_tick(core *c)
+{
+    while (corei_reach_next_ms(c) <= c->mono_ms)
+        for (unsigned i = 0; i < c->doubts; i++) {
+            corei_doubt *d = &c->doubt[i];
+            uint32_t box = d->box, host = d->host;
+            if (c->mono_ms >= d->forget_ms) {
+                doubt_drop(c, d);
+            } else if (c->mono_ms >= d->end_ms && !d->ended) {
+                d->ended = true;
+                if (!box || !host)
+                    tell_trust(c, box ? box : host, "to be tried again");
+            }
+        }
+}
+
+/* -- Choosing -- */
+
+/* While the policy chooses, no slot is free in boxes that are doubted so much for this host, nor in
+   `own`, the box that fails. */
+static void veil(core *c, uint32_t host, uint32_t own, unsigned level, bool on)
+{
+    corei_tables *t = &c->t;
+    for (unsigned i = 0; i <= c->doubts; i++) {
+        uint32_t box = i < c->doubts ? c->doubt[i].box : own;
+        uint32_t node = box ? core_find_node(c, box) : CORE_NONE;
+        if (node == CORE_NONE || (box != own && level_for(c, host, box) < level))
+            continue;
+        uint32_t first = t->node[node].first, end = first + t->node[node].total;
+        for (uint32_t s = first; s < end; s++) {
+            unsigned state = t->pool->slot[s].state;
+            if (on && (state == POOL_FREE || state == POOL_SPARE)) {
+                t->slot_more[s].veiled = true;
+                (void)pool_break(t->pool, s, POOL_WHY_BOX);
+            } else if (!on && t->slot_more[s].veiled) {
+                t->slot_more[s].veiled = false;
+                (void)pool_repair(t->pool, s, POOL_WHY_NONE);
+            }
+        }
+    }
+}
+
+static uint32_t host_number(const core *c, uint32_t index)
+{
+    return index == POOL_NONE ? 0 : c->t.node[c->t.host_node[index]].number;
+}
+
+int corei_choose(core *c, const pool_request *q, pool_choice *out)
+{
+    int rc = POOL_E_FREE;
+    if (!c->doubts)
+        return pool_choose(c->t.pool, q, out);
+    if (q->host >= c->t.pool->hosts)
+        return POOL_E_UNKNOWN;
+    uint32_t host = host_number(c, q->host);
+    for (unsigned level = 1; level <= 2 && (rc == POOL_E_FREE || rc == POOL_E_PLACE); level++) {
+        veil(c, host, 0, level, true);
+        rc = pool_choose(c->t.pool, q, out);
+        veil(c, host, 0, level, false);
+    }
+    return rc;
+}
+
+int corei_choose_other(core *c, uint32_t slot, pool_other *out)
+{
+    uint32_t lease = c->t.pool->slot[slot].lease;
+    uint32_t host = lease == POOL_NONE ? 0 : host_number(c, c->t.pool->lease[lease].host);
+    uint32_t box = c->t.node[c->t.slot[slot].node].number;
+    uint32_t own = trouble_of(c, slot).kind || level_for(c, host, box) ? box : 0;
+    int rc = POOL_E_FREE;
+    if (!c->doubts && !own)
+        return pool_choose_other(c->t.pool, slot, out);
+    for (unsigned level = 1; level <= 2 && rc == POOL_E_FREE; level++) {
+        veil(c, host, own, level, true);
+        rc = pool_choose_other(c->t.pool, slot, out);
+        veil(c, host, own, level, false);
+    }
+    return rc;
+}
+
+int corei_choose_all(core *c, uint64_t lease, pool_choice *out)
+{
+    const pool_lease *l = pool_find_lease(c->t.pool, lease);
+    uint32_t host = host_number(c, l->host), own = c->t.node[c->t.slot[l->first].node].number;
+    int rc = POOL_E_PLACE;
+    for (unsigned level = 1; level <= 2 && rc == POOL_E_PLACE; level++) {
+        veil(c, host, own, level, true);
+        rc = pool_choose_all(c->t.pool, lease, out);
+        veil(c, host, own, level, false);
+    }
+    return rc;
+}
+
+uint32_t corei_count_suspect(const core *c, uint32_t host, uint16_t model)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; c->doubts && i < c->t.pool->slots; i++) {
+        const pool_slot *s = &c->t.pool->slot[i];
+        bool is_free = s->state == POOL_FREE || s->state == POOL_SPARE;
+        count += is_free && s->model == model &&
+                 level_for(c, host, c->t.node[c->t.slot[i].node].number) == 2;
+    }
+    return count;
+}
+
+/* -- How long leases wait -- */
+
+uint64_t core_pending_ms(const core *c)
+{
+    const pool *p = c->t.pool;
+    uint64_t longest = 0;
+    uint32_t seen = 0;
+    for (uint32_t i = 0; i < p->limits.leases && seen < p->leases; i++) {
+        uint64_t lease = pool_lease_number(p, i), since = c->t.lease[i].made_ms;
+        seen += lease != 0;
+        if (!lease || core_lease_now(c, lease) != CORE_LEASE_PENDING)
+            continue;
+        since = since ? since : c->open_ms;
+        longest = c->mono_ms - since > longest ? c->mono_ms - since : longest;
+    }
+    return longest;
+}

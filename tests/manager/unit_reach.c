@@ -1,0 +1,709 @@
+/* unit_reach.c - boxes that answer the manager and serve no lease: found out, avoided, tried again
+   SPDX-License-Identifier: MIT */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* what store.c asks of the system */
+#endif
+#include <setjmp.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core_rig.h"
+
+/* -- Three boxes and three hosts, which do as ordered unless a test says otherwise -- */
+
+enum { BOXES = 3, HOSTS = 3, NODES = BOXES + HOSTS, SLOTS = 4, REACH_MS = 1000, STEP_MS = 50 };
+
+typedef struct proxy {
+    uint8_t role, identity;
+    uint64_t instance;
+    uint32_t node;
+    dxpu_control_device slot[SLOTS];
+    unsigned box[SLOTS]; /* of a host: to which its port is attached */
+    bool full, hangs;    /* a box that refuses, or never answers, bind and unbind */
+    bool slow;           /* a host that makes no attempt */
+    core_order held;     /* that has no answer */
+    bool holds;
+} proxy;
+
+static rig_store disk;
+static core *c;
+static core_result why;
+static uint64_t now_ms, unix_ms;
+static proxy at[NODES];
+static bool reaches[HOSTS][BOXES];
+static unsigned wipes[BOXES]; /* unbinds without keep */
+
+static proxy *box_at(unsigned i)
+{
+    return &at[i];
+}
+
+static proxy *host_at(unsigned i)
+{
+    return &at[BOXES + i];
+}
+
+static proxy *proxy_of(uint32_t node)
+{
+    for (unsigned i = 0; i < NODES; i++)
+        if (at[i].node == node)
+            return &at[i];
+    fail_msg("no node %u", node);
+    return NULL;
+}
+
+static void says(proxy *p, unsigned first, unsigned count)
+{
+    p->node =
+        rig_register(c, p->role, p->identity, p->instance, p->slot, SLOTS, first, count, &why);
+    if (!p->node)
+        fail_msg("%s", why.text);
+}
+
+static void answer(const core_order *o, unsigned code, const dxpu_control_device *d)
+{
+    dxpu_control_done done = { 0 };
+    if (d)
+        done = (dxpu_control_done){ d->number, d->state, d->epoch };
+    assert_true(core_answered(c, o, code, code ? NULL : &done));
+}
+
+static void bind_done(proxy *p, const core_order *o)
+{
+    dxpu_control_device *d = &p->slot[o->m.u.bind.slot - 1];
+    d->state = DXPU_CONTROL_SLOT_HELD;
+    d->epoch = d->epoch_seen = o->m.u.bind.epoch;
+    d->peer_node = o->m.u.bind.host_node;
+    d->peer_slot = o->m.u.bind.host_slot;
+    answer(o, DXPU_CONTROL_CODE_NONE, d);
+    says(p, d->number, 1);
+}
+
+static void unbind_done(proxy *p, const core_order *o)
+{
+    dxpu_control_device *d = &p->slot[o->m.u.unbind.slot - 1];
+    d->state = o->m.u.unbind.keep ? DXPU_CONTROL_SLOT_KEPT : DXPU_CONTROL_SLOT_WIPED;
+    d->epoch = 0;
+    if (o->m.u.unbind.epoch > d->epoch_seen)
+        d->epoch_seen = o->m.u.unbind.epoch;
+    wipes[p - at] += !o->m.u.unbind.keep;
+    answer(o, DXPU_CONTROL_CODE_NONE, d);
+    says(p, d->number, 1);
+}
+
+static void box_does(proxy *p, const core_order *o)
+{
+    if (o->m.type == DXPU_CONTROL_DRAIN) {
+        answer(o, DXPU_CONTROL_CODE_NONE, &(dxpu_control_device){ 0 });
+    } else if (p->hangs) {
+        p->held = *o;
+        p->holds = true;
+    } else if (p->full) {
+        answer(o, DXPU_CONTROL_CODE_STATE, NULL);
+    } else if (o->m.type == DXPU_CONTROL_BIND) {
+        bind_done(p, o);
+    } else {
+        assert_int_equal(o->m.type, DXPU_CONTROL_UNBIND);
+        unbind_done(p, o);
+    }
+}
+
+static void host_does(proxy *p, const core_order *o)
+{
+    bool attach = o->m.type == DXPU_CONTROL_ATTACH;
+    unsigned number = attach ? o->m.u.attach.slot : o->m.u.detach.slot;
+    dxpu_control_device *d = &p->slot[number - 1];
+    d->state = attach ? DXPU_CONTROL_SLOT_DIALING : DXPU_CONTROL_SLOT_EMPTY;
+    d->epoch = attach ? o->m.u.attach.epoch : 0;
+    d->reach = attach ? DXPU_CONTROL_REACH_TRYING : DXPU_CONTROL_REACH_UNKNOWN;
+    if (attach)
+        p->box[number - 1] = (unsigned)(o->m.u.attach.box.port - 4400 - 1);
+    answer(o, DXPU_CONTROL_CODE_NONE, d);
+    says(p, number, 1);
+}
+
+/* What a host sees of its boxes. */
+static void dial(unsigned host)
+{
+    proxy *p = host_at(host);
+    for (unsigned i = 0; i < SLOTS; i++) {
+        dxpu_control_device *d = &p->slot[i], was = *d;
+        if (d->state == DXPU_CONTROL_SLOT_EMPTY || p->slow)
+            continue;
+        bool up = reaches[host][p->box[i]];
+        d->state = up ? DXPU_CONTROL_SLOT_UP : DXPU_CONTROL_SLOT_DIALING;
+        d->reach = up ? DXPU_CONTROL_REACH_UP : DXPU_CONTROL_REACH_SILENT;
+        if (memcmp(&was, d, sizeof was))
+            says(p, i + 1, 1);
+    }
+}
+
+static void run(uint64_t ms)
+{
+    core_order o;
+    for (uint64_t end = now_ms + ms; now_ms < end;) {
+        now_ms += STEP_MS;
+        unix_ms += STEP_MS;
+        core_clock(c, unix_ms, now_ms);
+        core_tick(c);
+        while (core_next_order(c, &o)) {
+            proxy *p = proxy_of(o.node);
+            if (p->role == DXPU_CONTROL_ROLE_BOX)
+                box_does(p, &o);
+            else
+                host_does(p, &o);
+        }
+        for (unsigned i = 0; i < HOSTS; i++)
+            dial(i);
+    }
+}
+
+static void start(void)
+{
+    core_settings set;
+    core_settings_default(&set);
+    assert_int_equal(set.reach_ms, CORE_REACH_MS);
+    set.reach_ms = REACH_MS;
+    c = core_open(&disk.base, &set, unix_ms, now_ms, &why);
+    if (!c)
+        fail_msg("%s", why.text);
+}
+
+static void connect_all(void)
+{
+    for (unsigned i = 0; i < NODES; i++)
+        says(&at[i], 1, SLOTS);
+    run(STEP_MS);
+}
+
+static int begin(void **state)
+{
+    (void)state;
+    rig_store_init(&disk);
+    now_ms = 1;
+    unix_ms = 1000000;
+    memset(at, 0, sizeof at);
+    memset(wipes, 0, sizeof wipes);
+    for (unsigned i = 0; i < NODES; i++) {
+        proxy *p = &at[i];
+        p->role = i < BOXES ? DXPU_CONTROL_ROLE_BOX : DXPU_CONTROL_ROLE_HOST;
+        p->identity = (uint8_t)(i + 1);
+        p->instance = 1;
+        for (unsigned s = 0; s < SLOTS; s++) {
+            p->slot[s].number = (uint16_t)(s + 1);
+            if (i >= BOXES)
+                continue;
+            p->slot[s].state = DXPU_CONTROL_SLOT_WIPED;
+            p->slot[s].health = DXPU_CONTROL_HEALTH_GOOD;
+            p->slot[s].data = DXPU_CONTROL_DATA_PERSISTENT;
+            memcpy(p->slot[s].model, "nvme", 5);
+        }
+    }
+    for (unsigned i = 0; i < HOSTS * BOXES; i++)
+        reaches[i / BOXES][i % BOXES] = true;
+    start();
+    connect_all();
+    return 0;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    const char *differs = rig_differs(c, &disk);
+    core_close(c);
+    rig_store_free(&disk);
+    if (differs)
+        fail_msg("%s in the store is not as in the tables", differs);
+    return 0;
+}
+
+/* -- What tests look at -- */
+
+static core_result ask(unsigned host, unsigned replace, unsigned count, uint64_t *lease)
+{
+    core_request r = { .tenant = "t", .model = "nvme" };
+    bool existed;
+    r.host = host_at(host)->node;
+    r.replace = (uint8_t)replace;
+    r.count = (uint8_t)count;
+    r.need = count > 1 ? POOL_SAME_BOX : POOL_ANY;
+    return core_create(c, &r, lease, &existed);
+}
+
+static uint64_t lease_of(unsigned host)
+{
+    uint64_t lease;
+    core_result r = ask(host, CORE_REPLACE_DEFAULT, 1, &lease);
+    if (r.code != CORE_OK)
+        fail_msg("%s", r.text);
+    return lease;
+}
+
+static uint32_t slot_of(uint64_t lease)
+{
+    uint32_t slot[POOL_COUNT_MAX];
+    assert_true(pool_lease_slots(core_pool(c), lease, slot) >= 1);
+    return slot[0];
+}
+
+static unsigned box_of(uint64_t lease)
+{
+    uint32_t count;
+    const core_slot *s = core_slots(c, &count);
+    return (unsigned)(proxy_of(core_nodes(c, &count)[s[slot_of(lease)].node].number) - at);
+}
+
+static unsigned state_of(uint32_t slot)
+{
+    return core_pool(c)->slot[slot].state;
+}
+
+static unsigned suspect(const proxy *p)
+{
+    char text[CORE_TROUBLE_BYTES];
+    uint64_t since;
+    return core_suspect(c, core_find_node(c, p->node), &since, text);
+}
+
+static bool is_doubted(const proxy *p)
+{
+    char text[CORE_TROUBLE_BYTES];
+    uint64_t since;
+    (void)core_suspect(c, core_find_node(c, p->node), &since, text);
+    return *text != '\0';
+}
+
+/* Events of the type whose text has these words, about the node; NULL: about any. */
+static unsigned events(core_event_type type, const proxy *p, const char *words)
+{
+    static core_event e[1024];
+    unsigned n = core_events_before(c, UINT64_MAX, e, 1024), found = 0;
+    for (unsigned i = 0; i < n; i++)
+        found += e[i].type == type && strstr(e[i].text, words) && (!p || e[i].node == p->node);
+    return found;
+}
+
+static const core_lease *more_of(uint64_t lease)
+{
+    return &core_leases(c)[pool_lease_index(lease)];
+}
+
+static void is_active(uint64_t lease)
+{
+    char text[CORE_TROUBLE_BYTES];
+    assert_int_equal(core_lease_now(c, lease), CORE_LEASE_ACTIVE);
+    assert_false(core_slot_trouble(c, slot_of(lease), text));
+}
+
+/* -- A box that does not bind -- */
+
+/* Its state is on a full disk.  The lease goes elsewhere at once, the box is lent last; an order
+   that it carries out again says that it works. */
+static void test_m161_box_refuses(void **state)
+{
+    (void)state;
+    char text[CORE_TROUBLE_BYTES];
+    uint64_t lease = lease_of(0);
+    uint32_t slot = slot_of(lease);
+    proxy *sick = box_at(box_of(lease));
+    sick->full = true;
+    run(STEP_MS);
+    assert_true(core_slot_trouble(c, slot, text) && strstr(text, "refuses to bind it: state"));
+    assert_int_equal(core_lease_now(c, lease), CORE_LEASE_PENDING);
+    run(900);
+    is_active(lease);
+    assert_ptr_not_equal(box_at(box_of(lease)), sick);
+    assert_int_equal(more_of(lease)->moved_node, sick->node);
+    assert_int_equal(more_of(lease)->moved_slot,
+                     core_slots(c, &(uint32_t){ 0 })[slot].device.number);
+    assert_int_equal(more_of(lease)->moved_why, POOL_WHY_REFUSED);
+    assert_int_equal(suspect(sick), 1);
+    assert_int_equal(events(CORE_EVENT_ALARM, sick, "refuses to bind: state; it is lent last"), 1);
+    assert_int_equal(state_of(slot), POOL_WIPING); /* it may have the lease: not free before */
+    for (unsigned i = 0; i < 3; i++) {
+        uint64_t other = lease_of(1);
+        assert_ptr_not_equal(box_at(box_of(other)), sick);
+    }
+    run(3 * COREI_RETRY_MAX_MS);
+    assert_int_equal(state_of(slot), POOL_WIPING);
+    sick->full = false;
+    run(2 * COREI_RETRY_MAX_MS);
+    assert_int_equal(suspect(sick), 0);
+    assert_int_equal(events(CORE_EVENT_NODE_TRUSTED, sick, "carries out orders again"), 1);
+    assert_true(state_of(slot) == POOL_FREE);
+}
+
+/* A refusal that ends by itself is none; neither is one of an operator's drain. */
+static void test_m161_refusals_that_count(void **state)
+{
+    (void)state;
+    uint64_t lease = lease_of(0);
+    proxy *sick = box_at(box_of(lease));
+    sick->full = true;
+    run(100); /* once or twice */
+    sick->full = false;
+    run(1000);
+    is_active(lease);
+    assert_ptr_equal(box_at(box_of(lease)), sick);
+    assert_false(is_doubted(sick));
+    assert_int_equal(events(CORE_EVENT_ALARM, NULL, ""), 0);
+}
+
+/* Its disk hangs: it may bind later, so the slot is another's only once it said that it has not. */
+static void test_m161_box_does_not_answer(void **state)
+{
+    (void)state;
+    char text[CORE_TROUBLE_BYTES];
+    uint64_t lease = lease_of(0);
+    uint32_t slot = slot_of(lease);
+    proxy *sick = box_at(box_of(lease));
+    sick->hangs = true;
+    run(REACH_MS - STEP_MS);
+    assert_int_equal(slot_of(lease), slot);
+    assert_false(core_slot_trouble(c, slot, text)); /* not yet */
+    run(3 * STEP_MS);
+    is_active(lease);
+    assert_ptr_not_equal(box_at(box_of(lease)), sick);
+    assert_int_equal(events(CORE_EVENT_ALARM, sick, "does not answer a bind"), 1);
+    run(10 * REACH_MS);
+    assert_int_equal(state_of(slot), POOL_WIPING);
+    assert_true(sick->holds);
+    sick->hangs = false; /* what it was ordered then is done now */
+    bind_done(sick, &sick->held);
+    assert_int_equal(state_of(slot), POOL_WIPING);
+    run(REACH_MS);
+    assert_int_equal(state_of(slot), POOL_FREE);
+    assert_int_equal(wipes[sick - at], 1);
+    assert_false(is_doubted(sick));
+    is_active(lease);
+}
+
+/* -- A box that hosts do not reach -- */
+
+static void cut(unsigned box, bool on)
+{
+    for (unsigned i = 0; i < HOSTS; i++)
+        reaches[i][box] = !on;
+}
+
+/* The host has another box, so it is this one.  The box has the lease: what may be in the slot is
+   kept for it, not erased, until somebody says so. */
+static void test_m162_box_is_not_reached(void **state)
+{
+    (void)state;
+    char text[CORE_TROUBLE_BYTES];
+    uint32_t hosts[4];
+    uint64_t lease = lease_of(0);
+    unsigned sick = box_of(lease);
+    uint32_t slot = slot_of(lease);
+    cut(sick, true);
+    run(REACH_MS / 2);
+    assert_true(core_slot_trouble(c, slot, text) && strstr(text, "no answer from its box"));
+    assert_int_equal(slot_of(lease), slot);
+    run(2 * REACH_MS);
+    is_active(lease);
+    assert_int_not_equal(box_of(lease), sick);
+    assert_int_equal(more_of(lease)->moved_why, POOL_WHY_PATH);
+    assert_int_equal(suspect(box_at(sick)), 1); /* the host reaches another one */
+    assert_int_equal(core_unreached_by(c, core_find_node(c, box_at(sick)->node), hosts, 4), 1);
+    assert_int_equal(hosts[0], host_at(0)->node);
+    assert_int_equal(events(CORE_EVENT_ALARM, box_at(sick), "has no answer from it"), 1);
+    assert_int_equal(events(CORE_EVENT_ALARM, box_at(sick), "hosts that are connected do not"), 1);
+    assert_int_equal(state_of(slot), POOL_RETAINED);
+    assert_int_equal(
+        box_at(sick)->slot[core_slots(c, &(uint32_t){ 0 })[slot].device.number - 1].state,
+        DXPU_CONTROL_SLOT_KEPT);
+    assert_int_equal(wipes[sick], 0);
+    assert_int_equal(core_discard(c, slot).code, CORE_OK);
+    run(REACH_MS);
+    assert_int_equal(wipes[sick], 1);
+    assert_int_equal(state_of(slot), POOL_FREE);
+}
+
+/* Lent last, then not at all, then again: the wait is longer each time. */
+static void test_m163_lent_last_then_not(void **state)
+{
+    (void)state;
+    uint64_t lease[BOXES * SLOTS + 1], none;
+    unsigned n = 0;
+    for (unsigned i = 0; i < 2; i++)
+        cut(i, true);
+    for (unsigned h = 0; h < HOSTS; h++) { /* all of the good box */
+        lease[n++] = lease_of(h);
+        run(10 * REACH_MS);
+    }
+    for (unsigned i = 0; i < n; i++) {
+        is_active(lease[i]);
+        assert_int_equal(box_of(lease[i]), 2);
+    }
+    lease[n++] = lease_of(0);
+    run(REACH_MS);
+    is_active(lease[n - 1]);
+    core_result r = { CORE_OK, "" };
+    for (unsigned i = 0; i < 4 && r.code == CORE_OK; i++) { /* now the doubted ones are tried */
+        r = ask(i % HOSTS, CORE_REPLACE_NO, 1, &none);
+        run(3 * REACH_MS);
+    }
+    assert_int_equal(r.code, CORE_E_CAPACITY);
+    assert_non_null(strstr(r.text, "serve no lease now"));
+    assert_true(suspect(box_at(0)) == 2 || suspect(box_at(1)) == 2);
+    run(200 * COREI_DOUBT_WAITS * REACH_MS); /* as long as somebody is without an answer */
+    assert_true(is_doubted(box_at(0)) || is_doubted(box_at(1)));
+    cut(0, false);
+    cut(1, false);
+    run(2 * REACH_MS);
+    assert_false(is_doubted(box_at(0)) || is_doubted(box_at(1)));
+    assert_true(events(CORE_EVENT_NODE_TRUSTED, NULL, "a host reaches it") >= 1);
+}
+
+/* Time alone: a box that none tries any more is one as any again. */
+static void test_m163_tried_again(void **state)
+{
+    (void)state;
+    uint64_t lease = lease_of(0);
+    unsigned sick = box_of(lease);
+    cut(sick, true);
+    run(2 * REACH_MS);
+    is_active(lease);
+    assert_int_equal(suspect(box_at(sick)), 1);
+    run(2 * COREI_DOUBT_WAITS * REACH_MS);
+    assert_int_equal(suspect(box_at(sick)), 0);
+    assert_int_equal(events(CORE_EVENT_NODE_TRUSTED, box_at(sick), "to be tried again"), 1);
+    /* A restart of the box is a reason, too. */
+    uint64_t next = 0;
+    for (unsigned i = 0; i < 4 && !suspect(box_at(sick)); i++) {
+        next = lease_of(1 + i % 2);
+        run(3 * REACH_MS);
+        is_active(next);
+    }
+    assert_int_equal(suspect(box_at(sick)), 2); /* it was remembered */
+    box_at(sick)->instance++;
+    says(box_at(sick), 1, SLOTS);
+    assert_int_equal(suspect(box_at(sick)), 0);
+    assert_int_equal(events(CORE_EVENT_NODE_TRUSTED, box_at(sick), "restarted"), 1);
+}
+
+/* One host that reaches no box does not make them suspect, nor does its lease go through all. */
+static void test_m162_one_bad_host(void **state)
+{
+    (void)state;
+    uint64_t good = lease_of(1), lease;
+    run(REACH_MS);
+    is_active(good);
+    for (unsigned i = 0; i < BOXES; i++)
+        reaches[0][i] = false;
+    for (unsigned n = 0; n < 2; n++) {
+        assert_int_equal(ask(0, CORE_REPLACE_YES, 1, &lease).code, CORE_OK);
+        run(20 * REACH_MS);
+        for (unsigned i = 0; i < BOXES; i++)
+            assert_false(is_doubted(box_at(i)));
+    }
+    assert_true(is_doubted(host_at(0)));
+    assert_true(events(CORE_EVENT_ALARM, host_at(0), "reaches none of the boxes") >= 1);
+    assert_true(more_of(lease)->replaced <= 2);
+    is_active(good);
+    for (unsigned i = 0; i < BOXES; i++)
+        reaches[0][i] = true;
+    run(2 * REACH_MS);
+    is_active(lease);
+    assert_false(is_doubted(host_at(0)));
+}
+
+/* Hosts behind one broken switch doubt a box together, until they fail with others, too. */
+static void test_m162_two_bad_hosts(void **state)
+{
+    (void)state;
+    uint64_t lease[2];
+    for (unsigned i = 0; i < 2 * BOXES; i++)
+        reaches[i / BOXES][i % BOXES] = false;
+    for (unsigned i = 0; i < 2; i++)
+        assert_int_equal(ask(i, CORE_REPLACE_YES, 1, &lease[i]).code, CORE_OK);
+    run(4 * REACH_MS);
+    for (unsigned i = 0; i < BOXES; i++)
+        assert_false(is_doubted(box_at(i)));
+    assert_true(is_doubted(host_at(0)) && is_doubted(host_at(1)));
+    uint64_t good = lease_of(2);
+    run(REACH_MS);
+    is_active(good);
+}
+
+/* What one host does not reach and another does, is the way between them: that host gets others. */
+static void test_m162_between_the_two(void **state)
+{
+    (void)state;
+    uint64_t good = lease_of(1), lease = lease_of(0);
+    unsigned box = box_of(good);
+    run(REACH_MS);
+    while (box_of(lease) != box) {
+        run(REACH_MS);
+        lease = lease_of(0);
+    }
+    reaches[0][box] = false;
+    run(3 * REACH_MS);
+    assert_false(is_doubted(box_at(box)));
+    assert_int_equal(events(CORE_EVENT_ALARM, box_at(box), "has no answer from it"), 1);
+    uint64_t next = lease_of(0), other = lease_of(1);
+    run(REACH_MS);
+    assert_int_not_equal(box_of(next), box);
+    is_active(next);
+    is_active(other);
+}
+
+/* A host that makes no attempt, or is not connected, says nothing of a box. */
+static void test_m164_slow_host(void **state)
+{
+    (void)state;
+    char text[CORE_TROUBLE_BYTES];
+    host_at(0)->slow = true;
+    uint64_t lease = lease_of(0);
+    uint32_t slot = slot_of(lease);
+    run(20 * REACH_MS);
+    assert_int_equal(slot_of(lease), slot);
+    assert_false(core_slot_trouble(c, slot, text));
+    for (unsigned i = 0; i < NODES; i++)
+        assert_false(is_doubted(&at[i]));
+    assert_true(core_pending_ms(c) >= 20 * REACH_MS);
+    /* It dials without an answer, and goes before that is for long enough. */
+    cut(box_of(lease), true);
+    host_at(0)->slow = false;
+    run(REACH_MS / 2);
+    core_disconnected(c, host_at(0)->node);
+    run(10 * REACH_MS);
+    assert_int_equal(slot_of(lease), slot);
+    assert_int_equal(events(CORE_EVENT_ALARM, NULL, ""), 0);
+}
+
+/* The time of day changes nothing. */
+static void test_m164_clock_jumps(void **state)
+{
+    (void)state;
+    uint64_t lease = lease_of(0);
+    unsigned sick = box_of(lease);
+    cut(sick, true);
+    run(REACH_MS / 4);
+    unix_ms += (uint64_t)86400000 * 365;
+    run(REACH_MS / 4);
+    assert_int_equal(box_of(lease), sick);
+    unix_ms = 5000;
+    run(REACH_MS / 4);
+    assert_int_equal(box_of(lease), sick);
+    run(2 * REACH_MS);
+    is_active(lease);
+    assert_int_not_equal(box_of(lease), sick);
+}
+
+/* -- A path that dies -- */
+
+/* The lease was up.  By default its disk is waited for; where it asked for another, what it has is
+   retained. */
+static void test_m165_path_dies(void **state)
+{
+    (void)state;
+    char text[CORE_TROUBLE_BYTES];
+    uint64_t waits = lease_of(0), moves;
+    assert_int_equal(ask(0, CORE_REPLACE_YES, 1, &moves).code, CORE_OK);
+    run(REACH_MS);
+    is_active(waits);
+    is_active(moves);
+    uint32_t first = slot_of(waits), second = slot_of(moves);
+    for (unsigned i = 0; i < BOXES; i++)
+        cut(i, i == box_of(waits) || i == box_of(moves));
+    run(3 * REACH_MS);
+    assert_int_equal(slot_of(waits), first);
+    assert_int_equal(core_lease_now(c, waits), CORE_LEASE_DEGRADED);
+    assert_true(core_slot_trouble(c, first, text));
+    is_active(moves);
+    assert_int_not_equal(slot_of(moves), second);
+    assert_int_equal(state_of(second), POOL_RETAINED);
+    cut(0, false);
+    cut(1, false);
+    cut(2, false);
+    run(REACH_MS);
+    is_active(waits);
+    assert_int_equal(wipes[0] + wipes[1] + wipes[2], 0);
+    assert_int_equal(core_recover(c, second).code, CORE_OK); /* its data are there */
+}
+
+/* Replaced by hand before it counts: not by a slot of the box that fails. */
+static void test_m166_replace_elsewhere(void **state)
+{
+    (void)state;
+    for (unsigned kind = 0; kind < 2; kind++) {
+        uint64_t lease = lease_of(0);
+        unsigned sick = box_of(lease);
+        box_at(sick)->full = kind == 0;
+        cut(sick, kind == 1);
+        run(4 * STEP_MS);
+        assert_int_equal(box_of(lease), sick);
+        assert_int_equal(core_replace(c, slot_of(lease), POOL_WHY_OPERATOR, false).code, CORE_OK);
+        assert_int_not_equal(box_of(lease), sick);
+        box_at(sick)->full = false;
+        cut(sick, false);
+        run(REACH_MS);
+        is_active(lease);
+    }
+}
+
+/* The same of a lease that asks for one box: all of it moves. */
+static void test_m161_one_box(void **state)
+{
+    (void)state;
+    uint64_t lease;
+    uint32_t slot[POOL_COUNT_MAX];
+    assert_int_equal(ask(0, CORE_REPLACE_DEFAULT, 3, &lease).code, CORE_OK);
+    unsigned sick = box_of(lease);
+    cut(sick, true);
+    run(3 * REACH_MS);
+    is_active(lease);
+    assert_int_not_equal(box_of(lease), sick);
+    assert_true(pool_need_kept(core_pool(c), lease));
+    assert_int_equal(pool_lease_retained(core_pool(c), lease, slot), 3);
+}
+
+/* A manager that starts knows of no doubt; why the lease moved it does. */
+static void test_m161_restart(void **state)
+{
+    (void)state;
+    uint64_t lease = lease_of(0);
+    uint32_t sick = box_at(box_of(lease))->node;
+    cut(box_of(lease), true);
+    run(3 * REACH_MS);
+    is_active(lease);
+    core_close(c);
+    start();
+    connect_all();
+    run(REACH_MS);
+    is_active(lease);
+    assert_int_equal(more_of(lease)->moved_node, sick);
+    assert_int_equal(more_of(lease)->moved_why, POOL_WHY_PATH);
+    assert_int_equal(core_pending_ms(c), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_m161_box_refuses, begin, end),
+        cmocka_unit_test_setup_teardown(test_m161_refusals_that_count, begin, end),
+        cmocka_unit_test_setup_teardown(test_m161_box_does_not_answer, begin, end),
+        cmocka_unit_test_setup_teardown(test_m162_box_is_not_reached, begin, end),
+        cmocka_unit_test_setup_teardown(test_m163_lent_last_then_not, begin, end),
+        cmocka_unit_test_setup_teardown(test_m163_tried_again, begin, end),
+        cmocka_unit_test_setup_teardown(test_m162_one_bad_host, begin, end),
+        cmocka_unit_test_setup_teardown(test_m162_two_bad_hosts, begin, end),
+        cmocka_unit_test_setup_teardown(test_m162_between_the_two, begin, end),
+        cmocka_unit_test_setup_teardown(test_m164_slow_host, begin, end),
+        cmocka_unit_test_setup_teardown(test_m164_clock_jumps, begin, end),
+        cmocka_unit_test_setup_teardown(test_m165_path_dies, begin, end),
+        cmocka_unit_test_setup_teardown(test_m166_replace_elsewhere, begin, end),
+        cmocka_unit_test_setup_teardown(test_m161_one_box, begin, end),
+        cmocka_unit_test_setup_teardown(test_m161_restart, begin, end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
