@@ -483,7 +483,7 @@ static void test_m163_tried_again(void **state)
         run(3 * REACH_MS);
         is_active(next);
     }
-    assert_int_equal(suspect(box_at(sick)), 2); /* it was remembered */
+    assert_int_equal(suspect(box_at(sick)), 1); /* of one host at a time */
     box_at(sick)->instance++;
     says(box_at(sick), 1, SLOTS);
     assert_int_equal(suspect(box_at(sick)), 0);
@@ -514,6 +514,32 @@ static void test_m162_one_bad_host(void **state)
     run(2 * REACH_MS);
     is_active(lease);
     assert_false(is_doubted(host_at(0)));
+}
+
+/* A host that reaches one box of three makes no more than one of the others suspect, and none is kept
+   from other hosts. */
+static void test_m162_half_bad_host(void **state)
+{
+    (void)state;
+    unsigned doubted = 0;
+    uint64_t lease;
+    for (unsigned i = 0; i < BOXES - 1; i++)
+        reaches[0][i] = false;
+    for (unsigned i = 0; i < SLOTS; i++) {
+        assert_int_equal(ask(0, CORE_REPLACE_YES, 1, &lease).code, CORE_OK);
+        run(5 * REACH_MS);
+        is_active(lease);
+    }
+    for (unsigned i = 0; i < BOXES; i++) {
+        doubted += is_doubted(box_at(i));
+        assert_true(suspect(box_at(i)) < 2);
+    }
+    assert_true(doubted <= 1 && !is_doubted(host_at(0)));
+    for (unsigned i = 0; i < SLOTS; i++) { /* the others reach all */
+        lease = lease_of(1);
+        run(REACH_MS);
+        is_active(lease);
+    }
 }
 
 /* Hosts behind one broken switch doubt a box together, until they fail with others, too. */
@@ -696,6 +722,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_m163_lent_last_then_not, begin, end),
         cmocka_unit_test_setup_teardown(test_m163_tried_again, begin, end),
         cmocka_unit_test_setup_teardown(test_m162_one_bad_host, begin, end),
+        cmocka_unit_test_setup_teardown(test_m162_half_bad_host, begin, end),
         cmocka_unit_test_setup_teardown(test_m162_two_bad_hosts, begin, end),
         cmocka_unit_test_setup_teardown(test_m162_between_the_two, begin, end),
         cmocka_unit_test_setup_teardown(test_m164_slow_host, begin, end),

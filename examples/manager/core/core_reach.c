@@ -141,7 +141,7 @@ static bool doubt_counts(const core *c, const corei_doubt *d)
 /* 2: not lent, 1: lent last, 0: as any. */
 static unsigned doubt_level(const core *c, const corei_doubt *d)
 {
-    bool twice = d->host || d->strikes > 1;
+    bool twice = d->host || (d->strikes > 1 && (d->refuses || d->several));
     return !doubt_counts(c, d) ? 0 : twice && c->mono_ms < d->until_ms ? 2 : 1;
 }
 
@@ -270,16 +270,25 @@ static bool is_reached(const core *c, uint32_t box, uint32_t but)
     return false;
 }
 
-/* Does the host have a channel to another box than this one? */
-static bool reaches_another(const core *c, uint32_t host, uint32_t but)
+/* The box, as a node, that the port has a channel to; CORE_NONE: to none. */
+static uint32_t box_behind(const core *c, uint32_t port)
+{
+    uint32_t slot = c->t.port[port].slot;
+    return slot != CORE_NONE && is_up(c, slot) ? c->t.slot[slot].node : CORE_NONE;
+}
+
+/* To how many boxes does the host have a channel?  As far as `most`. */
+static unsigned count_reached(const core *c, uint32_t host, unsigned most)
 {
     const core_node *n = &c->t.node[core_find_node(c, host)];
-    for (uint32_t i = n->first; i < n->first + n->total; i++) {
-        uint32_t slot = c->t.port[i].slot;
-        if (slot != CORE_NONE && is_up(c, slot) && c->t.node[c->t.slot[slot].node].number != but)
-            return true;
+    unsigned count = 0;
+    for (uint32_t i = n->first; i < n->first + n->total && count < most; i++) {
+        uint32_t box = box_behind(c, i), j = n->first;
+        while (j < i && box_behind(c, j) != box)
+            j++;
+        count += box != CORE_NONE && j == i;
     }
-    return false;
+    return count;
 }
 
 /* Boxes that this host does not reach, or, of: box, hosts without doubt that do not reach it. */
@@ -326,7 +335,8 @@ static void strike_box(core *c, uint32_t box, const trouble *w)
 {
     const corei_doubt *before = doubt_find(c, 0, box);
     unsigned strikes = before ? before->strikes : 0;
-    const corei_doubt *d = doubt_strike(c, 0, box, w);
+    corei_doubt *d = doubt_strike(c, 0, box, w);
+    d->several = count_pairs(c, 0, box) > 1;
     if (d->strikes != strikes)
         tell_doubt(c, box, d, level_text(c, d));
 }
@@ -359,17 +369,18 @@ static void strike_host(core *c, uint32_t host, const trouble *w)
     }
 }
 
-/* M-162: is it the box, the host, or what is between the two? */
+/* M-162: is it the box, the host, or what is between the two?  A host that misses more boxes than it
+   reaches is no witness. */
 static void judge(core *c, uint32_t host, uint32_t box, const trouble *w)
 {
     corei_doubt *pair = doubt_find(c, host, box);
-    bool others = is_reached(c, box, host), another = reaches_another(c, host, box);
     if (!doubt_counts(c, pair) || pair->judged)
         return;
-    if (!others && (another || count_pairs(c, 0, box) > 1)) {
+    unsigned missed = count_pairs(c, host, 0), reached = count_reached(c, host, missed);
+    if (!is_reached(c, box, host) && (reached >= missed || count_pairs(c, 0, box) > 1)) {
         pair->judged = true;
         strike_box(c, box, w);
-    } else if (!another && count_pairs(c, host, 0) > 1) {
+    } else if (!reached && missed > 1) {
         strike_host(c, host, w);
     }
 }
