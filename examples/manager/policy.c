@@ -808,15 +808,9 @@ static bool can_give(const pool *p, const pool_request *r, const pool_choice *c)
     return true;
 }
 
-int pool_grant(pool *p, const pool_request *r, const pool_choice *c, uint64_t *lease)
+/* A new lease, without slots yet: its index. */
+static uint32_t open_lease(pool *p, const pool_request *r)
 {
-    int rc = admit(p, r);
-    if (rc != POOL_OK)
-        return rc;
-    if (!can_give(p, r, c))
-        return POOL_E_STATE;
-    if (p->empty_lease == POOL_NONE)
-        return POOL_E_ROOM;
     uint32_t index = p->empty_lease;
     pool_lease *l = &p->lease[index];
     p->empty_lease = l->first;
@@ -829,11 +823,44 @@ int pool_grant(pool *p, const pool_request *r, const pool_choice *c, uint64_t *l
     l->count = r->count;
     l->first = l->last = l->retained = POOL_NONE;
     l->retained_count = 0;
-    for (unsigned i = 0; i < c->count; i++)
-        give(p, c->slot[i], index, l->last);
     p->tenant[r->tenant].used += r->count;
     p->host[r->host].used += r->count;
     p->leases++;
+    return index;
+}
+
+int pool_grant(pool *p, const pool_request *r, const pool_choice *c, uint64_t *lease)
+{
+    int rc = admit(p, r);
+    if (rc != POOL_OK)
+        return rc;
+    if (!can_give(p, r, c))
+        return POOL_E_STATE;
+    if (p->empty_lease == POOL_NONE)
+        return POOL_E_ROOM;
+    uint32_t index = open_lease(p, r);
+    for (unsigned i = 0; i < c->count; i++)
+        give(p, c->slot[i], index, p->lease[index].last);
+    *lease = pool_lease_number(p, index);
+    return POOL_OK;
+}
+
+int pool_adopt(pool *p, const pool_request *r, uint32_t slot, uint64_t *lease)
+{
+    if (r->tenant >= p->tenants || r->host >= p->hosts || slot >= p->slots)
+        return POOL_E_UNKNOWN;
+    pool_slot *s = &p->slot[slot];
+    if (s->state != POOL_QUARANTINED || s->reason != POOL_WHY_FOREIGN || s->lease != POOL_NONE ||
+        s->owner != POOL_NONE || s->model != r->model || r->count != 1)
+        return POOL_E_STATE;
+    if (p->host[r->host].capacity == p->host[r->host].used)
+        return POOL_E_HOST;
+    if (p->empty_lease == POOL_NONE)
+        return POOL_E_ROOM;
+    uint32_t index = open_lease(p, r);
+    slot_to(p, slot, POOL_LEASED, POOL_WHY_NONE);
+    s->wipe = POOL_WHY_NONE;
+    chain(p, slot, index, POOL_NONE);
     *lease = pool_lease_number(p, index);
     return POOL_OK;
 }

@@ -213,6 +213,9 @@ int pool_set_spares(pool *p, uint16_t model, uint32_t spares);
 int pool_choose(const pool *p, const pool_request *r, pool_choice *out);
 /* Give them out.  POOL_E_STATE when the choice is no longer, or never was, the pool's to give. */
 int pool_grant(pool *p, const pool_request *r, const pool_choice *c, uint64_t *lease);
+/* A slot that is quarantined as foreign is a lease of its own, r->count 1, under the epoch that it
+   has; as its host has it already, no quota is asked.  POOL_E_STATE: it is not so, or another's. */
+int pool_adopt(pool *p, const pool_request *r, uint32_t slot, uint64_t *lease);
 /* NULL: there is no such lease (any more). */
 const pool_lease *pool_find_lease(const pool *p, uint64_t lease);
 /* The number of a lease by its index, as a slot has it; 0: that entry is empty. */

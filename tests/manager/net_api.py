@@ -401,6 +401,24 @@ def m93_all_or_none(m, host):
     good(200, m, "DELETE", at + "?wait=20")
 
 
+def adoptions(m, host):
+    """A box that comes with a lease of another store: its host does not have it."""
+    nothing = good(200, m, "POST", "/v1/adopt")
+    check(nothing == {"dry_run": False, "adopted": 0, "freed": 0, "left": 0, "more": False,
+                      "slots": []}, nothing)
+    with Fake(m, BOX, slots=2) as strange:
+        node = strange.register(devices=[device(1, HELD, 1, 5, 5, host, 1),
+                                         device(2, WIPED, 1, 0, 6)])[0]
+        for query, left in (("?dry_run=yes", 1), ("?dry_run=yes&slot=%d.1" % node, 1),
+                            ("?slot=%d.2" % node, 0), ("", 1)):
+            found = good(200, m, "POST", "/v1/adopt" + query, {"tenant": "physics"})
+            check(found["left"] == left and found["adopted"] == 0, query, found)
+        check(found["slots"][0]["why"] == "it is lent, and its host does not report that lease")
+        check(good(404, m, "POST", "/v1/adopt?slot=%d.3" % node)["type"] == "/problems/unknown")
+        for query, body in (("?dry_run=1", {}), ("", {"tenant": ""}), ("?slot=1", {})):
+            check(ask(m, "POST", "/v1/adopt" + query, body).status == 400, query, body)
+
+
 @case
 def every_operation_answers_as_described():
     with lab.Lab(plain=True) as l:
@@ -438,6 +456,7 @@ def every_operation_answers_as_described():
             drained = good(200, m, "PUT", "/v1/boxes/%d/drain" % boxes[0], {"on": True})
             check(drained == {"node": boxes[0], "draining": True, "left": 0}, drained)
             good(200, m, "PUT", "/v1/boxes/%d/drain" % boxes[0], {"on": False, "move": False})
+            adoptions(m, hosts[0])
         until(lambda: not good(200, m, "GET", "/v1/nodes/%d" % hosts[1])["connected"], "gone")
         check(good(200, m, "DELETE", "/v1/nodes/%d/key" % hosts[1])["key"] is None)
         check(good(200, m, "DELETE", "/v1/nodes/%d" % hosts[1])["forgotten"])

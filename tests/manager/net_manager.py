@@ -822,6 +822,61 @@ def an_old_store_ends_no_lease_that_it_does_not_know():
         check(box.status()[number]["state"] == "wiped")
 
 
+@case
+def m170_m172_a_backup_is_adopted():
+    """An old store is put back: what runs and is not in it goes on as a lease, what is wiped is
+    free, what a box keeps is left; no device sees anything."""
+    with lab.Lab() as l:
+        w = World(l, boxes=1, hosts=1, slots=4)
+        m, box, host = w.manager, w.boxes[0], w.hosts[0]
+
+        def lend():
+            status, lease = m.ask("POST", "/v1/leases?wait=10", {
+                "host": w.number["host1"], "model": "memory"})
+            check(status == 201 and lease["state"] == "active", lease)
+            return lease["lease"], lease["slots"][0]["slot"]
+
+        def adopt(*more):
+            done = l.run("dxpu", "adopt", *more, "--manager", m.http)
+            check(done.status == 0, done.errors())
+            return done.output()
+        known = lend()
+        check(m.process.stop() == 0)
+        shutil.copy(m.store, l.file("backup.db"))
+        m.start()
+        w.wait_connected()
+        runs, over, kept = lend(), lend(), lend()
+        check(m.ask("DELETE", "/v1/leases/%s?wait=10" % over[0])[0] == 200)
+        check(m.ask("POST", "/v1/leases/%s/park?wait=10" % kept[0])[0] == 200)
+        check(m.process.stop() == 0)
+        before = host.status()
+        shutil.copy(l.file("backup.db"), m.store)
+        m.start()
+        w.wait_connected()
+
+        def states():
+            return [m.get("/v1/slots/" + one[1])["state"] for one in (known, runs, over, kept)]
+        until(lambda: states() == ["leased"] + ["quarantined"] * 3, "what it does not know")
+        told = adopt("--all", "--dry-run")
+        check("slot %s: would be a new lease, slot 2 of host" % runs[1] in told
+              and "slot %s: would be free" % over[1] in told
+              and "slot %s: left: its box keeps data" % kept[1] in told
+              and "1 lease, 1 free, 1 left; nothing was changed" in told, told)
+        check(states() == ["leased"] + ["quarantined"] * 3, "it changed something")
+        told = adopt("--all")
+        check("slot %s: new lease " % runs[1] in told and "1 lease, 1 free, 1 left" in told, told)
+        check(states() == ["leased", "leased", "free", "quarantined"], states())
+        check("0 leases, 0 free, 1 left" in adopt("--all"), "once")
+        lease = m.get("/v1/slots/" + runs[1])["lease"]
+        check(lease not in (None, runs[0]) and m.get("/v1/leases/" + lease)["state"] == "active")
+        check(m.get("/v1/events?type=lease.adopted")["events"])
+        check(host.status() == before, "no device was touched", before, host.status())
+        check(box.status()[int(kept[1].split(".")[1])]["state"] == "kept")
+        check(m.ask("DELETE", "/v1/leases/%s?wait=10" % lease)[0] == 200)
+        check(l.run("dxpu", "adopt", "--manager", m.http).status == 2, "neither a slot nor --all")
+        check(l.run("dxpu", "adopt", "9.9", "--manager", m.http).status == 1, "no such slot")
+
+
 def show(name, seconds):
     print("# %s: p50 %.2f ms, p99 %.2f ms, %.0f/s by one client" % (
         name, percentile(seconds, 50) * 1e3, percentile(seconds, 99) * 1e3,

@@ -101,6 +101,7 @@ static void host_obeys(const core_order *o, dxpu_control_done *done)
     unsigned number = corei_order_slot(&o->m);
     dxpu_control_device *d = &host[number - 1];
     d->epoch = o->m.type == DXPU_CONTROL_ATTACH ? o->m.u.attach.epoch : 0;
+    d->peer_slot = d->epoch ? o->m.u.attach.box_slot : 0;
     d->state = d->epoch ? DXPU_CONTROL_SLOT_UP : DXPU_CONTROL_SLOT_EMPTY;
     if (d->epoch && deaf && o->m.u.attach.box_slot == deaf)
         d->state = DXPU_CONTROL_SLOT_DIALING;
@@ -1907,6 +1908,170 @@ static void test_m102_replace_keeps_the_group(void **state)
 
 #define CASE(name) cmocka_unit_test_setup_teardown(name, begin, end)
 
+/* -- An old copy of the store is put back -- */
+
+static rig_store backup;
+
+static void back_up(void)
+{
+    rig_store_init(&backup);
+    for (unsigned i = 0; i < disk.records; i++) {
+        store_change one = { disk.record[i].key, disk.record[i].value, disk.record[i].len };
+        rig_change(&backup, &one);
+    }
+}
+
+static void put_back(void)
+{
+    (void)after(1000);
+    stop();
+    rig_store_free(&disk);
+    disk = backup;
+    start();
+    for (unsigned b = 0; b < BOXES; b++)
+        tell(b, 1, SLOTS);
+    host_tells(1, PORTS);
+    assert_int_equal(pump(), 0); /* nothing is wiped */
+}
+
+static core_adopted may_adopt(uint32_t slot)
+{
+    core_adoption a;
+    assert_true(core_may_adopt(c, slot, &a));
+    assert_true((a.what == CORE_ADOPT_NOT) == (a.why[0] != 0));
+    return a.what;
+}
+
+/* Leases that box and host agree on go on, what is wiped is free, and the rest is left. */
+static void test_m170_adopt(void **state)
+{
+    (void)state;
+    core_adoption a;
+    back_up();
+    uint64_t runs = lease_up(1, POOL_ANY, CORE_REPLACE_NO, 0);
+    uint64_t over = lease_up(1, POOL_ANY, CORE_REPLACE_NO, 0);
+    uint64_t parked = lease_up(1, POOL_ANY, CORE_REPLACE_NO, 0);
+    uint32_t slot = slot_of(runs, 0), wiped = slot_of(over, 0), kept = slot_of(parked, 0);
+    uint64_t epoch = core_pool(c)->slot[slot].epoch;
+    assert_false(core_may_adopt(c, slot, &a));
+    assert_int_equal(core_release(c, over, false).code, CORE_OK);
+    assert_int_equal(core_park(c, parked).code, CORE_OK);
+    (void)pump();
+    assert_int_equal(state_of(wiped), POOL_FREE);
+    put_back();
+    assert_int_equal(may_adopt(slot), CORE_ADOPT_LEASE);
+    assert_int_equal(may_adopt(wiped), CORE_ADOPT_FREE);
+    assert_int_equal(may_adopt(kept), CORE_ADOPT_NOT);
+    assert_int_equal(state_of(slot), POOL_QUARANTINED); /* to look changes nothing */
+    assert_int_equal(core_adopt(c, kept, "", &a).code, CORE_E_STATE);
+    assert_non_null(strstr(a.why, "keeps data of a lease"));
+    assert_int_equal(core_adopt(c, wiped, "", &a).code, CORE_OK);
+    assert_int_equal(core_adopt(c, slot, "blue", &a).code, CORE_OK);
+    assert_int_equal(pump(), 0);
+    assert_int_equal(state_of(wiped), POOL_FREE);
+    assert_true(a.lease && a.lease != runs);
+    assert_int_equal(slot_of(a.lease, 0), slot);
+    assert_int_equal(core_lease_now(c, a.lease), CORE_LEASE_ACTIVE);
+    assert_int_equal(core_pool(c)->slot[slot].epoch, epoch);
+    assert_true(says(CORE_EVENT_LEASE_ADOPTED, "did not know"));
+    uint32_t used, limit;
+    core_quota(c, "blue", &used, &limit);
+    assert_int_equal(used, 1);
+    assert_false(core_may_adopt(c, slot, &a)); /* once */
+    assert_int_equal(core_adopt(c, slot, "", &a).code, CORE_E_STATE);
+    uint64_t lease = pool_lease_number(core_pool(c), core_pool(c)->slot[slot].lease);
+    restart();
+    assert_int_equal(core_lease_now(c, lease), CORE_LEASE_ACTIVE);
+    assert_int_equal(bytes_of(slot), runs);
+    assert_int_equal(bytes_of(kept), parked);
+    assert_int_equal(core_release(c, lease, false).code, CORE_OK); /* a lease as any */
+    assert_int_equal(pump(), 1);
+    assert_int_equal(bytes_of(slot), 0);
+    assert_int_equal(state_of(slot), POOL_FREE);
+}
+
+/* The store has the lease, under the epoch before. */
+static void test_m170_later_epoch(void **state)
+{
+    (void)state;
+    core_adoption a;
+    uint64_t lease = lease_up(1, POOL_ANY, CORE_REPLACE_NO, 0);
+    uint32_t slot = slot_of(lease, 0);
+    back_up();
+    assert_int_equal(core_park(c, lease).code, CORE_OK);
+    (void)pump();
+    assert_int_equal(core_attach(c, lease, host_node).code, CORE_OK);
+    (void)pump();
+    uint64_t epoch = core_pool(c)->slot[slot].epoch;
+    put_back();
+    assert_int_equal(state_of(slot), POOL_QUARANTINED);
+    assert_int_equal(may_adopt(slot), CORE_ADOPT_BACK);
+    assert_int_equal(core_adopt(c, slot, "", &a).code, CORE_OK);
+    assert_true(a.lease == lease && core_pool(c)->slot[slot].epoch == epoch);
+    assert_int_equal(pump(), 0);
+    assert_int_equal(core_lease_now(c, lease), CORE_LEASE_ACTIVE);
+    restart();
+    assert_int_equal(core_lease_now(c, lease), CORE_LEASE_ACTIVE);
+    assert_int_equal(bytes_of(slot), lease);
+}
+
+/* Box and host do not agree, or one of them says nothing. */
+static void test_m171_not_adopted(void **state)
+{
+    (void)state;
+    core_adoption a;
+    back_up();
+    uint64_t lease = lease_up(1, POOL_ANY, CORE_REPLACE_NO, 0);
+    uint32_t slot = slot_of(lease, 0);
+    dxpu_control_device *port = host, was;
+    while (!port->epoch)
+        port++;
+    put_back();
+    assert_int_equal(may_adopt(slot), CORE_ADOPT_LEASE); /* the control */
+    was = *port;
+    port->epoch++;
+    host_tells(1, PORTS);
+    assert_int_equal(may_adopt(slot), CORE_ADOPT_NOT);
+    *port = was;
+    port->peer_slot++;
+    host_tells(1, PORTS);
+    assert_int_equal(may_adopt(slot), CORE_ADOPT_NOT);
+    *port = was;
+    port->peer_node = 77;
+    host_tells(1, PORTS);
+    assert_int_equal(may_adopt(slot), CORE_ADOPT_NOT);
+    *port = was;
+    host_tells(1, PORTS);
+    core_disconnected(c, host_node);
+    assert_int_equal(may_adopt(slot), CORE_ADOPT_NOT);
+    host_tells(1, PORTS);
+    loses(box_of(slot));
+    assert_int_equal(may_adopt(slot), CORE_ADOPT_NOT);
+    assert_int_equal(core_adopt(c, slot, "", &a).code, CORE_E_STATE);
+    comes_back(box_of(slot));
+    assert_int_equal(core_adopt(c, slot, "", &a).code, CORE_OK);
+    assert_int_equal(bytes_of(slot), lease);
+}
+
+static void test_m170_store_fails(void **state)
+{
+    (void)state;
+    core_adoption a;
+    back_up();
+    uint64_t lease = lease_up(1, POOL_ANY, CORE_REPLACE_NO, 0);
+    uint32_t slot = slot_of(lease, 0);
+    put_back();
+    disk.fail_after = 0;
+    disk.fault = STORE_E_FULL;
+    assert_int_equal(core_adopt(c, slot, "green", &a).code, CORE_E_STORE);
+    assert_int_equal(state_of(slot), POOL_QUARANTINED);
+    assert_int_equal(core_pool(c)->leases, 0);
+    disk.fail_after = UINT_MAX;
+    (void)after(2000);
+    assert_int_equal(core_adopt(c, slot, "green", &a).code, CORE_OK);
+    assert_int_equal(core_lease_now(c, a.lease), CORE_LEASE_ACTIVE);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1959,6 +2124,10 @@ int main(void)
         CASE(test_m93_after_lost_state_and_restart),
         CASE(test_m104_keep_needs_the_medium),
         CASE(test_m104_not_after_a_foreign_lease),
+        CASE(test_m170_adopt),
+        CASE(test_m170_later_epoch),
+        CASE(test_m171_not_adopted),
+        CASE(test_m170_store_fails),
         CASE(test_m92_data_of_its_own_device),
         CASE(test_s242_a_device_is_gone_and_back),
         CASE(test_m77_parked_before_it_was_up),

@@ -40,7 +40,9 @@ enum {
     POOL_REPLACE = 1 << 19,
     POOL_FORCE = 1 << 20,
     POOL_HOST = 1 << 21,
-    POOL_QUOTA = 1 << 22
+    POOL_QUOTA = 1 << 22,
+    POOL_ALL = 1 << 23,
+    POOL_DRY_RUN = 1 << 24
 };
 
 typedef struct pool_call pool_call;
@@ -50,7 +52,7 @@ struct pool_call {
     const char *word[POOL_WORDS_MAX];
     unsigned words, given; /* given: bits of options */
     bool json, confirmed;  /* confirmed: it may erase data */
-    bool replace, no_replace, keep, no_end, move, off, follow, no_owner, yes, force;
+    bool replace, no_replace, keep, no_end, move, off, follow, no_owner, yes, force, all, dry_run;
     pool_settings settings;
     const char *state, *model, *node, *tenant, *host, *need, *key, *quota, *lease, *type, *failures,
         *repair, *risk;
@@ -148,6 +150,7 @@ int pool_lease_extend(pool_call *r);
 int pool_lease_recover(pool_call *r);
 int pool_lease_discard(pool_call *r);
 int pool_clock_confirm(pool_call *r);
+int pool_adopt(pool_call *r);
 int pool_lease_attach(pool_call *r);
 int pool_lease_park(pool_call *r);
 int pool_drain(pool_call *r);

@@ -131,6 +131,11 @@ static const option_row repair_rows[] = {
         "is wiped (refused unless the box has the same file or disk)"),
     YES_ROW,
 };
+static const option_row adopt_rows[] = {
+    NAMED_ROW(all, "all quarantined slots"),
+    FLAG_ROW("dry-run", dry_run, "show what would be done, and change nothing"),
+    TENANT_ROW("owner of the leases (their hosts' owners, else default)"),
+};
 static const option_row owner_rows[] = {
     FLAG_ROW("no-owner", no_owner,
              "only operators can use the host (but see dxpu-manager's --shared-hosts)"),
@@ -185,6 +190,8 @@ static const struct {
     { POOL_NO_OWNER, "--no-owner", NULL, &call.no_owner },
     { POOL_YES, "--yes", NULL, &call.yes },
     { POOL_FORCE, "--force", NULL, &call.force },
+    { POOL_ALL, "--all", NULL, &call.all },
+    { POOL_DRY_RUN, "--dry-run", NULL, &call.dry_run },
 };
 
 const char *pool_option_name(unsigned given)
@@ -226,6 +233,7 @@ RUN(lease_discard)
 RUN(lease_extend)
 RUN(lease_attach)
 RUN(clock_confirm)
+RUN(adopt)
 RUN(drain)
 RUN(slot)
 RUN(forget)
@@ -306,6 +314,11 @@ static const option_verb verbs[] = {
       "Declares that a broken or quarantined slot (10.3, shelf1.3) works; it is wiped before it is "
       "lent again, or keeps its lease's data (--keep).",
       TAIL, 1, 1, WITH(repair_rows), run_slot },
+    { "adopt", "SLOT | --all [--dry-run]", "take in leases that the store does not know",
+      "After an old store was put back, boxes have leases that it does not know, and their slots "
+      "are quarantined. Where box and host agree, the slot is a lease again, each one of its own; "
+      "what its box has wiped is free again. Nothing is erased.",
+      TAIL, 0, 1, WITH(adopt_rows), run_adopt },
     { "reset", "SLOT", "reset the device in a slot",
       "Resets the device in a slot (10.3, shelf1.3). While it is lent, its guest sees a removal "
       "and an add.",

@@ -1,4 +1,5 @@
-/* pool_data.c - dxpu lease recover and discard, clock confirm; what asks before data are erased
+/* pool_data.c - dxpu lease recover and discard, clock confirm, adopt; what asks before data are
+   erased
    SPDX-License-Identifier: MIT */
 #ifndef _POSIX_C_SOURCE
 #define _POSIX_C_SOURCE 200809L
@@ -156,5 +157,69 @@ int pool_clock_confirm(pool_call *r)
     if (r->json)
         return pool_print_answer(r);
     puts("the manager's clock is confirmed; leases expire again");
+    return EXIT_ALL;
+}
+
+/* ==== 4  Adoption ============================================================================= */
+
+static void print_adopted(const json_t *slot, bool dry)
+{
+    const char *what = pool_string(slot, "what"), *lease = pool_string(slot, "lease");
+    printf("slot %s: ", pool_string(slot, "slot"));
+    if (strcmp(what, "left") == 0)
+        printf("left: %s\n", pool_string(slot, "why"));
+    else if (strcmp(what, "free") == 0)
+        printf("%s: its box has wiped it\n", dry ? "would be free" : "free");
+    else
+        printf("%s%s%s%s, slot %" PRIu64 " of host %" PRIu64 "\n", dry ? "would be " : "",
+               strcmp(what, "back") == 0 ? "back in lease"
+               : dry                     ? "a new lease"
+                                         : "new lease",
+               *lease ? " " : "", lease, pool_integer(slot, "host_slot"),
+               pool_integer(slot, "host"));
+}
+
+/* One request changes a bounded number of slots. */
+static int adopt_some(pool_call *r, const char *slot, uint64_t *adopted, uint64_t *freed)
+{
+    json_t *o = json_object(), *list, *one;
+    size_t index;
+    int rc;
+    if (r->tenant && json_object_set_new(o, "tenant", json_string(r->tenant)))
+        return pool_misfit(r, "the tenant's name is not UTF-8");
+    rc = pool_ask(r, "POST", o, "/v1/adopt?dry_run=%s%s%s", r->dry_run ? "yes" : "no",
+                  *slot ? "&slot=" : "", slot);
+    if (rc || r->json)
+        return rc ? rc : pool_print_answer(r);
+    list = json_object_get(r->client.body, "slots");
+    bool more = json_is_true(json_object_get(r->client.body, "more"));
+    json_array_foreach(list, index, one)
+    {
+        if (!more || strcmp(pool_string(one, "what"), "left") != 0) /* they are in the next, too */
+            print_adopted(one, r->dry_run);
+    }
+    *adopted += pool_integer(r->client.body, "adopted");
+    *freed += pool_integer(r->client.body, "freed");
+    return EXIT_ALL;
+}
+
+int pool_adopt(pool_call *r)
+{
+    char slot[24] = "";
+    uint64_t adopted = 0, freed = 0;
+    int rc = 0;
+    if (r->all == (r->words == 1))
+        return options_wrong("either a slot, or --all");
+    if (r->words)
+        rc = pool_find_slot(r, r->word[0], slot);
+    do {
+        if (!rc)
+            rc = adopt_some(r, slot, &adopted, &freed);
+    } while (!rc && !r->json && json_is_true(json_object_get(r->client.body, "more")));
+    if (rc || r->json)
+        return rc;
+    printf("%" PRIu64 " %s, %" PRIu64 " free, %" PRIu64 " left%s\n", adopted,
+           adopted == 1 ? "lease" : "leases", freed, pool_integer(r->client.body, "left"),
+           r->dry_run ? "; nothing was changed (--dry-run)" : "");
     return EXIT_ALL;
 }

@@ -1,7 +1,8 @@
-/* api_data.c - requests about data that are kept for a lease, and what would erase them
+/* api_data.c - requests about data that are kept for a lease, what would erase them, adoption
    SPDX-License-Identifier: MIT */
 #include "api_internal.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { ERASED_MAX = 256 }; /* that are listed */
@@ -224,4 +225,93 @@ void api_post_clock(api_conn *c)
         return;
     if (api_done(c, core_confirm_clock(c->a->core)))
         api_answer_json(c, 200, json_pack("{s:b}", "held", core_clock_held(c->a->core, &step_ms)));
+}
+
+/* ==== 5  Adoption ============================================================================= */
+
+enum { ADOPTED_MAX = 256, ADOPT_LISTED_MAX = 1000 }; /* changes in a request; slots in its answer */
+
+typedef struct adopting {
+    bool dry, more; /* more: of what could be adopted something is left for another request */
+    char tenant[CORE_NAME_BYTES];
+    unsigned adopted, freed, left;
+    json_t *list;
+} adopting;
+
+static void list_adoption(const api *a, adopting *w, uint32_t slot, const core_adoption *of)
+{
+    static const char *const what[] = { "left", "lease", "back", "free" };
+    char name[24];
+    w->left += of->what == CORE_ADOPT_NOT;
+    w->freed += of->what == CORE_ADOPT_FREE;
+    w->adopted += of->what == CORE_ADOPT_LEASE || of->what == CORE_ADOPT_BACK;
+    if (json_array_size(w->list) == ADOPT_LISTED_MAX)
+        return;
+    api_slot_name(a, slot, name);
+    (void)json_array_append_new(
+        w->list, json_pack("{s:s, s:s, s:o, s:o, s:o, s:o}", "slot", name, "what", what[of->what],
+                           "lease", api_json_lease_id(of->lease), "host",
+                           of->host ? json_integer(of->host) : json_null(), "host_slot",
+                           of->host ? json_integer(of->host_slot) : json_null(), "why",
+                           of->why[0] ? api_json_text(of->why) : json_null()));
+}
+
+/* False after a problem: nothing can be changed now. */
+static bool adopt_slot(api_conn *c, adopting *w, uint32_t slot)
+{
+    core_adoption of;
+    if (!core_may_adopt(c->a->core, slot, &of))
+        return true;
+    if (w->dry || of.what == CORE_ADOPT_NOT) {
+        list_adoption(c->a, w, slot, &of);
+        return true;
+    }
+    w->more = w->adopted + w->freed == ADOPTED_MAX;
+    if (w->more)
+        return true;
+    core_result r = core_adopt(c->a->core, slot, w->tenant, &of);
+    if (r.code == CORE_E_STORE || r.code == CORE_E_MEMORY)
+        return api_done(c, r);
+    if (r.code != CORE_OK) {
+        of.what = CORE_ADOPT_NOT;
+        snprintf(of.why, sizeof of.why, "%.90s", r.text);
+    }
+    list_adoption(c->a, w, slot, &of);
+    return true;
+}
+
+/* All quarantined slots, or one; nothing of it is wiped, so there is nothing to confirm. */
+void api_post_adopt(api_conn *c)
+{
+    unsigned dry = 0;
+    uint64_t named = 0;
+    adopting w = { 0 };
+    uint32_t slots, slot;
+    const api_param params[] = {
+        { "dry_run", API_CHOICE, &dry, 0, 0, "no|yes", false, false },
+        { "slot", API_SLOT, &named, 0, 0, NULL, false, false },
+    };
+    const api_member members[] = {
+        { "tenant", API_NAME, w.tenant, 0, CORE_NAME_BYTES - 1, NULL, false, false },
+    };
+    if (!api_params(c, params, 2) || !api_members(c, members, 1))
+        return;
+    slot = core_find_slot(c->a->core, (uint32_t)(named >> 16), (uint32_t)named & 0xffff);
+    if (named && slot == CORE_NONE) {
+        api_problem(c, 404, "unknown", "no such slot");
+        return;
+    }
+    w.dry = dry;
+    w.list = json_array();
+    (void)core_slots(c->a->core, &slots);
+    bool good = true;
+    for (uint32_t i = named ? slot : 0; good && i < (named ? slot + 1 : slots); i++)
+        good = adopt_slot(c, &w, i);
+    if (good)
+        api_answer_json(c, 200,
+                        json_pack("{s:b, s:i, s:i, s:i, s:b, s:o}", "dry_run", w.dry, "adopted",
+                                  (int)w.adopted, "freed", (int)w.freed, "left", (int)w.left,
+                                  "more", w.more, "slots", w.list));
+    else
+        json_decref(w.list);
 }

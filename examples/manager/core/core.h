@@ -347,6 +347,25 @@ core_result core_repair(core *c, uint32_t slot);
    is kept for, though its box has lost its state: nothing is wiped.  CORE_E_STATE: the box has
    another medium there than when it served the lease, or is not known to have that one. */
 core_result core_keep(core *c, uint32_t slot);
+/* What can be done with a slot that is quarantined since its box knows a lease that the store does
+   not, as after an old copy of the store was put back (M-170). */
+typedef enum core_adopted {
+    CORE_ADOPT_NOT,
+    CORE_ADOPT_LEASE, /* box and host agree on a lease, which becomes one of this store */
+    CORE_ADOPT_BACK,  /* the same, and it is the one that the store has, under a later epoch */
+    CORE_ADOPT_FREE   /* its box says that it is wiped */
+} core_adopted;
+typedef struct core_adoption {
+    uint8_t what;       /* core_adopted */
+    uint16_t host_slot; /* with the next: who has the lease; 0: unknown, or there is none */
+    uint32_t host;
+    uint64_t lease; /* 0: not yet */
+    char why[CORE_TROUBLE_BYTES];
+} core_adoption;
+/* False: it is not such a slot. */
+bool core_may_adopt(const core *c, uint32_t slot, core_adoption *out);
+/* Do it; nothing is ever wiped.  tenant: whose a new lease is to be; "": its host's owner's. */
+core_result core_adopt(core *c, uint32_t slot, const char *tenant, core_adoption *out);
 core_result core_reset(core *c, uint32_t slot); /* the device, in its lease or without */
 /* A node that is not connected, has no leases and retains nothing is forgotten; its number is never
    used again. */
@@ -414,6 +433,7 @@ unsigned core_would_erase(const core *c, core_deed deed, uint64_t of, core_erase
     X(LEASE_RELEASED, "lease.released")                                                            \
     X(LEASE_KEPT, "lease.kept") /* released, and its data are kept for a while */                  \
     X(LEASE_EXPIRED, "lease.expired")                                                              \
+    X(LEASE_ADOPTED, "lease.adopted")     /* its box and host have it, and the store had not */    \
     X(CLOCK_CONFIRMED, "clock.confirmed") /* leases expire again */                                \
     X(TENANT_SET, "tenant.set")                                                                    \
     X(SPARES_SET, "spares.set")                                                                    \

@@ -14,7 +14,8 @@
    core_slots.c    what follows for a slot or a lease
    core_orders.c   what proxies are ordered
    core_retain.c   what is kept for a lease, how long; the clock that leases end by
-   core_requests.c what users and operators ask for */
+   core_requests.c what users and operators ask for
+   core_adopt.c    leases that the store does not know */
 #ifndef CORE_INTERNAL_H_INCLUDED
 #define CORE_INTERNAL_H_INCLUDED
 
@@ -469,6 +470,8 @@ bool corei_repair_finds_data(const core *c, uint32_t slot);
 /* In a transaction: out of a box that is drained; the whole lease, when it asks for one box or
    group.  What it asks for holds then as before, or it stays, and an event says why. */
 core_result corei_move_out(core *c, uint32_t slot);
+/* In a transaction: the node is no stranger any more. */
+void corei_use_node(core *c, uint32_t node);
 /* In a transaction: hosts' ports of a lease. */
 bool corei_take_ports(core *c, uint64_t lease);
 void corei_leave_ports(core *c, uint64_t lease);
@@ -500,6 +503,12 @@ int corei_choose_other(core *c, uint32_t slot, pool_other *out);
 int corei_choose_all(core *c, uint64_t lease, pool_choice *out);
 /* Free slots that are not lent to this host, for their boxes are in doubt. */
 uint32_t corei_count_suspect(const core *c, uint32_t host, uint16_t model);
+
+/* -- Requests (core_requests.c) -- */
+
+/* In a transaction: the tenant of this name, which may be new; CORE_NONE: there is no room.  Slots
+   and nodes may stand elsewhere then. */
+uint32_t corei_tenant_for(core *c, const char *name);
 
 /* -- Retention (core_retain.c) -- */
 

@@ -42,7 +42,7 @@ static uint32_t find_key(const core *c, const char *tenant, const char *key)
 }
 
 /* A tenant that leases for the first time. */
-static uint32_t tenant_for(core *c, const char *name)
+uint32_t corei_tenant_for(core *c, const char *name)
 {
     uint32_t tenant = core_find_tenant(c, name);
     if (tenant != CORE_NONE)
@@ -243,7 +243,7 @@ static core_result create_new(core *c, const core_request *r, const char *tenant
         result = corei_begin(c);
     if (result.code != CORE_OK)
         return result;
-    q.tenant = tenant_for(c, tenant); /* first: models and hosts may be elsewhere then */
+    q.tenant = corei_tenant_for(c, tenant); /* first: models and hosts may be elsewhere then */
     if (q.tenant == CORE_NONE)
         return corei_pool_result(POOL_E_ROOM);
     result = grant(c, r, &q, &choice, lease);
@@ -862,7 +862,7 @@ core_result core_set_tenant(core *c, const char *name, uint32_t quota)
     core_result result = corei_begin(c);
     if (result.code != CORE_OK)
         return result;
-    uint32_t tenant = tenant_for(c, name);
+    uint32_t tenant = corei_tenant_for(c, name);
     if (tenant == CORE_NONE)
         return corei_result(CORE_E_CAPACITY, "%s", pool_error_text(POOL_E_ROOM));
     (void)pool_set_quota(c->t.pool, tenant, quota);

@@ -8,7 +8,7 @@
 /* -- A lease's ports -- */
 
 /* In a transaction: the node is no stranger any more. */
-static void use_node(core *c, uint32_t node)
+void corei_use_node(core *c, uint32_t node)
 {
     if (c->t.node[node].used)
         return;
@@ -24,9 +24,9 @@ bool corei_take_ports(core *c, uint64_t lease)
     const core_node *host = &t->node[t->host_node[l->host]];
     uint32_t at = host->first, end = host->first + host->total;
     unsigned n = 0;
-    use_node(c, t->host_node[l->host]);
+    corei_use_node(c, t->host_node[l->host]);
     for (uint32_t i = l->first; i != POOL_NONE; i = t->pool->slot[i].next, at++) {
-        use_node(c, t->slot[i].node);
+        corei_use_node(c, t->slot[i].node);
         while (at < end && (t->port[at].slot != CORE_NONE || corei_port_foreign(c, at)))
             at++;
         if (at == end)
@@ -203,7 +203,7 @@ static core_result move_to(core *c, uint32_t slot, pool_other other, pool_reason
                      t->node[to->node].number, to->device.number, pool_reason_text(why),
                      other.need_kept ? "" : "; no free slot satisfies the lease's need");
     bool had = port != CORE_NONE && t->port[port].slot == slot;
-    use_node(c, to->node);
+    corei_use_node(c, to->node);
     leave_port(c, slot);
     int rc = pool_replace(t->pool, slot, other.slot, why, retain && holds_data(c, slot));
     if (rc != POOL_OK)
