@@ -1,8 +1,9 @@
 /* core_adopt.c - leases that run, and that the store does not know: an old copy of it was put back
    SPDX-License-Identifier: MIT
 
-   M-170 to M-172.  What a box and a host say alike of a lease is believed: it is a lease again.  The
-   store knew more of it (its tenant's key, its end, which slots belong together), and that is lost. */
+   M-170 to M-172.  What a box and a host report alike of a lease is believed: it is a lease again.
+   The store knew more of it (its tenant's key, its end, which slots belong together), and that is
+   lost. */
 #include <stdio.h>
 #include <string.h>
 
