@@ -132,6 +132,8 @@ static struct {
     unsigned alarms;
     uint64_t alarms_ever, alarms_dropped;
     uint32_t node, changes;
+    /* M-144: the manager's, the highest one, when that was heard, how long it counts. */
+    uint64_t term, highest, term_ns, counts_ns;
 } proxy;
 
 /* The connection. */
@@ -307,8 +309,25 @@ static void alarm_answered(void)
     memmove(proxy.alarm, proxy.alarm + 1, proxy.alarms * sizeof *proxy.alarm);
 }
 
+static void term_heard(void)
+{
+    if (!proxy.term)
+        return;
+    proxy.highest = proxy.term;
+    proxy.term_ns = rig_ns;
+}
+
+static bool is_term_lower(const dxpu_control_node *n)
+{
+    return n->term && n->term < proxy.highest && rig_ns - proxy.term_ns < proxy.counts_ns;
+}
+
 static void node_answered(const dxpu_control_node *n)
 {
+    uint64_t counts_ns = 20 * clamped_ns(n->heartbeat_ms), most_ns = 60000 * (uint64_t)NS_PER_MS;
+    proxy.term = n->term;
+    term_heard();
+    proxy.counts_ns = counts_ns < most_ns ? counts_ns : most_ns;
     talk.heartbeat_ms = n->heartbeat_ms;
     if (talk.registered || talk.out[ASKED_REGISTER] || talk.first <= proxy.slots)
         return;
@@ -331,8 +350,12 @@ static bool rule(const dxpu_control *c)
         !talk.out[what])
         return false;
     talk.out[what]--;
+    if (c->type == DXPU_CONTROL_NODE && is_term_lower(&c->u.node))
+        return false;
     if (c->type == DXPU_CONTROL_NODE)
         node_answered(&c->u.node);
+    if (c->type == DXPU_CONTROL_HEARTBEAT)
+        term_heard();
     talk.greeted |= c->type == DXPU_CONTROL_HELLO;
     return c->type != DXPU_CONTROL_HELLO ||
            (c->u.hello.role == DXPU_CONTROL_ROLE_MANAGER && c->u.hello.version_min <= 1);
@@ -377,6 +400,7 @@ static void on_line_closed(void *user, secure_conn *conn, const char *why)
         must(talk.registered && talk.out[ASKED_HEARTBEAT] == 3 && rig_ns == talk.beat_ns);
     if (!strcmp(why, "it does not answer"))
         must(!talk.registered && rig_ns == talk.open_ns + (uint64_t)REGISTERED_MS * NS_PER_MS);
+    proxy.term = 0;
     memset(&talk, 0, sizeof talk);
     talk.dial_ms = dial_ms;
     dial_again();
@@ -438,6 +462,7 @@ static dxpu_control right(unsigned what, uint8_t how)
     } else if (what == ASKED_REGISTER) {
         c.u.node.node = 7 + (how >> 6);
         c.u.node.heartbeat_ms = often[how >> 4 & 3];
+        c.u.node.term = how & 3;
     } else if (what == ASKED_HEARTBEAT) {
         c.u.heartbeat.instance = 1;
     }

@@ -271,6 +271,7 @@ typedef struct dxpu_control_register {
 typedef struct dxpu_control_node {
     uint32_t node;         /* 1.. */
     uint32_t heartbeat_ms; /* 1..: heartbeat interval */
+    uint64_t term;         /* of the manager: higher than its predecessors' (M-144); 0: unknown */
 } dxpu_control_node;
 
 /* A box's slot is lent.  Answered by done or error; so are the next three. */
@@ -472,6 +473,7 @@ enum { /* fixed part of each body */
        DXPUI_CTL_PICTURE_BYTES = 16,
        DXPUI_CTL_REGISTER_BYTES = 40,
        DXPUI_CTL_NODE_BYTES = 8,
+       DXPUI_CTL_TERM_BYTES = 8,
        DXPUI_CTL_BIND_BYTES = 16,
        DXPUI_CTL_UNBIND_BYTES = 12,
        DXPUI_CTL_DRAIN_BYTES = 4,
@@ -891,6 +893,9 @@ static int dxpui_ctl_get_node(dxpu_bytes b, dxpu_control_node *m)
 {
     m->node = dxpu_get_be32(b.ptr);
     m->heartbeat_ms = dxpu_get_be32(b.ptr + 4);
+    m->term = 0;
+    if (b.len >= DXPUI_CTL_NODE_BYTES + DXPUI_CTL_TERM_BYTES)
+        m->term = dxpu_get_be64(b.ptr + DXPUI_CTL_NODE_BYTES);
     return m->node && m->heartbeat_ms ? DXPU_OK : DXPU_E_RECORD; /* M-42 */
 }
 
@@ -898,6 +903,8 @@ static void dxpui_ctl_put_node(uint8_t *p, const dxpu_control_node *m)
 {
     dxpu_put_be32(p, m->node);
     dxpu_put_be32(p + 4, m->heartbeat_ms);
+    if (m->term)
+        dxpu_put_be64(p + DXPUI_CTL_NODE_BYTES, m->term);
 }
 
 static int dxpui_ctl_get_bind(dxpu_bytes b, dxpu_control_bind *m)
@@ -1464,6 +1471,9 @@ static int dxpui_ctl_variable(const dxpu_control *m, size_t *bytes)
         return m->u.attach.more < DXPU_CONTROL_PATHS_MAX ? DXPU_OK : DXPU_E_ARG;
     case DXPU_CONTROL_BIND:
         *bytes = dxpui_ctl_key_bytes(m->u.bind.keyed);
+        return DXPU_OK;
+    case DXPU_CONTROL_NODE:
+        *bytes = m->u.node.term ? DXPUI_CTL_TERM_BYTES : 0;
         return DXPU_OK;
     default:
         *bytes = 0;

@@ -1089,6 +1089,31 @@ static void test_m73_port_offset_may_be_missing(void **state)
     }
 }
 
+/* A body that ends before the term has none. */
+static void test_m144_term(void **state)
+{
+    uint8_t out[DXPU_CONTROL_HEADER_BYTES + 16];
+    dxpu_control m, back;
+    size_t len;
+    (void)state;
+    memset(&m, 0, sizeof m);
+    m.type = DXPU_CONTROL_NODE;
+    m.u.node.node = 7;
+    m.u.node.heartbeat_ms = 1000;
+    for (unsigned i = 0; i < 2; i++) {
+        dxpu_control_frame f = { 1, 0, DXPU_CONTROL_NODE, 0, { out + sizeof out - 16, 0 } };
+        m.u.node.term = i ? 0x0102030405060708u : 0;
+        assert_int_equal(dxpu_control_encode(&m, out, sizeof out, &len), DXPU_OK);
+        assert_int_equal(len, DXPU_CONTROL_HEADER_BYTES + (i ? 16 : 8));
+        f.body.len = len - DXPU_CONTROL_HEADER_BYTES;
+        assert_int_equal(dxpu_control_decode(&f, &back), DXPU_OK);
+        assert_int_equal(back.u.node.term, m.u.node.term);
+        f.body.len = 15;
+        assert_int_equal(i ? dxpu_control_decode(&f, &back) : DXPU_OK, DXPU_OK);
+        assert_int_equal(i ? back.u.node.term : 0, 0);
+    }
+}
+
 /* What a host has of a box it dials; unknown where it is another number, or missing. */
 static void test_m160_reach(void **state)
 {
@@ -1326,6 +1351,7 @@ int main(void)
         cmocka_unit_test(test_m41_device_bytes),
         cmocka_unit_test(test_m73_port_offset_may_be_missing),
         cmocka_unit_test(test_m160_reach),
+        cmocka_unit_test(test_m144_term),
         cmocka_unit_test(test_m48_register_paths_and_name),
         cmocka_unit_test(test_m48_fills_a_body),
         cmocka_unit_test(test_m49_alarm),

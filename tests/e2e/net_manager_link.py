@@ -700,6 +700,32 @@ def answers_to_nothing():
 
 
 @case
+def m144_a_former_leader_is_refused():
+    """Two managers; the box has seen the term of one, and takes no orders of the other one with a
+    lower term, until the higher one has been silent for 20 heartbeats."""
+    with lab.Lab(plain=True) as l, fm.Manager(heartbeat_ms=200) as new, fm.Manager(
+            nodes=new.nodes, heartbeat_ms=200) as old:
+        new.term, old.term = 5, 4
+        box = l.start("dxpu-box", "--plain", "--manager", new.address + "," + old.address,
+                      "--identity", l.file("id"), "--state", l.file("state"), "--listen", V4,
+                      "--device", "memory")
+        link = new.link(BOX)
+        check(link.bind(1, 77, 1, 10) == (HELD, 10))
+        began = time.monotonic()
+        new.close()
+        box.says("another manager leads the pool since")
+        old.until(lambda: [k for k in old.links if k.registered and not k.alive], "it leaves")
+        check(time.monotonic() - began < 3, "it is refused while the other one counts")
+
+        def taken():
+            known = [k for k in old.links if k.alive and k.registered and k.heartbeats]
+            return known[-1] if known else None
+        link = old.until(taken, "it is the only one there is")
+        check(time.monotonic() - began > 3, "20 heartbeats", time.monotonic() - began)
+        check(link.slots[1].epoch == 10 and link.bind(1, 77, 1, 11) == (HELD, 11))
+
+
+@case
 def silent_manager_is_left():
     with lab.Lab(plain=True) as l, fm.Manager(heartbeat_ms=500) as m:
         start_box(l, m, "--memory", 4096)

@@ -316,6 +316,31 @@ static void test_m74_old_store(void **state)
     assert_true(c && core_pool(c)->epoch == epoch);
 }
 
+/* Each start has a higher term, whatever the clock says; and it is 0 while it is not stored. */
+static void test_m144_term(void **state)
+{
+    (void)state;
+    uint64_t term = core_term(c), last;
+    assert_true(term >= 1000000 && core_term(c) == term);
+    for (unsigned i = 0; i < 3; i++) {
+        last = term;
+        core_ends();
+        now_ms = i == 1 ? 1 : now_ms + 5000 * i; /* at once, the clock back, later */
+        start();
+        term = core_term(c);
+        assert_true(term > last);
+    }
+    assert_true(term >= 1000000 + now_ms);
+    core_ends();
+    start();
+    disk.fail_after = 0;
+    disk.fault = STORE_E_FULL;
+    assert_int_equal(core_term(c), 0);
+    disk.fail_after = UINT_MAX;
+    at(now_ms + COREI_REFUSE_MS);
+    assert_true(core_term(c) > term);
+}
+
 /* The highest epoch that a proxy may report leaves the others theirs: the next given ones may be
    reported, also after a restart. */
 static void test_m74_reported(void **state)
@@ -2675,6 +2700,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_m73_port_offset, begin, end),
         cmocka_unit_test_setup_teardown(test_restart, begin, end),
         cmocka_unit_test_setup_teardown(test_m74_old_store, begin, end),
+        cmocka_unit_test_setup_teardown(test_m144_term, begin, end),
         cmocka_unit_test_setup_teardown(test_m74_reported, begin, end),
         cmocka_unit_test_setup_teardown(test_m75_copies, begin, end),
         cmocka_unit_test_setup_teardown(test_m75_many, begin, end),

@@ -147,7 +147,8 @@ class Link:
         self.name = text(rest[4 + 20 * rest[0]:])
         self.node = m.nodes.setdefault(identity, 10 + len(m.nodes))
         self.registered = len(self.slots) == total
-        return message(NODE, struct.pack(">II", self.node, m.heartbeat_ms), request)
+        term = b"" if m.term is None else struct.pack(">Q", m.term)
+        return message(NODE, struct.pack(">II", self.node, m.heartbeat_ms) + term, request)
 
     # ---- What a test asks ----
 
@@ -210,7 +211,7 @@ class Manager:
     def __init__(self, nodes=None, port=0, heartbeat_ms=1000, role=3, hostile=None):
         self.nodes = {} if nodes is None else nodes
         self.heartbeat_ms, self.role, self.hostile = heartbeat_ms, role, hostile
-        self.silent, self.one_each = False, False
+        self.silent, self.one_each, self.term = False, False, None
         self.links, self.accepted = [], 0
         self.news = threading.Condition(threading.RLock())
         self.server = socket.create_server(("127.0.0.1", port))

@@ -27,7 +27,9 @@ enum {
     BACKOFF_MAX_MS = 5000,
     BACKOFF_SEVERAL_MS = 400, /* with several managers: the next leader serves within seconds */
     HEARTBEAT_MIN_MS = 10,    /* whatever the manager asks for */
-    HEARTBEAT_MAX_MS = 600000
+    HEARTBEAT_MAX_MS = 600000,
+    TERM_HEARTBEATS = 20, /* without one of the highest term; then a lower one is believed again */
+    TERM_MAX_MS = 60000   /* or after that time */
 };
 
 #define REFUSAL_NS 60000000000u /* interval at which the same one is repeated */
@@ -82,6 +84,8 @@ struct manager_link {
     char refusal[REFUSAL_TEXT_BYTES]; /* reported last, "" since it is registered */
     unsigned backoff_ms, heartbeat_ms;
     uint32_t node, changes, sequence;
+    /* M-144: of this connection's manager, 0: unknown; the highest, and when that one was heard. */
+    uint64_t term, highest_term, term_ns;
     uint32_t asked[ASKED_END]; /* without an answer */
     /* Each slot as it was registered last, and whether that may no longer be true. */
     uint8_t (*told)[DXPU_CONTROL_DEVICE_BYTES];
@@ -356,8 +360,29 @@ static void set_node(manager_link *m, uint32_t node)
     m->proxy.node(m->proxy.user, node);
 }
 
+/* M-144: another manager has led since.  It is not believed for ever: all may have been restored
+   from a copy, on a machine with a wrong clock. */
+static bool is_former(const manager_link *m, uint64_t term)
+{
+    uint64_t ms = (uint64_t)m->heartbeat_ms * TERM_HEARTBEATS;
+    ms = ms < TERM_MAX_MS ? ms : TERM_MAX_MS;
+    return term && term < m->highest_term && dxpu_udp_now_ns() - m->term_ns < ms * 1000000u;
+}
+
+static void hear_term(manager_link *m)
+{
+    if (!m->term)
+        return;
+    m->highest_term = m->term;
+    m->term_ns = dxpu_udp_now_ns();
+}
+
 static bool on_node(manager_link *m, const dxpu_control_node *node)
 {
+    if (is_former(m, node->term))
+        return end(m, "another manager leads the pool since");
+    m->term = node->term;
+    hear_term(m);
     m->heartbeat_ms = node->heartbeat_ms < HEARTBEAT_MIN_MS   ? HEARTBEAT_MIN_MS
                       : node->heartbeat_ms > HEARTBEAT_MAX_MS ? HEARTBEAT_MAX_MS
                                                               : node->heartbeat_ms;
@@ -425,6 +450,7 @@ static bool on_answer(void *user, const dxpu_control *msg)
     case ASKED_REGISTER:
         return on_node(m, &msg->u.node);
     case ASKED_HEARTBEAT:
+        hear_term(m);
         return true;
     default:
         alarm_done(m);
@@ -448,6 +474,7 @@ static void *on_opened(void *user, secure_conn *conn)
                    : 0;
     memset(m->asked, 0, sizeof m->asked);
     m->asked[ASKED_HELLO] = 1;
+    m->term = 0;
     requests_greet(m->requests, conn, (uint32_t)ASKED_HELLO << ASKED_SHIFT);
     set_timer(m, ANSWER_MS);
     return m;

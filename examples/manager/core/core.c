@@ -91,6 +91,15 @@ void core_close(core *c)
     free(c);
 }
 
+uint64_t core_term(core *c)
+{
+    if (!c->term_stored && corei_begin(c).code == CORE_OK) {
+        corei_mark_changed(c, COREI_META, 0);
+        c->term_stored = corei_commit(c).code == CORE_OK;
+    }
+    return c->term_stored ? c->term : 0;
+}
+
 bool core_is_dead(const core *c)
 {
     return c->dead;

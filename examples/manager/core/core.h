@@ -242,6 +242,9 @@ core_result core_confirm_clock(core *c);
 void core_tick(core *c);
 /* When core_tick() has something to do next, in mono_ms; UINT64_MAX: never. */
 uint64_t core_next_ms(const core *c);
+/* Higher than that of each program that had the store before, and, when the clock is right, of
+   those that had copies of it (M-144); stored by the first call.  0: it could not be. */
+uint64_t core_term(core *c);
 /* The tables may not be what the store says, and nothing is done with them any more: restart. */
 bool core_is_dead(const core *c);
 /* The store cannot be written since its last change failed. */

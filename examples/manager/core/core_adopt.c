@@ -89,7 +89,7 @@ bool core_may_adopt(const core *c, uint32_t slot, core_adoption *out)
     return true;
 }
 
-/* Whose the lease is to be: the one who asks says so, else its host's owner. */
+/* Whose the lease is to be: the client says so, else its host's owner. */
 static const char *tenant_of(const core *c, const core_adoption *a, const char *named)
 {
     uint32_t host = core_find_node(c, a->host);

@@ -59,6 +59,7 @@ enum {
 #define COREI_EPOCH_MAX       ((uint64_t)1 << 62)
 #define COREI_EPOCH_CLOCK_MAX (COREI_EPOCH_MAX / 4)
 #define COREI_EPOCH_AHEAD     ((uint64_t)1 << 50)
+#define COREI_TERM_MAX        ((uint64_t)1 << 60)
 #define COREI_SERIAL_MAX      ((int64_t)1 << POOL_SERIAL_BITS)
 #define COREI_SERIALS         256                 /* of leases, in a second of the clock */
 #define COREI_EPOCH_SALT      ((uint64_t)1 << 30) /* how far apart runs begin: 18 minutes, */
@@ -253,6 +254,8 @@ struct core {
        between them may have been given from another store, of which this one is a backup. */
     uint64_t stored_epoch, first_epoch;
     uint64_t first_serial; /* of a lease */
+    uint64_t term;         /* of this run; stored: in the store, too (M-144) */
+    bool term_stored;
     uint64_t offset_ms;    /* unix_ms - mono_ms, as it is believed; modulo 2^64 */
     uint64_t drift_ms;     /* when that followed the clock's drift last */
     uint64_t last_unix_ms; /* the latest time of day that is stored */

@@ -15,7 +15,7 @@
 typedef struct loading {
     core *c;
     core_result result;
-    uint64_t epoch, foreign_epoch, serial, unix_ms;
+    uint64_t epoch, foreign_epoch, serial, unix_ms, term;
     uint32_t highest_node;
     bool held, older;
     core_node *node;
@@ -87,12 +87,12 @@ static int load_meta(void *user, const char *key, const void *value, size_t len)
     loading *l = user;
     json_t *j = json_loadb(value, len, 0, NULL);
     int format;
-    json_int_t node, epoch, foreign = 0, serial = -1, time = 0;
+    json_int_t node, epoch, foreign = 0, serial = -1, time = 0, term = 0;
     int held = 0;
     bool good = strcmp(key, "meta") == 0 &&
-                json_unpack(j, "{s:i, s:I, s:I, s?I, s?I, s?I, s?b}", "format", &format, "node",
-                            &node, "epoch", &epoch, "foreign", &foreign, "serial", &serial, "time",
-                            &time, "held", &held) == 0;
+                json_unpack(j, "{s:i, s:I, s:I, s?I, s?I, s?I, s?b, s?I}", "format", &format,
+                            "node", &node, "epoch", &epoch, "foreign", &foreign, "serial", &serial,
+                            "time", &time, "held", &held, "term", &term) == 0;
     json_decref(j);
     if (serial < 0) /* of a version that took them from the epochs */
         serial = epoch & UINT32_MAX;
@@ -100,7 +100,8 @@ static int load_meta(void *user, const char *key, const void *value, size_t len)
         serial = serial << 8 | 0xff;
     if (!good || node < 0 || node >= UINT32_MAX || serial > COREI_SERIAL_MAX || epoch < 0 ||
         epoch > (json_int_t)COREI_EPOCH_MAX || foreign < 0 ||
-        foreign > (json_int_t)COREI_EPOCH_MAX || time < 0)
+        foreign > (json_int_t)COREI_EPOCH_MAX || time < 0 || term < 0 ||
+        term > (json_int_t)COREI_TERM_MAX)
         return load_damaged(l, key);
     if (format < 1 || format > COREI_FORMAT)
         return load_fault(l, corei_result(CORE_E_DAMAGED,
@@ -112,6 +113,7 @@ static int load_meta(void *user, const char *key, const void *value, size_t len)
     l->serial = (uint64_t)serial;
     l->unix_ms = (uint64_t)time;
     l->held = held;
+    l->term = (uint64_t)term;
     l->older = format < COREI_FORMAT;
     l->foreign_epoch = (uint64_t)foreign;
     return 0;
@@ -722,6 +724,7 @@ core_result corei_load(core *c)
         if (starts) {
             c->last_unix_ms = l.unix_ms;
             c->older = l.older;
+            c->term = higher(l.term + 1, c->unix_ms < COREI_TERM_MAX ? c->unix_ms : 0);
             corei_clock_begin(c, l.held);
         }
         pool_restored(l.t.pool);

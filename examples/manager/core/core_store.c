@@ -90,11 +90,12 @@ json_t *corei_json_of(const core *c, corei_mark m)
     case COREI_SPARES:
         return json_pack("{s:I}", "count", (json_int_t)t->pool->model[m.index].spares_wanted);
     default:
-        return json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:b}", "format", COREI_FORMAT, "node",
+        return json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:b, s:I}", "format", COREI_FORMAT, "node",
                          (json_int_t)t->highest_node, "epoch", (json_int_t)t->pool->epoch,
                          "foreign", (json_int_t)t->foreign_epoch, "serial",
                          (json_int_t)t->pool->serial, "time",
-                         (json_int_t)(c->held ? c->last_unix_ms : c->unix_ms), "held", c->held);
+                         (json_int_t)(c->held ? c->last_unix_ms : c->unix_ms), "held", c->held,
+                         "term", (json_int_t)c->term);
     }
 }
 

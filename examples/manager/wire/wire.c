@@ -459,6 +459,7 @@ static bool take_register(wire_proxy *p, const dxpu_control *m)
     begin(&answer, DXPU_CONTROL_NODE, m->request);
     answer.u.node.node = node;
     answer.u.node.heartbeat_ms = w->set.heartbeat_ms;
+    answer.u.node.term = core_term(w->core);
     return tell(p, &answer);
 }
 
