@@ -43,7 +43,7 @@ enum {
     DXPU_CONTROL_PATHS_MAX = 8,          /* addresses of a box in an attach or a register */
     DXPU_CONTROL_KEY_BYTES = 32,         /* a public key (security.md) */
     DXPU_CONTROL_SLOT_BYTES = 168,       /* of one slot in a status */
-    DXPU_CONTROL_DEVICE_BYTES = 116,     /* of one slot in a register */
+    DXPU_CONTROL_DEVICE_BYTES = 180,     /* of one slot in a register */
     DXPU_CONTROL_DEVICE_BYTES_MIN = 104  /* of a proxy that says no port_offset */
 };
 
@@ -333,6 +333,7 @@ typedef struct dxpu_control_device {
     uint8_t data;         /* DXPU_CONTROL_DATA_* (M-90) */
     uint8_t reach;        /* of a host: DXPU_CONTROL_REACH_* (M-160) */
     uint64_t medium;      /* of a box: on which medium the data are (M-104); 0: unknown */
+    char attributes[64];  /* of a box: what distinguishes it within its model (M-155) */
 } dxpu_control_device;
 
 /* A request was refused, or the connection is about to be closed. */
@@ -1021,6 +1022,7 @@ DXPU_API void dxpu_control_device_encode(const dxpu_control_device *d,
     out[106] = d->data;
     out[107] = d->reach;
     dxpu_put_be64(out + 108, d->medium);
+    dxpui_ctl_put_word(out + 116, sizeof d->attributes, d->attributes);
 }
 
 DXPU_API bool dxpu_control_device_next(const dxpu_control_register *r, dxpu_bytes *entries,
@@ -1055,6 +1057,8 @@ DXPU_API bool dxpu_control_device_next(const dxpu_control_register *r, dxpu_byte
     }
     if (r->entry_bytes >= 116)
         out->medium = dxpu_get_be64(p + 108);
+    if (r->entry_bytes >= 180)
+        dxpui_ctl_get_word(p + 116, sizeof out->attributes, out->attributes);
     *entries = dxpui_ctl_from(*entries, r->entry_bytes);
     return true;
 }

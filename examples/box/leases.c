@@ -413,6 +413,7 @@ void leases_device(const box *b, unsigned number, dxpu_control_device *out)
         out->peer_slot = e->host_slot;
     }
     snprintf(out->model, sizeof out->model, "%s", s->model ? s->model : s->kind->name);
+    snprintf(out->attributes, sizeof out->attributes, "%s", s->attributes);
     snprintf(out->serial, sizeof out->serial, "%s", s->serial);
 }
 

@@ -112,6 +112,24 @@ static bool is_word(const char *text, size_t max)
     return len >= 1 && len <= max;
 }
 
+/* KEY=VALUE */
+static bool is_attribute(const char *text)
+{
+    const char *equals = strchr(text, '=');
+    return is_word(text, DEVICE_ATTRIBUTES_BYTES - 1) && equals && equals > text && equals[1];
+}
+
+bool plan_attributes(char all[DEVICE_ATTRIBUTES_BYTES], const char *more)
+{
+    size_t used = strlen(all), len = strlen(more);
+    if (!len)
+        return true;
+    if (used + 1 + len >= DEVICE_ATTRIBUTES_BYTES)
+        return false;
+    snprintf(all + used, DEVICE_ATTRIBUTES_BYTES - used, "%s%s", used ? "," : "", more);
+    return true;
+}
+
 static const char *set_text(slot_plan *p, const char *key, const char *value)
 {
     if (!strcmp(key, "file"))
@@ -120,6 +138,8 @@ static const char *set_text(slot_plan *p, const char *key, const char *value)
         return keep_const(p, value, key, &p->set.serial);
     if (!strcmp(key, "model") && is_word(value, PLAN_MODEL_MAX))
         return keep(p, value, key, &p->model);
+    if (!strcmp(key, "attribute") && is_attribute(value))
+        return plan_attributes(p->attributes, value) ? NULL : wrong("too many:", "attributes");
     if (!strcmp(key, "socket") && is_word(value, 107))
         return keep_const(p, value, key, &p->set.socket);
     if (!strcmp(key, "tap") && is_word(value, 15))

@@ -8,11 +8,12 @@
 enum { PLAN_MODEL_MAX = 31, PLAN_TAP_BYTES = 64 };
 
 typedef struct slot_plan {
-    const device_kind *kind; /* NULL: as the slots that no --slot names */
-    device_settings set;     /* names of files are this slot's alone */
-    char *model;             /* NULL: the box's */
-    char *files;             /* what set.file is; NULL: none */
-    char *texts[8];          /* what `set` points to besides */
+    const device_kind *kind;                  /* NULL: as the slots that no --slot names */
+    device_settings set;                      /* names of files are this slot's alone */
+    char *model;                              /* NULL: the box's */
+    char attributes[DEVICE_ATTRIBUTES_BYTES]; /* beside its device's own: KEY=VALUE,KEY=VALUE */
+    char *files;                              /* what set.file is; NULL: none */
+    char *texts[8];                           /* what `set` points to besides */
     unsigned text_count;
 } slot_plan;
 
@@ -32,6 +33,8 @@ const char *plan_add(slot_plans *p, const char *text);
 const char *plan_check(const slot_plans *p);
 /* The tap of slot index + 1, of several slots that one option names a tap for. */
 const char *plan_tap(const char *tap, unsigned index, char name[PLAN_TAP_BYTES]);
+/* Adds attributes to others; false: there are too many. */
+bool plan_attributes(char all[DEVICE_ATTRIBUTES_BYTES], const char *more);
 void plan_free(slot_plans *p);
 
 #endif /* PLAN_H_INCLUDED */

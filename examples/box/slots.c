@@ -846,6 +846,18 @@ static const slot_plan *plan_of(const box *b, unsigned index)
     return b->plans && b->plans[index].kind ? &b->plans[index] : NULL;
 }
 
+/* Its device's, and those that the operator gave the slot. */
+static int set_attributes(slot *s, unsigned index, const slot_plan *plan)
+{
+    if (s->kind->attributes)
+        s->kind->attributes(s->device, s->attributes);
+    if (!plan || plan_attributes(s->attributes, plan->attributes))
+        return 0;
+    log_error("slot %u: with those of its device, its attributes have more than %d characters",
+              index + 1, DEVICE_ATTRIBUTES_BYTES - 1);
+    return -1;
+}
+
 static int open_slot(box *b, unsigned index, const device_kind *kind, const device_settings *set)
 {
     slot *s = &b->slots[index];
@@ -865,7 +877,10 @@ static int open_slot(box *b, unsigned index, const device_kind *kind, const devi
     if (own.tap)
         own.tap = plan_tap(own.tap, shared, tap);
     identify_slot(b, index, shared, &own, s->serial, sizeof s->serial);
-    s->model = plan && plan->model ? plan->model : b->model ? b->model : s->kind->name;
+    s->model = plan && plan->model ? plan->model
+               : b->model          ? b->model
+               : s->kind->model    ? s->kind->model
+                                   : s->kind->name;
     s->shard = slots_shard(b, index + 1);
     for (unsigned cls = 0; cls < DXPU_CLASSES; cls++)
         s->queues[cls].tail = &s->queues[cls].head;
@@ -878,7 +893,7 @@ static int open_slot(box *b, unsigned index, const device_kind *kind, const devi
     s->limited_ns = DXPU_NEVER;
     limit_init(&s->limit, b->limit_tlps, b->limit_bytes, dxpu_udp_now_ns());
     guard_init(&s->guard, &b->allowed);
-    if (open_device(b, index, &own))
+    if (open_device(b, index, &own) || set_attributes(s, index, plan))
         return -1;
     /* a manager's box keeps the slot, so that it can be wiped */
     dxpu_box_slot(&b->table, (uint16_t)(index + 1))->valid = b->managed || !s->unfit;

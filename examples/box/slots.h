@@ -62,8 +62,9 @@ typedef struct slot {
     const device_kind *kind;
     void *device;
     device_port port;
-    struct event *ready; /* its descriptor's; NULL: it has none */
-    const char *model;   /* its name for users; NULL: the kind's */
+    struct event *ready;                      /* its descriptor's; NULL: it has none */
+    const char *model;                        /* its name for users; NULL: the kind's */
+    char attributes[DEVICE_ATTRIBUTES_BYTES]; /* what distinguishes it from others of its model */
     device_ids ids;      /* of its model; 0: not known before its server is there */
     bool keeps;          /* its device has data that a reset leaves */
     bool absent;         /* as device_port.present said */

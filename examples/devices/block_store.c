@@ -488,3 +488,18 @@ uint64_t block_store_mix(uint64_t z)
     z = (z ^ z >> 27) * 0x94d049bb133111ebu;
     return z ^ z >> 31;
 }
+
+/* ==== Attributes ============================================================================== */
+
+void block_store_attributes(uint64_t size, unsigned block_bytes, char out[DEVICE_ATTRIBUTES_BYTES])
+{
+    static const char units[] = "\0KMGT";
+    unsigned unit = 0;
+    int used;
+    for (; unit < 4 && size && size % 1024 == 0; unit++)
+        size /= 1024;
+    used = snprintf(out, DEVICE_ATTRIBUTES_BYTES, "size=%llu%.1s", (unsigned long long)size,
+                    &units[unit]);
+    if (block_bytes)
+        snprintf(out + used, DEVICE_ATTRIBUTES_BYTES - (size_t)used, ",block=%u", block_bytes);
+}

@@ -50,6 +50,8 @@ int block_store_read(block_store *s, uint64_t at, uint8_t *to, size_t len);
 /* As much of it as can be had without waiting, also for a write that overlaps; -1: none. */
 ssize_t block_store_read_now(block_store *s, uint64_t at, uint8_t *to, size_t len);
 int block_store_write(block_store *s, uint64_t at, const uint8_t *from, size_t len);
+/* "size=64M,block=512", of a disk of this size: device_kind.attributes.  block_bytes 0: without. */
+void block_store_attributes(uint64_t size, unsigned block_bytes, char out[DEVICE_ATTRIBUTES_BYTES]);
 /* The first part of it, *done bytes: all of it where the file system can, else some MB.
    deallocate: the space is given back, if it can; else it stays taken. */
 int block_store_zero(block_store *s, uint64_t at, uint64_t len, bool deallocate, uint64_t *done);

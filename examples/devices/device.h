@@ -83,8 +83,12 @@ enum { DEVICE_VALUES_MAX = 7 };
 /* How far a wipe is. */
 enum { DEVICE_WIPING, DEVICE_WIPED, DEVICE_UNWIPED };
 
+/* What distinguishes a device from others of its model, for its users: "size=64M,block=512" */
+enum { DEVICE_ATTRIBUTES_BYTES = 64 };
+
 typedef struct device_kind {
     const char *name;
+    const char *model;       /* its name in a pool; NULL: `name` */
     uint16_t vendor, device; /* PCI IDs */
     uint32_t class_code;
     /* NULL: out of memory.  port outlives the object. */
@@ -129,6 +133,8 @@ typedef struct device_kind {
     /* The ranges whose values its host is to know: how many.  Asked for when a host gets it.  NULL:
        none, all reads as ones. */
     unsigned (*values)(const void *device, device_value out[DEVICE_VALUES_MAX]);
+    /* Its attributes, KEY=VALUE with commas between them.  NULL: none. */
+    void (*attributes)(const void *device, char out[DEVICE_ATTRIBUTES_BYTES]);
 } device_kind;
 
 #endif /* DEVICE_H_INCLUDED */

@@ -252,8 +252,15 @@ static void slot_to_pool(pool *p, uint32_t at)
 
 /* -- Choosing -- */
 
-/* `count` free slots of a box or group, those of the groups with the least free first. */
-static void take(const pool *p, uint32_t cell, unsigned count, pool_choice *out)
+static bool fits(const pool_filter *filter, uint32_t slot)
+{
+    return !filter || filter->fits(filter->user, slot);
+}
+
+/* `count` free slots of a box or group, or as many as fit, those of the groups with the least free
+   first. */
+static void take(const pool *p, uint32_t cell, const pool_filter *filter, unsigned count,
+                 pool_choice *out)
 {
     const pool_cell *c = &p->cell[cell];
     const pool_box *b = &p->box[c->box];
@@ -269,11 +276,13 @@ static void take(const pool *p, uint32_t cell, unsigned count, pool_choice *out)
                 continue;
             if (s->group_cell != POOL_NONE)
                 rank = (uint64_t)p->cell[s->group_cell].free << 32 | s->group_cell;
-            if (rank < best_rank) {
+            if (rank < best_rank && fits(filter, b->first_slot + i)) {
                 best_rank = rank;
                 best = i;
             }
         }
+        if (best == POOL_BOX_SLOTS_MAX)
+            return;
         taken |= (uint64_t)1 << best;
         out->slot[out->count++] = b->first_slot + best;
     }
@@ -293,20 +302,42 @@ static bool gather(const pool *p, const pool_request *r, unsigned each, pool_cho
              i = p->cell[i].next) {
             unsigned most = r->count - out->count;
             most = most < p->cell[i].free ? most : p->cell[i].free;
-            take(p, i, most < each ? most : each, out);
+            take(p, i, r->filter, most < each ? most : each, out);
         }
     return out->count == r->count;
+}
+
+/* The same of slots that fit: each box or group that has enough free ones is looked at. */
+static bool together_fitting(const pool *p, const pool_request *r, bool group, pool_choice *out)
+{
+    uint32_t best = POOL_NONE;
+    for (uint32_t i = 0; i < p->cells; i++) {
+        const pool_cell *c = &p->cell[i];
+        pool_choice found = { 0 };
+        if (c->slots < r->count || c->free < r->count || c->model != r->model ||
+            (c->parent != POOL_NONE) != group ||
+            (best != POOL_NONE && c->free >= p->cell[best].free))
+            continue;
+        take(p, i, r->filter, r->count, &found);
+        if (found.count < r->count)
+            continue;
+        best = i;
+        *out = found;
+    }
+    return best != POOL_NONE;
 }
 
 /* All from one box or group, the one with the least free that has enough. */
 static bool together(const pool *p, const pool_request *r, bool group, pool_choice *out)
 {
     const pool_model *m = &p->model[r->model];
+    if (r->filter)
+        return together_fitting(p, r, group, out);
     uint64_t mask = (group ? m->group_mask : m->box_mask) & from(r->count);
     if (!mask)
         return false;
     unsigned free = lowest(mask);
-    take(p, group ? m->group_head[free][lowest(m->group_box_mask[free])] : m->box_head[free],
+    take(p, group ? m->group_head[free][lowest(m->group_box_mask[free])] : m->box_head[free], NULL,
          r->count, out);
     return true;
 }
@@ -324,6 +355,15 @@ static int admit(const pool *p, const pool_request *r)
     if (r->count > p->host[r->host].capacity - p->host[r->host].used)
         return POOL_E_HOST;
     return POOL_OK;
+}
+
+static uint32_t count_fitting(const pool *p, const pool_request *r)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < p->slots; i++)
+        count +=
+            p->slot[i].state == POOL_FREE && p->slot[i].model == r->model && fits(r->filter, i);
+    return count;
 }
 
 int pool_choose(const pool *p, const pool_request *r, pool_choice *out)
@@ -350,7 +390,7 @@ int pool_choose(const pool *p, const pool_request *r, pool_choice *out)
         break;
     }
     if (!found)
-        return POOL_E_PLACE;
+        return r->filter && count_fitting(p, r) < r->count ? POOL_E_FREE : POOL_E_PLACE;
     *out = c;
     return POOL_OK;
 }
@@ -375,6 +415,7 @@ static bool keeps_need(const pool *p, uint32_t lost, uint32_t at)
 
 typedef struct search {
     const pool *pool;
+    const pool_filter *filter;
     uint32_t lost, near; /* near: another slot of the lease, or the lost one */
     uint32_t best;
     unsigned best_rank; /* lower is better */
@@ -386,6 +427,8 @@ static void consider(search *s, uint32_t at)
 {
     const pool_slot *a = &s->pool->slot[s->near], *b = &s->pool->slot[at];
     unsigned rank = 0;
+    if (!fits(s->filter, at))
+        return;
     if (!keeps_need(s->pool, s->lost, at))
         rank |= RANK_NEED;
     if (b->state != POOL_SPARE)
@@ -424,23 +467,33 @@ static void consider_far(search *s)
         for (uint32_t i = m->box_head[lowest(mask)]; i != POOL_NONE && cells;
              cells--, i = p->cell[i].next) {
             pool_choice one = { 0 };
-            take(p, i, 1, &one);
+            take(p, i, NULL, 1, &one);
             consider(s, one.slot[0]);
         }
 }
 
-int pool_choose_other(const pool *p, uint32_t slot, pool_other *out)
+/* Any slot may be one of the few that fit. */
+static void consider_all(search *s)
+{
+    for (uint32_t box = 0; box < s->pool->boxes; box++)
+        consider_box(s, box);
+}
+
+int pool_choose_other(const pool *p, uint32_t slot, const pool_filter *filter, pool_other *out)
 {
     if (slot >= p->slots)
         return POOL_E_UNKNOWN;
     if (p->slot[slot].lease == POOL_NONE)
         return POOL_E_STATE;
     const pool_lease *l = &p->lease[p->slot[slot].lease];
-    search s = { p, slot, l->first, POOL_NONE, RANK_WORST };
+    search s = { p, filter, slot, l->first, POOL_NONE, RANK_WORST };
     if (s.near == slot && p->slot[slot].next != POOL_NONE)
         s.near = p->slot[slot].next;
     consider_box(&s, p->slot[s.near].box);
-    consider_far(&s);
+    if (filter)
+        consider_all(&s);
+    else
+        consider_far(&s);
     if (s.best == POOL_NONE)
         return POOL_E_FREE;
     out->slot = s.best;
@@ -448,20 +501,20 @@ int pool_choose_other(const pool *p, uint32_t slot, pool_other *out)
     return POOL_OK;
 }
 
-/* Unassigned slots of a cell, into out. */
-static void list_lendable(const pool *p, uint32_t cell, pool_choice *out)
+/* Unassigned slots of a cell that fit, into out. */
+static void list_lendable(const pool *p, uint32_t cell, const pool_filter *filter, pool_choice *out)
 {
     const pool_box *b = &p->box[p->cell[cell].box];
     out->count = 0;
     for (uint32_t i = b->first_slot; i < b->first_slot + b->slots; i++) {
         const pool_slot *s = &p->slot[i];
         if ((s->state == POOL_FREE || s->state == POOL_SPARE) &&
-            (s->box_cell == cell || s->group_cell == cell))
+            (s->box_cell == cell || s->group_cell == cell) && fits(filter, i))
             out->slot[out->count++] = i;
     }
 }
 
-int pool_choose_all(const pool *p, uint64_t lease, pool_choice *out)
+int pool_choose_all(const pool *p, uint64_t lease, const pool_filter *filter, pool_choice *out)
 {
     const pool_lease *l = pool_find_lease(p, lease);
     pool_choice found, best = { 0 };
@@ -474,7 +527,7 @@ int pool_choose_all(const pool *p, uint64_t lease, pool_choice *out)
         if (c->slots < l->count || c->model != l->model ||
             (c->parent != POOL_NONE) != (l->need == POOL_SAME_GROUP))
             continue;
-        list_lendable(p, i, &found);
+        list_lendable(p, i, filter, &found);
         if (found.count >= l->count && (!best.count || found.count < best.count))
             best = found;
     }
@@ -512,7 +565,7 @@ static void settle(pool *p, uint16_t model)
         slot_to(p, m->first_spare, POOL_FREE, POOL_WHY_NONE);
     while (m->count[POOL_SPARE] < m->spares_wanted && m->box_mask) {
         pool_choice one = { 0 };
-        take(p, m->box_head[lowest(m->box_mask)], 1, &one);
+        take(p, m->box_head[lowest(m->box_mask)], NULL, 1, &one);
         slot_to(p, one.slot[0], POOL_SPARE, POOL_WHY_NONE);
     }
 }

@@ -90,11 +90,18 @@ typedef struct pool_slot_info {
     uint32_t group; /* any number that means this group within its box; POOL_NONE: in none */
 } pool_slot_info;
 
+/* Which slots of the model serve a request or a lease. */
+typedef struct pool_filter {
+    bool (*fits)(const void *user, uint32_t slot);
+    const void *user;
+} pool_filter;
+
 typedef struct pool_request {
     uint32_t tenant, host;
     uint16_t model;
-    uint8_t count; /* 1..POOL_COUNT_MAX */
-    uint8_t need;  /* pool_need */
+    uint8_t count;             /* 1..POOL_COUNT_MAX */
+    uint8_t need;              /* pool_need */
+    const pool_filter *filter; /* for pool_choose(); NULL: all */
 } pool_request;
 
 typedef struct pool_choice {
@@ -209,7 +216,9 @@ uint32_t pool_spares_for(uint32_t devices, double failures_per_year, double repa
 /* Keep that many back; at once, and whenever slots become free later. */
 int pool_set_spares(pool *p, uint16_t model, uint32_t spares);
 
-/* Which slots the request would get.  Cost: O(count), with boxes of at most 64 slots. */
+/* Which slots the request would get.  Cost: O(count), with boxes of at most 64 slots.  With a
+   filter those that fit, of the boxes with the fewest free slots first: O(free slots), and no
+   promise about pool_room(). */
 int pool_choose(const pool *p, const pool_request *r, pool_choice *out);
 /* Give them out.  POOL_E_STATE when the choice is no longer, or never was, the pool's to give. */
 int pool_grant(pool *p, const pool_request *r, const pool_choice *c, uint64_t *lease);
@@ -259,11 +268,11 @@ int pool_repair(pool *p, uint32_t slot, pool_reason by);
    POOL_E_STATE: there is none, or it is not quarantined. */
 int pool_keep(pool *p, uint32_t slot);
 /* Which slot would replace this one of a lease: what keeps the lease's need, then a spare before a
-   free one, then the same group, then the same box. */
-int pool_choose_other(const pool *p, uint32_t slot, pool_other *out);
+   free one, then the same group, then the same box.  filter: the lease's, NULL: none. */
+int pool_choose_other(const pool *p, uint32_t slot, const pool_filter *filter, pool_other *out);
 /* Slots that would take the place of all of a lease that asks for one box or group, in one: which
    has the fewest that suffice, spares or not.  POOL_E_PLACE: there is none.  Cost: O(cells). */
-int pool_choose_all(const pool *p, uint64_t lease, pool_choice *out);
+int pool_choose_all(const pool *p, uint64_t lease, const pool_filter *filter, pool_choice *out);
 /* Do it.  A broken or quarantined slot stays so when it is given up.  retain: its data are kept
    for the lease, and it is retained as soon as it works; else it is wiped then. */
 int pool_replace(pool *p, uint32_t slot, uint32_t other, pool_reason why, bool retain);

@@ -935,6 +935,7 @@ static dxpu_control_device full_device(unsigned number)
     d.port_offset = 0x0203;
     d.data = DXPU_CONTROL_DATA_PERSISTENT;
     d.medium = 0x2122232425262728u;
+    memcpy(d.attributes, "render=renderD128,rack=7", 25);
     return d;
 }
 
@@ -1000,11 +1001,11 @@ static void test_m40_register_ranges(void **state)
         uint16_t total, first, count, entry_bytes;
         int want;
     } rows[] = {
-        { 10, 3, 4, 116, DXPU_OK },       { 6, 3, 4, 116, DXPU_OK },
-        { 5, 3, 4, 116, DXPU_E_RECORD },  { 10, 0, 4, 116, DXPU_E_RECORD },
-        { 10, 11, 0, 116, DXPU_OK },      { 10, 12, 0, 116, DXPU_E_RECORD },
-        { 10, 3, 4, 103, DXPU_E_RECORD }, { 10, 3, 4, 117, DXPU_E_SHORT },
-        { 10, 3, 5, 116, DXPU_E_SHORT },  { 65535, 1, 65535, 65535, DXPU_E_SHORT },
+        { 10, 3, 4, 180, DXPU_OK },       { 6, 3, 4, 180, DXPU_OK },
+        { 5, 3, 4, 180, DXPU_E_RECORD },  { 10, 0, 4, 180, DXPU_E_RECORD },
+        { 10, 11, 0, 180, DXPU_OK },      { 10, 12, 0, 180, DXPU_E_RECORD },
+        { 10, 3, 4, 103, DXPU_E_RECORD }, { 10, 3, 4, 181, DXPU_E_SHORT },
+        { 10, 3, 5, 180, DXPU_E_SHORT },  { 65535, 1, 65535, 65535, DXPU_E_SHORT },
     };
     static uint8_t bytes[8192];
     size_t len = make_register(bytes, 4, 0);
@@ -1065,9 +1066,11 @@ static void test_m41_device_bytes(void **state)
     assert_memory_equal(out + 40, "A100-SXM4\0\0", 11);
     assert_memory_equal(out + 72, "0123456789012345678901234567890", 32);
     assert_memory_equal(out + 104, "\2\3\2\0\x21\x22\x23\x24\x25\x26\x27\x28", 12);
+    assert_memory_equal(out + 116, "render=renderD128,rack=7\0", 26);
 }
 
-/* An entry that ends before its port offset, or its medium (M-104), has none. */
+/* An entry that ends before its port offset, its medium (M-104), or its attributes (M-155), has
+   none. */
 static void test_m73_port_offset_may_be_missing(void **state)
 {
     uint8_t out[DXPU_CONTROL_DEVICE_BYTES];
@@ -1076,12 +1079,14 @@ static void test_m73_port_offset_may_be_missing(void **state)
     (void)state;
     dxpu_control_device_encode(&d, out);
     memset(&r, 0, sizeof r);
-    for (unsigned bytes = 104; bytes <= 116; bytes++) {
+    for (unsigned bytes = 104; bytes <= DXPU_CONTROL_DEVICE_BYTES; bytes++) {
         dxpu_bytes e = { out, bytes };
         r.entry_bytes = (uint16_t)bytes;
         assert_true(dxpu_control_device_next(&r, &e, &back));
         assert_int_equal(back.port_offset, bytes < 108 ? 0 : 0x0203);
         assert_int_equal(back.medium, bytes < 116 ? 0 : 0x2122232425262728u);
+        assert_string_equal(back.attributes, bytes < 180 ? "" : "render=renderD128,rack=7");
+        memcpy(d.attributes, back.attributes, sizeof d.attributes);
         d.port_offset = back.port_offset;
         d.medium = back.medium;
         d.data = bytes < 108 ? DXPU_CONTROL_DATA_UNKNOWN : DXPU_CONTROL_DATA_PERSISTENT; /* M-90 */

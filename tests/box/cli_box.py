@@ -161,6 +161,20 @@ def renderers(l):
             "--slot", "1=virtio-gpu,render-node=/no/such/node")
 
 
+def attributes(l):
+    """What an operator says of a slot's device."""
+    for word in ("rack", "=7", "rack=", "rack=a b"):
+        refused(l, "box_attribute_%s" % word.replace(" ", "_"), 2, "attribute", "--slot",
+                "1=memory,attribute=" + word)
+    refused(l, "box_attributes_too_long", 2, "too many: 'attributes'", "--slot",
+            "1=memory,attribute=a=%s,attribute=b=%s" % ("x" * 30, "y" * 30))
+    refused(l, "box_attributes_too_long_with_the_device", 3, "more than 63 characters", "--slot",
+            "1=nvme,size=1M,attribute=a=%s" % ("x" * 58))
+    good = box(l, "--slot", "1=nvme,size=1M,attribute=a=%s" % ("x" * 53))  # 8 and a comma beside
+    good.address()
+    check("box_attributes_of_63_characters", good.stop() == 0, good.errors())
+
+
 def adapters(l):
     """Where the frames of a network adapter go."""
     net = "--device", "virtio-net"
@@ -282,4 +296,5 @@ with lab.Lab() as the_lab:
     sections(the_lab)
     renderers(the_lab)
     idle_slots(the_lab)
+    attributes(the_lab)
 sys.exit(1 if failed else 0)

@@ -227,14 +227,16 @@ def node(number=10, role="box", **more):
 
 
 def slot(name="10.3", **more):
-    return dict(dict(slot=name, node=10, number=3, model="nvme", serial="S3", vendor_id="0x1b36",
-                     device_id="0x0010", group=None, state="leased", reason="none", dirty=True,
+    return dict(dict(slot=name, node=10, number=3, model="nvme", attributes="size=64M",
+                     data="persistent", serial="S3", vendor_id="0x1b36", device_id="0x0010",
+                     group=None, state="leased", reason="none", dirty=True,
                      epoch=17, lease="c3", health="good", box_state="up", connected=True,
                      retained_for=None, retained_left_s=None, **{"class": "0x010802"}), **more)
 
 
 def lease(name="c3", state="active", phase="up", rates=(None, None), **more):
-    return dict(dict(lease=name, tenant="t", key=None, host=12, model="nvme", count=1, need="any",
+    return dict(dict(lease=name, tenant="t", key=None, host=12, model="nvme", attributes=None,
+                     data="persistent", count=1, need="any",
                      state=state, replace=True, replaced=0, created_at="2026-01-02T03:04:05.678Z",
                      expires_at=None, retained=[], wiped_in_s=None, moved_from=None,
                      moved_why=None,
@@ -321,9 +323,9 @@ def lists():
         fake.routes["GET /v1/hosts"] = dict(nodes=[node(12, "host", owner="physics")], next=None)
         check(re.search(r"(?m)^ *12 +host12 +connected +16 +9 +6 +physics +2026",
                         dxpu(fake, "list", "hosts").out))
-        check(re.search(r"(?m)^10\.3 +nvme +leased +c3 +none +good +up +- +- +17 +S3$",
+        check(re.search(r"(?m)^10\.3 +nvme +leased +c3 +none +good +up +- +- +17 +S3 +size=64M$",
                         dxpu(fake, "list", "slots").out))
-        check(re.search(r"(?m)^c3 +active +12 +nvme +10\.3 +t +- +any +-$",
+        check(re.search(r"(?m)^c3 +active +12 +nvme +10\.3 +t +- +any +- +persistent$",
                         dxpu(fake, "list", "leases").out))
         out = dxpu(fake, "list", "tenants").out
         check(re.search(r"(?m)^t +1 +8$", out) and re.search(r"(?m)^u +0 +none$", out), out)
@@ -345,7 +347,8 @@ def leases_in_lists():
             fake.routes["GET /v1/leases"] = dict(leases=[one], next=None)
             out = dxpu(fake, "list", "leases").out
             check(re.search(r"(?m)^c3 +active +12 web \(disconnected\) +nvme +%s( .*)? t +- +"
-                            r"spread \(not met\) +-$" % re.escape(told), out), told, out)
+                            r"spread \(not met\) +- +persistent$" % re.escape(told), out),
+                  told, out)
             check(" %s " % told in dxpu(fake, "top").out.replace("~", " "), told)
 
 
@@ -380,6 +383,12 @@ def unknown_things_are_listed():
 @case
 def list_filters():
     with Fake(everything()) as fake:
+        dxpu(fake, "list", "slots", "--state", "free", "--model=a b&c", "--node", 10,
+             "--attributes", "a=1,b=&2")
+        check(fake.one("GET /v1/slots")["query"]["attributes"] == "a=1,b=&2")
+        check("size=64M" in dxpu(fake, "list", "slots").out)
+        dxpu(fake, "list", "leases", "--attributes", "a=1", status=USAGE)
+        fake.requests.clear()
         dxpu(fake, "list", "slots", "--state", "free", "--model=a b&c", "--node", 10)
         query = fake.one("GET /v1/slots")["query"]
         check(query["state"] == "free" and query["model"] == "a b&c" and query["node"] == "10",
@@ -497,7 +506,7 @@ EVERY = [
     ("list", "slots", "--state", "free", "--model", "nvme", "--node", 10),
     ("list", "leases", "--state", "active", "--tenant", "t", "--node", 12),
     ("show", "node", "box10"), ("show", "slot", "10.3"), ("show", "lease", "c3"),
-    ("lease", "create", "--host", 12, "--model", "nvme", "--wait"),
+    ("lease", "create", "--host", 12, "--model", "nvme", "--attributes", "a=1", "--wait"),
     ("lease", "create", "--host", 12, "--model", "nvme", "--count", 64, "--need", "spread",
      "--tenant", "t", "--for", "1w", "--key", "k", "--no-replace"),
     ("lease", "release", "c3"), ("lease", "release", "c3", "--keep"),
@@ -595,11 +604,12 @@ def lease_create():
         fake.requests.clear()
         done = dxpu(fake, "lease", "create", "--host", "host12", "--model", "nvme", "--count", 2,
                     "--need", "same-group", "--tenant", "t", "--for", "2h", "--key", "job-7",
-                    "--no-replace", "--json")
+                    "--no-replace", "--attributes", "rack=7,render=none", "--json")
         check(done.json() == lease(), done)
         body = fake.one("POST /v1/leases")["body"]
         check(body == dict(host=12, model="nvme", count=2, need="same_group", tenant="t",
-                           seconds=7200, replace=False, key="job-7"), body)
+                           seconds=7200, replace=False, key="job-7",
+                           attributes="rack=7,render=none"), body)
         err = dxpu(fake, "lease", "create", "--host", "twin", "--model", "nvme",
                    status=REFUSED).err
         check("several of the hosts" in err, err)

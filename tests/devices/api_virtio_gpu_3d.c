@@ -290,6 +290,37 @@ static void start_stream(fake *f, unsigned head, uint32_t context, unsigned word
     start(f, head, SUBMIT_3D, context, words * 4, WORDS(words * 4, 0));
 }
 
+/* M-155: what draws for it: the last part of the node's name. */
+static void test_attributes(void **state)
+{
+    static const struct {
+        bool renderer;
+        const char *node, *want;
+    } rows[] = { { false, NULL, "render=none" },
+                 { false, "/dev/dri/renderD128", "render=none" },
+                 { true, NULL, "render=software" },
+                 { true, "/dev/dri/renderD128", "render=renderD128" },
+                 { true, "card0", "render=card0" } };
+    const device_port port = { 0 };
+    (void)state;
+    for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char said[DEVICE_ATTRIBUTES_BYTES];
+        int pair[2];
+        assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair), 0);
+        device_settings s = { .mps_bytes = 256,
+                              .renderer = rows[i].renderer ? pair[0] : 0,
+                              .render_node = rows[i].node };
+        void *device = virtio_gpu_kind.create(&s, &port);
+        assert_non_null(device);
+        virtio_gpu_kind.attributes(device, said);
+        assert_string_equal(said, rows[i].want);
+        virtio_gpu_kind.destroy(device);
+        (void)close(pair[1]);
+        if (!rows[i].renderer)
+            (void)close(pair[0]);
+    }
+}
+
 /* ==== 3  Commands ============================================================================= */
 
 static void test_features_need_a_renderer(void **state)
@@ -1518,6 +1549,7 @@ static void test_s247_hangs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_attributes),
         cmocka_unit_test(test_features_need_a_renderer),
         cmocka_unit_test(test_not_opened),
         cmocka_unit_test(test_commands_need_the_feature),

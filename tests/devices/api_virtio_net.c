@@ -76,6 +76,10 @@ static void test_identity_and_configuration(void **state)
     uint64_t f = offered(d);
     (void)state;
     assert_int_equal(cfg_read(&d->r, 0x00), 0x10411af4);
+    char said[DEVICE_ATTRIBUTES_BYTES], attributes[DEVICE_ATTRIBUTES_BYTES]; /* M-155 */
+    snprintf(attributes, sizeof attributes, "uplink=fd%d", device_end);
+    virtio_net_kind.attributes(d->r.dev, said);
+    assert_string_equal(said, attributes);
     assert_int_equal(cfg_read(&d->r, 0x08) >> 8, 0x020000);
     assert_int_equal(common(d, NUM_QUEUES, 2), QUEUES);
     assert_int_equal(get(d, d->config, 4), 0x33221102);

@@ -391,6 +391,27 @@ def slot_without_a_record_is_wiped_only_when_it_can_have_no_data():
 
 
 @case
+def m155_models_and_attributes_of_each_kind():
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
+        start_box(l, m, "--slots", 6, "--slot", "1=virtio-gpu,attribute=rack=7,attribute=row=b",
+                  "--slot", "2=virtio-blk,size=1536K,block=4096", "--slot",
+                  "3=nvme,size=1M,namespaces=2,model=disk", "--slot", "4=memory", "--slot",
+                  "5=virtio-blk,size=1M,model=virtio-blk", "--isolate")
+        apart = {n: (d.model, d.attributes) for n, d in m.link(BOX).slots.items()}
+        check(apart == {1: ("gpu", "rack=7,row=b"), 2: ("blk", ""), 3: ("disk", ""),
+                        4: ("memory", ""), 5: ("virtio-blk", ""), 6: ("memory", "")}, apart)
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
+        start_box(l, m, "--slots", 5, "--slot", "1=virtio-gpu,attribute=rack=7,attribute=row=b",
+                  "--slot", "2=virtio-blk,size=1536K,block=4096", "--slot",
+                  "3=nvme,size=1M,namespaces=2,model=disk", "--slot", "4=memory", "--slot",
+                  "5=virtio-blk,size=4097K")
+        found = {n: (d.model, d.attributes, d.data) for n, d in m.link(BOX).slots.items()}
+        check(found == {1: ("gpu", "render=none,rack=7,row=b", 1),
+                        2: ("blk", "size=1536K,block=4096", 2), 3: ("disk", "size=2M", 2),
+                        4: ("memory", "", 1), 5: ("blk", "size=4097K,block=512", 2)}, found)
+
+
+@case
 def another_file_is_not_what_was_wiped_or_lent():
     with lab.Lab(plain=True) as l, fm.Manager() as m:
         one, two = disk(l, "one", 2 * MIB), disk(l, "two", 2 * MIB)

@@ -18,6 +18,7 @@ import struct
 import sys
 import threading
 import time
+import urllib.parse
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
@@ -621,7 +622,8 @@ def roles_may_what_the_description_says():
         check(basic.status == 401 and "Bearer" in basic.fields["WWW-Authenticate"], basic)
 
 
-EXISTS = {"slot", "node", "number", "model", "vendor_id", "device_id", "class"}
+EXISTS = {"slot", "node", "number", "model", "attributes", "data", "vendor_id", "device_id",
+          "class"}
 
 
 @case
@@ -706,6 +708,13 @@ def tenants_see_their_own():
             no = ask(m, "POST", "/v1/leases", body, token="tenant")
             check(no.status == 403 and "tenant" in no.detail(), no)
             ours = good(201, m, "POST", "/v1/leases", body, token="operator")
+            for wanted, count in (("made=here", 4), ("made=there", 0), ("made=here,rack=7", 0)):
+                found = good(200, m, "GET", "/v1/slots?attributes=" +
+                             urllib.parse.quote(wanted), token="tenant")
+                check(len(found["slots"]) == count, wanted, found)  # M-156: what it may ask for
+            none = ask(m, "POST", "/v1/leases", lease(host, attributes="made=there"),
+                       token="tenant")
+            check(none.status == 409 and "made=there are free: 0 of 0" in none.detail(), none)
             for token, sees in (("tenant", [mine]), ("other", [theirs, ours]),
                                 ("read", [mine, theirs, ours])):
                 ids = {e["lease"] for e in sees}
@@ -952,7 +961,7 @@ def bodies_are_read_strictly():
                 "model": ("", "x" * 33, "a b", 1, None), "count": (0, 65, "1", None),
                 "need": ("", "Any", 0, None), "replace": (1, "yes", None),
                 "tenant": ("", "a b", "a/b", "x" * 65, "\u00e9", None),
-                "key": ("", "x" * 65, "a b", 5),
+                "key": ("", "x" * 65, "a b", 5), "attributes": ("", "x" * 65, "a b", 5),
                 "seconds": (0, -5, (1 << 30) + 1, "5")}.items():
             for value in values:
                 answer = ask(m, "POST", "/v1/leases", dict(whole, **{name: value}))

@@ -84,7 +84,7 @@ def hello_comes_first_and_once():  # M-70
     with lab.Lab(plain=True) as l:
         m = Manager(l)
         with Fake(m, greet=False) as f:
-            refused(ORDER, f, f.register_message())
+            refused(ORDER, f, f.register_message(count=1))
         with Fake(m, greet=False) as f:
             refused(ROLE, f, hello(MANAGER))
         with Fake(m, greet=False) as f:

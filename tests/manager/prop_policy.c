@@ -225,6 +225,22 @@ static unsigned wrong_all(void)
 
 /* -- Random histories -- */
 
+static uint32_t unfit; /* slots with this remainder of 3 do not fit; 3: all do */
+
+static bool is_fit(const void *user, uint32_t slot)
+{
+    return slot % 3 != *(const uint32_t *)user;
+}
+
+static const pool_filter of_some = { is_fit, &unfit };
+
+/* Half of the time there is none. */
+static const pool_filter *any_filter(void)
+{
+    unfit = draw(2) ? draw(3) : 3;
+    return unfit < 3 ? &of_some : NULL;
+}
+
 static void any_request(pool_request *r, unsigned most)
 {
     r->tenant = draw(TENANTS);
@@ -232,6 +248,7 @@ static void any_request(pool_request *r, unsigned most)
     r->model = (uint16_t)draw(MODELS);
     r->count = (uint8_t)(1 + draw(most));
     r->need = (uint8_t)draw(POOL_NEEDS);
+    r->filter = any_filter();
 }
 
 /* A slot that is given out has a new epoch, and no other tenant's data. */
@@ -295,7 +312,7 @@ static bool has_lendable(uint32_t cell, unsigned count)
     unsigned n = 0;
     for (uint32_t i = 0; i < p->slots; i++)
         n += (p->slot[i].state == POOL_FREE || p->slot[i].state == POOL_SPARE) &&
-             (p->slot[i].box_cell == cell || p->slot[i].group_cell == cell);
+             is_fit(&unfit, i) && (p->slot[i].box_cell == cell || p->slot[i].group_cell == cell);
     return n >= count;
 }
 
@@ -305,16 +322,17 @@ static void step_move_all(void)
     uint64_t lease = held[draw(LEASES)];
     const pool_lease *l = pool_find_lease(p, lease);
     pool_choice c;
+    const pool_filter *filter = any_filter();
     bool any = false;
     if (!l || (l->need != POOL_SAME_BOX && l->need != POOL_SAME_GROUP)) {
-        assert_int_equal(pool_choose_all(p, lease, &c), l ? POOL_E_STATE : POOL_E_UNKNOWN);
+        assert_int_equal(pool_choose_all(p, lease, filter, &c), l ? POOL_E_STATE : POOL_E_UNKNOWN);
         return;
     }
     for (uint32_t i = 0; i < p->cells; i++)
         any = any || (p->cell[i].model == l->model &&
                       (p->cell[i].parent != POOL_NONE) == (l->need == POOL_SAME_GROUP) &&
                       has_lendable(i, l->count));
-    assert_int_equal(pool_choose_all(p, lease, &c), any ? POOL_OK : POOL_E_PLACE);
+    assert_int_equal(pool_choose_all(p, lease, filter, &c), any ? POOL_OK : POOL_E_PLACE);
     uint32_t from[POOL_COUNT_MAX];
     unsigned n = any ? pool_lease_slots(p, lease, from) : 0;
     for (unsigned i = 0; i < n; i++) {
@@ -384,7 +402,7 @@ static void step_trouble(void)
             pool_keep(p, slot);
         break;
     case 2:
-        if (pool_choose_other(p, slot, &other) == POOL_OK) {
+        if (pool_choose_other(p, slot, NULL, &other) == POOL_OK) {
             uint32_t tenant = p->lease[p->slot[slot].lease].tenant;
             uint64_t lease = pool_lease_number(p, p->slot[slot].lease);
             bool was_kept = pool_need_kept(p, lease);
@@ -539,7 +557,7 @@ static void try_everything(const pool_request *r, oracle *o)
     uint32_t slots[SLOTS], count = 0, taken[POOL_COUNT_MAX];
     o->squares = 0;
     for (uint32_t i = 0; i < p->slots; i++)
-        if (p->slot[i].state == POOL_FREE && p->slot[i].model == r->model)
+        if (p->slot[i].state == POOL_FREE && p->slot[i].model == r->model && is_fit(&unfit, i))
             slots[count++] = i;
     o->rc = POOL_E_FREE;
     if (p->tenant[r->tenant].used + r->count > p->tenant[r->tenant].quota)
@@ -586,10 +604,12 @@ static void test_choices_equal_oracle(void **state)
             all[j] = c.slot[j];
             assert_int_equal(p->slot[c.slot[j]].state, POOL_FREE);
             assert_int_equal(p->slot[c.slot[j]].model, r.model);
+            assert_true(is_fit(&unfit, c.slot[j]));
         }
         assert_int_equal(c.count, r.count);
         assert_true(fits((1u << c.count) - 1, all, &r));
-        assert_int_equal(squares_without(all, c.count, r.model, by_group_of(&r)), o.squares);
+        unsigned squares = squares_without(all, c.count, r.model, by_group_of(&r));
+        assert_true(r.filter ? squares <= o.squares : squares == o.squares);
     }
     assert_true(seen[0] && seen[-POOL_E_QUOTA] && seen[-POOL_E_HOST] && seen[-POOL_E_FREE] &&
                 seen[-POOL_E_PLACE]);
@@ -631,6 +651,7 @@ static void test_never_worse_than_first_fit(void **state)
             fresh(BOXES, 8);
         step();
         any_request(&r, 8);
+        r.filter = NULL;
         if (pool_choose(p, &r, &c) != POOL_OK)
             continue;
         assert_true(first_fit(&r, first));
@@ -648,7 +669,7 @@ static bool good_place(uint32_t slot, uint32_t other)
 {
     uint32_t slots[POOL_COUNT_MAX];
     const pool_lease *l = &p->lease[p->slot[slot].lease];
-    pool_request r = { l->tenant, 0, l->model, l->count, l->need };
+    pool_request r = { l->tenant, 0, l->model, l->count, l->need, NULL };
     unsigned n = pool_lease_slots(p, pool_lease_number(p, p->slot[slot].lease), slots);
     bool alone = true;
     for (unsigned i = 0; i < n; i++) {
@@ -686,28 +707,30 @@ static void test_replacement_equals_scan(void **state)
         step();
         slot = draw(p->slots);
         if (p->slot[slot].lease == POOL_NONE) {
-            assert_int_equal(pool_choose_other(p, slot, &other), POOL_E_STATE);
+            assert_int_equal(pool_choose_other(p, slot, NULL, &other), POOL_E_STATE);
             continue;
         }
+        const pool_filter *filter = any_filter();
         bool can_keep = false, spare = false, spare_keeps = false, any = false;
         for (uint32_t j = 0; j < p->slots; j++) {
             const pool_slot *s = &p->slot[j];
             if (s->model != p->slot[slot].model ||
-                (s->state != POOL_FREE && s->state != POOL_SPARE))
+                (s->state != POOL_FREE && s->state != POOL_SPARE) || !is_fit(&unfit, j))
                 continue;
             any = true;
             spare = spare || s->state == POOL_SPARE;
             can_keep = can_keep || good_place(slot, j);
             spare_keeps = spare_keeps || (s->state == POOL_SPARE && good_place(slot, j));
         }
-        int rc = pool_choose_other(p, slot, &other);
+        int rc = pool_choose_other(p, slot, filter, &other);
         assert_int_equal(rc, any ? POOL_OK : POOL_E_FREE);
         none += !any;
         if (!any)
             continue;
         assert_int_equal(other.need_kept, can_keep);
         assert_int_equal(p->slot[other.slot].state == POOL_SPARE, can_keep ? spare_keeps : spare);
-        assert_true(in_nearest(slot, other.slot));
+        assert_true(is_fit(&unfit, other.slot));
+        assert_true(filter || in_nearest(slot, other.slot));
         kept += other.need_kept;
         lost += !other.need_kept;
     }
@@ -745,7 +768,7 @@ static pool *restart(void)
     for (uint32_t i = 0; i < LEASES; i++) {
         uint64_t lease = pool_lease_number(old, i);
         const pool_lease *l = &old->lease[i];
-        pool_request r = { l->tenant, l->host, l->model, l->count, l->need };
+        pool_request r = { l->tenant, l->host, l->model, l->count, l->need, NULL };
         pool_choice c = { l->count, { 0 } };
         if (!lease)
             continue;
@@ -811,7 +834,7 @@ static void test_restore_refuses(void **state)
 {
     (void)state;
     pool_slot was = { .state = POOL_LEASED, .dirty = true, .epoch = 7 };
-    pool_request r = { 0, 0, 0, 1, POOL_ANY };
+    pool_request r = { 0, 0, 0, 1, POOL_ANY, NULL };
     pool_choice c = { 1, { 0 } };
     fresh(1, 1);
     r.model = p->slot[0].model;
@@ -840,7 +863,7 @@ static void test_list_of_retained_is_bounded(void **state)
 {
     (void)state;
     pool_slot_info info[SLOTS / 2];
-    pool_request r = { 0, 0, 0, 1, POOL_ANY };
+    pool_request r = { 0, 0, 0, 1, POOL_ANY, NULL };
     pool_choice c;
     uint32_t n, slot = 0, out[POOL_COUNT_MAX + 1];
     uint64_t lease;
@@ -854,7 +877,7 @@ static void test_list_of_retained_is_bounded(void **state)
     for (unsigned i = 0; i <= POOL_COUNT_MAX; i++) {
         pool_other other;
         slot = pool_find_lease(p, lease)->first;
-        assert_int_equal(pool_choose_other(p, slot, &other), POOL_OK);
+        assert_int_equal(pool_choose_other(p, slot, NULL, &other), POOL_OK);
         assert_int_equal(pool_replace(p, slot, other.slot, POOL_WHY_DEVICE, true), POOL_OK);
     }
     out[POOL_COUNT_MAX] = POOL_NONE;
@@ -900,7 +923,7 @@ static void test_limits_and_errors(void **state)
     (void)state;
     pool_limits l = limits;
     pool_slot_info info[POOL_BOX_SLOTS_MAX + 1] = { { 0, POOL_NONE } };
-    pool_request r = { 0, 0, 0, 1, POOL_ANY };
+    pool_request r = { 0, 0, 0, 1, POOL_ANY, NULL };
     pool_choice c;
     pool_other other;
     unsigned left;
@@ -937,7 +960,7 @@ static void test_limits_and_errors(void **state)
     assert_int_equal(pool_choose(p, &r, &c), POOL_OK);
     c.slot[0] = p->slots; /* a choice that was not made here */
     assert_int_equal(pool_grant(p, &r, &c, &lease), POOL_E_STATE);
-    assert_int_equal(pool_choose_other(p, p->slots, &other), POOL_E_UNKNOWN);
+    assert_int_equal(pool_choose_other(p, p->slots, NULL, &other), POOL_E_UNKNOWN);
     assert_int_equal(pool_replace(p, 0, p->slots, POOL_WHY_DEVICE, false), POOL_E_UNKNOWN);
     assert_int_equal(pool_break(p, p->slots, POOL_WHY_DEVICE), POOL_E_UNKNOWN);
     assert_int_equal(pool_repair(p, p->slots, POOL_WHY_OPERATOR), POOL_E_UNKNOWN);
@@ -957,7 +980,7 @@ static void test_reasons(void **state)
 {
     (void)state;
     pool_slot_info info[2] = { { 0, 0 }, { 0, 0 } };
-    pool_request r = { 0, 0, 0, 1, POOL_ANY };
+    pool_request r = { 0, 0, 0, 1, POOL_ANY, NULL };
     pool_choice c;
     pool_other other;
     uint32_t n;
@@ -968,7 +991,7 @@ static void test_reasons(void **state)
     assert_int_equal(pool_grant(p, &r, &c, &lease), POOL_OK);
     assert_int_equal(pool_break(p, c.slot[0], POOL_WHY_BOX), POOL_OK);
     assert_int_equal(p->slot[c.slot[0]].reason, POOL_WHY_BOX);
-    assert_int_equal(pool_choose_other(p, c.slot[0], &other), POOL_OK);
+    assert_int_equal(pool_choose_other(p, c.slot[0], NULL, &other), POOL_OK);
     assert_int_equal(pool_replace(p, c.slot[0], other.slot, POOL_WHY_DEVICE, false), POOL_OK);
     assert_int_equal(p->slot[c.slot[0]].state, POOL_BROKEN);
     assert_int_equal(p->slot[c.slot[0]].reason, POOL_WHY_DEVICE);
@@ -985,7 +1008,7 @@ static void test_reasons(void **state)
    go on above what others gave. */
 static void test_taint(void **state)
 {
-    pool_request r = { 0, 0, 0, 1, POOL_ANY };
+    pool_request r = { 0, 0, 0, 1, POOL_ANY, NULL };
     pool_choice c;
     uint64_t lease;
     (void)state;

@@ -1258,7 +1258,6 @@ static void test_drain_moves(void **state)
     assert_int_equal(core_pool(c)->slot[slot % SLOTS].state, POOL_DRAINED);
 }
 
-/* Another model in a slot without a lease: the pool is rebuilt, the leases stay. */
 /* Boxes with 8 slots in groups of 4, and a lease in the first; others are free but for `taken`
    slots of each. */
 static uint64_t lease_in_groups(uint8_t count, uint8_t need, unsigned boxes, unsigned taken)
@@ -2040,6 +2039,96 @@ static void test_blanks(void **state)
     assert_int_equal(core_extend(c, lease, 5).code, CORE_OK);
 }
 
+static void set_attributes(unsigned slot, const char *text)
+{
+    snprintf(box[slot - 1].attributes, sizeof box[0].attributes, "%s", text);
+}
+
+static unsigned slot_number_of(uint64_t lease)
+{
+    return c->t.slot[pool_find_lease(core_pool(c), lease)->first].device.number;
+}
+
+static void test_m155_attributes_are_whole_words(void **state)
+{
+    (void)state;
+    assert_true(core_has_attributes("render=node,rack=7", "rack=7"));
+    assert_true(core_has_attributes("render=node,rack=7", "rack=7,render=node"));
+    assert_true(core_has_attributes("rack=7", ""));
+    assert_true(core_has_attributes("rack=7", ",rack=7,"));
+    assert_false(core_has_attributes("rack=71", "rack=7"));
+    assert_false(core_has_attributes("rack=7", "rack=71"));
+    assert_false(core_has_attributes("xrack=7", "rack=7"));
+    assert_false(core_has_attributes("", "rack=7"));
+    assert_false(core_has_attributes("render=node", "render=node,rack=7"));
+}
+
+/* What a box says of its slots is stored, a request gets slots that have what it requires, and so
+   does what takes a slot's place; without the requirement, the control, another one does. */
+static void test_m156_lease_by_attributes(void **state)
+{
+    (void)state;
+    for (unsigned required = 0; required < 2; required++) {
+        core_request r = { .model = "nvme", .count = 1, .replace = CORE_REPLACE_YES, .key = "k" };
+        uint64_t lease, again;
+        bool existed;
+        set_attributes(2, "render=node,rack=7");
+        set_attributes(4, "render=node");
+        both_connect();
+        assert_non_null(strstr(rig_value(&disk, "slot/1.2"), "\"render=node,rack=7\""));
+        assert_null(strstr(rig_value(&disk, "slot/1.1"), "attributes"));
+        r.host = host_node;
+        if (required)
+            memcpy(r.attributes, "render=node", 12);
+        r.count = 3;
+        assert_int_equal(core_create(c, &r, &lease, &existed).code,
+                         required ? CORE_E_CAPACITY : CORE_OK);
+        if (!required)
+            assert_int_equal(core_release(c, lease, false).code, CORE_OK);
+        (void)end(state);
+        (void)begin(state);
+        set_attributes(2, "render=node,rack=7");
+        set_attributes(4, "render=node");
+        both_connect();
+        r.count = 1;
+        assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_OK);
+        assert_int_equal(slot_number_of(lease), required ? 2 : 1);
+        memset(r.attributes, 0, sizeof r.attributes); /* the key is for something else, then */
+        assert_int_equal(core_create(c, &r, &again, &existed).code,
+                         required ? CORE_E_STATE : CORE_OK);
+        core_ends();
+        start(); /* the lease keeps what it requires */
+        box_says(1, SLOTS);
+        host_says(1, PORTS);
+        assert_int_equal(
+            core_break(c, core_find_slot(c, box_node, required ? 2 : 1), POOL_WHY_OPERATOR).code,
+            CORE_OK);
+        core_tick(c);
+        assert_int_equal(slot_number_of(lease), required ? 4 : 2);
+        (void)end(state);
+        (void)begin(state);
+    }
+}
+
+/* A box is started with other attributes: they are stored, and a lease keeps its slot. */
+static void test_m155_attributes_change(void **state)
+{
+    (void)state;
+    core_request r = { .model = "nvme", .count = 1, .attributes = "rack=7" };
+    uint64_t lease;
+    bool existed;
+    set_attributes(1, "rack=7");
+    both_connect();
+    r.host = host_node;
+    assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_OK);
+    set_attributes(1, "rack=8");
+    box_says(1, 1);
+    assert_non_null(strstr(rig_value(&disk, "slot/1.1"), "\"rack=8\""));
+    assert_int_equal(slot_number_of(lease), 1);
+    assert_int_equal(core_pool(c)->slot[0].state, POOL_LEASED);
+    assert_int_equal(count_events(CORE_EVENT_SLOT_CHANGED), 0);
+}
+
 /* May the owner of `key` register as the box? */
 static core_code box_may(const uint8_t *key)
 {
@@ -2718,6 +2807,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_register_refused, begin, end),
         cmocka_unit_test_setup_teardown(test_too_many_models, begin, end),
         cmocka_unit_test_setup_teardown(test_blanks, begin, end),
+        cmocka_unit_test(test_m155_attributes_are_whole_words),
+        cmocka_unit_test_setup_teardown(test_m156_lease_by_attributes, begin, end),
+        cmocka_unit_test_setup_teardown(test_m155_attributes_change, begin, end),
         cmocka_unit_test_setup_teardown(test_m81_m82_keys, begin, end),
         cmocka_unit_test_setup_teardown(test_m81_parts_are_kept, begin, end),
         cmocka_unit_test_setup_teardown(test_m81_kept_later, begin, end),

@@ -94,9 +94,14 @@ def hello(role, low=1, high=1, name="fake 1.0"):
     return message(HELLO, struct.pack(">BBBxIHxx", role, low, high, 0, 0) + text(name), 9)
 
 
-def device(number, state=WIPED, health=1, epoch=0, seen=0, node=0, slot=0, serial=""):
-    return struct.pack(">HBBHHIIQQIHH32s32s", number, state, health, 0x1b36, 0x0010, 0x010802, 0,
-                       epoch, seen, node, slot, 0, b"nvme", serial.encode())
+DEVICE_BYTES = 180
+
+
+def device(number, state=WIPED, health=1, epoch=0, seen=0, node=0, slot=0, serial="",
+           attributes="made=here"):
+    return struct.pack(">HBBHHIIQQIHH32s32sHBxQ64s", number, state, health, 0x1b36, 0x0010,
+                       0x010802, 0, epoch, seen, node, slot, 0, b"nvme", serial.encode(), 0, 0, 0,
+                       attributes.encode())
 
 
 def address(port):
@@ -163,7 +168,7 @@ class Fake(Stream):
         values.update(other)
         paths = struct.pack(">B3x", 1) + address(9) if self.role == BOX else struct.pack(">B3x", 0)
         return message(REGISTER, struct.pack(
-            ">BxHHHHxxIQ16s", values["role"], values["total"], first, len(devices), 104, 0,
+            ">BxHHHHxxIQ16s", values["role"], values["total"], first, len(devices), DEVICE_BYTES, 0,
             values["instance"], values["identity"]) + b"".join(devices) + paths + text(self.name),
             request)
 

@@ -42,7 +42,8 @@ enum {
     POOL_HOST = 1 << 21,
     POOL_QUOTA = 1 << 22,
     POOL_ALL = 1 << 23,
-    POOL_DRY_RUN = 1 << 24
+    POOL_DRY_RUN = 1 << 24,
+    POOL_ATTRIBUTES = 1 << 25
 };
 
 typedef struct pool_call pool_call;
@@ -54,8 +55,8 @@ struct pool_call {
     bool json, confirmed;  /* confirmed: it may erase data */
     bool replace, no_replace, keep, no_end, move, off, follow, no_owner, yes, force, all, dry_run;
     pool_settings settings;
-    const char *state, *model, *node, *tenant, *host, *need, *key, *quota, *lease, *type, *failures,
-        *repair, *risk;
+    const char *state, *model, *attributes, *node, *tenant, *host, *need, *key, *quota, *lease,
+        *type, *failures, *repair, *risk;
     uint64_t timeout_s, retry_s, count, for_s, after, last;
     uint64_t wait_s;   /* UINT64_MAX: no number was given */
     bool quiet;        /* standard error is not to be written to: it shows the screen */

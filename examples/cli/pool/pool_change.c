@@ -206,6 +206,8 @@ int pool_lease_create(pool_call *r)
     o = json_object();
     set(o, "host", number_of(host));
     set(o, "model", text_of(r->model));
+    if (r->attributes)
+        set(o, "attributes", text_of(r->attributes));
     set(o, "count", number_of(r->count));
     set(o, "need", json_string(need));
     if (r->tenant)

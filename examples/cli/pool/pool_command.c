@@ -38,6 +38,10 @@ static const option_row common[] = {
     {                                                                                              \
         "model", "M", help, OPTION_TEXT, &call.model, 1, 0                                         \
     }
+#define ATTRIBUTES_ROW(help)                                                                       \
+    {                                                                                              \
+        "attributes", "A", help, OPTION_TEXT, &call.attributes, 1, 0                               \
+    }
 #define NODE_ROW(help)                                                                             \
     {                                                                                              \
         "node", "N", help, OPTION_TEXT, &call.node, 1, 0                                           \
@@ -70,12 +74,15 @@ static const option_row list_rows[] = {
       "connected or disconnected",
       OPTION_TEXT, &call.state, 1, 0 },
     MODEL_ROW("slots with this model"),
+    ATTRIBUTES_ROW("slots with all of these: render=software,rack=7"),
     NODE_ROW("slots of this box, leases of this host; by number or name"),
     TENANT_ROW("leases of this tenant"),
 };
 static const option_row create_rows[] = {
     HOST_ROW,
     MODEL_ROW("model of the slots; 'dxpu pool' lists the models"),
+    ATTRIBUTES_ROW("slots, and replacements, with all of these: size=1T,rack=7; 'dxpu list slots' "
+                   "shows them"),
     { "count", "N", "number of slots (1)", OPTION_NUMBER, &call.count, 1, 64 },
     { "need", "WHERE", "any, same-box, same-group (of a box's fast links) or spread (any)",
       OPTION_TEXT, &call.need, 1, 0 },
@@ -170,6 +177,7 @@ static const struct {
     { POOL_STATE, "--state", &call.state, NULL },
     { POOL_HOST, "--host", &call.host, NULL },
     { POOL_MODEL, "--model", &call.model, NULL },
+    { POOL_ATTRIBUTES, "--attributes", &call.attributes, NULL },
     { POOL_NODE, "--node", &call.node, NULL },
     { POOL_TENANT, "--tenant", &call.tenant, NULL },
     { POOL_QUOTA, "--quota", &call.quota, NULL },

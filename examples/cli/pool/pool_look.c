@@ -54,8 +54,8 @@ static void tenant_row(pool_table *t, const json_t *o)
 static const list_kind kinds[] = {
     { "boxes", "nodes", POOL_STATE, NULL, true, POOL_BOX_TITLES, pool_box_row },
     { "hosts", "nodes", POOL_STATE, NULL, true, POOL_HOST_TITLES, pool_host_row },
-    { "slots", "slots", POOL_STATE | POOL_MODEL | POOL_NODE, "node", true, POOL_SLOT_TITLES,
-      pool_slot_row },
+    { "slots", "slots", POOL_STATE | POOL_MODEL | POOL_ATTRIBUTES | POOL_NODE, "node", true,
+      POOL_SLOT_TITLES, pool_slot_row },
     { "leases", "leases", POOL_STATE | POOL_NODE | POOL_TENANT, "host", true, POOL_LEASE_TITLES,
       pool_lease_row },
     { "tenants", "tenants", 0, NULL, false, "tenant|+used|+quota", tenant_row },
@@ -100,6 +100,8 @@ static int filters(pool_call *r, const list_kind *kind, char path[POOL_PATH_MAX]
         rc = options_wrong("%s are connected or disconnected, not '%s'", kind->name, r->state);
     if (!rc)
         rc = pool_query(path, "model", r->model);
+    if (!rc)
+        rc = pool_query(path, "attributes", r->attributes);
     if (!rc)
         rc = pool_query(path, "tenant", r->tenant);
     if (!rc && r->node)
@@ -160,6 +162,10 @@ static void print_members(json_t *o)
             puts("not met by its slots");
         else if (json_is_false(value) && strcmp(key, "host_connected") == 0)
             puts("host disconnected");
+        else if (strcmp(key, "data") == 0 && json_is_string(value))
+            puts(strcmp(json_string_value(value), "none") == 0
+                     ? "none: nothing is kept over a reset"
+                     : "persistent: wiped at the end of a lease, or kept");
         else if (json_is_string(value))
             puts(!*json_string_value(value) ? "-"
                  : pool_text_time(json_string_value(value), time) &&

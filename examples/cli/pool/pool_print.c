@@ -92,7 +92,7 @@ void pool_slot_row(pool_table *t, const json_t *o)
     pool_table_add(t, "%s",
                    json_is_false(json_object_get(o, "connected")) ? "disconnected"
                                                                   : pool_string(o, "box_state"));
-    pool_row(t, o, "node_name group epoch serial");
+    pool_row(t, o, "node_name group epoch serial attributes");
 }
 
 void pool_host_cell(pool_table *t, const json_t *o)
@@ -116,7 +116,7 @@ void pool_lease_row(pool_table *t, const json_t *o)
     pool_row(t, o, "tenant expires_at");
     pool_table_add(t, "%s%s", pool_string(o, "need"),
                    json_is_false(json_object_get(o, "need_kept")) ? " (not met)" : "");
-    pool_row(t, o, "key");
+    pool_row(t, o, "key data");
 }
 
 void pool_event_row(pool_table *t, const json_t *event)

@@ -5,10 +5,11 @@
 
 #include "pool_table.h"
 
-#define POOL_BOX_TITLES   "+node|name|!state|+slots|+free|+leased|+broken|since|addresses|program"
-#define POOL_HOST_TITLES  "+node|name|!state|+slots|+free|+leased|owner|since|program"
-#define POOL_SLOT_TITLES  "#slot|model|!state|#lease|reason|health|box|box name|group|+epoch|serial"
-#define POOL_LEASE_TITLES "#lease|!state|host|model|slots|tenant|ends|need|key"
+#define POOL_BOX_TITLES  "+node|name|!state|+slots|+free|+leased|+broken|since|addresses|program"
+#define POOL_HOST_TITLES "+node|name|!state|+slots|+free|+leased|owner|since|program"
+#define POOL_SLOT_TITLES                                                                           \
+    "#slot|model|!state|#lease|reason|health|box|box name|group|+epoch|serial|attributes"
+#define POOL_LEASE_TITLES "#lease|!state|host|model|slots|tenant|ends|need|key|data"
 #define POOL_EVENT_TITLES "+event|at|type|#lease|where|text"
 
 void pool_box_row(pool_table *t, const json_t *o);

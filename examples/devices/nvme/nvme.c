@@ -442,6 +442,16 @@ static void nvme_report(void *device, report *r)
     fn_report(&n->fn, r);
 }
 
+/* Of all namespaces: tenants divide it as they like. */
+static void nvme_attributes(const void *device, char out[DEVICE_ATTRIBUTES_BYTES])
+{
+    const nvme *n = device;
+    uint64_t size = 0;
+    for (unsigned i = 0; i < n->ns_count; i++)
+        size += n->ns[i].store.size;
+    block_store_attributes(size, 0, out);
+}
+
 const device_kind nvme_kind = { .name = "nvme",
                                 .vendor = NVME_VENDOR,
                                 .device = NVME_DEVICE,
@@ -455,4 +465,5 @@ const device_kind nvme_kind = { .name = "nvme",
                                 .tick = nvme_tick,
                                 .wipe = nvme_wipe,
                                 .medium = nvme_medium,
-                                .fits = nvme_fits };
+                                .fits = nvme_fits,
+                                .attributes = nvme_attributes };

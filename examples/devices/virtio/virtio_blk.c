@@ -681,7 +681,14 @@ static void blk_report(void *device, report *r)
     virtio_report(&b->v, r);
 }
 
+static void blk_attributes(const void *device, char out[DEVICE_ATTRIBUTES_BYTES])
+{
+    const virtio_blk *b = device;
+    block_store_attributes(b->store.size, dxpu_get_le32(b->v.config + CONFIG_BLK_SIZE), out);
+}
+
 const device_kind virtio_blk_kind = { .name = "virtio-blk",
+                                      .model = "blk",
                                       .vendor = VIRTIO_BLK_VENDOR,
                                       .device = VIRTIO_BLK_DEVICE,
                                       .class_code = 0x018000,
@@ -694,4 +701,5 @@ const device_kind virtio_blk_kind = { .name = "virtio-blk",
                                       .tick = virtio_tick,
                                       .wipe = blk_wipe,
                                       .medium = blk_medium,
-                                      .values = virtio_values };
+                                      .values = virtio_values,
+                                      .attributes = blk_attributes };

@@ -281,6 +281,17 @@ static void gpu_destroy(void *device)
     free(g);
 }
 
+/* "none", "software", or the DRM node: "renderD128" */
+static void name_renderer(virtio_gpu *g, const device_settings *s)
+{
+    const char *node = s->render_node ? strrchr(s->render_node, '/') : NULL;
+    const char *name = node ? node + 1 : s->render_node;
+    snprintf(g->drawn_by, sizeof g->drawn_by, "%s",
+             !s->renderer ? "none"
+             : name       ? name
+                          : "software");
+}
+
 static void *gpu_create_device(const device_settings *s, const device_port *port)
 {
     const virtio_setup setup = { .type = 16,
@@ -301,6 +312,7 @@ static void *gpu_create_device(const device_settings *s, const device_port *port
     edid_make(g->screen.edid, s->identity);
     dxpu_put_le32(g->v.config + CONFIG_SCANOUTS, 1);
     dxpu_put_le32(g->v.config + CONFIG_CAPSETS, s->renderer ? RENDER_CAPSETS : 0);
+    name_renderer(g, s);
     failed = gpu_render_open(g, s->renderer) != 0;
     failed |= virtio_open(&g->v, &setup, &gpu_type, s, port) != 0; /* both: both are closed */
     if (failed) {
@@ -335,7 +347,14 @@ static int gpu_descriptor(const void *device)
     return render_link_descriptor(&g->render.link);
 }
 
+static void gpu_attributes(const void *device, char out[DEVICE_ATTRIBUTES_BYTES])
+{
+    const virtio_gpu *g = device;
+    snprintf(out, DEVICE_ATTRIBUTES_BYTES, "render=%s", g->drawn_by);
+}
+
 const device_kind virtio_gpu_kind = { .name = "virtio-gpu",
+                                      .model = "gpu",
                                       .vendor = VIRTIO_GPU_VENDOR,
                                       .device = VIRTIO_GPU_DEVICE,
                                       .class_code = VIRTIO_GPU_CLASS,
@@ -348,4 +367,5 @@ const device_kind virtio_gpu_kind = { .name = "virtio-gpu",
                                       .tick = gpu_tick,
                                       .descriptor = gpu_descriptor,
                                       .picture = gpu_picture,
-                                      .values = virtio_values };
+                                      .values = virtio_values,
+                                      .attributes = gpu_attributes };

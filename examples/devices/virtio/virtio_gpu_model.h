@@ -238,7 +238,8 @@ typedef struct gpu_render {
     X(resource_bytes)
 
 typedef struct virtio_gpu {
-    virtio v; /* first */
+    virtio v;          /* first */
+    char drawn_by[32]; /* what renders, as in its attributes */
     virtio_list arrived[GPU_QUEUES];
     gpu_request *current; /* of the control queue: it waits for the driver's memory */
     uint8_t *list;        /* of current: entries on their way */

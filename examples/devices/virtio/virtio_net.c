@@ -467,6 +467,10 @@ static void *net_create(const device_settings *s, const device_port *port)
         free(n);
         return NULL;
     }
+    if (s->tap)
+        snprintf(n->uplink, sizeof n->uplink, "%s", s->tap);
+    else
+        snprintf(n->uplink, sizeof n->uplink, "fd%llu", (unsigned long long)s->descriptor);
     if (n->port.queues > 1)
         setup.features |= NET_F_MQ;
     setup.queues = 2 * n->port.queues + 1;
@@ -497,7 +501,14 @@ static void net_report(void *device, report *r)
     virtio_report(&n->v, r);
 }
 
+static void net_attributes(const void *device, char out[DEVICE_ATTRIBUTES_BYTES])
+{
+    const virtio_net *n = device;
+    snprintf(out, DEVICE_ATTRIBUTES_BYTES, "uplink=%s", n->uplink);
+}
+
 const device_kind virtio_net_kind = { .name = "virtio-net",
+                                      .model = "nic",
                                       .vendor = VIRTIO_NET_VENDOR,
                                       .device = VIRTIO_NET_DEVICE,
                                       .class_code = VIRTIO_NET_CLASS,
@@ -509,4 +520,5 @@ const device_kind virtio_net_kind = { .name = "virtio-net",
                                       .report = net_report,
                                       .tick = net_tick,
                                       .descriptor = net_descriptor,
-                                      .values = virtio_values };
+                                      .values = virtio_values,
+                                      .attributes = net_attributes };

@@ -80,6 +80,7 @@ typedef struct net_filter {
 typedef struct virtio_net {
     virtio v; /* first */
     net_port port;
+    char uplink[32]; /* the port's name, as in its attributes */
     virtio_list arrived[NET_QUEUES];
     net_receiver receiver[NET_PAIRS];
     unsigned pairs;                     /* that the driver uses */

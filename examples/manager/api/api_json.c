@@ -243,6 +243,13 @@ static void hide_slot(json_t *o, const char *state)
     (void)json_object_set_new(o, "state", state ? json_string(state) : json_null());
 }
 
+static const char *data_name(unsigned data)
+{
+    return data == DXPU_CONTROL_DATA_NONE         ? "none"
+           : data == DXPU_CONTROL_DATA_PERSISTENT ? "persistent"
+                                                  : "unknown";
+}
+
 json_t *api_json_slot(const api *a, uint32_t slot, const api_caller *caller)
 {
     uint32_t count;
@@ -257,10 +264,11 @@ json_t *api_json_slot(const api *a, uint32_t slot, const api_caller *caller)
     json_t *o;
     api_slot_name(a, slot, name);
     o = json_pack(
-        "{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:s, s:b, s:o, s:o, s:s, s:s, "
-        "s:b, s:o, s:o}",
+        "{s:s, s:o, s:o, s:o, s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:s, s:s, s:b, s:o, s:o, "
+        "s:s, s:s, s:b, s:o, s:o}",
         "slot", name, "node", number(n->number), "node_name", api_json_text(n->name), "number",
-        number(d->number), "model", api_json_text(d->model), "serial", api_json_text(d->serial),
+        number(d->number), "model", api_json_text(d->model), "attributes",
+        text_or_null(d->attributes), "data", data_name(d->data), "serial", api_json_text(d->serial),
         "vendor_id", hex(d->vendor, 4), "device_id", hex(d->device, 4), "class",
         hex(d->class_code, 6), "group", number_or_null(d->group, 0), "state",
         pool_state_name(core_slot_state(a->core, slot)), "reason", pool_reason_name(q->reason),
@@ -320,6 +328,17 @@ static const core_node *host_of(const api *a, uint32_t host)
     return NULL;
 }
 
+/* Some slot of the lease does, or its box does not say. */
+static bool keeps_data(const api *a, uint64_t lease)
+{
+    uint32_t slots[POOL_COUNT_MAX];
+    unsigned n = pool_lease_slots(core_pool(a->core), lease, slots);
+    for (unsigned i = 0; i < n; i++)
+        if (core_keeps_data(a->core, slots[i]))
+            return true;
+    return false;
+}
+
 json_t *api_json_lease(const api *a, uint64_t lease)
 {
     static const char *const needs[] = { "any", "same_box", "same_group", "spread" };
@@ -336,22 +355,24 @@ json_t *api_json_lease(const api *a, uint64_t lease)
     if (more->moved_node)
         snprintf(moved, sizeof moved, "%u.%u", more->moved_node, more->moved_slot);
     return json_pack(
-        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:b, s:s, s:b, s:o, s:o, s:o, s:o, s:o, "
+        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:o, s:s, s:b, s:s, s:b, s:o, s:o, s:o, "
+        "s:o, s:o, "
         "s:o, s:o, s:o}",
         "lease", api_json_lease_id(lease), "tenant",
         api_json_text(core_tenants(a->core, &count)[l->tenant].name), "key",
         text_or_null(more->key), "host", host ? number(host->number) : json_null(), "host_name",
         host ? api_json_text(host->name) : json_null(), "host_connected",
         host ? json_boolean(host->connected) : json_null(), "model",
-        api_json_text(core_models(a->core, &count)[l->model].name), "count", number(l->count),
-        "need", needs[l->need < POOL_NEEDS ? l->need : 0], "need_kept", pool_need_kept(p, lease),
-        "state", core_lease_state_name(core_lease_now(a->core, lease)), "replace",
-        core_lease_replaces(a->core, lease), "replaced", number(more->replaced), "created_at",
-        api_json_time(more->created_unix_ms), "expires_at", api_json_time(more->expires_unix_ms),
-        "slots", lease_slots(a, lease, more, host), "retained", api_json_retained(a, lease),
-        "wiped_in_s", seconds_left(core_lease_left_ms(a->core, lease)), "moved_from",
-        text_or_null(moved), "moved_why",
-        text_or_null(*moved ? pool_reason_text(more->moved_why) : ""));
+        api_json_text(core_models(a->core, &count)[l->model].name), "attributes",
+        text_or_null(more->attributes), "data", keeps_data(a, lease) ? "persistent" : "none",
+        "count", number(l->count), "need", needs[l->need < POOL_NEEDS ? l->need : 0], "need_kept",
+        pool_need_kept(p, lease), "state", core_lease_state_name(core_lease_now(a->core, lease)),
+        "replace", core_lease_replaces(a->core, lease), "replaced", number(more->replaced),
+        "created_at", api_json_time(more->created_unix_ms), "expires_at",
+        api_json_time(more->expires_unix_ms), "slots", lease_slots(a, lease, more, host),
+        "retained", api_json_retained(a, lease), "wiped_in_s",
+        seconds_left(core_lease_left_ms(a->core, lease)), "moved_from", text_or_null(moved),
+        "moved_why", text_or_null(*moved ? pool_reason_text(more->moved_why) : ""));
 }
 
 /* ==== 5  Pool, tenants, events ================================================================ */

@@ -304,6 +304,7 @@ static bool read_request(api_conn *c, core_request *r)
     const api_member members[] = {
         { "host", API_NUMBER, &host, 1, UINT32_MAX, NULL, true, false },
         { "model", API_TEXT, r->model, 0, CORE_MODEL_BYTES - 1, NULL, true, false },
+        { "attributes", API_TEXT, r->attributes, 0, CORE_ATTRIBUTES_BYTES - 1, NULL, false, false },
         { "count", API_NUMBER, &count, 1, POOL_COUNT_MAX, NULL, false, false },
         { "need", API_CHOICE, &need, 0, 0, "any|same_box|same_group|spread", false, false },
         { "tenant", API_NAME, r->tenant, 0, CORE_NAME_BYTES - 1, NULL, false, false },

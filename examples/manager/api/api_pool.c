@@ -239,7 +239,7 @@ void api_get_slots(api_conn *c)
 {
     uint64_t after = 0, limit = 100, node = 0;
     unsigned state = POOL_STATES;
-    char model[CORE_MODEL_BYTES] = "";
+    char model[CORE_MODEL_BYTES] = "", attributes[CORE_ATTRIBUTES_BYTES] = "";
     const api_param params[] = {
         { "after", API_SLOT, &after, 0, 0, NULL, false, false },
         { "limit", API_NUMBER, &limit, 1, 1000, NULL, false, false },
@@ -247,12 +247,14 @@ void api_get_slots(api_conn *c)
           "free|spare|leased|wiping|drained|broken|quarantined|retained", false, false },
         { "model", API_TEXT, model, 0, CORE_MODEL_BYTES - 1, NULL, false, false },
         { "node", API_NUMBER, &node, 1, UINT32_MAX, NULL, false, false },
+        { "attributes", API_TEXT, attributes, 0, CORE_ATTRIBUTES_BYTES - 1, NULL, false, false },
     };
     uint32_t count, nodes, n = 0;
     const core_slot *slots = core_slots(c->a->core, &count);
     const core_node *of = core_nodes(c->a->core, &nodes);
     row *rows;
-    if (!api_params(c, params, 5) || (rows = rows_of(c, count)) == NULL)
+    if (!api_params(c, params, sizeof params / sizeof params[0]) ||
+        (rows = rows_of(c, count)) == NULL)
         return;
     for (uint32_t i = 0; i < count; i++) {
         uint32_t number = of[slots[i].node].number;
@@ -260,7 +262,8 @@ void api_get_slots(api_conn *c)
         const char *seen = api_slot_state(c->a, &c->caller, i);
         if (key <= after || (node && node != number) ||
             (state != POOL_STATES && (!seen || strcmp(seen, pool_state_name(state)) != 0)) ||
-            (model[0] && strcmp(model, slots[i].device.model) != 0))
+            (model[0] && strcmp(model, slots[i].device.model) != 0) ||
+            !core_has_attributes(slots[i].device.attributes, attributes))
             continue;
         rows[n].key = key;
         rows[n++].index = i;

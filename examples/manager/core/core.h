@@ -42,7 +42,7 @@ typedef struct core_result {
 
 /* ==== 2  Tables =============================================================================== */
 
-enum { CORE_NAME_BYTES = 65, CORE_MODEL_BYTES = 33 };
+enum { CORE_NAME_BYTES = 65, CORE_MODEL_BYTES = 33, CORE_ATTRIBUTES_BYTES = 65 };
 #define CORE_NONE UINT32_MAX
 
 /* A proxy that registered once. */
@@ -98,6 +98,7 @@ typedef enum core_replacing {
 /* What belongs to a lease beside the pool's entry; its index is the pool's. */
 typedef struct core_lease {
     char key[CORE_NAME_BYTES]; /* the creator's own name for it; unique for a tenant, may be "" */
+    char attributes[CORE_ATTRIBUTES_BYTES]; /* that its slots must have; "": none */
     uint64_t created_unix_ms;
     uint64_t expires_unix_ms; /* 0: never */
     uint8_t replace;          /* core_replacing */
@@ -140,6 +141,8 @@ const core_model *core_models(const core *c, uint32_t *count);
 bool core_keeps_data(const core *c, uint32_t slot);
 /* The same of a model: some slot with it does. */
 bool core_model_keeps_data(const core *c, uint32_t model);
+/* Are these attributes, which commas separate, all among those of a slot? */
+bool core_has_attributes(const char *slot, const char *required);
 /* Would a slot of the lease that fails be replaced without being asked? */
 bool core_lease_replaces(const core *c, uint64_t lease);
 /* Of the retention time: of what the slot keeps for the lease that it left, and of a lease that has
@@ -308,11 +311,12 @@ void core_unanswered(core *c, const core_order *o, uint64_t ms);
 typedef struct core_request {
     char tenant[CORE_NAME_BYTES];
     char model[CORE_MODEL_BYTES];
-    char key[CORE_NAME_BYTES]; /* "": none */
-    uint32_t host;             /* node number */
-    uint8_t count, need;       /* pool_need */
-    uint8_t replace;           /* core_replacing */
-    uint64_t seconds;          /* until it ends; 0: never */
+    char key[CORE_NAME_BYTES];              /* "": none */
+    uint32_t host;                          /* node number */
+    uint8_t count, need;                    /* pool_need */
+    uint8_t replace;                        /* core_replacing */
+    uint64_t seconds;                       /* until it ends; 0: never */
+    char attributes[CORE_ATTRIBUTES_BYTES]; /* that its slots must have, as a box reports them */
 } core_request;
 
 /* A tenant's lease with the same key that asks for the same is given again, with *existed. */

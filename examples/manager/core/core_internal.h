@@ -124,7 +124,7 @@ typedef struct corei_slot {
     bool silent; /* broken in the pool alone, until its box is heard of: see corei_hide_silent() */
     bool counts; /* its retention time runs, */
     uint64_t since_ms, ran_ms; /* since then, and has run before that */
-    bool data_unsaved;         /* what its box says of its data is not in the store */
+    bool data_unsaved;         /* what its box says of its data, or its attributes, is not stored */
     bool agreed; /* its box has reported, since the start, the lease that the store has: so the
                     store is no old copy in what it says of the slot; or an operator says so */
     bool late;   /* its report is not acted upon yet: its box said much, or the store has no room */
@@ -330,6 +330,19 @@ typedef struct corei_lease_record {
     core_lease rest;
 } corei_lease_record;
 bool corei_lease_read(json_t *j, corei_lease_record *out);
+
+/* -- Attributes (core_tables.c) -- */
+
+/* A filter of slots that have these attributes; NULL: none are required.  `wanted` and `filter`
+   are the caller's. */
+typedef struct corei_wanted {
+    const core *core;
+    const char *attributes;
+    pool_filter filter;
+} corei_wanted;
+const pool_filter *corei_filter(const core *c, const char *attributes, corei_wanted *wanted);
+/* That of the lease that has the slot. */
+const pool_filter *corei_lease_filter(const core *c, uint32_t slot, corei_wanted *wanted);
 
 /* -- Orders (core_orders.c) -- */
 

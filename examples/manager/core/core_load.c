@@ -486,8 +486,11 @@ static bool load_lease_record(loading *l, uint64_t number, const corei_lease_rec
         !load_lease_slots(l, lease, r, host, &c))
         return false;
     pool_request q = { load_tenant(l, r->tenant),
-                       host ? t->node[host - l->node].pool_index : POOL_NONE, (uint16_t)model,
-                       r->count, r->need };
+                       host ? t->node[host - l->node].pool_index : POOL_NONE,
+                       (uint16_t)model,
+                       r->count,
+                       r->need,
+                       NULL };
     if (pool_restore_lease(t->pool, number, &q, &c) != POOL_OK)
         return false;
     t->lease_seen[lease] = !host            ? CORE_LEASE_PARKED
@@ -540,6 +543,7 @@ void corei_copy_report(dxpu_control_device *to, const dxpu_control_device *from)
     to->port_offset = from->port_offset;
     to->data = from->data;
     to->medium = from->medium;
+    memcpy(to->attributes, from->attributes, sizeof to->attributes);
 }
 
 /* Where a former slot (box) or port is now; CORE_NONE: gone. */

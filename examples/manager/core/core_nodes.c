@@ -78,6 +78,7 @@ static void clean_device(dxpu_control_device *d, unsigned number)
         snprintf(d->model, sizeof d->model, "unknown");
     corei_clean_name(d->model);
     corei_clean_name(d->serial);
+    corei_clean_name(d->attributes);
 }
 
 static bool same_inventory(const dxpu_control_device *a, const dxpu_control_device *b)
@@ -94,12 +95,15 @@ static void report_slot(core *c, uint32_t slot, const dxpu_control_device *told)
     if (s->reported && told->port_offset != s->device.port_offset && more->port != CORE_NONE)
         c->t.port_more[more->port].moved = true; /* see note_move() */
     s->reported = true;
-    uint8_t data = s->device.data;
+    const dxpu_control_device before = s->device;
     bool strange = told->health == DXPU_CONTROL_HEALTH_NONE || !same_inventory(&s->device, told);
     corei_copy_report(&s->device, told);
-    if (strange) /* M-90: what another one keeps says nothing of this one */
-        s->device.data = data;
-    more->data_unsaved = more->data_unsaved || s->device.data != data;
+    if (strange) { /* M-90: what another one keeps, and has, says nothing of this one */
+        s->device.data = before.data;
+        memcpy(s->device.attributes, before.attributes, sizeof before.attributes);
+    }
+    if (s->device.data != before.data || strcmp(s->device.attributes, before.attributes) != 0)
+        more->data_unsaved = true;
     if (!s->device.serial[0])
         memcpy(s->device.serial, told->serial, sizeof told->serial);
     free(more->other);

@@ -618,11 +618,13 @@ int corei_choose_other(core *c, uint32_t slot, pool_other *out)
     uint32_t box = c->t.node[c->t.slot[slot].node].number;
     uint32_t own = trouble_of(c, slot).kind || level_for(c, host, box) ? box : 0;
     int rc = POOL_E_FREE;
+    corei_wanted wanted;
+    const pool_filter *filter = corei_lease_filter(c, slot, &wanted);
     if (!c->doubts && !own)
-        return pool_choose_other(c->t.pool, slot, out);
+        return pool_choose_other(c->t.pool, slot, filter, out);
     for (unsigned level = 1; level <= 2 && rc == POOL_E_FREE; level++) {
         veil(c, host, own, level, true);
-        rc = pool_choose_other(c->t.pool, slot, out);
+        rc = pool_choose_other(c->t.pool, slot, filter, out);
         veil(c, host, own, level, false);
     }
     return rc;
@@ -633,9 +635,12 @@ int corei_choose_all(core *c, uint64_t lease, pool_choice *out)
     const pool_lease *l = pool_find_lease(c->t.pool, lease);
     uint32_t host = host_number(c, l->host), own = c->t.node[c->t.slot[l->first].node].number;
     int rc = POOL_E_PLACE;
+    corei_wanted wanted;
+    const pool_filter *filter =
+        corei_filter(c, c->t.lease[pool_lease_index(lease)].attributes, &wanted);
     for (unsigned level = 1; level <= 2 && rc == POOL_E_PLACE; level++) {
         veil(c, host, own, level, true);
-        rc = pool_choose_all(c->t.pool, lease, out);
+        rc = pool_choose_all(c->t.pool, lease, filter, out);
         veil(c, host, own, level, false);
     }
     return rc;

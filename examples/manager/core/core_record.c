@@ -185,6 +185,8 @@ json_t *corei_slot_json(const core *c, const pool_slot *s, const core_slot *box)
         snprintf(medium, sizeof medium, "%016llx", (unsigned long long)box->medium);
         json_object_set_new(j, "medium", json_string(medium));
     }
+    if (j && d->attributes[0])
+        json_object_set_new(j, "attributes", json_string(d->attributes));
     if (j && box->repaired_empty)
         json_object_set_new(j, "empty", json_true());
     if (j && s->owner != POOL_NONE)
@@ -197,16 +199,18 @@ json_t *corei_slot_json(const core *c, const pool_slot *s, const core_slot *box)
 static bool kept_read(json_t *j, core_slot *out, pool_slot *was, corei_owner *owner)
 {
     const char *wipe = pool_reason_name(POOL_WHY_NONE), *data = "unknown", *lease = "",
-               *tenant = "", *medium = "";
+               *tenant = "", *medium = "", *attributes = "";
     json_int_t place = 0, left = 0;
     int up = -1, empty = 0;
     memset(owner, 0, sizeof *owner);
-    if (json_unpack(j, "{s?s, s?s, s?s, s?s, s?I, s?I, s?b, s?b, s?s}", "wipe", &wipe, "data",
+    if (json_unpack(j, "{s?s, s?s, s?s, s?s, s?I, s?I, s?b, s?b, s?s, s?s}", "wipe", &wipe, "data",
                     &data, "lease", &lease, "tenant", &tenant, "place", &place, "left", &left, "up",
-                    &up, "empty", &empty, "medium", &medium) != 0 ||
+                    &up, "empty", &empty, "medium", &medium, "attributes", &attributes) != 0 ||
         !in_range(place, 0, POOL_COUNT_MAX - 1) || left < 0 ||
-        !copy_text(owner->tenant, sizeof owner->tenant, tenant))
+        !copy_text(owner->tenant, sizeof owner->tenant, tenant) ||
+        !copy_text(out->device.attributes, sizeof out->device.attributes, attributes))
         return false;
+    corei_clean_name(out->device.attributes);
     owner->lease = strtoull(lease, NULL, 16);
     owner->place = (unsigned)place;
     owner->older = up < 0;
@@ -262,14 +266,15 @@ json_t *corei_lease_json(const core *c, uint32_t lease)
     }
     int host = l->host == POOL_NONE ? 0 : (int)c->t.node[c->t.host_node[l->host]].number;
     return json_pack(
-        "{s:s, s:i, s:s, s:s, s:o, s:s, s:I, s:I, s:s, s:i, s:b, s:b, s:b, s:I, s:[i, i], "
+        "{s:s, s:s, s:i, s:s, s:s, s:o, s:s, s:I, s:I, s:s, s:i, s:b, s:b, s:b, s:I, s:[i, i], "
         "s:s}",
-        "tenant", c->t.tenant[l->tenant].name, "host", host, "model", c->t.model[l->model].name,
-        "need", need_name(l->need), "slots", slots, "key", more->key, "created",
-        (json_int_t)more->created_unix_ms, "expires", (json_int_t)more->expires_unix_ms, "replace",
-        replace_name(more->replace), "replaced", (int)more->replaced, "up", more->was_up, "kept",
-        more->kept, "ended", more->ended, "left", (json_int_t)more->stored_ms, "moved",
-        (int)more->moved_node, more->moved_slot, "why", pool_reason_name(more->moved_why));
+        "attributes", more->attributes, "tenant", c->t.tenant[l->tenant].name, "host", host,
+        "model", c->t.model[l->model].name, "need", need_name(l->need), "slots", slots, "key",
+        more->key, "created", (json_int_t)more->created_unix_ms, "expires",
+        (json_int_t)more->expires_unix_ms, "replace", replace_name(more->replace), "replaced",
+        (int)more->replaced, "up", more->was_up, "kept", more->kept, "ended", more->ended, "left",
+        (json_int_t)more->stored_ms, "moved", (int)more->moved_node, more->moved_slot, "why",
+        pool_reason_name(more->moved_why));
 }
 
 static bool lease_slots_read(json_t *slots, corei_lease_record *out)
@@ -292,24 +297,26 @@ static bool lease_slots_read(json_t *slots, corei_lease_record *out)
 
 bool corei_lease_read(json_t *j, corei_lease_record *out)
 {
-    const char *tenant, *model, *need, *key, *why = "none";
+    const char *tenant, *model, *need, *key, *attributes = "", *why = "none";
     json_int_t created, expires, left = 0;
     int host, replaced, up, kept = 0, ended = 0, node = 0, slot = 0;
     json_t *slots, *replace;
     memset(out, 0, sizeof *out);
     if (json_unpack(j,
                     "{s:s, s:i, s:s, s:s, s:o, s:s, s:I, s:I, s:o, s:i, s:b, s?b, s?b, s?I, "
-                    "s?[i, i], s?s}",
+                    "s?[i, i], s?s, s?s}",
                     "tenant", &tenant, "host", &host, "model", &model, "need", &need, "slots",
                     &slots, "key", &key, "created", &created, "expires", &expires, "replace",
                     &replace, "replaced", &replaced, "up", &up, "kept", &kept, "ended", &ended,
-                    "left", &left, "moved", &node, &slot, "why", &why) != 0 ||
+                    "left", &left, "moved", &node, &slot, "why", &why, "attributes",
+                    &attributes) != 0 ||
         !in_range(host, 0, INT32_MAX) || !in_range(node, 0, INT32_MAX) ||
         !in_range(slot, 0, UINT16_MAX) || left < 0 || (ended && host) ||
         !replace_read(replace, &out->rest.replace) || created < 0 || expires < 0 || replaced < 0 ||
         !copy_text(out->tenant, sizeof out->tenant, tenant) ||
         !copy_text(out->model, sizeof out->model, model) ||
-        !copy_text(out->rest.key, sizeof out->rest.key, key))
+        !copy_text(out->rest.key, sizeof out->rest.key, key) ||
+        !copy_text(out->rest.attributes, sizeof out->rest.attributes, attributes))
         return false;
     corei_clean_name(out->model);
     out->host = (uint32_t)host;

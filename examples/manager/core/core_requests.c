@@ -73,7 +73,8 @@ static core_result create_again(const core *c, uint32_t index, const core_reques
     const pool_lease *l = &t->pool->lease[index];
     uint32_t host = l->host == POOL_NONE ? r->host : t->node[t->host_node[l->host]].number;
     if (host != r->host || strcmp(t->model[l->model].name, r->model) != 0 || l->count != r->count ||
-        l->need != r->need || t->lease[index].replace != r->replace)
+        l->need != r->need || t->lease[index].replace != r->replace ||
+        strcmp(t->lease[index].attributes, r->attributes) != 0)
         return corei_result(CORE_E_STATE,
                             "lease %llx has this key and asks for something else; use another key",
                             (unsigned long long)pool_lease_number(t->pool, index));
@@ -88,8 +89,8 @@ static core_result create_again(const core *c, uint32_t index, const core_reques
 
 static core_result check_names(const core_request *r, const char *tenant)
 {
-    if (!is_name(tenant) || !is_name(r->key) || r->seconds > SECONDS_MAX ||
-        r->replace > CORE_REPLACE_NO)
+    if (!is_name(tenant) || !is_name(r->key) || !is_name(r->attributes) ||
+        r->seconds > SECONDS_MAX || r->replace > CORE_REPLACE_NO)
         return corei_result(CORE_E_ARG,
                             "names are printable ASCII without spaces, seconds are at most %d",
                             SECONDS_MAX);
@@ -108,14 +109,17 @@ static core_result check_request(const core *c, const core_request *r, pool_requ
     out->model = (uint16_t)model;
     out->count = r->count;
     out->need = r->need;
+    out->filter = NULL;
     return all_good;
 }
 
-/* A slot with this model whose box is disconnected, and may be back; CORE_NONE: there is none. */
-static uint32_t find_silent(const core *c, uint16_t model)
+/* A slot with this model and these attributes whose box is disconnected, and may be back;
+   CORE_NONE: there is none. */
+static uint32_t find_silent(const core *c, uint16_t model, const char *attributes)
 {
     for (uint32_t i = 0; i < c->t.pool->slots; i++)
-        if (c->t.slot_more[i].silent && c->t.pool->slot[i].model == model)
+        if (c->t.slot_more[i].silent && c->t.pool->slot[i].model == model &&
+            core_has_attributes(c->t.slot[i].device.attributes, attributes))
             return i;
     return CORE_NONE;
 }
@@ -185,6 +189,22 @@ static core_result too_few(const core *c, uint32_t host, uint16_t model)
                         broken, (unsigned)drained);
 }
 
+static core_result too_few_such(const core *c, uint16_t model, const char *attributes)
+{
+    uint32_t have = 0, free = 0;
+    for (uint32_t i = 0; i < c->t.pool->slots; i++) {
+        const pool_slot *s = &c->t.pool->slot[i];
+        bool such =
+            s->model == model && core_has_attributes(c->t.slot[i].device.attributes, attributes);
+        have += such;
+        free += such && s->state == POOL_FREE;
+    }
+    return corei_result(CORE_E_CAPACITY,
+                        "too few slots of this model with %s are free: %u of %u; 'dxpu list slots' "
+                        "shows the attributes that there are",
+                        attributes, (unsigned)free, (unsigned)have);
+}
+
 static core_result over_quota(const core *c, const pool_request *q)
 {
     const pool_tenant *t = &c->t.pool->tenant[q->tenant];
@@ -213,10 +233,13 @@ static core_result grant(core *c, const core_request *r, pool_request *q, pool_c
     core_result result = check_request(c, r, q);
     if (result.code != CORE_OK)
         return result;
+    corei_wanted wanted;
+    q->filter = corei_filter(c, r->attributes, &wanted);
     int rc = corei_choose(c, q, choice);
+    q->filter = NULL; /* it ends here */
     uint32_t silent = CORE_NONE;
     if (rc == POOL_E_FREE || rc == POOL_E_PLACE)
-        silent = find_silent(c, q->model);
+        silent = find_silent(c, q->model, r->attributes);
     for (unsigned i = 0; rc == POOL_OK && i < choice->count && silent == CORE_NONE; i++)
         silent = corei_can_lend(c, choice->slot[i]) ? CORE_NONE : choice->slot[i];
     if (silent != CORE_NONE)
@@ -226,7 +249,8 @@ static core_result grant(core *c, const core_request *r, pool_request *q, pool_c
     if (rc == POOL_E_HOST)
         return over_host(c, q->host, q->count);
     if (rc == POOL_E_FREE)
-        return too_few(c, r->host, q->model);
+        return r->attributes[0] ? too_few_such(c, q->model, r->attributes)
+                                : too_few(c, r->host, q->model);
     if (rc == POOL_OK)
         rc = pool_grant(t->pool, q, choice, lease);
     return corei_pool_result(rc);
@@ -255,6 +279,7 @@ static core_result create_new(core *c, const core_request *r, const char *tenant
     core_lease *l = &t->lease[pool_lease_index(*lease)];
     memset(l, 0, sizeof *l);
     memcpy(l->key, r->key, sizeof l->key);
+    memcpy(l->attributes, r->attributes, sizeof l->attributes);
     l->created_unix_ms = c->unix_ms;
     l->made_ms = c->mono_ms;
     l->expires_unix_ms = r->seconds ? corei_day_ms(c) + r->seconds * 1000 : 0;

@@ -270,3 +270,40 @@ void corei_look_at(core *c, uint32_t unit, uint64_t mono_ms)
     if (!h->place[unit] || mono_ms < h->due[unit])
         corei_heap_set(h, unit, mono_ms);
 }
+
+/* -- Attributes -- */
+
+bool core_has_attributes(const char *slot, const char *required)
+{
+    for (const char *word = required; *word;) {
+        size_t len = strcspn(word, ",");
+        bool found = !len;
+        for (const char *own = slot; *own && !found;) {
+            size_t own_len = strcspn(own, ",");
+            found = own_len == len && memcmp(own, word, len) == 0;
+            own += own_len + (own[own_len] == ',');
+        }
+        if (!found)
+            return false;
+        word += len + (word[len] == ',');
+    }
+    return true;
+}
+
+static bool slot_fits(const void *user, uint32_t slot)
+{
+    const corei_wanted *w = user;
+    return core_has_attributes(w->core->t.slot[slot].device.attributes, w->attributes);
+}
+
+const pool_filter *corei_filter(const core *c, const char *attributes, corei_wanted *wanted)
+{
+    *wanted = (corei_wanted){ c, attributes, { slot_fits, wanted } };
+    return attributes[0] ? &wanted->filter : NULL;
+}
+
+const pool_filter *corei_lease_filter(const core *c, uint32_t slot, corei_wanted *wanted)
+{
+    uint32_t lease = c->t.pool->slot[slot].lease;
+    return lease == POOL_NONE ? NULL : corei_filter(c, c->t.lease[lease].attributes, wanted);
+}
