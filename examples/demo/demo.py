@@ -23,6 +23,7 @@ OWN = os.path.join(lab.ROOT, "tests", "data", "memory-mixed.pcap")
 FAULTS = ("--loss", 20, "--duplicate", 20, "--reorder", 20, "--seed", 1)  # in 1/1000
 
 
+SCREEN = os.path.join(lab.ROOT, "build", "demo-gpu.png")  # what the guest drew
 EPILOG = "exit status: 0 all steps held, 1 one did not, 2 usage, 130 interrupted"
 steps = 0
 
@@ -191,7 +192,7 @@ def part_paths(args, figures):
 def part_story(args, figures):
     with lab.Lab() as l:
         machine = choose_machine(l, args.built_in or args.fast)
-        told = story.Story(l, machine, step, say, args.fast, args.wait)
+        told = story.Story(l, machine, step, say, args.fast, args.wait, screen=SCREEN)
         figures["story"] = told.figures
         try:
             told.run()

@@ -14,6 +14,7 @@ import root
 
 sys.path.append(os.path.join(lab.ROOT, "tests", "guest"))
 import guest  # noqa: E402
+import suite  # noqa: E402
 
 DIRECT = 0
 DIRECT_SERIAL = "d1ec7"  # ends with it
@@ -45,7 +46,13 @@ class Stock:
 
     def __init__(self, l):
         self.tools = guest.tools()
-        self.initrd = guest.initramfs(l.file("initrd"))
+        self.modules, files, self.no_display = {}, [], None
+        try:
+            self.modules = suite.modules(self.tools, suite.DISPLAY)
+            files = [suite.program(l, "shade")]
+        except Missing as why:  # all else works without
+            self.no_display = str(why)
+        self.initrd = guest.initramfs(l.file("initrd"), *files, *self.modules.values())
         self.lab, self.guest = l, None
 
     def boot(self, sockets):
@@ -140,6 +147,19 @@ class Stock:
         status = int(self.must("cat /tmp/ended"))
         return io_end(status, self.job()) if status else None
 
+    def draws(self, slot):
+        """On the display adapter there; its driver, and how it drew: "2d" or "3d"."""
+        for module in self.modules:
+            self.must("insmod /modules/%s.ko" % module)
+        self.guest.wait_for("there /dev/fb0", SECONDS)  # the console is there, and leaves
+        self.must("shade /dev/dri/card0 >/tmp/shade 2>&1 & echo $! >/tmp/shade.pid")
+        self.guest.wait_for("grep -q drawn /tmp/shade || ! kill -0 $(cat /tmp/shade.pid)", SECONDS)
+        said = self.must("cat /tmp/shade")
+        if "drawn" not in said:
+            raise Failed("shade: " + said)
+        driver = self.must("basename $(readlink %s/virtio*/driver)" % self.device(slot)).strip()
+        return driver, said.split("drawn ")[1].strip()
+
     def complaints(self):
         return self.guest.complaints()
 
@@ -156,6 +176,7 @@ class BuiltIn:
 
     name, disk_io = "the built-in root complex", "its NVMe driver"
     caution = ""
+    no_display = "the built-in root complex has no driver for one"
 
     def __init__(self):
         self.roots = {}

@@ -1,5 +1,6 @@
 """The story of a pool: slots are leased to a running machine, used over a bad network, lost with
-their box, back, replaced by a spare, given back and wiped, while the manager dies and returns.
+their box, back, replaced by a spare, given back and wiped, while the manager dies and returns; and
+a GPU is leased, on which the machine draws.
 
 Run by a guest or by the built-in root complex (machines.py), step by step as it happens; it ends
 with figures.  Beside it, the same NVMe model without a fabric (dxpu-direct) is measured in turn.
@@ -15,6 +16,7 @@ import time
 
 from lab import address
 from machines import DIRECT, DIRECT_SERIAL, Failed
+import picture  # from where machines.py has it
 
 LOSS = 15  # in 1/1000, each way
 SLOTS = 4
@@ -23,7 +25,8 @@ DEPTHS = (1, 32)
 
 
 class Story:
-    def __init__(self, l, machine, step, tell, fast, wait, rounds=None):
+    def __init__(self, l, machine, step, tell, fast, wait, rounds=None, screen=None):
+        self.screen = screen or l.file("screen.png")
         self.lab, self.machine, self.step, self.tell = l, machine, step, tell
         self.megabytes, self.rounds = (2, rounds or 3) if fast else (16, rounds or 5)
         self.seconds = 0.3 if fast else 1
@@ -99,8 +102,9 @@ class Story:
         return [s for s in self.ask("list", "slots")["slots"]
                 if all(s[key] == value for key, value in wanted.items())]
 
-    def lease(self, slot, model, *more):
+    def lease(self, slot, model, *more, filled=None):
         """Lease a device into the machine's next slot; how long until its driver runs it."""
+        filled = filled or self.machine.filled
         words = ("lease", "create", "--host", "machine", "--model", model, "--wait") + more
         begin = time.monotonic()
         lease = self.ask(*words)
@@ -108,7 +112,7 @@ class Story:
         self.hold([s["host_slot"] for s in lease["slots"]] == [slot], "it is another slot: %s"
                   % lease["slots"])
         self.leases[slot] = lease["lease"]
-        found = self.machine.filled(slot)
+        found = filled(slot)
         took = time.monotonic() - begin
         self.did("lease %s, slot %d: %s; %.2f s after the order" % (lease["lease"], slot, found,
                                                                     took))
@@ -338,9 +342,52 @@ class Story:
         self.figures["release_s"] = self.release(1)
         self.show_pool()
 
+    def draw(self):
+        if self.machine.no_display:
+            self.did("no display adapter is lent: %s" % self.machine.no_display)
+            return
+        self.step("a third box has a GPU: it is lent, and the guest draws on it through the fabric")
+        check = self.lab.run("dxpu-render", "--check")
+        how = "software" if check.status == 0 else "none"
+        if check.status:
+            self.did("2D alone: %s" % check.errors().strip()[-200:])
+        box = self.boxes["box-3"] = self.lab.start(
+            "dxpu-box", "--listen", "127.0.0.1:0", "--device", "virtio-gpu", "--state",
+            self.lab.file("box-3.state"), "--control", ":0", *self.joins("box-3"),
+            *(("--render",) if how == "software" else ()))
+        control = box.says(r"control port (\S+:\d+)\n").group(1)
+        self.until(lambda: self.slots(model="gpu", connected=True), "it is not in the pool")
+        self.lease(1, "gpu", "--attributes", "render=" + how, filled=self.drawn)
+        took = self.shot(control)
+        self.figures["drawn"] = self.drew
+        self.did("%.2f s later each of the %d pixels was seen at the box, and right"
+                 % (took, 640 * 480))
+        self.did("look at it: %s" % self.screen)
+
+    def drawn(self, slot):
+        driver, self.drew = self.machine.draws(slot)
+        return "driver %s, %s" % (driver, {"2d": "drawn by the guest's processor",
+                                           "3d": "drawn at the box, by 3D commands of the guest"}
+                                  [self.drew])
+
+    def shot(self, control):
+        """Until the picture at the box is what the guest has drawn; how long."""
+        begin = time.monotonic()
+        while True:
+            done = self.lab.run("dxpu", "screenshot", control, 1, self.screen)
+            wrong = picture.wrong_shades(*picture.read(self.screen)) if not done.status else None
+            if wrong == 0:
+                return time.monotonic() - begin
+            self.hold(time.monotonic() < begin + 30, "the picture: %s pixels are wrong; %s"
+                      % (wrong, done.errors()))
+            time.sleep(0.2)
+
     def end(self):
         self.step("everything shuts down")
         self.hold(self.machine.close(), "%s did not end gracefully" % self.machine.name)
+        if "drawn" in self.figures:  # a GPU keeps nothing: there is nothing to confirm
+            self.hold(self.ask("show", "lease", self.leases[1])["data"] == "none", "it has data")
+            self.dxpu("lease", "release", self.leases[1], "--wait")
         running = [box for box in self.boxes.values() if box.popen.poll() is None]
         for process in [self.host, self.direct, self.manager] + running:
             self.hold(process.stop() == 0, "%s: %s" % (process.name, process.errors()[-500:]))
@@ -351,7 +398,7 @@ class Story:
     def run(self):
         """All steps; raises Failed, or whatever else went wrong."""
         for one in (self.boot, self.fill, self.use, self.lose, self.compare, self.kill, self.back,
-                    self.orphan, self.replace, self.outlast, self.empty):
+                    self.orphan, self.replace, self.outlast, self.empty, self.draw):
             one()
             bad = self.machine.complaints()
             self.hold(not bad, "the guest's kernel complains: %s" % bad)

@@ -56,6 +56,7 @@ def story_by_root_complex():
     check(told["recover_s"] > 0 and told["outlast_s"] > 0, told)
     check("retained, and taken back" in done.stdout, done.stdout)
     check("broken, and still the lease's: degraded" in done.stdout, done.stdout)
+    check("no display adapter is lent: the built-in root complex" in done.stdout, done.stdout)
     for name in ("fabric_depth_1", "fabric_depth_32", "direct_depth_1", "direct_depth_32"):
         check(told[name]["iops"] > 0, told)
     check(all(figures["round_trip"][wait]["ratio"] > 0 for wait in ("busy", "block")), figures)

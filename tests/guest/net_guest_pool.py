@@ -2,8 +2,9 @@
 """A lease of the manager's pool in a stock guest: the story of `make demo`, short, in a guest.
 
 The device is hot-plugged, survives loss, a kill of its box and one of the manager, is replaced by
-a spare, given back and wiped.  Prints `ok NAME`, `not ok NAME` or `skip NAME REASON`; skipped,
-loudly, where no QEMU or guest can be had."""
+a spare, given back and wiped; then a GPU is lent, on which the guest draws, and every pixel is
+compared.  Prints `ok NAME`, `not ok NAME` or `skip NAME REASON`; skipped, loudly, where no QEMU or
+guest can be had."""
 # run.py: --timeout 1200
 # SPDX-License-Identifier: MIT
 import os
@@ -39,6 +40,7 @@ def story_of_a_lease():
         for name, text in story.table(told.figures):
             say("%s: %s" % (name, text))
         check(told.figures["verified_bytes"] > 0 and told.figures["lost"] > 0, told.figures)
+        check(told.figures.get("drawn") or machine.no_display, told.figures)
 
 
 if __name__ == "__main__":

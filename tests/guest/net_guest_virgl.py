@@ -23,7 +23,7 @@ from cases import until  # noqa: E402
 import lab  # noqa: E402
 import suite  # noqa: E402
 from suite import HANG, check, figure  # noqa: E402
-from net_guest_virtio_gpu import BDF, MODULES  # noqa: E402
+from net_guest_virtio_gpu import BDF  # noqa: E402
 
 NODE = "/dev/dri/renderD128"
 FRAMES = 100
@@ -51,7 +51,7 @@ class World:
             raise guest.Missing("dxpu-render: " + done.stderr.strip()[:300])
         os.environ.update([TAG.split("=")])
         tools = guest.tools()
-        modules = suite.modules(tools, MODULES)
+        modules = suite.modules(tools, suite.DISPLAY)
         self.box = l.start("dxpu-box", "--listen", "127.0.0.1:0", "--device", "virtio-gpu",
                            "--render", "--json")
         self.relay = l.start("dxpu-relay", "--to", self.box.address(), "--json", "--loss", 10)

@@ -25,8 +25,6 @@ import suite  # noqa: E402
 from suite import HANG, check, figure  # noqa: E402
 
 # in the order in which they must be loaded
-MODULES = ("virtio", "virtio_ring", "virtio_pci_legacy_dev", "virtio_pci_modern_dev", "virtio_pci",
-           "virtio_dma_buf", "drm", "drm_kms_helper", "drm_shmem_helper", "virtio-gpu")
 BDF = "10000:01:00.0"
 WIDTH, HEIGHT = 1024, 768  # what the display's EDID prefers
 RED = bytes((0xaa, 0, 0))  # colour 1 of the console
@@ -36,7 +34,7 @@ class World(suite.Display):
     def __init__(self, l):
         self.lab = l
         tools = guest.tools()
-        modules = suite.modules(tools, MODULES)
+        modules = suite.modules(tools, suite.DISPLAY)
         self.screen = l.file("screen.png")
         self.box = l.start("dxpu-box", "--listen", "127.0.0.1:0", "--device", "virtio-gpu",
                            "--control", ":0", "--json")

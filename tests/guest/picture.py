@@ -57,3 +57,35 @@ def read(path):
         rows.append(bytes(line))
         before = line
     return width, height, rows
+
+
+# What tests/guest/shade.c draws: corners by what is left and above of them; the ground.
+SHADED = 640, 480
+CORNERS, GROUND = ((320, 40), (600, 440), (40, 440)), bytes((0x18, 0x20, 0x30))
+
+
+def weights(x, y):
+    """How much of each corner is in a point; one is below 0: it is outside."""
+    a, b, c = CORNERS
+    whole = (b[1] - c[1]) * (a[0] - c[0]) + (c[0] - b[0]) * (a[1] - c[1])
+    first = ((b[1] - c[1]) * (x - c[0]) + (c[0] - b[0]) * (y - c[1])) / whole
+    second = ((c[1] - a[1]) * (x - c[0]) + (a[0] - c[0]) * (y - c[1])) / whole
+    return first, second, 1 - first - second
+
+
+def wrong_shades(width, height, rows):
+    """How many pixels are not as shade.c draws them; those on an edge may be either.  A colour may
+    be rounded either way."""
+    if (width, height) != SHADED:
+        return width * height or 1
+    wrong = 0
+    for y, row in enumerate(rows):
+        for x in range(width):
+            got, parts = row[x * 3:x * 3 + 3], weights(x + 0.5, y + 0.5)
+            if min(map(abs, parts)) < 0.004:
+                continue
+            if min(parts) < 0:
+                wrong += got != GROUND
+            else:
+                wrong += any(abs(a - 255 * b) > 2 for a, b in zip(got, parts))
+    return wrong

@@ -19,6 +19,9 @@ import picture  # noqa: E402
 HANG = 90  # seconds after which something hangs that takes a few under a software-emulated CPU
 # A BAR, and what a guest below a switch must be booted with to have it hot-added.
 LARGE, LARGE_PARAMETER = "4G", "pci=hpmmioprefsize=8G"
+# Modules of the virtio display adapter's driver, in the order in which they must be loaded.
+DISPLAY = ("virtio", "virtio_ring", "virtio_pci_legacy_dev", "virtio_pci_modern_dev", "virtio_pci",
+           "virtio_dma_buf", "drm", "drm_kms_helper", "drm_shmem_helper", "virtio-gpu")
 failed = 0
 
 
