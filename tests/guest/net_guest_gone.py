@@ -40,9 +40,6 @@ while True:
     threading.Thread(target=drop, args=(s.accept()[0],), daemon=True).start()
 """ % net.SERVER
 SENT = "cat /sys/class/net/eth0/statistics/tx_bytes"
-# Tasks that wait uninterruptibly, and where.
-WAITING = ("for p in /proc/[0-9]*; do grep -q 'State:.D' $p/status 2>/dev/null && "
-           "cat $p/comm $p/stack 2>/dev/null; done; true")
 
 
 class World:
@@ -91,7 +88,7 @@ class World:
         self.guest.wait_for("[ $(%s) -gt 1000000 ]" % SENT, HANG)
 
     def waiting(self):
-        return self.guest.must(WAITING)
+        return self.guest.must(suite.WAITING)
 
 
 class Direct(World):

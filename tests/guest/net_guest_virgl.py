@@ -3,14 +3,20 @@
 
 A program in the guest talks to the DRM driver as Mesa would: capabilities, resources, a command
 stream with a triangle and a query, transfers; every pixel is compared.  It goes through a path that
-loses 1 % of all datagrams, and the renderer is killed while it draws.  Prints `ok NAME`,
-`not ok NAME` or `skip NAME` for each check and `# ...` lines with figures.  Skipped, loudly, where
-no QEMU or no guest can be had, or dxpu-render cannot render."""
+loses 1 % of all datagrams, and the renderer is killed while it draws.
+
+Then the guest has no VMD driver any more: with direct attach `dxpu lease create` lends it a GPU and
+a disk, plugged in by QMP.  The box of the GPU is killed while it draws: no task hangs, the disk
+works on, and the guest is lent another GPU.  It is Debian 13, or, where that cannot be fetched, 12.
+Prints `ok NAME`, `not ok NAME` or `skip NAME` for each check and `# ...` lines with figures.
+Skipped, loudly, where no QEMU or no guest can be had, or dxpu-render cannot render."""
 # run.py: --timeout 600
 # SPDX-License-Identifier: MIT
+import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import traceback
@@ -26,6 +32,7 @@ from suite import HANG, check, figure  # noqa: E402
 from net_guest_virtio_gpu import BDF  # noqa: E402
 
 NODE = "/dev/dri/renderD128"
+SLOTS = 3  # of the second dxpu-host
 FRAMES = 100
 TAG = "DXPU_TEST_RENDERER=%d" % os.getpid()
 
@@ -50,16 +57,38 @@ class World:
         if done.returncode:
             raise guest.Missing("dxpu-render: " + done.stderr.strip()[:300])
         os.environ.update([TAG.split("=")])
-        tools = guest.tools()
-        modules = suite.modules(tools, suite.DISPLAY)
+        self.lab, self.qmp = l, l.file("qmp")
+        tools = newest()
+        modules = suite.modules(tools, ("virtio_blk",) + suite.DISPLAY)
+        modules["virtio_blk"] = modules.pop("virtio_blk")  # after what it needs
         self.box = l.start("dxpu-box", "--listen", "127.0.0.1:0", "--device", "virtio-gpu",
                            "--render", "--json")
         self.relay = l.start("dxpu-relay", "--to", self.box.address(), "--json", "--loss", 10)
         self.host, self.guest = suite.machine(l, tools, self.relay.address() + "/1", modules,
-                                              [suite.program(l, "virgl")])
+                                              [suite.program(l, "virgl")], self.ports())
+        figure("Linux %s" % self.guest.version)
+
+    def ports(self):
+        words = ["-qmp", "unix:%s,server=on,wait=off" % self.qmp]
+        for n in range(1, SLOTS + 1):
+            words += ["-device", "pcie-root-port,id=rp%d,chassis=%d,slot=%d" % (n, n, n)]
+        return words
+
+
+def newest():
+    """Of Debian 13, unless another suite is named."""
+    if not os.environ.get("DXPU_GUEST_SUITE"):
+        os.environ["DXPU_GUEST_SUITE"] = "trixie"
+        try:
+            return guest.tools()
+        except guest.Missing as why:
+            figure("Debian 12: %s" % why)
+            del os.environ["DXPU_GUEST_SUITE"]
+    return guest.tools()
 
 
 def draws(w, name, *more):
+    w.guest.wait_for("[ -e %s ]" % NODE, HANG)
     status, output = w.guest.run(" ".join(("virgl", NODE, *map(str, more))), HANG)
     lines = output.splitlines()
     good = [line for line in lines if line.startswith("ok ")]
@@ -90,11 +119,12 @@ def killed(w):
     check("another_renderer", len(renderers()) == 1 and renderers() != before, renderers())
 
 
-def end(w):
+def put_away(w):
+    """What is behind VMD, and its driver."""
     check("kernel_is_content", not w.guest.complaints(), *w.guest.complaints())
     w.guest.must("echo 0 >/sys/class/vtconsole/vtcon1/bind; echo 1 >%s/remove"
                  % suite.device(BDF))
-    w.guest.kill()
+    w.guest.must("rmmod vmd", HANG)
     check("host_stops", w.host.stop() == 0, w.host.errors()[-500:])
     check("box_stops", w.box.stop() == 0, w.box.errors()[-500:])
     # its launcher ends it, which a machine under load may do after the box has ended
@@ -110,11 +140,120 @@ def end(w):
                                    used["dma_write_bytes"] >> 10))
 
 
+class Pool:
+    """A manager, boxes with two GPUs and a disk, and a dxpu-host that plugs into the guest."""
+
+    def __init__(self, w):
+        l = self.lab = w.lab
+        self.api = "http://" + lab.address(socket.SOCK_STREAM)
+        registry = lab.address(socket.SOCK_STREAM)
+        self.manager = l.start("dxpu-manager", "--listen", registry, "--http",
+                               self.api.split("//")[1], "--store", l.file("pool.db"))
+        self.manager.says("users at")
+        self.registry = registry
+        self.boxes = {name: self.start("dxpu-box", name, "--listen", "127.0.0.1:0", "--state",
+                                       l.file(name + ".state"), "--slot", "1=" + slot)
+                      for name, slot in (("gpu1", "virtio-gpu,render,attribute=rack=1"),
+                                         ("gpu2", "virtio-gpu,render,attribute=rack=2"),
+                                         ("disk", "virtio-blk,size=16M,attribute=rack=2"))}
+        self.host = self.start("dxpu-host", "vm", "--vfio-user", l.file("direct.sock"), "--direct",
+                               "--slots", SLOTS, "--qmp", w.qmp)
+        until(lambda: (self.ask("pool")["slots"]["free"], self.ask("pool")["hosts"]["connected"]) ==
+              (3, 1), "the pool is there")
+
+    def start(self, program, name, *words):
+        return self.lab.start(program, "--manager", self.registry, "--identity",
+                              self.lab.file(name + ".id"), "--name", name, "--json", *words)
+
+    def dxpu(self, *words):
+        return self.lab.run("dxpu", *words, "--manager", self.api)
+
+    def ask(self, *words):
+        done = self.dxpu(*words, "--json")
+        assert done.status == 0, done.errors()
+        return json.loads(done.output())
+
+    def lend(self, model, *words):
+        return self.ask("lease", "create", "--host", "vm", "--model", model, "--wait", *words)
+
+
+def lent(w, p):
+    """A GPU and a disk, each with its own fate: two leases."""
+    refused = p.dxpu("lease", "create", "--host", "vm", "--model", "gpu", "--attributes", "rack=3")
+    check("control_no_such_gpu", refused.status and "rack=3" in refused.errors(), refused.errors())
+    gpu = p.lend("gpu", "--attributes", "render=software,rack=1", "--no-replace")
+    disk = p.lend("blk", "--attributes", "size=16M")
+    check("gpu_keeps_nothing_and_disk_does", (gpu["data"], disk["data"]) == ("none", "persistent"),
+          gpu, disk)
+    g = w.guest
+    g.wait_for("[ -b /dev/vda ]", HANG)
+    g.must("dd if=/dev/urandom of=/tmp/noise bs=64k count=64; "
+           "dd if=/tmp/noise of=/dev/vda bs=64k oflag=direct")
+    g.wait_for("[ -e %s ]" % NODE, HANG)
+    where = g.must("readlink -f /sys/class/drm/renderD128/device")
+    check("gpu_is_in_the_domain_of_the_machine", "/pci0000:00/" in where, where)
+    # This display has no viewer, and its console would wait for ever for a device that is gone.
+    g.must("echo 0 >/sys/class/vtconsole/vtcon1/bind")
+    draws(w, "on_a_lent_gpu", FRAMES)
+    return gpu, disk
+
+
+def lost(w, p, gpu):
+    """Its box is killed while it draws; the guest lets go of it."""
+    g = w.guest
+    pci = g.must("readlink -f /sys/class/drm/renderD128/device | "
+                 "sed 's,.*/\\(0000:[^/]*\\)/virtio.*,\\1,;s,.*/,,'").strip()
+    g.must("virgl %s 0 >/tmp/draw 2>&1 & echo $! >/tmp/draw.pid" % NODE)
+    g.wait_for("grep -q drawing /tmp/draw", HANG)
+    p.boxes["gpu1"].kill()
+    p.host.says("channel lost", HANG)
+    g.must("kill -9 $(cat /tmp/draw.pid)")
+    g.wait_for("! kill -0 $(cat /tmp/draw.pid)", HANG)
+    check("program_ends", True)
+    g.start("echo 1 >%s/remove" % suite.device(pci))
+    g.finish(g.next_id, HANG)
+    g.wait_for("[ ! -e %s ]" % NODE, HANG)
+    tasks = g.must(suite.WAITING)
+    check("no_task_waits_for_the_lost_gpu", not tasks, tasks)
+    check("no_task_hung", not re.search(r"blocked for more than|\bhung\b", g.log()), g.log()[-800:])
+    figure("the driver said of its removal: %s" % "; ".join(g.complaints())[:200])
+    check("disk_is_as_it_was", g.run("dd if=/dev/vda bs=64k count=64 iflag=direct 2>/dev/null | "
+                                     "cmp - /tmp/noise")[0] == 0)
+
+
+def another(w, p, old, disk):
+    new = p.lend("gpu", "--attributes", "render=software")
+    check("another_slot_and_box", new["slots"][0]["host_slot"] != old["slots"][0]["host_slot"] and
+          new["slots"][0]["slot"] != old["slots"][0]["slot"], old, new)
+    draws(w, "on_another_gpu", FRAMES)
+    w.guest.kill()
+    for lease in (old, new):  # nothing is to be confirmed, as nothing is erased
+        done = p.dxpu("lease", "release", lease["lease"])
+        check("gpu_is_given_back_without_a_question", done.status == 0, done.errors())
+    asks = p.dxpu("lease", "release", disk["lease"])
+    check("control_disk_is_not", asks.status and "--yes" in asks.errors(), asks.errors())
+    done = p.dxpu("lease", "release", disk["lease"], "--wait", "--yes")
+    check("disk_is_wiped", done.status == 0, done.errors())
+
+
+def end(w, p):
+    for name in ("gpu2", "disk"):
+        check(name + "_stops", p.boxes[name].stop() == 0, p.boxes[name].errors()[-500:])
+    check("direct_host_stops", p.host.stop() == 0, p.host.errors()[-500:])
+    check("manager_stops", p.manager.stop() == 0, p.manager.errors()[-500:])
+    until(lambda: not renderers(), "the renderers' end")
+
+
 def run(w):
     found(w)
     draws(w, "first", FRAMES)
     killed(w)
-    end(w)
+    put_away(w)
+    p = Pool(w)
+    gpu, disk = lent(w, p)
+    lost(w, p, gpu)
+    another(w, p, gpu, disk)
+    end(w, p)
 
 
 def main():
