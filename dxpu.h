@@ -93,7 +93,7 @@
    SOCKETS.  The caller keeps the address of each path.  The opener knows them; an acceptor takes
    the sender's for path status().path after each datagram for which accept() or ingest() returned
    DXPU_OK and status().newest is true: what is refused or late must not move an address.  To an
-   address that is new it sends little until it has answered: dxpu_validation_*() (P-27).
+   address that is new it sends little until it has answered (P-27): bindings/acceptor.
    A frame that the socket does not take (EAGAIN, ENOBUFS, EMSGSIZE) may be dropped, as one lost on
    the way; better, keep it and call emit() again when it has left.  Errors of a UDP socket, as
    ECONNREFUSED, end nothing.  Waiting in milliseconds delays acknowledgements: use ppoll().
@@ -1322,22 +1322,6 @@ typedef struct dxpu_path_info {
 
 /* DXPU_OK, or E_NONE for a path that is not configured. */
 DXPU_API int dxpu_channel_path(const dxpu_channel *ch, unsigned path, dxpu_path_info *out);
-
-/* Whether the address that an acceptor learnt for a path receives what is sent to it (P-27).  One
-   for each path, kept by the caller, who knows the addresses.  O(1), all of them. */
-typedef struct dxpu_validation {
-    bool valid;
-    uint64_t since_ns;      /* when the address was learnt */
-    uint64_t allowed_bytes; /* that may still be sent there */
-    uint64_t first, next;   /* packet numbers first..next - 1 are of frames for it, without a gap */
-} dxpu_validation;
-
-/* The path has another address from now on, or its first one. */
-DXPU_API void dxpu_validation_start(dxpu_validation *v, uint64_t now_ns);
-/* A frame of the path from that address, after ingest() or accept() returned DXPU_OK for it. */
-DXPU_API void dxpu_validation_heard(dxpu_validation *v, dxpu_bytes frame);
-/* A frame of the path that emit() wrote.  False: do not send it, as if the network had lost it. */
-DXPU_API bool dxpu_validation_may_send(dxpu_validation *v, dxpu_bytes frame);
 
 /* ==== 15  Channel: sending =============================================== spec/deliver.md ==== */
 /* Queue one whole TLP (prefixes, header, payload, digest); copied, local prefixes are left out.
@@ -4679,45 +4663,6 @@ static uint64_t dxpui_all_silent_ns(const dxpu_channel *ch)
             break;
     }
     return t;
-}
-
-/* ---- Validation of an address ---- */
-DXPU_API void dxpu_validation_start(dxpu_validation *v, uint64_t now_ns)
-{
-    dxpui_zero(v, sizeof *v);
-    v->since_ns = now_ns;
-}
-
-/* Does the peer say that it received what was sent to this address, and to no other? */
-static bool dxpui_answers(const dxpu_validation *v, const uint8_t *frame)
-{
-    const uint8_t *body = frame + DXPU_FRAME_BASE_BYTES;
-    if (frame[DXPU_FRAME_KIND] == DXPU_KIND_PROBE)
-        return (body[0] & DXPU_PROBE_REPLY) && dxpu_get_be64(body + 4) > v->since_ns;
-    if (frame[DXPU_FRAME_KIND] > DXPU_KIND_BLOCKED)
-        return false;
-    uint64_t seen = dxpu_get_be64(frame + DXPU_FRAME_SEEN);
-    return seen && seen >= v->first && seen < v->next; /* 0: no data frame yet */
-}
-
-DXPU_API void dxpu_validation_heard(dxpu_validation *v, dxpu_bytes frame)
-{
-    v->valid = v->valid || dxpui_answers(v, frame.ptr);
-    v->allowed_bytes += 3 * frame.len; /* P-27 */
-}
-
-DXPU_API bool dxpu_validation_may_send(dxpu_validation *v, dxpu_bytes frame)
-{
-    if (v->valid)
-        return true;
-    uint64_t packet = dxpu_get_be64(frame.ptr + DXPU_FRAME_PACKET);
-    if (packet != v->next)
-        v->first = packet; /* the numbers between went elsewhere */
-    v->next = packet + 1;
-    if (frame.len > v->allowed_bytes)
-        return false;
-    v->allowed_bytes -= frame.len;
-    return true;
 }
 
 /* ==== 15'  Channel: sending =================================================================== */

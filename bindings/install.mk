@@ -1,5 +1,5 @@
 # What `make install` puts where, and the libraries of it: libdxpu is dxpu.h, libdxpu-NAME the
-# binding of that name, each static and shared.  bindings/zlib has no functions to put into one.
+# binding of that name, each static and shared.  INLINE ones have no functions to put into one.
 LIBDIR = $(PREFIX)/lib
 # Before 1.0 a minor version may change the ABI (spec/versions.md), afterwards only a major one.
 SONUM := $(shell echo $(VERSION) | sed -E 's/^(0\.[0-9]+|[0-9]+).*/\1/')
@@ -7,7 +7,8 @@ public = $(filter-out $(addprefix bindings/$1/,$(private/bindings/$1)),$(wildcar
 # The bindings with a public header.
 BOUND := $(foreach b,$(patsubst bindings/%/room.mk,%,$(wildcard bindings/*/room.mk)),$(if $(call \
   public,$b),$b))
-SHARED := $(filter-out zlib,$(BOUND))
+INLINE := acceptor zlib
+SHARED := $(filter-out $(INLINE),$(BOUND))
 # $(call lib,BINDING): sodium is dxpu-sodium, the name of its library and its .pc file
 lib = dxpu-$(subst _,-,$1)
 needs = $(foreach u,$(uses/bindings/$1),$(call lib,$(notdir $u)))
@@ -67,7 +68,7 @@ $(NAMES:%=build/install/%.pc): build/install/%.pc: FORCE
 	  'Version: $(VERSION)' 'Requires: $(or $(ASKS),$(if $(filter-out dxpu,$*),$(or $(call \
 	  needs,$(notdir $(call room_of,$*))),dxpu)))' \
 	  'Requires.private: $(if $(ASKS),,$(pc/$(call room_of,$*)))' \
-	  'Libs: $(if $(filter-out dxpu-zlib,$*),-L$${libdir} -l$*)' \
+	  'Libs: $(if $(filter-out $(INLINE:%=dxpu-%),$*),-L$${libdir} -l$*)' \
 	  'Libs.private: $(if $(pc/$(call room_of,$*)),,$(libs/$(call room_of,$*)))' \
 	  'Cflags: -I$${includedir}$(MORE)' | sed 's/ *$$//' >$@
 # $(call target,CMAKE'S NAME,FILE,ROOM,WHAT IT NEEDS)

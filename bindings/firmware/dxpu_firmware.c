@@ -173,7 +173,8 @@ static bool link_emit(dxpu_fw *fw, dxpu_fw_link *l, uint64_t now)
             return n == 0;
         frame.ptr = room + DXPU_FW_HEADERS_BYTES;
         frame.len = (size_t)n;
-        if (l->path[path].known && /* always: a channel uses only paths that it was heard on */
+        /* known always: a channel uses only paths that it was heard on */
+        if (l->path[path].validation.known &&
             dxpu_validation_may_send(&l->path[path].validation, frame))
             send_frame(fw, &l->path[path].at, room, (size_t)n);
     }
@@ -228,19 +229,19 @@ static void learn_path(dxpu_fw_link *l, const dxpu_fw_datagram *d, uint64_t now)
 {
     dxpu_fw_path *p;
     dxpu_bytes bytes;
+    unsigned what;
     bytes.ptr = d->payload;
     bytes.len = d->payload_bytes;
     if (d->payload[DXPU_FRAME_PATH] >= l->ch.cfg.paths)
         return;
     p = &l->path[d->payload[DXPU_FRAME_PATH]];
-    if (dxpu_channel_status(&l->ch).newest) {
-        if (!p->known || !same_address(&p->at, &d->from))
-            dxpu_validation_start(&p->validation, now);
-        p->known = true;
+    what = dxpu_validation_arrived(&p->validation, bytes, dxpu_channel_status(&l->ch).newest,
+                                   same_address(&p->at, &d->from),
+                                   same_address(&p->valid_at, &d->from), now);
+    if (what & DXPU_VALIDATION_MOVED)
         p->at = d->from;
-    }
-    if (same_address(&p->at, &d->from))
-        dxpu_validation_heard(&p->validation, bytes);
+    if (what & DXPU_VALIDATION_VALID)
+        p->valid_at = p->at;
 }
 
 static void link_ingest(dxpu_fw_link *l, const dxpu_fw_datagram *d, uint64_t now)
@@ -253,18 +254,10 @@ static void link_ingest(dxpu_fw_link *l, const dxpu_fw_datagram *d, uint64_t now
 
 static bool open_decode(const dxpu_fw *fw, dxpu_bytes frame, dxpu_fw_opening *o, uint64_t now)
 {
-    dxpu_frame f;
     memset(o, 0, sizeof *o);
     if (fw->cfg.security)
         return fw->cfg.security->open(fw->cfg.security_user, now, frame, o);
-    return dxpu_frame_check_crc(frame) == DXPU_OK &&
-           dxpu_frame_decode(frame, DXPU_FRAME_CRC_BYTES, &f) == DXPU_OK &&
-           f.path < fw->cfg.channel.paths && dxpu_offer_decode(f.body, &o->offer) == DXPU_OK;
-}
-
-static bool same_place(const dxpu_place *a, const dxpu_place *b)
-{
-    return a->node == b->node && a->slot == b->slot && a->function == b->function;
+    return dxpu_acceptor_open(frame, fw->cfg.channel.paths, &o->offer) == DXPU_OK;
 }
 
 /* The channel that an open repeated by the network or the opener belongs to. */
@@ -273,9 +266,7 @@ static dxpu_fw_link *link_of_open(const dxpu_fw *fw, const dxpu_offer *o)
     unsigned i;
     for (i = 0; i < fw->count * (unsigned)DXPU_FW_LINKS; i++) {
         dxpu_fw_link *l = &fw->slots[i / DXPU_FW_LINKS].link[i % DXPU_FW_LINKS];
-        if (l->state != DXPU_FW_LINK_FREE && l->opener == o->channel &&
-            l->ch.cfg.epoch == o->epoch && l->ch.cfg.local.slot == o->destination.slot &&
-            same_place(&l->ch.cfg.remote, &o->source))
+        if (l->state != DXPU_FW_LINK_FREE && dxpu_acceptor_repeats(&l->ch, l->opener, o))
             return l;
     }
     return NULL;
@@ -326,13 +317,6 @@ uint8_t dxpu_fw_authorize(const dxpu_fw *fw, const dxpu_place *host, uint16_t sl
     return bind_reason(rc);
 }
 
-static uint8_t reason_of(int error)
-{
-    return error == DXPU_E_VERSION ? DXPU_REASON_VERSION
-           : error == DXPU_E_EPOCH ? DXPU_REASON_EPOCH
-                                   : DXPU_REASON_OFFER;
-}
-
 /* A channel for an authorized open.  DXPU_REASON_NONE, or why not. */
 static uint8_t link_accept(dxpu_fw *fw, dxpu_fw_slot *s, const dxpu_fw_opening *o,
                            const dxpu_fw_datagram *d, uint64_t now)
@@ -362,7 +346,7 @@ static uint8_t link_accept(dxpu_fw *fw, dxpu_fw_slot *s, const dxpu_fw_opening *
     if (rc == DXPU_OK)
         rc = dxpu_channel_accept(&l->ch, now, d->payload, d->payload_bytes);
     if (rc != DXPU_OK)
-        return reason_of(rc);
+        return dxpu_acceptor_reason(rc);
     l->state = DXPU_FW_LINK_OPENING;
     learn_path(l, d, now);
     return DXPU_REASON_NONE;

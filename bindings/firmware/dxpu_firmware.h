@@ -28,6 +28,7 @@
 #ifndef DXPU_FIRMWARE_H_INCLUDED
 #define DXPU_FIRMWARE_H_INCLUDED
 
+#include "dxpu_acceptor.h"
 #include "dxpu_firmware_wire.h"
 #include "dxpu_guard.h"
 
@@ -168,10 +169,9 @@ typedef struct dxpu_fw_security {
 
 enum { DXPU_FW_LINKS = 2 }; /* channels of a slot: the one in force, and one that is not yet */
 
-typedef struct dxpu_fw_path { /* private */
-    bool known;
-    dxpu_fw_address at;
-    dxpu_validation validation; /* of at */
+typedef struct dxpu_fw_path {     /* private */
+    dxpu_fw_address at, valid_at; /* valid_at: the last one that was valid */
+    dxpu_validation validation;   /* of at */
 } dxpu_fw_path;
 
 enum { /* dxpu_fw_link.state; private */

@@ -7,6 +7,7 @@
 #define _GNU_SOURCE /* ppoll() */
 #define DXPU_IMPLEMENTATION
 #include "dxpu.h"
+#include "dxpu_acceptor.h"
 #include <arpa/inet.h>
 #include <err.h>
 #include <poll.h>
@@ -46,8 +47,8 @@ static int accept_open(entry *e, const dxpu_offer *o, uint8_t *pkt, size_t len)
     c->local = o->destination;
     c->remote = o->source;
     e->opener = o->channel;
-    e->up = e->words = e->at.sin_port = 0;
-    e->over = false;
+    e->up = e->words = 0;
+    e->over = e->proof.known = false;
     int rc = dxpu_channel_init(&e->ch, c, e->memory, dxpu_channel_bytes(c));
     e->used = rc == DXPU_OK && (rc = dxpu_channel_accept(&e->ch, clock_ns(), pkt, len)) == DXPU_OK;
     return rc;
@@ -64,9 +65,8 @@ static void on_datagram(uint8_t *pkt, size_t len, const struct sockaddr_in *from
     if (f.kind != DXPU_KIND_OPEN && (!e->used || e->cfg.local_id != f.channel))
         return; /* of an incarnation that is over */
     if (f.kind == DXPU_KIND_OPEN) {
-        if (dxpu_frame_check_crc(view) != DXPU_OK || dxpu_offer_decode(f.body, &o) != DXPU_OK ||
-            len < o.frame_limit_bytes || !dxpu_box_slot(&box, o.destination.slot))
-            return; /* a short one could be forged to bring more than it is */
+        if (dxpu_acceptor_open(view, 1, &o) != DXPU_OK || !dxpu_box_slot(&box, o.destination.slot))
+            return;
         e = &table[2 * (o.destination.slot - 1)];
         if ((e[1].used && e[1].opener == o.channel) ||
             (serving[o.destination.slot] == e && e->opener != o.channel))
@@ -76,11 +76,11 @@ static void on_datagram(uint8_t *pkt, size_t len, const struct sockaddr_in *from
             ? accept_open(e, &o, pkt, len)
             : dxpu_channel_ingest(&e->ch, clock_ns(), pkt, len, 0))
         return;
-    if (dxpu_channel_status(&e->ch).newest && memcmp(&e->at, from, sizeof *from)) {
+    bool same = !memcmp(&e->at, from, sizeof *from);
+    if (dxpu_validation_arrived(&e->proof, view, dxpu_channel_status(&e->ch).newest, same, false,
+                                clock_ns()) &
+        DXPU_VALIDATION_MOVED)
         e->at = *from; /* what is refused or late moves no address */
-        dxpu_validation_start(&e->proof, clock_ns());
-    }
-    dxpu_validation_heard(&e->proof, view);
 }
 
 /* Takes writes, sends what is due, ends what is over.  Returns when to do it again. */

@@ -5,7 +5,7 @@ FW_BOARDS := mps2-an385 riscv-virt
 FW_IMAGES := $(foreach b,$(FW_BOARDS),$(patsubst %,build/firmware/$b/%.elf,box measure))
 FW_CC_mps2-an385 = $(ARM)gcc -mcpu=cortex-m3 -mthumb
 FW_CC_riscv-virt = $(RISCV)gcc -misa-spec=2.2 -march=rv64imac -mabi=lp64 -mcmodel=medany
-FW_BINDINGS := bytes firmware guard portable secure
+FW_BINDINGS := acceptor bytes firmware guard portable secure
 # A call graph and the stack of each function beside each object: tests/firmware/footprint.py adds them up.
 FW_FLAGS = -std=c11 -Os -g $(WARN) -ffreestanding -ffunction-sections -fdata-sections \
   -fno-tree-loop-distribute-patterns -fcallgraph-info=su -MMD -MP \

@@ -1455,6 +1455,37 @@ static void test_p27_a_host_that_moved(void **state)
     rig_end(&g);
 }
 
+/* P-27: one frame of the host comes from another's address, the next one from its own again, which
+   has answered before. */
+static void test_p27_back_to_an_address_that_answered(void **state)
+{
+    rig g;
+    dxpu_tlp t = request(DXPU_TLP_MWR, 1);
+    (void)state;
+    rig_begin(&g, NULL);
+    rig_up(&g, 1, 64);
+    for (unsigned i = 0; i < 100; i++) {
+        (void)device_sends(&g, &t);
+        rig_turn(&g);
+    }
+    assert_true(g.slot.active->path[0].validation.valid);
+    for (unsigned i = 0; i < 2; i++) {
+        dxpu_fw_address from = host_at;
+        uint8_t frame[2048], path, *room = dxpu_fw_ring_room(&g.rx);
+        int n;
+        assert_int_equal(host_sends(&g, &t), DXPU_OK);
+        n = dxpu_channel_emit(&g.host, g.now += 50000, frame, sizeof frame, &path);
+        assert_true(n > 0);
+        from.ip[3] = i ? from.ip[3] : 9;
+        memcpy(room + DXPU_FW_HEADERS_BYTES, frame, (size_t)n);
+        dxpu_fw_ring_put(&g.rx, dxpu_fw_wire_build(&from, &box_at, 0, room, (uint32_t)n));
+        dxpu_fw_poll(&g.fw, g.now);
+        assert_memory_equal(g.slot.active->path[0].at.ip, from.ip, 4);
+        assert_int_equal(g.slot.active->path[0].validation.valid, i);
+    }
+    rig_end(&g);
+}
+
 /* A host that only opens, with ever new ids, takes no other's channel and no memory. */
 static void test_flood_of_opens(void **state)
 {
@@ -2340,6 +2371,7 @@ int main(void)
         cmocka_unit_test(test_path_follows_the_newest),
         cmocka_unit_test(test_p27_three_times_what_arrived),
         cmocka_unit_test(test_p27_a_host_that_moved),
+        cmocka_unit_test(test_p27_back_to_an_address_that_answered),
         cmocka_unit_test(test_flood_of_opens),
         cmocka_unit_test(test_full_ring_to_network),
         cmocka_unit_test(test_close_and_silence),

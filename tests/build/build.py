@@ -159,7 +159,8 @@ def freestanding_binding(f, name, std):
     The control calls something else."""
     folder = os.path.join(ROOT, "bindings", name)
     sources = sorted(n for n in os.listdir(folder) if n.endswith(".c"))
-    own = [*["-I" + os.path.join(ROOT, "bindings", n) for n in ("bytes", *FREESTANDING)],
+    rooms = ("acceptor", "bytes", *FREESTANDING)
+    own = [*["-I" + os.path.join(ROOT, "bindings", n) for n in rooms],
            "-ffreestanding", "-I" + FREE]
     with open(os.path.join(folder, "dxpu_%s.c" % name), encoding="utf-8") as file:
         stray = f.write("stray.c", file.read() + "int puts(const char *);\nint stray(void);\n"
@@ -220,8 +221,8 @@ int main(void)
 
 def firmware_options(f):
     """dxpu_fw_init() of a port, the binding and dxpu.h compiled with options that differ."""
-    folder, guard, shared = (os.path.join(ROOT, "bindings", name)
-                             for name in ("firmware", "guard", "bytes"))
+    folder, guard, *others = (os.path.join(ROOT, "bindings", name)
+                              for name in ("firmware", "guard", "acceptor", "bytes"))
     sources = {"port": f.write("port.c", FIRMWARE_PORT), "library": f.write("l.c", IMPLEMENTATION),
                "binding": os.path.join(folder, "dxpu_firmware.c"),
                "wire": os.path.join(folder, "dxpu_firmware_wire.c"),
@@ -232,7 +233,7 @@ def firmware_options(f):
             name = part + option + ".o"
             more = ["-D%s=%d" % (option, value)] if option else []
             status, out = f.compile("gcc", "c99", source, "-I" + folder, "-I" + guard,
-                                    "-I" + shared, *more, "-c", "-o", name)
+                                    *("-I" + o for o in others), *more, "-c", "-o", name)
             check("firmware_part_" + label(name), status == 0, out)
         parts = ("port", "binding") + (() if option == "DXPU_PATHS_MAX" else ("library",))
         for odd in parts if option else ("all",):
@@ -242,7 +243,8 @@ def firmware_options(f):
                   f.run("./port")[0] == bool(option), out)
 
 
-CXX_HEADERS = {"secure/dxpu_noise.h": "dxpu_noise_write",
+CXX_HEADERS = {"acceptor/dxpu_acceptor.h": None,  # its functions are static, as zlib's
+               "secure/dxpu_noise.h": "dxpu_noise_write",
                "secure/dxpu_secure.h": "dxpu_secure_work",
                "sodium/dxpu_sodium.h": "dxpu_sodium_create",
                "sodium/dxpu_sodium_stream.h": "dxpu_sodium_stream_up",
@@ -250,7 +252,7 @@ CXX_HEADERS = {"secure/dxpu_noise.h": "dxpu_noise_write",
                "pcap/dxpu_pcap.h": "dxpu_pcap_write_tlp", "af_xdp/dxpu_af_xdp.h": "dxpu_xdp_room",
                "vfio_user/dxpu_vfio_user.h": "dxpu_vfu_unanswered",
                "vfio_user/dxpu_vfio_user_client.h": "dxpu_vfuc_unanswered",
-               "zlib/dxpu_zlib.h": None}  # its functions are static
+               "zlib/dxpu_zlib.h": None}
 
 
 def cxx_headers(f):

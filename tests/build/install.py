@@ -17,7 +17,7 @@ PREFIX = "opt/x"
 PROGRAMS = ("dxpu", "dxpu-box", "dxpu-host", "dxpu-manager", "dxpu-device",
             "dxpu-render")
 # The headers of each binding that are for others, and headers and functions that are not.
-PUBLIC = {"af_xdp": "dxpu_af_xdp", "control": "dxpu_control",
+PUBLIC = {"acceptor": "dxpu_acceptor", "af_xdp": "dxpu_af_xdp", "control": "dxpu_control",
           "firmware": "dxpu_firmware dxpu_firmware_keys dxpu_firmware_wire",
           "guard": "dxpu_guard dxpu_windows", "libevent": "dxpu_libevent dxpu_tcp",
           "model": "dxpu_model", "pcap": "dxpu_pcap", "portable": "dxpu_portable",
@@ -33,7 +33,11 @@ def package(binding):
 
 
 LIBRARIES = {package(""): ["dxpu"]}
-LIBRARIES.update((package(b), names.split()) for b, names in PUBLIC.items() if b != "zlib")
+# Headers of inline functions, which have no library, and these functions.
+INLINE = {"acceptor": ["dxpu_acceptor_open", "dxpu_acceptor_reason", "dxpu_acceptor_repeats",
+                       "dxpu_validation_arrived", "dxpu_validation_may_send"],
+          "zlib": ["dxpu_zlib_crc32"]}
+LIBRARIES.update((package(b), names.split()) for b, names in PUBLIC.items() if b not in INLINE)
 
 
 def read(path):
@@ -65,11 +69,11 @@ def wanted_files(there):
     pages, configs, units = (sorted(n for n in there if n.endswith(end))
                              for end in (".1", ".conf", ".service"))
     names = ["include/%s.h" % h for headers in LIBRARIES.values() for h in headers]
-    names += ["include/dxpu_zlib.h", "lib/libdxpu-inject.so"]
+    names += ["lib/libdxpu-inject.so", *("include/dxpu_%s.h" % b for b in INLINE)]
     for library in LIBRARIES:
         names += ["lib/lib%s%s" % (library, end) for end in (
             ".a", ".so", ".so." + soname(), ".so." + version())]
-    names += ["lib/pkgconfig/%s.pc" % p for p in [*LIBRARIES, "dxpu-zlib"]]
+    names += ["lib/pkgconfig/%s.pc" % p for p in [*LIBRARIES, *map(package, INLINE)]]
     names += ["lib/cmake/dxpu/dxpu-config%s.cmake" % end for end in ("", "-version")]
     names += ["bin/" + p for p in PROGRAMS]
     names += ["share/bash-completion/completions/" + p for p in PROGRAMS]
@@ -232,7 +236,7 @@ def manuals(directory, own):
         manual(directory, page, [])
     manual(directory, "dxpu.h.3", own["dxpu"])
     for binding in PUBLIC:
-        manual(directory, "dxpu_%s.3" % binding, own.get(package(binding), ["dxpu_zlib_crc32"]))
+        manual(directory, "dxpu_%s.3" % binding, own.get(package(binding), INLINE.get(binding)))
     if shutil.which("groff"):
         bad = write(os.path.join(directory, "bad.1"), ".TH X 1\n.SH NAME\n.XX y\n")
         check("control_manual_renders", "XX" in rendered(bad))

@@ -838,7 +838,7 @@ static void test_p27_a_host_that_moved_answers(void **state)
     assert_int_equal(taken[HOST], WRITES);
     assert_int_equal(ends[BOX].downs, 0);
     assert_true(p->validation.valid && p->moves == 1);
-    assert_true(dxpu_udp_same(&p->proven, &elsewhere_at));
+    assert_true(dxpu_udp_same(&p->valid_at, &elsewhere_at));
     assert_true(p->held_back > 0);
     /* and back: where it was before has not answered lately */
     hook = NULL;

@@ -807,96 +807,6 @@ static void test_p1_p2_acceptor_learns(void **state)
     rig_free(&r);
 }
 
-/* ---- P-27: is the address that a path was learnt at its peer's? ---- */
-
-enum { FRAME_BYTES = 100 };
-
-static dxpu_bytes frame_of(uint8_t kind, uint64_t packet, uint64_t seen)
-{
-    static uint8_t out[FRAME_BYTES];
-    dxpu_frame f;
-    dxpu_bytes frame = { out, sizeof out };
-    memset(&f, 0, sizeof f);
-    f.kind = kind;
-    f.packet = packet;
-    f.seen = seen;
-    memset(out, 0, sizeof out);
-    (void)dxpu_frame_encode_header(&f, 0, 0, out);
-    return frame;
-}
-
-static dxpu_bytes probe_of(uint8_t flags, uint64_t cookie)
-{
-    dxpu_bytes frame = frame_of(DXPU_KIND_PROBE, 9, 0);
-    uint8_t *body = (uint8_t *)(uintptr_t)frame.ptr + DXPU_FRAME_BASE_BYTES;
-    body[0] = flags;
-    dxpu_put_be64(body + 4, cookie);
-    return frame;
-}
-
-static void test_p27_three_times_what_arrived(void **state)
-{
-    dxpu_validation v;
-    (void)state;
-    dxpu_validation_start(&v, 1000);
-    assert_false(dxpu_validation_may_send(&v, frame_of(DXPU_KIND_DATA, 1, 0)));
-    dxpu_validation_heard(&v, frame_of(DXPU_KIND_OPEN, 1, 0));
-    dxpu_validation_heard(&v, frame_of(DXPU_KIND_ACK, 2, 0));
-    for (unsigned i = 0; i < 6; i++)
-        assert_true(dxpu_validation_may_send(&v, frame_of(DXPU_KIND_DATA, 2 + i, 0)));
-    assert_false(dxpu_validation_may_send(&v, frame_of(DXPU_KIND_DATA, 8, 0)));
-    v.valid = true; /* the control */
-    for (unsigned i = 0; i < 6; i++)
-        assert_true(dxpu_validation_may_send(&v, frame_of(DXPU_KIND_DATA, 9 + i, 0)));
-}
-
-/* Data 10..12 go there, 13 elsewhere, then 14: of these only 14 went there alone since. */
-static void test_p27_data_that_was_seen(void **state)
-{
-    static const struct {
-        uint64_t seen;
-        bool valid;
-    } say[] = { { 0, false },  { 9, false },  { 10, true }, { 12, true },
-                { 13, false }, { 14, false }, { 15, false } };
-    dxpu_validation v;
-    (void)state;
-    for (unsigned gap = 0; gap < 2; gap++) {
-        for (unsigned i = 0; i < sizeof say / sizeof say[0]; i++) {
-            dxpu_validation_start(&v, 1000);
-            dxpu_validation_heard(&v, frame_of(DXPU_KIND_DATA, 1, 9)); /* seen before */
-            assert_false(v.valid);
-            for (uint64_t packet = 10; packet <= 12; packet++)
-                (void)dxpu_validation_may_send(&v, frame_of(DXPU_KIND_DATA, packet, 0));
-            if (gap)
-                (void)dxpu_validation_may_send(&v, frame_of(DXPU_KIND_DATA, 14, 0));
-            dxpu_validation_heard(&v, frame_of(DXPU_KIND_ACK, 2, say[i].seen));
-            assert_int_equal(v.valid, gap ? say[i].seen == 14 : say[i].valid);
-        }
-    }
-    dxpu_validation_start(&v, 1000); /* an accept, packet 0: its opener has seen no data yet */
-    (void)dxpu_validation_may_send(&v, frame_of(DXPU_KIND_ACCEPT, 0, 0));
-    dxpu_validation_heard(&v, frame_of(DXPU_KIND_ACK, 2, 0));
-    assert_false(v.valid);
-}
-
-static void test_p27_probes_that_were_answered(void **state)
-{
-    dxpu_validation v;
-    (void)state;
-    dxpu_validation_start(&v, 1000);
-    dxpu_validation_heard(&v, probe_of(0, 1001)); /* its own */
-    assert_false(v.valid);
-    dxpu_validation_heard(&v, probe_of(DXPU_PROBE_REPLY, 1000)); /* sent where it was before */
-    assert_false(v.valid);
-    dxpu_validation_heard(&v, probe_of(DXPU_PROBE_REPLY, 1001));
-    assert_true(v.valid);
-    dxpu_validation_heard(&v, frame_of(DXPU_KIND_ACK, 3, 0)); /* and stays so */
-    assert_true(v.valid);
-    dxpu_validation_start(&v, 2000); /* until it moves */
-    dxpu_validation_heard(&v, probe_of(DXPU_PROBE_REPLY, 1001));
-    assert_false(v.valid);
-}
-
 static void test_p3_padding(void **state)
 {
     (void)state;
@@ -1679,9 +1589,6 @@ int main(void)
         cmocka_unit_test(test_p1_configured_and_known),
         cmocka_unit_test(test_p1_first_probe_at_time_zero),
         cmocka_unit_test(test_p1_p2_acceptor_learns),
-        cmocka_unit_test(test_p27_three_times_what_arrived),
-        cmocka_unit_test(test_p27_data_that_was_seen),
-        cmocka_unit_test(test_p27_probes_that_were_answered),
         cmocka_unit_test(test_p3_padding),
         cmocka_unit_test(test_p4_opens_take_turns),
         cmocka_unit_test(test_p3_acceptor_goes_down),

@@ -274,32 +274,16 @@ fabric_channel *fabric_dial(fabric *f, const dxpu_channel_config *cfg, const uin
 
 /* ==== Opens =================================================================================== */
 
-static bool is_same_place(const dxpu_place *a, const dxpu_place *b)
-{
-    return a->node == b->node && a->slot == b->slot && a->function == b->function;
-}
-
 /* The channel that an open repeated by the network or the opener belongs to.  It may come from
    anywhere: the opener tries its paths in turn. */
 static fabric_channel *channel_of_open(const fabric *f, const dxpu_offer *o)
 {
     for (unsigned i = 0; i < f->live_count; i++) {
         fabric_channel *c = f->live[i];
-        if (c->accepted && c->remote_id == o->channel && c->ch.cfg.epoch == o->epoch &&
-            is_same_place(&c->ch.cfg.remote, &o->source) && c->slot == o->destination.slot)
+        if (c->accepted && dxpu_acceptor_repeats(&c->ch, c->remote_id, o))
             return c;
     }
     return NULL;
-}
-
-/* The path is at another address: one that is known to receive, or none yet (P-27). */
-static void move_path(fabric_path *p, const dxpu_udp_path *to, uint64_t now)
-{
-    bool back = p->has_proven && dxpu_udp_same(&p->proven, &to->remote);
-    p->moves += p->known;
-    p->known = true;
-    dxpu_validation_start(&p->validation, now);
-    p->validation.valid = back;
 }
 
 /* The channel took a frame on a path: where that path is, see fabric.h. */
@@ -307,25 +291,24 @@ static void learn_path(fabric_channel *c, const uint8_t *frame, size_t len,
                        const dxpu_udp_path *from, uint64_t now)
 {
     dxpu_bytes bytes = { frame, len };
+    bool newest = dxpu_channel_status(&c->ch).newest;
     fabric_path *p;
+    unsigned what;
     if (frame[DXPU_FRAME_PATH] >= c->ch.cfg.paths)
         return;
     p = &c->paths.path[frame[DXPU_FRAME_PATH]];
     p->rx_frames++;
-    if (dxpu_channel_status(&c->ch).newest) {
-        if (!c->accepted)
-            return;
-        if (!p->known || !dxpu_udp_same(&p->at.remote, &from->remote))
-            move_path(p, from, now);
-        p->at = *from;
-    }
-    if (!c->accepted || p->validation.valid || !dxpu_udp_same(&p->at.remote, &from->remote))
+    if (!c->accepted)
         return;
-    dxpu_validation_heard(&p->validation, bytes);
-    if (p->validation.valid) {
-        p->has_proven = true;
-        p->proven = p->at.remote;
-    }
+    what = dxpu_validation_arrived(&p->validation, bytes, newest,
+                                   dxpu_udp_same(&p->at.remote, &from->remote),
+                                   dxpu_udp_same(&p->valid_at, &from->remote), now);
+    p->moves += (what & DXPU_VALIDATION_MOVED) && p->known;
+    p->known = p->validation.known;
+    if (newest)
+        p->at = *from;
+    if (what & DXPU_VALIDATION_VALID)
+        p->valid_at = p->at.remote;
 }
 
 /* P-27: who forwards a frame of the opener from another's address brings that one three times as
@@ -353,13 +336,6 @@ static void make_room(fabric *f)
         fabric_channel_free(f, oldest);
 }
 
-static uint8_t reason_of(int error)
-{
-    return error == DXPU_E_VERSION ? DXPU_REASON_VERSION
-           : error == DXPU_E_EPOCH ? DXPU_REASON_EPOCH
-                                   : DXPU_REASON_OFFER;
-}
-
 /* The channel that an open begins; NULL: there is none, or it was refused. */
 static void accept_open(fabric *f, fabric_channel *c, const dxpu_offer *offer, uint8_t *buf,
                         size_t len, const dxpu_udp_path *from, uint64_t now)
@@ -372,7 +348,7 @@ static void accept_open(fabric *f, fabric_channel *c, const dxpu_offer *offer, u
     rc = dxpu_channel_accept(&c->ch, now, buf, len);
     if (rc != DXPU_OK) {
         if (!c->session)
-            refuse(f, from, offer->channel, reason_of(rc));
+            refuse(f, from, offer->channel, dxpu_acceptor_reason(rc));
         fabric_channel_free(f, c);
         return;
     }
@@ -405,14 +381,10 @@ static void on_plain_open(fabric *f, uint8_t *buf, size_t len, const dxpu_udp_pa
 {
     dxpu_bytes datagram = { buf, len };
     dxpu_channel_config cfg;
-    dxpu_frame frame;
     dxpu_offer offer;
     fabric_channel *c;
     uint8_t reason;
-    if (!f->cb.authorize || dxpu_frame_check_crc(datagram) != DXPU_OK ||
-        dxpu_frame_decode(datagram, DXPU_FRAME_CRC_BYTES, &frame) != DXPU_OK ||
-        frame.path >= DXPU_PATHS_MAX || dxpu_offer_decode(frame.body, &offer) != DXPU_OK ||
-        len < offer.frame_limit_bytes) { /* P-3: a forged one would bring more than it is */
+    if (!f->cb.authorize || dxpu_acceptor_open(datagram, DXPU_PATHS_MAX, &offer) != DXPU_OK) {
         f->count.bad_opens++;
         return;
     }

@@ -20,6 +20,7 @@
 #define FABRIC_H_INCLUDED
 
 #include "bypass.h"
+#include "dxpu_acceptor.h"
 #include "recorder.h"
 #include "sealing.h"
 #include "stats.h"
@@ -37,10 +38,9 @@ typedef struct fabric_path {
     uint64_t tx_frames, tx_data_frames, rx_frames;
     uint64_t moves;             /* times the opener's address changed */
     dxpu_validation validation; /* acceptor: of `at` */
-    bool has_proven;
-    dxpu_udp_address proven; /* the last valid one: valid at once when the path returns to it */
-    uint64_t held_back;      /* frames that were not sent, by P-27 */
-    dxpu_path_info info;     /* of a channel that is over: as it was at its end */
+    dxpu_udp_address valid_at;  /* the last valid one: valid at once when the path returns to it */
+    uint64_t held_back;         /* frames that were not sent, by P-27 */
+    dxpu_path_info info;        /* of a channel that is over: as it was at its end */
 } fabric_path;
 
 /* Those of a channel, or of all the channels of one slot. */
