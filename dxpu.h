@@ -967,6 +967,7 @@ DXPU_API const char *dxpu_reason_text(unsigned reason); /* "unknown reason" for 
 
 /* -- Records -- */
 enum { DXPU_RECORD_TLP = 1, DXPU_RECORD_PAYLOAD = 2, DXPU_RECORD_EVENT = 3 };
+enum { DXPU_RECORD_PADDING = 0x80 }; /* W-45; skipped, as all from here on (W-31) */
 
 #define DXPU_EVENTS(X)    /* name, number, body bytes after the event header */                    \
     X(HOT_RESET, 1, 0)    /* ON: asserted, else released                      */                   \
@@ -1165,10 +1166,11 @@ typedef struct dxpui_sender {
 typedef struct dxpui_frame { /* one data frame in flight */
     uint64_t sent_ns;
     uint32_t packet_lo;
-    uint32_t index;    /* order of transmission on its path */
-    uint16_t first;    /* place in dxpui_sender.placed of the TLP it begins with or continues */
-    uint16_t at_bytes; /* how far that TLP had come before it */
-    unsigned body_bytes : 16, path : 6, state : 2, tries : 8; /* tries: up to 255 */
+    uint32_t index; /* order of transmission on its path */
+    /* first: place in dxpui_sender.placed of the TLP it begins with or continues; at_bytes: how far
+       that had come before it; tries: up to 255 */
+    unsigned first : 16, at_bytes : 13, padding_dw : 3;
+    unsigned body_bytes : 16, path : 6, state : 2, tries : 8;
 } dxpui_frame;
 
 /* The frames that the peer has not acknowledged: una .. next - 1, at most `window`. */
@@ -1341,6 +1343,12 @@ DXPU_API int dxpu_channel_submit_event(dxpu_channel *ch, const dxpu_event *e);
    closing period.  Call until it returns no frame.  O(bytes). */
 DXPU_API int dxpu_channel_emit(dxpu_channel *ch, uint64_t now_ns, uint8_t *out, size_t cap,
                                uint8_t *path);
+/* Write frames into one buffer, the segments of one message (UDP_SEGMENT): all for one path, all of
+   *segment bytes but the last, which may be shorter.  Full frames are padded to be as long as the
+   others (W-45).  cap: room for 1 or more frames of the limit, the most that it writes.
+   Returns the bytes of all, or as emit().  A frame of emit() and one of these may alternate. */
+DXPU_API int dxpu_channel_emit_many(dxpu_channel *ch, uint64_t now_ns, uint8_t *out, size_t cap,
+                                    uint8_t *path, size_t *segment);
 /* When emit() has something next, a frame or the end: at once if not after now (as 0), DXPU_NEVER:
    nothing is armed, and where emit() has returned the end nothing ever will be. */
 DXPU_API uint64_t dxpu_channel_next_ns(const dxpu_channel *ch);
@@ -3614,6 +3622,7 @@ DXPUI_ASSURE(events_mask, (DXPUI_EVENTS & (DXPUI_EVENTS - 1)) == 0);
 DXPUI_ASSURE(log_holds, 2 * DXPUI_WINDOW_MAX <= 0x10000);                  /* dxpui_path.log */
 DXPUI_ASSURE(first_holds, DXPUI_TX_HEADERS_MAX + DXPUI_EVENTS <= 0x10000); /* dxpui_frame.first */
 DXPUI_ASSURE(body_holds, DXPU_FRAME_MAX_LIMIT_BYTES <= 0xffff); /* dxpui_frame.body_bytes */
+DXPUI_ASSURE(at_holds, DXPU_TLP_MAX_BYTES < 0x2000);            /* dxpui_frame.at_bytes */
 DXPUI_ASSURE(path_holds, DXPU_PATHS_MAX <= 64);                 /* dxpui_frame.path */
 DXPUI_ASSURE(element_holds, (int)DXPUI_PLACED_EVENT == (int)DXPU_CLASSES); /* two bits */
 
@@ -4855,13 +4864,21 @@ DXPUI_INLINE int dxpui_place_element(const dxpui_sender *tx, dxpu_builder *b, ui
     return rc;
 }
 
+/* End a body with padding, at least its header (W-45). */
+static void dxpui_pad(dxpu_builder *b, uint32_t dw)
+{
+    if (dw)
+        dxpui_zero(dxpui_record_open(b, DXPU_RECORD_PADDING, 4 * dw - DXPUI_RECORD_HEADER),
+                   4 * dw - DXPUI_RECORD_HEADER);
+}
+
 /* Rebuild a frame that was sent before: the same elements from the same place fill the same body,
    because the builder's choices depend only on the room (D-16). */
 static void dxpui_refill(const dxpui_sender *tx, const dxpui_frame *s, dxpu_builder *b)
 {
     uint32_t index = s->first;
     uint16_t at = s->at_bytes;
-    b->cap = s->body_bytes;
+    b->cap = s->body_bytes - 4u * s->padding_dw;
     while (b->used < b->cap) {
         int rc = dxpui_place_element(tx, b, tx->placed[index & tx->placed_mask], &at);
         DXPU_ASSERT(b->used > 0 && rc != DXPU_E_ROOM);
@@ -4870,6 +4887,7 @@ static void dxpui_refill(const dxpui_sender *tx, const dxpui_frame *s, dxpu_buil
         index++;
     }
     DXPU_ASSERT(b->used == b->cap);
+    dxpui_pad(b, s->padding_dw);
 }
 
 /* Take the picked thing out of its queue and into the list of what was sent. */
@@ -4890,20 +4908,22 @@ static void dxpui_element_begin(dxpu_channel *ch, int pick, uint32_t element)
 }
 
 /* Fill a new frame: first the rest of the TLP that the last one could not hold, then what was
-   picked, then what else may go. */
-static void dxpui_fill(dxpu_channel *ch, dxpui_frame *s, dxpu_builder *b, int pick)
+   picked, then what else may go.  pad: when no more fits, unless what is left is more than the
+   header record of a TLP without prefixes needs. */
+static void dxpui_fill(dxpu_channel *ch, dxpui_frame *s, dxpu_builder *b, int pick, bool pad)
 {
     dxpui_sender *tx = &ch->tx;
     bool starved, rest = tx->partial_bytes != 0;
-    s->first = (uint16_t)(tx->placed_tail - rest);
-    s->at_bytes = tx->partial_bytes;
+    int rc = DXPU_OK;
+    s->first = (tx->placed_tail - rest) & 0xffffu;
+    s->at_bytes = tx->partial_bytes & 0x1fffu;
     while (rest || pick >= 0) {
         uint32_t element = tx->placed[(tx->placed_tail - 1) & tx->placed_mask];
         if (!rest)
             element = (uint32_t)pick << 30 |
                       (pick == DXPUI_PLACED_EVENT ? tx->events.next & (DXPUI_EVENTS - 1)
                                                   : tx->queue[pick].next);
-        int rc = dxpui_place_element(tx, b, element, &tx->partial_bytes);
+        rc = dxpui_place_element(tx, b, element, &tx->partial_bytes);
         if (!rest && rc != DXPU_E_ROOM)
             dxpui_element_begin(ch, pick, element);
         rest = false;
@@ -4911,6 +4931,9 @@ static void dxpui_fill(dxpu_channel *ch, dxpui_frame *s, dxpu_builder *b, int pi
             dxpui_discard(tx, ch->cfg.tags);
         pick = rc != DXPU_OK || dxpui_none_waits(tx) ? -1 : dxpui_pick(tx, &starved);
     }
+    uint32_t left_dw = pad && rc != DXPU_OK ? (uint32_t)(b->cap - b->used) / 4 : 0;
+    s->padding_dw = left_dw < 8 ? left_dw & 7u : 0;
+    dxpui_pad(b, s->padding_dw);
     s->body_bytes = b->used & 0xffffu;
 }
 
@@ -4969,7 +4992,7 @@ static int dxpui_emit_full(dxpu_channel *ch, uint64_t now_ns, uint8_t kind, uint
 
 /* The data frame `seq`: a lost one, or a new one that begins with what was picked. */
 static int dxpui_emit_data(dxpu_channel *ch, uint64_t now_ns, uint8_t path, uint32_t seq, int pick,
-                           uint8_t *out)
+                           bool pad, uint8_t *out)
 {
     dxpui_frame *s = dxpui_frame_of(&ch->flight, seq);
     dxpui_path *p = &ch->paths.path[path];
@@ -4977,13 +5000,15 @@ static int dxpui_emit_data(dxpu_channel *ch, uint64_t now_ns, uint8_t path, uint
     dxpu_builder_init(&b, out + DXPU_FRAME_FULL_BYTES,
                       ch->link.frame_limit - ch->flight.overhead_bytes);
     if (seq == ch->flight.next) {
-        dxpui_fill(ch, s, &b, pick);
+        dxpui_fill(ch, s, &b, pick, pad);
         s->tries = 0;
         ch->flight.next++;
         ch->tx.blocked_at_ns = DXPU_NEVER; /* there was credit: F-12 starts over */
         ch->tx.blocked_tries = 0;
     } else {
         dxpui_refill(&ch->tx, s, &b);
+        ch->flight.lost--;
+        ch->flight.lost_from = seq + 1;
         ch->count.tx_retransmits++;
     }
     s->state = 0;
@@ -5188,22 +5213,33 @@ static int dxpui_emit_blocked(dxpu_channel *ch, uint64_t now_ns, bool starved, u
                            ch->flight.next, out, 0);
 }
 
-/* The next frame marked lost. */
-static uint32_t dxpui_next_lost(dxpui_flight *fl)
+/* The first frame marked lost. */
+static uint32_t dxpui_first_lost(const dxpui_flight *fl)
 {
     uint32_t seq = fl->lost_from;
     while (!(dxpui_frame_of(fl, seq)->state & DXPUI_LOST))
         seq++;
-    fl->lost--;
-    fl->lost_from = seq + 1;
     return seq;
 }
 
-/* Data, a retransmission first; else a word on credit or what has come.  Bytes, 0 for nothing. */
-static int dxpui_emit_sequenced(dxpu_channel *ch, uint64_t now_ns, uint8_t *out)
+/* True when the frame `seq` may leave on a path as a segment behind `first`: a new one, which may be
+   of any size, only behind a full one. */
+static bool dxpui_follows(const dxpu_channel *ch, const uint8_t *first, uint8_t path, uint32_t seq)
+{
+    uint32_t bytes = dxpu_get_be16(first + DXPU_FRAME_LENGTH);
+    uint32_t least = dxpui_frame_bytes(&ch->flight, dxpui_frame_of(&ch->flight, seq));
+    if (seq == ch->flight.next)
+        least = ch->link.frame_limit - 3;
+    return path == first[DXPU_FRAME_PATH] && bytes >= least;
+}
+
+/* Data, a retransmission first; else a word on credit or what has come.  Bytes, 0 for nothing.
+   first   of the message that this frame is to be a segment of; NULL: it leaves by itself */
+static int dxpui_emit_sequenced(dxpu_channel *ch, uint64_t now_ns, const uint8_t *first,
+                                uint8_t *out)
 {
     dxpui_flight *fl = &ch->flight;
-    bool starved, fresh;
+    bool starved, fresh, behind = first && first != out;
     int pick;
     /* not while the youngest in the list is in frames only in part */
     if (!ch->tx.partial_bytes && dxpui_discard(&ch->tx, ch->cfg.tags))
@@ -5212,10 +5248,12 @@ static int dxpui_emit_sequenced(dxpu_channel *ch, uint64_t now_ns, uint8_t *out)
     if (fl->lost || fresh) {
         uint64_t when_ns;
         uint8_t path = (uint8_t)dxpui_path_pick(ch, &when_ns);
-        if (now_ns >= when_ns)
-            return dxpui_emit_data(ch, now_ns, path, fl->lost ? dxpui_next_lost(fl) : fl->next,
-                                   pick, out);
+        uint32_t seq = fl->lost ? dxpui_first_lost(fl) : fl->next;
+        if (now_ns >= when_ns && (!behind || dxpui_follows(ch, first, path, seq)))
+            return dxpui_emit_data(ch, now_ns, path, seq, pick, first != NULL, out);
     }
+    if (behind)
+        return 0;
     int n = dxpui_emit_blocked(ch, now_ns, starved && !fresh && !fl->lost, out);
     bool last = ch->link.state == DXPU_STATE_DRAINING && dxpui_drained(ch);
     if (n == 0 &&
@@ -5241,7 +5279,7 @@ static inline bool dxpui_rests(const dxpu_channel *ch, uint64_t now_ns)
 }
 
 /* What is due; bytes of a frame, 0, or how the channel ended. */
-DXPUI_APART int dxpui_emit(dxpu_channel *ch, uint64_t now_ns, uint8_t *out)
+DXPUI_APART int dxpui_emit(dxpu_channel *ch, uint64_t now_ns, const uint8_t *first, uint8_t *out)
 {
     int rc = DXPU_OK, n = 0;
     if (now_ns >= ch->link.look_ns) {
@@ -5252,12 +5290,12 @@ DXPUI_APART int dxpui_emit(dxpu_channel *ch, uint64_t now_ns, uint8_t *out)
             ch->link.look_ns = dxpui_look_ns(ch);
     }
     if (n == 0 && rc == DXPU_OK && dxpui_sequenced(&ch->link))
-        n = dxpui_emit_sequenced(ch, now_ns, out);
+        n = dxpui_emit_sequenced(ch, now_ns, first, out);
     return n != 0 ? n : rc;
 }
 
-DXPU_API int dxpu_channel_emit(dxpu_channel *ch, uint64_t now_ns, uint8_t *out, size_t cap,
-                               uint8_t *path)
+DXPUI_INLINE int dxpui_emit_one(dxpu_channel *ch, uint64_t now_ns, const uint8_t *first,
+                                uint8_t *out, size_t cap, uint8_t *path)
 {
     DXPU_ASSERT(!ch->busy);
     DXPU_ASSERT(now_ns >= ch->link.look_ns || now_ns < dxpui_look_ns(ch));
@@ -5266,9 +5304,31 @@ DXPU_API int dxpu_channel_emit(dxpu_channel *ch, uint64_t now_ns, uint8_t *out, 
         return DXPU_E_ARG; /* every timer that is not armed would be due */
     if (cap < ch->cfg.frame_limit_bytes)
         return DXPU_E_ROOM;
-    int n = dxpui_rests(ch, now_ns) ? 0 : dxpui_emit(ch, now_ns, out);
+    int n = dxpui_rests(ch, now_ns) ? 0 : dxpui_emit(ch, now_ns, first, out);
     *path = n > 0 ? out[DXPU_FRAME_PATH] : 0;
     return n;
+}
+
+DXPU_API int dxpu_channel_emit(dxpu_channel *ch, uint64_t now_ns, uint8_t *out, size_t cap,
+                               uint8_t *path)
+{
+    return dxpui_emit_one(ch, now_ns, NULL, out, cap, path);
+}
+
+DXPU_API int dxpu_channel_emit_many(dxpu_channel *ch, uint64_t now_ns, uint8_t *out, size_t cap,
+                                    uint8_t *path, size_t *segment)
+{
+    int n = dxpui_emit_one(ch, now_ns, cap / 2 < ch->cfg.frame_limit_bytes ? NULL : out, out, cap,
+                           path),
+        all = n;
+    bool data = n > 0 && out[DXPU_FRAME_KIND] == DXPU_KIND_DATA; /* others are alone */
+    *segment = n > 0 ? (size_t)n : 0;
+    for (size_t left = data ? cap / ch->cfg.frame_limit_bytes : 0;
+         left > 1 && now_ns < ch->link.look_ns && n == (int)*segment; left--) {
+        n = dxpui_emit_sequenced(ch, now_ns, out, out + all);
+        all += n > 0 ? n : 0;
+    }
+    return all;
 }
 
 /* When a data or blocked frame may leave. */
@@ -5770,21 +5830,16 @@ static int dxpui_dispatch(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns
 /* One counter per reason; a fatal error is no refused frame. */
 static void dxpui_count_refusal(dxpu_counters *c, int error)
 {
-    struct {
-        int error;
-        uint64_t *counter;
-    } const reasons[] = { { DXPU_E_SHORT, &c->rx_short },     { DXPU_E_MAGIC, &c->rx_magic },
-                          { DXPU_E_VERSION, &c->rx_version }, { DXPU_E_KIND, &c->rx_kind },
-                          { DXPU_E_LENGTH, &c->rx_length },   { DXPU_E_RSVD, &c->rx_rsvd },
-                          { DXPU_E_CRC, &c->rx_crc },         { DXPU_E_RECORD, &c->rx_record },
-                          { DXPU_E_CHANNEL, &c->rx_channel }, { DXPU_E_REPLAY, &c->rx_replay },
-                          { DXPU_E_WINDOW, &c->rx_window },   { DXPU_E_ACK, &c->rx_ack },
-                          { DXPU_E_STATE, &c->rx_state },     { DXPU_E_OFFER, &c->rx_offer },
-                          { DXPU_E_PATH, &c->rx_path } };
-    for (unsigned i = 0; i < sizeof reasons / sizeof reasons[0]; i++) {
-        if (reasons[i].error == error)
-            ++*reasons[i].counter;
-    }
+#define DXPUI_REFUSALS(X)                                                                          \
+    X(SHORT, short)                                                                                \
+    X(MAGIC, magic)                                                                                \
+    X(VERSION, version) X(KIND, kind) X(LENGTH, length) X(RSVD, rsvd) X(CRC, crc)                  \
+        X(RECORD, record) X(CHANNEL, channel) X(REPLAY, replay) X(WINDOW, window) X(ACK, ack)      \
+            X(STATE, state) X(OFFER, offer) X(PATH, path)
+#define DXPUI_COUNT(name, counter) c->rx_##counter += error == DXPU_E_##name;
+    DXPUI_REFUSALS(DXPUI_COUNT)
+#undef DXPUI_REFUSALS
+#undef DXPUI_COUNT
 }
 
 DXPU_API int dxpu_channel_ingest(dxpu_channel *ch, uint64_t now_ns, uint8_t *pkt, size_t len,

@@ -539,20 +539,39 @@ uint8_t *dxpu_udp_room(dxpu_udp *u)
     return u->bypass_room ? u->bypass_room : socket_room(u);
 }
 
-void dxpu_udp_commit(dxpu_udp *u, const dxpu_udp_path *to, size_t len)
+uint8_t *dxpu_udp_room_many(dxpu_udp *u, unsigned *datagrams)
 {
-    unsigned i;
-    if (u->bypass_room) {
+    uint8_t *room = dxpu_udp_room(u);
+    *datagrams = u->bypass_room ? 1 : u->cfg.batch - u->tx_used;
+    return room;
+}
+
+void dxpu_udp_commit_many(dxpu_udp *u, const dxpu_udp_path *to, size_t len, size_t segment)
+{
+    uint8_t *room = u->bypass_room;
+    if (room) { /* for one */
         if (u->bypass.commit(u->bypass.self, to, len))
             return;
-        memcpy(socket_room(u), u->bypass_room, len);
+        memcpy(socket_room(u), room, len);
     }
-    i = u->tx_used++;
-    u->tx_socket[i] = (uint8_t)to->socket;
-    u->tx_for[to->socket]++;
-    u->tx.iov[i].iov_len = len;
-    u->tx.addr[i] = to->remote;
-    u->tx.msgs[i].msg_hdr.msg_namelen = to->remote.len;
+    room = socket_room(u);
+    do {
+        unsigned i = u->tx_used++;
+        size_t bytes = len < segment ? len : segment;
+        u->tx_socket[i] = (uint8_t)to->socket;
+        u->tx_for[to->socket]++;
+        u->tx.iov[i].iov_base = room;
+        u->tx.iov[i].iov_len = bytes;
+        u->tx.addr[i] = to->remote;
+        u->tx.msgs[i].msg_hdr.msg_namelen = to->remote.len;
+        room += bytes;
+        len -= bytes;
+    } while (len); /* one may be empty */
+}
+
+void dxpu_udp_commit(dxpu_udp *u, const dxpu_udp_path *to, size_t len)
+{
+    dxpu_udp_commit_many(u, to, len, len);
 }
 
 /* ==== 4  The loop ============================================================================= */

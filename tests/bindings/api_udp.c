@@ -656,6 +656,11 @@ static void test_bypass(void **state)
         assert_int_equal(d.takes, 4);
         assert_true(d.flushes > 0);
         assert_int_equal(dxpu_udp_count(e.udp)->tx_datagrams, 4);
+        for (unsigned i = 0; i < 4; i++) { /* the bypass has room for one, or none */
+            unsigned datagrams = 0;
+            uint8_t *room = dxpu_udp_room_many(e.udp, &datagrams);
+            assert_int_equal(datagrams, room == d.room ? 1 : cfg.batch);
+        }
         dxpu_udp_close(e.udp);
         close(b.fd[0]);
     }

@@ -111,6 +111,39 @@ static void test_equal_datagrams_are_one_message(void **state)
     dxpu_udp_close(p.udp);
 }
 
+/* What dxpu_channel_emit_many() writes, behind a datagram and before one. */
+static void test_side_by_side(void **state)
+{
+    static const size_t len[] = { 100, 700, 700, 700, 200, 50 };
+    enum { N = sizeof len / sizeof len[0] };
+    port p;
+    unsigned datagrams = 0;
+    uint8_t *room;
+    (void)state;
+    open_port(&p);
+    put(&p, &p.self, len[0]);
+    room = dxpu_udp_room_many(p.udp, &datagrams);
+    assert_int_equal(datagrams, 63);
+    for (unsigned i = 1; i < 5; i++)
+        memset(room + (i - 1) * len[1], (int)i, len[i]);
+    dxpu_udp_commit_many(p.udp, &p.self, 3 * len[1] + len[4], len[1]);
+    put(&p, &p.self, len[5]);
+    assert_int_equal(segments_from(p.udp, 0), 1);
+    assert_int_equal(segments_from(p.udp, 1), 4);
+    dxpu_udp_flush(p.udp);
+    assert_int_equal(dxpu_udp_count(p.udp)->tx_datagrams, N);
+    receive_until(&p, N);
+    expect(&p, len, N);
+    for (unsigned i = 0; i < 63; i++) /* the places are as before */
+        put(&p, &p.self, 1);
+    (void)dxpu_udp_room_many(p.udp, &datagrams);
+    assert_int_equal(datagrams, 1);
+    put(&p, &p.self, 1);
+    (void)dxpu_udp_room_many(p.udp, &datagrams); /* a full batch is sent first */
+    assert_int_equal(datagrams, 64);
+    dxpu_udp_close(p.udp);
+}
+
 static void test_what_ends_a_message(void **state)
 {
     port p;
@@ -206,6 +239,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_equal_datagrams_are_one_message),
+        cmocka_unit_test(test_side_by_side),
         cmocka_unit_test(test_what_ends_a_message),
         cmocka_unit_test(test_refused_segments_go_singly),
         cmocka_unit_test(test_refused_datagrams_are_counted),

@@ -2087,6 +2087,212 @@ static void test_d40_zeroed(void **state)
     assert_int_equal(dxpu_channel_wants(&none, RIG_START_NS) & DXPU_WANTS_ACK, 0);
 }
 
+/* ---- several frames in one buffer ---- */
+
+/* A write of 76 bytes takes 104: 13 of them, and 20 bytes are left in which none begins. */
+enum { MANY = 8, MANY_LIMIT = 1452, MANY_WRITE = 76, MANY_LEFT = 20 };
+static uint8_t many[MANY * MANY_LIMIT];
+
+static int emit_many(unsigned frames, size_t *segment)
+{
+    return dxpu_channel_emit_many(&r.ch, r.now_ns, many, frames * MANY_LIMIT, &r.path, segment);
+}
+
+/* The padding of a frame's body, in bytes: the last record, which has no other after it. */
+static size_t padding_of(const uint8_t *frame, size_t bytes)
+{
+    dxpu_bytes d = { frame, bytes };
+    dxpu_frame f;
+    assert_int_equal(dxpu_frame_check_crc(d), DXPU_OK);
+    assert_int_equal(dxpu_frame_decode(d, DXPU_FRAME_CRC_BYTES, &f), DXPU_OK);
+    assert_int_equal(f.kind, DXPU_KIND_DATA);
+    for (size_t at = 0, len; at < f.body.len; at += len) {
+        len = 4 + (size_t)dxpu_get_be16(f.body.ptr + at + 2);
+        if (f.body.ptr[at] == DXPU_RECORD_PADDING) {
+            assert_int_equal(at + len, f.body.len);
+            for (size_t i = 1; i < len; i++)
+                assert_int_equal(f.body.ptr[at + i], i == 3 ? len - 4 : 0);
+            return len;
+        }
+    }
+    return 0;
+}
+
+static void up_to_emit_many(unsigned count)
+{
+    rig_config(&r);
+    r.offer.limits.header[DXPU_POSTED] = r.offer.limits.data[DXPU_POSTED] = 1 << 20;
+    rig_up(&r);
+    for (unsigned i = 0; i < count; i++)
+        assert_int_equal(rig_submit(&r, rig_mwr(1, MANY_WRITE, 0)), DXPU_OK);
+}
+
+static void test_w45_segments_of_one_length(void **state)
+{
+    size_t segment = 0;
+    unsigned frames = 0;
+    (void)state;
+    up_to_emit_many(40);
+    int all = emit_many(MANY, &segment);
+    assert_int_equal(segment, MANY_LIMIT);
+    assert_int_equal(all / MANY_LIMIT, 3);
+    assert_true(all % MANY_LIMIT > 0); /* the last one is shorter */
+    for (int at = 0; at < all; at += MANY_LIMIT) {
+        size_t bytes = (size_t)(all - at < MANY_LIMIT ? all - at : MANY_LIMIT);
+        assert_int_equal(dxpu_get_be16(many + at + DXPU_FRAME_LENGTH), bytes);
+        assert_int_equal(padding_of(many + at, bytes), bytes == MANY_LIMIT ? MANY_LEFT : 0);
+    }
+    assert_int_equal(emit_many(MANY, &segment), 0);
+    assert_int_equal(segment, 0);
+    rig_free(&r);
+    up_to_emit_many(40);
+    for (; rig_emit(&r) > 0; frames++) { /* the control */
+        assert_int_equal(padding_of(r.out, (size_t)r.n), 0);
+        assert_int_equal(r.n == MANY_LIMIT - MANY_LEFT, frames < 3);
+    }
+    assert_int_equal(frames, 4);
+    rig_free(&r);
+}
+
+/* The same frames in the same order whether they leave one by one or not, but for the padding; and
+   with room for one frame alone there is none. */
+static void test_w45_room_for_one(void **state)
+{
+    size_t segment;
+    (void)state;
+    for (unsigned room = 1; room < 3; room++) {
+        size_t padded = 0;
+        int n;
+        up_to_emit_many(40);
+        while ((n = emit_many(room, &segment)) > 0) {
+            assert_true((size_t)n <= room * MANY_LIMIT);
+            padded += padding_of(many, segment);
+        }
+        assert_int_equal(r.ch.flight.next - r.ch.flight.una, 4);
+        assert_int_equal(padded != 0, room == 2);
+        rig_free(&r);
+    }
+    up_to_emit_many(1);
+    assert_int_equal(
+        dxpu_channel_emit_many(&r.ch, r.now_ns, many, MANY_LIMIT - 1, &r.path, &segment),
+        DXPU_E_ROOM);
+    assert_int_equal(segment, 0);
+    rig_free(&r);
+}
+
+static void test_d16_padded_frames_again(void **state)
+{
+    static uint8_t before[sizeof many];
+    size_t segment, head = DXPU_FRAME_FULL_BYTES;
+    (void)state;
+    up_to_emit_many(60);
+    int all = emit_many(3, &segment);
+    assert_int_equal(all, 3 * MANY_LIMIT);
+    assert_int_equal(padding_of(many, MANY_LIMIT), MANY_LEFT);
+    memcpy(before, many, sizeof many);
+    for (uint32_t seq = RIG_SEQ; seq != r.ch.flight.next; seq++)
+        dxpui_mark_lost(&r.ch, seq);
+    memset(many, 0xaa, sizeof many);
+    assert_true(emit_many(MANY, &segment) > 4 * MANY_LIMIT); /* and what is new behind them */
+    assert_int_equal(r.ch.count.tx_retransmits, 3);
+    for (size_t at = head; at < sizeof many && at < 3u * MANY_LIMIT; at += MANY_LIMIT)
+        assert_memory_equal(many + at, before + at, MANY_LIMIT - head - DXPU_FRAME_CRC_BYTES);
+    assert_int_equal(r.ch.flight.lost, 0);
+    rig_free(&r);
+}
+
+/* A lost frame that is longer than the first stays for the next message, as does a new one behind
+   a short one; a shorter one ends the message. */
+static void test_w45_what_does_not_follow(void **state)
+{
+    size_t segment;
+    (void)state;
+    up_to_emit_many(1);
+    int small = emit_many(MANY, &segment);
+    for (unsigned i = 0; i < 30; i++)
+        assert_int_equal(rig_submit(&r, rig_mwr(1, MANY_WRITE, 0)), DXPU_OK);
+    assert_int_equal(emit_many(1, &segment), MANY_LIMIT - MANY_LEFT); /* alone: no padding */
+    dxpui_mark_lost(&r.ch, RIG_SEQ);
+    dxpui_mark_lost(&r.ch, RIG_SEQ + 1);
+    assert_int_equal(emit_many(MANY, &segment), small);
+    assert_int_equal(emit_many(MANY, &segment), MANY_LIMIT - MANY_LEFT);
+    int rest = emit_many(MANY, &segment); /* new */
+    assert_true(rest > MANY_LIMIT && segment == MANY_LIMIT);
+    dxpui_mark_lost(&r.ch, RIG_SEQ);
+    assert_int_equal(rig_submit(&r, rig_mwr(1, MANY_WRITE, 0)), DXPU_OK);
+    assert_int_equal(emit_many(MANY, &segment), small); /* a new one would fit, if it were small */
+    assert_int_equal(emit_many(MANY, &segment), small);
+    for (unsigned again = 0; again < 2; again++) {
+        dxpui_mark_lost(&r.ch, RIG_SEQ + 2);
+        dxpui_mark_lost(&r.ch, RIG_SEQ + 3);
+        dxpui_frame_of(&r.ch.flight, RIG_SEQ + 2)->tries = again ? 1 : 100;
+        int all = emit_many(MANY, &segment);
+        assert_int_equal(segment, MANY_LIMIT);
+        if (again) { /* the control */
+            assert_true(all > MANY_LIMIT);
+            continue;
+        }
+        assert_int_equal(all, MANY_LIMIT); /* a probe comes first: P-12 */
+        assert_int_equal(emit_many(MANY, &segment), MANY_LIMIT);
+        assert_int_equal(many[DXPU_FRAME_KIND], DXPU_KIND_PROBE);
+        assert_true(emit_many(MANY, &segment) > 0);
+        r.ch.paths.path[0].suspect = false;
+    }
+    rig_free(&r);
+}
+
+/* A header with four prefixes needs more room than padding may take. */
+static void test_w45_not_before_a_long_header(void **state)
+{
+    uint8_t tlp[16 + 16 + 4];
+    dxpu_bytes v = { tlp, sizeof tlp };
+    size_t segment;
+    (void)state;
+    for (unsigned prefixes = 0; prefixes < 2; prefixes++) {
+        up_to_emit_many(0);
+        assert_int_equal(rig_submit(&r, rig_mwr(1, 1024, 0)), DXPU_OK);
+        assert_int_equal(rig_submit(&r, rig_mwr(1, 256, 0)), DXPU_OK);
+        memset(tlp, 0, sizeof tlp);
+        for (unsigned i = 0; i < 4; i++)
+            tlp[4 * i] = 0x9e;
+        tlp[16] = 0x60;
+        tlp[19] = 1;
+        tlp[23] = 0xf;
+        tlp[27] = 1; /* above 4 GB */
+        assert_int_equal(rig_submit(&r, prefixes ? v : rig_mwr(1, 64, 0)), DXPU_OK);
+        int all = emit_many(MANY, &segment);
+        assert_int_equal(padding_of(many, segment), 0);
+        assert_int_equal(all == MANY_LIMIT - 36, prefixes);
+        rig_free(&r);
+    }
+}
+
+/* Frames of a message are for one path. */
+static void test_p1_segments_of_one_path(void **state)
+{
+    size_t segment;
+    (void)state;
+    rig_config(&r);
+    r.cfg.paths = 2;
+    r.offer.limits.header[DXPU_POSTED] = r.offer.limits.data[DXPU_POSTED] = 1 << 20;
+    rig_up(&r);
+    for (unsigned i = 0; i < 40; i++)
+        assert_int_equal(rig_submit(&r, rig_mwr(1, 64, 0)), DXPU_OK);
+    r.ch.cfg.spread = true;
+    r.ch.cfg.lossless = false;
+    r.ch.paths.path[1].usable = true;
+    r.ch.paths.path[0].srtt_ns = 1000;
+    r.ch.paths.path[1].srtt_ns = 2000;
+    r.ch.paths.path[0].window = MANY_LIMIT; /* full after one frame */
+    r.ch.paths.path[0].pace_ns = r.ch.paths.path[1].pace_ns = 0;
+    assert_int_equal(emit_many(MANY, &segment), MANY_LIMIT);
+    assert_int_equal(r.path, 0);
+    assert_true(emit_many(MANY, &segment) > MANY_LIMIT);
+    assert_int_equal(r.path, 1);
+    assert_int_equal(many[segment + DXPU_FRAME_PATH], 1);
+    rig_free(&r);
+}
+
 /* ---- what the consumer and the submitter see ---- */
 
 static void test_f26_delivery_of_a_split_read(void **state)
@@ -2664,6 +2870,12 @@ int main(void)
         cmocka_unit_test(test_w9_suite),
         cmocka_unit_test(test_d52_configuration),
         cmocka_unit_test(test_d40_zeroed),
+        cmocka_unit_test(test_w45_segments_of_one_length),
+        cmocka_unit_test(test_w45_room_for_one),
+        cmocka_unit_test(test_d16_padded_frames_again),
+        cmocka_unit_test(test_w45_what_does_not_follow),
+        cmocka_unit_test(test_w45_not_before_a_long_header),
+        cmocka_unit_test(test_p1_segments_of_one_path),
         cmocka_unit_test(test_f26_delivery_of_a_split_read),
         cmocka_unit_test(test_peek_shows_the_bytes_asked_for),
         cmocka_unit_test(test_d52_room_of_each_class),

@@ -66,6 +66,7 @@ static void test_d1_seeds(void **state)
     PRINT("... lost", net.lost);
     PRINT("... doubled", net.doubled);
     PRINT("... corrupted", net.corrupted);
+    PRINT("... emitted behind another", count.segments);
     PRINT("TLPs delivered", count.tlps);
     PRINT("... past a posted one by IDO", count.by_id);
     PRINT("faults", count.faults);
@@ -87,6 +88,7 @@ static void test_d1_seeds(void **state)
     assert_true(counters.rx_crc > seeds / 2 && counters.rx_replay > seeds / 2);
     assert_true(count.by_id > seeds / 2); /* D-34 was used */
     assert_true(count.faults > seeds / 2 && count.incarnations > seeds);
+    assert_true(count.segments > 5 * seeds); /* of emit_many(), in half of the runs */
     assert_true(count.deaths && count.resets && count.replaced && count.old_frames);
 }
 

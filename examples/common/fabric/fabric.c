@@ -600,22 +600,49 @@ void fabric_on_datagram(void *user, uint8_t *buf, size_t len, const dxpu_udp_pat
     check_up(f, c, now);
 }
 
+/* True when each frame of the channel may be sent whatever it brings: P-27 is satisfied. */
+static bool all_valid(const fabric_channel *c)
+{
+    for (unsigned i = 0; c->accepted && i < c->ch.cfg.paths; i++) {
+        if (c->paths.path[i].known && !c->paths.path[i].validation.valid)
+            return false;
+    }
+    return true;
+}
+
+/* Frames for one path, of `segment` bytes each but for the last. */
+static void send_segments(fabric *f, fabric_path *p, const uint8_t *frames, size_t len,
+                          size_t segment)
+{
+    for (size_t at = 0, bytes; at < len; at += bytes) {
+        bytes = len - at < segment ? len - at : segment;
+        p->tx_frames++;
+        p->tx_data_frames += frames[at + DXPU_FRAME_KIND] == DXPU_KIND_DATA;
+        if (f->frames->writer)
+            record_frame(f, dxpu_udp_local(f->udp, p->at.socket), &p->at.remote, frames + at,
+                         bytes);
+    }
+    dxpu_udp_commit_many(f->udp, &p->at, len, segment);
+}
+
 /* Send what wants to leave; false when the channel is over. */
 static bool emit(fabric *f, fabric_channel *c, uint64_t now)
 {
+    bool many = all_valid(c);
     for (;;) {
-        uint8_t *room = dxpu_udp_room(f->udp), path = 0;
-        int n = dxpu_channel_emit(&c->ch, now, room, f->base.frame_limit_bytes, &path);
+        unsigned datagrams = 1;
+        uint8_t *room = many ? dxpu_udp_room_many(f->udp, &datagrams) : dxpu_udp_room(f->udp);
+        uint8_t path = 0;
+        size_t segment;
+        int n = dxpu_channel_emit_many(&c->ch, now, room, datagrams * f->base.frame_limit_bytes,
+                                       &path, &segment);
         fabric_path *p = &c->paths.path[path];
         if (n <= 0)
             return n == 0;
         if (!p->known) /* never: the channel uses only paths that it was heard on */
             continue;
-        if (!may_send(c, p, room, (size_t)n))
-            continue;
-        p->tx_frames++;
-        p->tx_data_frames += room[DXPU_FRAME_KIND] == DXPU_KIND_DATA;
-        send_frame(f, &p->at, room, (size_t)n);
+        if (many || may_send(c, p, room, (size_t)n))
+            send_segments(f, p, room, (size_t)n, segment);
     }
 }
 

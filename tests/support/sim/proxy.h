@@ -482,20 +482,50 @@ static inline bool sim_is_probe(const uint8_t *bytes, uint8_t flags)
     return bytes[DXPU_FRAME_KIND] == DXPU_KIND_PROBE && bytes[DXPU_FRAME_BASE_BYTES] == flags;
 }
 
+enum { SIM_SEGMENTS = 8 };
+
+/* One frame, or several of one path and length side by side, of which the last may be shorter. */
+static inline int sim_emit(sim *s, sim_conn *c, uint8_t *out, uint8_t *path, size_t *segment)
+{
+    size_t limit = c->ch.cfg.frame_limit_bytes;
+    if (s->o.many)
+        return dxpu_channel_emit_many(&c->ch, sim_clock(s, c), out, SIM_SEGMENTS * limit, path,
+                                      segment);
+    int n = dxpu_channel_emit(&c->ch, sim_clock(s, c), out, limit, path);
+    *segment = n > 0 ? (size_t)n : 0;
+    return n;
+}
+
+/* Send one of them. */
+static inline void sim_send_segment(sim *s, sim_conn *c, const uint8_t *frame, size_t bytes,
+                                    uint8_t path, bool first)
+{
+    if (dxpu_get_be16(frame + DXPU_FRAME_LENGTH) != bytes || frame[DXPU_FRAME_PATH] != path ||
+        (!first && frame[DXPU_FRAME_KIND] != DXPU_KIND_DATA))
+        sim_fail(s, "segments are not alike", bytes, path);
+    s->count.segments += !first;
+    if (!c->asked_ns && frame[DXPU_FRAME_KIND] == DXPU_KIND_PROBE)
+        c->asked_ns = sim_clock(s, c);
+    sim_transmit(s, c, frame, bytes, path);
+}
+
 /* Send what is due, see what became of the channel, arm its next timer. */
 static inline void sim_service(sim *s, sim_conn *c)
 {
-    uint8_t out[DXPU_FRAME_MAX_LIMIT_BYTES], path;
+    static uint8_t out[SIM_SEGMENTS * DXPU_FRAME_MAX_LIMIT_BYTES];
+    uint8_t path;
+    size_t segment, all;
     int n = 0;
     if (c->gone)
         return;
-    for (unsigned frames = 0;
-         (n = dxpu_channel_emit(&c->ch, sim_clock(s, c), out, sizeof out, &path)) > 0; frames++) {
-        if (!c->asked_ns && out[DXPU_FRAME_KIND] == DXPU_KIND_PROBE)
-            c->asked_ns = sim_clock(s, c);
+    for (unsigned frames = 0; (n = sim_emit(s, c, out, &path, &segment)) > 0; frames++) {
+        all = (size_t)n;
         if (!c->closing_ns && dxpu_channel_status(&c->ch).state == DXPU_STATE_CLOSING)
             c->closing_ns = sim_clock(s, c);
-        sim_transmit(s, c, out, (size_t)n, path);
+        for (size_t at = 0, bytes; at < all; at += bytes) {
+            bytes = all - at < segment ? all - at : segment;
+            sim_send_segment(s, c, out + at, bytes, path, at == 0);
+        }
         if (frames > 100000) {
             sim_fail(s, "emits without end", c->end, c->state);
             break;

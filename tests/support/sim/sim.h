@@ -284,6 +284,7 @@ static inline void sim_from_seed(sim_options *o, uint64_t seed)
     o->hold_ms = sim_chance(&r, 500) ? 10000 : 1000;
     o->stop = sim_chance(&r, 200);
     o->suite = sim_chance(&r, 300);
+    o->many = seed & 1;
     o->close = sim_chance(&r, 500);
     sim_faults_from_seed(o, &r);
 }

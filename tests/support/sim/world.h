@@ -54,6 +54,7 @@ typedef struct sim_options {
     bool refuse;                           /* consumers leave one class alone for a while */
     bool stop;                             /* ... or everything, for long */
     bool suite;                            /* frames are sealed by a toy cipher */
+    bool many;                             /* frames are emitted several at a time */
     bool close;                            /* in the end the channel is closed */
     bool eager;                            /* the application acts at every frame */
     uint32_t bulk_bytes;    /* instead of random TLPs the host writes that many, numbered */
@@ -144,6 +145,7 @@ typedef struct sim_count {
     uint64_t tlps, by_id, refused_classes;
     uint64_t incarnations, deaths, resets, replaced, late_opens, old_frames;
     uint64_t contained; /* requests answered by containment */
+    uint64_t segments;  /* frames emitted behind others */
     uint64_t faults;
 } sim_count;
 
