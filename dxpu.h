@@ -1106,7 +1106,7 @@ typedef struct dxpu_delivery {
 /* -- private layouts, visible so that a channel can be a member of your struct.  Between calls a
    dxpu_channel may be moved, by memcpy: nothing points into it.  Its memory may not. -- */
 typedef struct dxpui_item { /* one TLP of a queue */
-    uint64_t user;
+    uint64_t user;          /* at the sender: entry of a request in `tags` */
     uint32_t order;
     uint32_t crc; /* of its bytes; once checked, of a completion: offset and bytes of its request */
     uint32_t pos; /* of its bytes in the ring */
@@ -1634,6 +1634,12 @@ static inline bool dxpui_tlp_no_length(unsigned type)
     return type == DXPU_TLP_MSG || type == DXPU_TLP_CPL || type == DXPU_TLP_CPLLK;
 }
 
+/* length_dw of Length, the low bits of the header's first dword. */
+static inline uint16_t dxpui_tlp_length(unsigned type, uint32_t dw)
+{
+    return (uint16_t)(dxpui_tlp_no_length(type) ? 0 : dw & 0x3ffu ? dw & 0x3ffu : 1024);
+}
+
 DXPU_API const char *dxpu_tlp_type_name(unsigned type)
 {
     return type < DXPU_TLP_TYPE_COUNT ? dxpui_tlp_rows[type].name : "?";
@@ -1808,7 +1814,7 @@ DXPUI_INLINE void dxpui_fields(uint32_t *dw, const dxpu_tlp *t, dxpu_tlp *out, b
     out->td = dxpui_field(&dw[0], 15, 1, t->td, put) != 0;
     out->ep = dxpui_field(&dw[0], 14, 1, t->ep, put) != 0;
     out->at = (uint8_t)dxpui_field(&dw[0], 10, 2, t->at, put);
-    out->length_dw = (uint16_t)(dxpui_tlp_no_length(t->type) ? 0 : length ? length : 1024);
+    out->length_dw = dxpui_tlp_length(t->type, length);
     if (kind == DXPUI_CPL)
         dxpui_fields_completion(dw, t, out, put);
     else if (kind == DXPUI_MSG)
@@ -2854,7 +2860,6 @@ static void dxpui_tag_claim(dxpu_tags *t, uint16_t at, uint16_t requester, uint1
     dxpui_tag_move(t, at, DXPUI_TAG_ALLOCATED);
     e->requester = requester;
     e->tag = tag;
-    e->local = DXPUI_TAG_GONE;
     e->hash_next = *chain;
     *chain = at;
 }
@@ -2867,6 +2872,7 @@ static void dxpui_tag_free(dxpu_tags *t, uint16_t at)
     while (*link != at)
         link = &dxpui_tag_at(t, *link)->hash_next;
     *link = e->hash_next;
+    dxpui_tag_at(t, at)->local = DXPUI_TAG_GONE; /* a channel's queue may still name it */
     dxpui_tag_move(t, at, DXPUI_TAG_FREE);
 }
 
@@ -2921,39 +2927,35 @@ static uint16_t dxpui_tag_due(const dxpu_tags *t, unsigned state, uint64_t now_n
     return deadline_ns != DXPU_NEVER && deadline_ns <= now_ns ? at : 0;
 }
 
-/* The request of `order` that the table knows and that has not left this end; 0: it does not. */
-static uint16_t dxpui_tag_here(const dxpu_tags *t, uint16_t requester, uint16_t tag, uint32_t order)
+/* True when the entry `at` still has its channel's request of `order`, which has not left here. */
+static bool dxpui_tag_here(const dxpu_tags *t, uint16_t at, uint32_t order)
 {
-    uint16_t at = dxpui_tag_find(t, requester, tag);
-    return at && dxpui_tag_at(t, at)->order == order && dxpui_tag_at(t, at)->local ? at : 0;
+    return dxpui_tag_at(t, at)->order == order && dxpui_tag_at(t, at)->local;
 }
 
 /* A request would be next to leave the channel's queue: false when it may not any more, as it has
    expired or was dropped (F-34).  An expired one is free again then. */
-static bool dxpui_tag_may_leave(dxpu_tags *t, uint16_t requester, uint16_t tag, uint32_t order)
+static bool dxpui_tag_may_leave(dxpu_tags *t, uint16_t at, uint32_t order)
 {
-    uint16_t at = dxpui_tag_here(t, requester, tag, order);
-    if (at && dxpui_tag_at(t, at)->state == DXPUI_TAG_IN_FLIGHT)
+    bool here = dxpui_tag_here(t, at, order);
+    if (here && dxpui_tag_at(t, at)->state == DXPUI_TAG_IN_FLIGHT)
         return true;
-    if (at)
+    if (here)
         dxpui_tag_free(t, at);
     t->unsent--;
     return false;
 }
 
-static void dxpui_tag_leaves(dxpu_tags *t, uint16_t requester, uint16_t tag, uint32_t order)
+static void dxpui_tag_leaves(dxpu_tags *t, uint16_t at, uint32_t order)
 {
-    uint16_t at = dxpui_tag_here(t, requester, tag, order);
-    if (at)
+    if (dxpui_tag_here(t, at, order))
         dxpui_tag_at(t, at)->local = DXPUI_TAG_SENT;
 }
 
 /* The peer has a request; if it expired before that, its tag begins to rest. */
-static void dxpui_tag_arrived(dxpu_tags *t, uint16_t requester, uint16_t tag, uint32_t order,
-                              uint64_t now_ns)
+static void dxpui_tag_arrived(dxpu_tags *t, uint16_t at, uint32_t order, uint64_t now_ns)
 {
-    uint16_t at = dxpui_tag_here(t, requester, tag, order);
-    if (!at)
+    if (!dxpui_tag_here(t, at, order))
         return;
     dxpu_tag_entry *e = dxpui_tag_at(t, at);
     e->local = DXPUI_TAG_GONE;
@@ -3024,9 +3026,9 @@ static void dxpui_tag_expect(dxpu_tag_entry *e, const dxpu_tlp *req)
     e->lower_addr = (uint8_t)((req->address + offset) & 0x7f);
 }
 
-/* order, local: of a channel's request. */
+/* order, local: of a channel's request; *where gets its entry. */
 static int dxpui_tag_track(dxpu_tags *t, const dxpu_tlp *req, uint64_t now_ns, uint64_t user,
-                           uint32_t order, uint8_t local)
+                           uint32_t order, uint8_t local, uint16_t *where)
 {
     if (dxpu_tlp_class(req) != DXPU_NONPOSTED)
         return DXPU_E_ARG;
@@ -3044,6 +3046,7 @@ static int dxpui_tag_track(dxpu_tags *t, const dxpu_tlp *req, uint64_t now_ns, u
     e->user = user;
     e->order = order;
     e->local = local;
+    *where = at;
     e->deadline_ns = dxpui_later(now_ns, t->timeout_ns);
     dxpui_tag_book(t, e, true);
     t->in_flight++;
@@ -3052,7 +3055,8 @@ static int dxpui_tag_track(dxpu_tags *t, const dxpu_tlp *req, uint64_t now_ns, u
 
 DXPU_API int dxpu_tags_track(dxpu_tags *t, const dxpu_tlp *req, uint64_t now_ns, uint64_t user)
 {
-    return dxpui_tag_track(t, req, now_ns, user, 0, DXPUI_TAG_GONE);
+    uint16_t where;
+    return dxpui_tag_track(t, req, now_ns, user, 0, DXPUI_TAG_GONE, &where);
 }
 
 /* Bytes of a request that the completion brings: none without data; else all, or a part of a read
@@ -3396,28 +3400,26 @@ static bool dxpui_offer_valid(const dxpu_offer *o)
 DXPU_API int dxpu_offer_decode(dxpu_bytes body, dxpu_offer *out)
 {
     const uint8_t *p = body.ptr;
-    dxpu_offer o;
     if (body.len < DXPU_OFFER_BYTES)
         return DXPU_E_SHORT; /* W-20; longer ones carry what later versions add */
     if (p[DXPUI_OFFER_FLAGS] & 0x70)
         return DXPU_E_RSVD; /* W-27 */
-    o.channel = dxpu_get_be32(p + DXPUI_OFFER_CHANNEL);
-    o.version_min = p[DXPUI_OFFER_VERSIONS];
-    o.version_max = p[DXPUI_OFFER_VERSIONS + 1];
-    o.suites = dxpu_get_be16(p + DXPUI_OFFER_SUITES);
-    o.tlp_formats = dxpu_get_be16(p + DXPUI_OFFER_FORMATS);
-    o.window_frames = dxpu_get_be16(p + DXPUI_OFFER_WINDOW);
-    o.completions_infinite = (p[DXPUI_OFFER_FLAGS] & DXPUI_OFFER_INFINITE) != 0;
-    o.frame_limit_bytes = dxpu_get_be16(p + DXPUI_OFFER_LIMIT);
-    o.hold_ms = dxpu_get_be32(p + DXPUI_OFFER_HOLD);
-    o.sequence = dxpu_get_be32(p + DXPUI_OFFER_SEQUENCE);
-    dxpui_limits_load(p + DXPUI_OFFER_CREDITS, &o.limits);
-    o.epoch = dxpu_get_be64(p + DXPUI_OFFER_EPOCH);
-    dxpui_place_load(p + DXPUI_OFFER_SOURCE, &o.source);
-    dxpui_place_load(p + DXPUI_OFFER_DESTINATION, &o.destination);
-    if (!dxpui_offer_valid(&o))
+    out->channel = dxpu_get_be32(p + DXPUI_OFFER_CHANNEL);
+    out->version_min = p[DXPUI_OFFER_VERSIONS];
+    out->version_max = p[DXPUI_OFFER_VERSIONS + 1];
+    out->suites = dxpu_get_be16(p + DXPUI_OFFER_SUITES);
+    out->tlp_formats = dxpu_get_be16(p + DXPUI_OFFER_FORMATS);
+    out->window_frames = dxpu_get_be16(p + DXPUI_OFFER_WINDOW);
+    out->completions_infinite = (p[DXPUI_OFFER_FLAGS] & DXPUI_OFFER_INFINITE) != 0;
+    out->frame_limit_bytes = dxpu_get_be16(p + DXPUI_OFFER_LIMIT);
+    out->hold_ms = dxpu_get_be32(p + DXPUI_OFFER_HOLD);
+    out->sequence = dxpu_get_be32(p + DXPUI_OFFER_SEQUENCE);
+    dxpui_limits_load(p + DXPUI_OFFER_CREDITS, &out->limits);
+    out->epoch = dxpu_get_be64(p + DXPUI_OFFER_EPOCH);
+    dxpui_place_load(p + DXPUI_OFFER_SOURCE, &out->source);
+    dxpui_place_load(p + DXPUI_OFFER_DESTINATION, &out->destination);
+    if (!dxpui_offer_valid(out))
         return DXPU_E_OFFER; /* W-21..W-26 */
-    *out = o;
     return DXPU_OK;
 }
 
@@ -3648,13 +3650,6 @@ static uint64_t dxpui_queue_bytes(uint32_t headers, uint32_t units)
 static dxpu_bytes dxpui_item_tlp(const dxpui_queue *f, const dxpui_item *it)
 {
     return dxpui_view(f->mem + it->pos, it->bytes);
-}
-
-/* Tag of a request, its low byte at 6 of the header, or of a completion, at 10. */
-static uint16_t dxpui_item_tag(const dxpui_queue *f, const dxpui_item *it, unsigned low)
-{
-    const uint8_t *h = f->mem + it->pos + 4u * it->prefix_dw;
-    return (uint16_t)((h[1] & 0x80) << 2 | (h[1] & 0x08) << 5 | h[low]);
 }
 
 static bool dxpui_queue_fits(const dxpui_queue *f, uint32_t units)
@@ -4196,8 +4191,9 @@ DXPU_API bool dxpu_channel_contain(dxpu_channel *ch, dxpu_request *out)
         ch->count.contain_dropped++;
         found = it->last;
         out->user = it->user;
-        out->requester = dxpu_get_be16(f->mem + it->pos + 4u * it->prefix_dw + 8);
-        out->tag = dxpui_item_tag(f, it, 10);
+        const uint8_t *h = f->mem + it->pos + 4u * it->prefix_dw;
+        out->requester = dxpu_get_be16(h + 8);
+        out->tag = (uint16_t)((h[1] & 0x80) << 2 | (h[1] & 0x08) << 5 | h[10]);
         out->left_bytes = out->bytes = 0;
         out->offset_bytes = (uint16_t)it->crc;
         out->done = true;
@@ -4686,7 +4682,8 @@ static int dxpui_may_submit(const dxpui_link *l)
 }
 
 /* A request may leave only when there is room for all its completions (F-10). */
-static int dxpui_track(dxpu_channel *ch, dxpu_bytes tlp, uint64_t now_ns, uint64_t user)
+static int dxpui_track(dxpu_channel *ch, dxpu_bytes tlp, uint64_t now_ns, uint64_t user,
+                       uint16_t *where)
 {
     dxpu_tags *tags = ch->cfg.tags;
     const dxpui_queue *f = &ch->rx.queue[DXPU_COMPLETION];
@@ -4696,7 +4693,6 @@ static int dxpui_track(dxpu_channel *ch, dxpu_bytes tlp, uint64_t now_ns, uint64
     int rc = dxpu_tlp_decode_header(tlp, &t);
     if (rc != DXPU_OK)
         return rc;
-    dxpui_zero(&e, sizeof e);
     dxpui_tag_expect(&e, &t);
     dxpui_tag_reserve(&e, &header, &data);
     if (header > f->header_max || data > f->data_max)
@@ -4704,7 +4700,7 @@ static int dxpui_track(dxpu_channel *ch, dxpu_bytes tlp, uint64_t now_ns, uint64
     if (tags->reserve_header + f->count + header > f->header_max ||
         tags->reserve_data + f->data_used + data > f->data_max)
         return DXPU_E_AGAIN;
-    return dxpui_tag_track(tags, &t, now_ns, user, ch->tx.submitted, DXPUI_TAG_QUEUED);
+    return dxpui_tag_track(tags, &t, now_ns, user, ch->tx.submitted, DXPUI_TAG_QUEUED, where);
 }
 
 DXPU_API int dxpu_channel_submit(dxpu_channel *ch, dxpu_bytes tlp, uint64_t now_ns, uint64_t user)
@@ -4717,7 +4713,7 @@ DXPU_API int dxpu_channel_submit(dxpu_channel *ch, dxpu_bytes tlp, uint64_t now_
         return rc;
     if (tlp.len != s.total_bytes)
         return tlp.len < s.total_bytes ? DXPU_E_TLP_SHORT : DXPU_E_TLP_LONG;
-    uint16_t local = (uint16_t)(4u * s.local_dw); /* W-33: they end here */
+    uint16_t local = (uint16_t)(4u * s.local_dw), tracked = 0; /* W-33: they end here */
     tlp.ptr += local;
     tlp.len -= local;
     dxpui_queue *f = &ch->tx.queue[s.cls];
@@ -4727,7 +4723,7 @@ DXPU_API int dxpu_channel_submit(dxpu_channel *ch, dxpu_bytes tlp, uint64_t now_
     if (!dxpui_queue_fits(f, units))
         return DXPU_E_AGAIN;
     if (s.cls == DXPU_NONPOSTED && ch->cfg.tags)
-        rc = dxpui_track(ch, tlp, now_ns, user);
+        rc = dxpui_track(ch, tlp, now_ns, user, &tracked);
     if (rc != DXPU_OK)
         return rc;
     dxpui_item *it = dxpui_queue_place(f, (uint32_t)tlp.len);
@@ -4736,6 +4732,7 @@ DXPU_API int dxpu_channel_submit(dxpu_channel *ch, dxpu_bytes tlp, uint64_t now_
     it->prefix_dw = (uint8_t)(s.prefix_dw - s.local_dw);
     DXPU_ASSERT(it->prefix_dw <= 4);
     dxpui_item_describe(it, s.cls, tlp.ptr + 4u * it->prefix_dw, units);
+    it->user = tracked;
     memcpy(f->mem + it->pos, tlp.ptr, tlp.len);
     it->crc = dxpu_crc32(0, tlp.ptr, tlp.len);
     it->order = ch->tx.submitted++;
@@ -4775,8 +4772,7 @@ static void dxpui_free_acked(dxpu_channel *ch, uint64_t now_ns)
         }
         const dxpui_item *it = dxpui_queue_free(&tx->queue[cls]);
         if (cls == DXPU_NONPOSTED && ch->cfg.tags)
-            dxpui_tag_arrived(ch->cfg.tags, it->id, dxpui_item_tag(&tx->queue[cls], it, 6),
-                              it->order, now_ns);
+            dxpui_tag_arrived(ch->cfg.tags, (uint16_t)it->user, it->order, now_ns);
         ch->count.tx_tlps_acked += !(it->flags & DXPUI_UNSENT);
     }
 }
@@ -4791,7 +4787,7 @@ DXPUI_INLINE bool dxpui_discard(dxpui_sender *tx, dxpu_tags *tags)
         return false; /* as a rule */
     while (f->waiting && tags->unsent) {
         dxpui_item *it = &f->items[f->next];
-        if (dxpui_tag_may_leave(tags, it->id, dxpui_item_tag(f, it, 6), it->order))
+        if (dxpui_tag_may_leave(tags, (uint16_t)it->user, it->order))
             break;
         it->flags |= DXPUI_UNSENT;
         tx->placed[tx->placed_tail++ & tx->placed_mask] = (uint32_t)DXPU_NONPOSTED << 30 | f->next;
@@ -4900,7 +4896,7 @@ static void dxpui_element_begin(dxpu_channel *ch, int pick, uint32_t element)
         const dxpui_item *it = &f->items[f->next];
         dxpu_credit_add(&ch->tx.used, (unsigned)pick, it->units);
         if (pick == DXPU_NONPOSTED && ch->cfg.tags)
-            dxpui_tag_leaves(ch->cfg.tags, it->id, dxpui_item_tag(f, it, 6), it->order);
+            dxpui_tag_leaves(ch->cfg.tags, (uint16_t)it->user, it->order);
         dxpui_queue_advance(f);
         ch->count.tx_tlps++;
     }
@@ -5318,14 +5314,13 @@ DXPU_API int dxpu_channel_emit(dxpu_channel *ch, uint64_t now_ns, uint8_t *out, 
 DXPU_API int dxpu_channel_emit_many(dxpu_channel *ch, uint64_t now_ns, uint8_t *out, size_t cap,
                                     uint8_t *path, size_t *segment)
 {
-    int n = dxpui_emit_one(ch, now_ns, cap / 2 < ch->cfg.frame_limit_bytes ? NULL : out, out, cap,
-                           path),
-        all = n;
+    const uint8_t *first = cap / 2 < ch->cfg.frame_limit_bytes ? NULL : out; /* no others follow */
+    int n = dxpui_emit_one(ch, now_ns, first, out, cap, path), all = n;
     bool data = n > 0 && out[DXPU_FRAME_KIND] == DXPU_KIND_DATA; /* others are alone */
     *segment = n > 0 ? (size_t)n : 0;
     for (size_t left = data ? cap / ch->cfg.frame_limit_bytes : 0;
          left > 1 && now_ns < ch->link.look_ns && n == (int)*segment; left--) {
-        n = dxpui_emit_sequenced(ch, now_ns, out, out + all);
+        n = dxpui_emit(ch, now_ns, out, out + all);
         all += n > 0 ? n : 0;
     }
     return all;
@@ -5506,11 +5501,15 @@ static int dxpui_parse(dxpu_bytes body, dxpui_body *out)
 /* Match the completion `it` with its request; false when there is none. */
 DXPUI_APART bool dxpui_rx_match(dxpu_channel *ch, dxpui_item *it, dxpu_bytes bytes)
 {
-    dxpu_tlp t;
+    const uint8_t *h = bytes.ptr + 4u * it->prefix_dw;
+    uint32_t dw[3] = { dxpu_get_be32(h), dxpu_get_be32(h + 4), dxpu_get_be32(h + 8) };
+    dxpu_tlp t; /* of its fields those that count */
     dxpu_request req;
-    int rc = dxpu_tlp_decode_header(bytes, &t); /* what measures and is a completion decodes */
-    DXPU_ASSERT(rc == DXPU_OK);
-    rc = dxpu_tags_complete(ch->cfg.tags, &t, &req);
+    dxpui_zero(&t, sizeof t);
+    t.type = (uint8_t)dxpui_tlp_type(h[0]);
+    t.length_dw = dxpui_tlp_length(t.type, dw[0]);
+    dxpui_fields_completion(dw, &t, &t, false);
+    int rc = dxpu_tags_complete(ch->cfg.tags, &t, &req);
     ch->count.rx_cpl_refused += rc != DXPU_OK; /* F-26 */
     if (rc != DXPU_OK)
         return false;
@@ -5833,9 +5832,12 @@ static void dxpui_count_refusal(dxpu_counters *c, int error)
 #define DXPUI_REFUSALS(X)                                                                          \
     X(SHORT, short)                                                                                \
     X(MAGIC, magic)                                                                                \
-    X(VERSION, version) X(KIND, kind) X(LENGTH, length) X(RSVD, rsvd) X(CRC, crc)                  \
-        X(RECORD, record) X(CHANNEL, channel) X(REPLAY, replay) X(WINDOW, window) X(ACK, ack)      \
-            X(STATE, state) X(OFFER, offer) X(PATH, path)
+    X(VERSION, version)                                                                            \
+    X(KIND, kind)                                                                                  \
+    X(LENGTH, length)                                                                              \
+    X(RSVD, rsvd)                                                                                  \
+    X(CRC, crc) X(RECORD, record) X(CHANNEL, channel) X(REPLAY, replay) X(WINDOW, window)          \
+        X(ACK, ack) X(STATE, state) X(OFFER, offer) X(PATH, path)
 #define DXPUI_COUNT(name, counter) c->rx_##counter += error == DXPU_E_##name;
     DXPUI_REFUSALS(DXPUI_COUNT)
 #undef DXPUI_REFUSALS

@@ -48,6 +48,9 @@ static bool sound(void)
         dxpui_tag_reserve(&entry[i], &h, &d);
         if (entry[i].state >= DXPUI_TAG_STATES)
             return false;
+        if (entry[i].local && entry[i].state != DXPUI_TAG_IN_FLIGHT &&
+            entry[i].state != DXPUI_TAG_EXPIRED)
+            return false; /* a channel's queue names it by its place */
         if (entry[i].state != DXPUI_TAG_IN_FLIGHT)
             continue;
         in_flight++;
@@ -260,26 +263,26 @@ void proof_tags_pop(void)
    claim    what a channel reports to the table of a request (it would leave its queue, leaves, has
             arrived) leaves a sound table sound, reads and writes only it, and ends; nothing else is
             in flight then, and only a request that is may leave
-   bounds   2 entries; requesters and tags 0 to 3; any order and time
+   bounds   2 entries, of which it names one; requesters and tags 0 to 3; any order and time
    stubs    none
    open     larger tables; tags of 16 bits
    unwind   6
    when     long
-   control  - if (at && dxpui_tag_at(t, at)->state == DXPUI_TAG_IN_FLIGHT)
-            + if (at && dxpui_tag_at(t, at)->state == DXPUI_TAG_EXPIRED) */
+   control  - if (here && dxpui_tag_at(t, at)->state == DXPUI_TAG_IN_FLIGHT)
+            + if (here && dxpui_tag_at(t, at)->state == DXPUI_TAG_EXPIRED) */
 void proof_tags_local(void)
 {
-    uint16_t requester = any_key(), tag = any_key();
+    uint16_t at = nondet_bool() ? 1 : 2;
     uint32_t order = nondet_u32();
     any_table();
     uint32_t before = table.in_flight;
     if (nondet_bool()) {
-        bool may = dxpui_tag_may_leave(&table, requester, tag, order);
+        bool may = dxpui_tag_may_leave(&table, at, order);
         must(!may || before > 0);
     } else if (nondet_bool()) {
-        dxpui_tag_leaves(&table, requester, tag, order);
+        dxpui_tag_leaves(&table, at, order);
     } else {
-        dxpui_tag_arrived(&table, requester, tag, order, nondet_u64());
+        dxpui_tag_arrived(&table, at, order, nondet_u64());
     }
     must(sound());
     must(table.in_flight == before);
