@@ -81,7 +81,8 @@ def adapter(path, **more):
 class Guest:
     """One virtual machine.  It belongs to `lab`, which ends it in any case."""
 
-    def __init__(self, lab, name, tools, initrd, socket, append="", memory=512, cpus=2,
+    # one processor: a second one, emulated, takes a third more for the same work
+    def __init__(self, lab, name, tools, initrd, socket, append="", memory=512, cpus=1,
                  reboots=False, extra=()):
         qemu, folder = tools
         self.lab, self.name = lab, name

@@ -213,7 +213,7 @@ class World:
         self.lossy = l.start("dxpu-relay", "--to", self.lossy_disk.at, "--json", "--loss", LOSS)
 
     def boot(self, name, *args, **more):
-        machine = Machine(self, name, *args, **more)
+        machine = Machine(self, name, *args, cpus=2, **more)
         self.machines.append(machine)
         setattr(self, name, machine)
         return machine

@@ -32,7 +32,8 @@ class World:
         modules = suite.modules(tools, MODULES)
         self.at = lab.address()
         self.relay = l.start("dxpu-relay", "--to", self.at, "--json", "--loss", 10)
-        self.host, self.guest = suite.machine(l, tools, self.relay.address() + "/1", modules)
+        self.host, self.guest = suite.machine(l, tools, self.relay.address() + "/1", modules,
+                                              cpus=2)
 
     def start_box(self):
         self.box = self.lab.start("dxpu-box", "--listen", self.at, "--device", "virtio-blk",

@@ -87,7 +87,8 @@ class World:
         space.move()
         self.server = subprocess.Popen(["ip", "netns", "exec", space.name, sys.executable, "-c",
                                         SERVE], stdout=subprocess.PIPE, text=True)
-        self.host, self.guest = suite.machine(l, tools, self.relay.address() + "/1", modules)
+        self.host, self.guest = suite.machine(l, tools, self.relay.address() + "/1", modules,
+                                              cpus=2)
 
     def up(self):
         self.guest.wait_for("[ -e /sys/class/net/eth0 ]", HANG)

@@ -92,7 +92,7 @@ WAITING = ("for p in /proc/[0-9]*; do grep -q 'State:.D' $p/status 2>/dev/null &
            "cat $p/comm $p/stack 2>/dev/null; done; true")
 
 
-def machine(l, tools, slot, modules={}, files=(), extra=()):
+def machine(l, tools, slot, modules={}, files=(), extra=(), cpus=1):
     """A dxpu-host with two root ports, the first attached to `slot` of a box, and a guest that has
     loaded these modules; files go to /bin of the guest, `extra` to QEMU's command."""
     path = l.file("host.sock")
@@ -100,7 +100,7 @@ def machine(l, tools, slot, modules={}, files=(), extra=()):
                    "--attach", "1=" + slot, "--json")
     host.says("waiting for a guest")
     initrd = guest.initramfs(l.file("initrd"), *files, *modules.values())
-    g = guest.Guest(l, "a", tools, initrd, path, extra=extra)
+    g = guest.Guest(l, "a", tools, initrd, path, extra=extra, cpus=cpus)
     figure("boot to the first command %.1f s" % g.ready())
     for module in modules:
         g.must("insmod /modules/%s.ko" % module)
