@@ -177,7 +177,7 @@ class Fake(Stream):
         self.send(self.register_message(*args, **more))
         kind, body = self.answer(2)
         check(kind == NODE, kind)
-        return struct.unpack(">II", body)
+        return struct.unpack(">II", body[:8])
 
     def heartbeat(self, instance=None, request=3):
         self.send(message(HEARTBEAT, struct.pack(">QI", instance or self.instance, 0), request))
