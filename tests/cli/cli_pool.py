@@ -873,6 +873,25 @@ def lease_in_a_disconnected_box():
 
 
 @case
+def backup():
+    plain = {"Content-Type": "text/plain"}
+    text = b'{"dxpu-export":1}\n{"records":0,"crc":"1c291ca3"}\n'
+    with tempfile.TemporaryDirectory() as folder, Fake({}) as fake:
+        path = os.path.join(folder, "b")
+        fake.routes["GET /v1/snapshot"] = Raw(text, **plain)
+        check("%d bytes" % len(text) in dxpu(fake, "backup", path).out)
+        with open(path, "rb") as f:
+            check(f.read() == text)
+        check(dxpu(fake, "backup", path, "--json").json() == dict(file=path, bytes=len(text)))
+        for other in (b"", b"{}", b"no export"):  # the file stays
+            fake.routes["GET /v1/snapshot"] = Raw(other, **plain)
+            check("not a copy" in dxpu(fake, "backup", path, status=CONNECTION).err, other)
+        with open(path, "rb") as f:
+            check(f.read() == text)
+        dxpu(fake, "backup", status=USAGE)
+
+
+@case
 def adoption():
     def adopted(dry, **more):
         rows = [dict(slot="10.3", what="lease", lease=None if dry else "c9", host=12, host_slot=1,

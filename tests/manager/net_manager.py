@@ -823,7 +823,7 @@ def an_old_store_ends_no_lease_that_it_does_not_know():
 
 
 @case
-def m170_m172_a_backup_is_adopted():
+def m170_m172_m173_a_backup_is_adopted():
     """An old store is put back: what runs and is not in it goes on as a lease, what is wiped is
     free, what a box keeps is left; no device sees anything."""
     with lab.Lab() as l:
@@ -841,16 +841,19 @@ def m170_m172_a_backup_is_adopted():
             check(done.status == 0, done.errors())
             return done.output()
         known = lend()
-        check(m.process.stop() == 0)
-        shutil.copy(m.store, l.file("backup.db"))
-        m.start()
-        w.wait_connected()
+        done = l.run("dxpu", "backup", l.file("backup"), "--manager", m.http)
+        check(done.status == 0 and "bytes; dxpu-manager --import" in done.output(), done.errors())
+        check(os.stat(l.file("backup")).st_mode & 0o777 == 0o600)
+        done = l.run("dxpu", "backup", l.file("no/backup"), "--manager", m.http)
+        check(done.status == 1 and "No such file" in done.errors(), done.errors())
         runs, over, kept = lend(), lend(), lend()
         check(m.ask("DELETE", "/v1/leases/%s?wait=10" % over[0])[0] == 200)
         check(m.ask("POST", "/v1/leases/%s/park?wait=10" % kept[0])[0] == 200)
         check(m.process.stop() == 0)
         before = host.status()
-        shutil.copy(l.file("backup.db"), m.store)
+        os.unlink(m.store)
+        done = l.run("dxpu-manager", "--store", m.store, "--import", l.file("backup"))
+        check(done.status == 0, done.errors())
         m.start()
         w.wait_connected()
 

@@ -152,6 +152,7 @@ int pool_lease_recover(pool_call *r);
 int pool_lease_discard(pool_call *r);
 int pool_clock_confirm(pool_call *r);
 int pool_adopt(pool_call *r);
+int pool_backup(pool_call *r);
 int pool_lease_attach(pool_call *r);
 int pool_lease_park(pool_call *r);
 int pool_drain(pool_call *r);

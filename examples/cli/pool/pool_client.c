@@ -25,6 +25,7 @@
 
 enum {
     ANSWER_MAX = 16 << 20,
+    SNAPSHOT_MAX = 1 << 30,
     TOKEN_MAX = 512,
     CONNECT_MS = 5000,
     CONNECT_SOON_MS = 1500, /* where there are further managers */
@@ -249,7 +250,7 @@ static const char *set_token(pool_client *c, const pool_settings *set, bool safe
 
 static bool keep(pool_client *c, const char *data, size_t bytes)
 {
-    if (bytes > ANSWER_MAX - c->bytes)
+    if (bytes > (c->raw ? SNAPSHOT_MAX : ANSWER_MAX) - c->bytes)
         return false;
     if (c->bytes + bytes + 1 > c->room) {
         size_t room = 2 * (c->bytes + bytes) + 1;
@@ -461,6 +462,8 @@ static pool_result judge(pool_client *c, const char *path)
 {
     if (c->status >= 300 && c->status < 400)
         return redirected(c);
+    if (c->raw && c->status == 200)
+        return POOL_DONE;
     c->body = pool_client_document(c);
     if (c->bytes && !json_is_object(c->body))
         return no_manager(c, "its answer is not a JSON object");
@@ -481,7 +484,10 @@ static pool_result ask_once(pool_client *c, const char *method, const char *path
     bool changes = strcmp(method, "GET") != 0;
     if (request && !text)
         out_of_memory();
-    prepare(c, path, "Accept: application/json, application/problem+json",
+    c->raw = strcmp(path, "/v1/snapshot") == 0;
+    prepare(c, path,
+            c->raw ? "Accept: text/plain, application/problem+json"
+                   : "Accept: application/json, application/problem+json",
             (long)c->timeout_s * 1000);
     if (changes) {
         curl_easy_setopt(c->curl, CURLOPT_CUSTOMREQUEST, method);

@@ -50,6 +50,7 @@ typedef struct pool_client {
     long status;
     char *text; /* as it came */
     size_t bytes, room;
+    bool raw;     /* it is a file, and no JSON: that of /v1/snapshot */
     json_t *body; /* an object, its strings cleaned; NULL: none came */
     char why[600];
     pool_again again;

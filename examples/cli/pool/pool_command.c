@@ -242,6 +242,7 @@ RUN(lease_extend)
 RUN(lease_attach)
 RUN(clock_confirm)
 RUN(adopt)
+RUN(backup)
 RUN(drain)
 RUN(slot)
 RUN(forget)
@@ -322,6 +323,10 @@ static const option_verb verbs[] = {
       "Declares that a broken or quarantined slot (10.3, shelf1.3) works; it is wiped before it is "
       "lent again, or keeps its lease's data (--keep).",
       TAIL, 1, 1, WITH(repair_rows), run_slot },
+    { "backup", "FILE", "copy the manager's store into a file",
+      "Writes all records of the manager's store into a file, which is replaced as a whole, while "
+      "the manager runs. 'dxpu-manager --import FILE' reads it into a new store.",
+      TAIL, 1, 1, WITHOUT_ROWS, run_backup },
     { "adopt", "SLOT | --all [--dry-run]", "take in leases that the store does not know",
       "After an old store was put back, boxes have leases that it does not know, and their slots "
       "are quarantined. Where box and host agree, the slot is a lease again, each one of its own; "

@@ -1,13 +1,15 @@
-/* pool_data.c - dxpu lease recover and discard, clock confirm, adopt; what asks before data are
-   erased
+/* pool_data.c - dxpu lease recover and discard, clock confirm, adopt, backup; what asks before
+   data are erased
    SPDX-License-Identifier: MIT */
 #ifndef _POSIX_C_SOURCE
 #define _POSIX_C_SOURCE 200809L
 #endif
 #include "pool.h"
 #include "console.h"
+#include "durable.h"
 #include "pool_print.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 #include <unistd.h>
@@ -221,5 +223,38 @@ int pool_adopt(pool_call *r)
     printf("%" PRIu64 " %s, %" PRIu64 " free, %" PRIu64 " left%s\n", adopted,
            adopted == 1 ? "lease" : "leases", freed, pool_integer(r->client.body, "left"),
            r->dry_run ? "; nothing was changed (--dry-run)" : "");
+    return EXIT_ALL;
+}
+
+/* ==== 5  Backup =============================================================================== */
+
+static void print_backup(const char *file, size_t bytes)
+{
+    json_t *o = json_object();
+    (void)json_object_set_new(o, "file", json_string(file)); /* left out when it is not UTF-8 */
+    (void)json_object_set_new(o, "bytes", json_integer((json_int_t)bytes));
+    (void)json_dumpf(o, stdout, JSON_COMPACT);
+    putchar('\n');
+    json_decref(o);
+}
+
+int pool_backup(pool_call *r)
+{
+    static const char begin[] = "{\"dxpu-export\":";
+    const char *file = r->word[0];
+    int rc = pool_get(r, "/v1/snapshot");
+    if (rc)
+        return rc;
+    if (r->client.bytes < sizeof begin || strncmp(r->client.text, begin, sizeof begin - 1) != 0)
+        return pool_misfit(r, "it is not a copy of a store");
+    rc = durable_replace(file, r->client.text, r->client.bytes);
+    if (rc)
+        return pool_fail(r, EXIT_REFUSED, "%s: %s%s", file, strerror(errno),
+                         rc > 0 ? "; it is written, and may not survive a crash" : "");
+    if (r->json)
+        print_backup(file, r->client.bytes);
+    else
+        printf("%s: %zu bytes; dxpu-manager --import reads it into a new store\n", file,
+               r->client.bytes);
     return EXIT_ALL;
 }

@@ -58,6 +58,7 @@ static const api_route routes[] = {
       JSON, api_post_discard },
     { EVHTTP_REQ_GET, "/v1/erasures", API_TENANT | API_OPERATOR, API_BODY_NONE, JSON,
       api_get_erasures },
+    { EVHTTP_REQ_GET, "/v1/snapshot", API_OPERATOR, API_BODY_NONE, "text/plain", api_get_snapshot },
     { EVHTTP_REQ_POST, "/v1/adopt", API_OPERATOR, API_BODY_OPTIONAL, JSON, api_post_adopt },
     { EVHTTP_REQ_POST, "/v1/clock/confirm", API_OPERATOR, API_BODY_OPTIONAL, JSON, api_post_clock },
     { EVHTTP_REQ_GET, "/v1/tenants", API_ALL, API_BODY_NONE, JSON, api_get_tenants },

@@ -1,4 +1,5 @@
-/* api_data.c - requests about data that are kept for a lease, what would erase them, adoption
+/* api_data.c - requests about data that are kept for a lease, what would erase them,
+   adoption, backup
    SPDX-License-Identifier: MIT */
 #include "api_internal.h"
 
@@ -314,4 +315,14 @@ void api_post_adopt(api_conn *c)
                                   "more", w.more, "slots", w.list));
     else
         json_decref(w.list);
+}
+
+/* ==== 6  Backup =============================================================================== */
+
+void api_get_snapshot(api_conn *c)
+{
+    char *text;
+    size_t bytes;
+    if (api_params(c, NULL, 0) && api_done(c, core_snapshot(c->a->core, &text, &bytes)))
+        api_answer(c, 200, "text/plain; charset=utf-8", text, bytes);
 }

@@ -297,6 +297,7 @@ void api_post_discard(api_conn *c);
 void api_get_erasures(api_conn *c);
 void api_post_clock(api_conn *c);
 void api_post_adopt(api_conn *c);
+void api_get_snapshot(api_conn *c);
 void api_get_events(api_conn *c);
 void api_get_metrics(api_conn *c);
 void api_get_openapi(api_conn *c);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core_internal.h"
+#include "store_copy.h"
 
 core_result corei_result(core_code code, const char *format, ...)
 {
@@ -98,6 +99,22 @@ uint64_t core_term(core *c)
         c->term_stored = corei_commit(c).code == CORE_OK;
     }
     return c->term_stored ? c->term : 0;
+}
+
+core_result core_snapshot(core *c, char **text, size_t *bytes)
+{
+    store_fault f;
+    uint64_t records;
+    *text = NULL;
+    *bytes = 0;
+    if (c->dead || c->failed)
+        return corei_result(CORE_E_STORE, "the store cannot be written, so a copy may lack what it "
+                                          "has; try again when it can");
+    if (store_export_text(c->store, text, bytes, &records, &f) == STORE_OK)
+        return (core_result){ CORE_OK, "" };
+    free(*text);
+    *text = NULL;
+    return corei_result(CORE_E_STORE, "%.250s", f.text);
 }
 
 bool core_is_dead(const core *c)

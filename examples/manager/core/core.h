@@ -248,6 +248,9 @@ uint64_t core_next_ms(const core *c);
 /* Higher than that of each program that had the store before, and, when the clock is right, of
    those that had copies of it (M-144); stored by the first call.  0: it could not be. */
 uint64_t core_term(core *c);
+/* All that the store has, as --export writes it; *text is the caller's to free.  CORE_E_STORE: it
+   cannot be read, or has lately refused a change. */
+core_result core_snapshot(core *c, char **text, size_t *bytes);
 /* The tables may not be what the store says, and nothing is done with them any more: restart. */
 bool core_is_dead(const core *c);
 /* The store cannot be written since its last change failed. */

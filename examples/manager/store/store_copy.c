@@ -82,7 +82,8 @@ static int export_one(void *user, const char *key, const void *value, size_t len
     return e->rc != STORE_OK;
 }
 
-store_error store_export(store *s, const char *file, uint64_t *records, store_fault *f)
+store_error store_export_text(store *s, char **out, size_t *bytes, uint64_t *records,
+                              store_fault *f)
 {
     exporting e = { { NULL, 0, 0 }, 0, STORE_OK, f };
     char crc[9];
@@ -95,10 +96,20 @@ store_error store_export(store *s, const char *file, uint64_t *records, store_fa
                                                    "crc", crc));
     if (rc == STORE_OK && !good)
         rc = storei_fault(f, STORE_E_MEMORY, "out of memory");
-    if (rc == STORE_OK && durable_replace(file, e.out.bytes, e.out.len))
-        rc = storei_fault(f, STORE_E_IO, "cannot write %s: %s", file, strerror(errno));
-    free(e.out.bytes);
+    *out = e.out.bytes;
+    *bytes = e.out.len;
     *records = e.records;
+    return rc;
+}
+
+store_error store_export(store *s, const char *file, uint64_t *records, store_fault *f)
+{
+    char *copy = NULL;
+    size_t bytes = 0;
+    store_error rc = store_export_text(s, &copy, &bytes, records, f);
+    if (rc == STORE_OK && durable_replace(file, copy, bytes))
+        rc = storei_fault(f, STORE_E_IO, "cannot write %s: %s", file, strerror(errno));
+    free(copy);
     return rc;
 }
 

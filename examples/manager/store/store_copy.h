@@ -10,10 +10,14 @@
 #ifndef STORE_COPY_H_INCLUDED
 #define STORE_COPY_H_INCLUDED
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "store.h"
 
+/* What such a file has; *text is the caller's to free, also after an error. */
+store_error store_export_text(store *s, char **text, size_t *bytes, uint64_t *records,
+                              store_fault *f);
 /* The file is replaced as a whole, and is on the disk; mode 600 when it is new. */
 store_error store_export(store *s, const char *file, uint64_t *records, store_fault *f);
 /* Into a store without records, or one with an import that was not finished, which begins again.
