@@ -168,8 +168,8 @@ def statuses(method, path, roles, body):
     must |= {"429"} if method != "GET" and "tenant" in roles else set()
     must |= {"404"} if re.search(r"\{(node|slot|lease|model)\}", path) else set()
     must |= {"413", "415"} if body != "NONE" else set()
-    return must, must | {"201", "202", "409"} | ({"404"} if path in ("/v1/leases", "/v1/erasures")
-                                                  else set())
+    named = path in ("/v1/leases", "/v1/erasures", "/v1/adopt")  # things, by members or parameters
+    return must, must | {"201", "202", "409"} | ({"404"} if named else set())
 
 
 def differences(table, doc):
