@@ -516,6 +516,33 @@ static void test_m162_one_bad_host(void **state)
     assert_false(is_doubted(host_at(0)));
 }
 
+/* A host loses its network while it has leases in several boxes: none of them moves, though it would
+   be replaced, and no box is blamed. */
+static void test_m162_host_loses_all(void **state)
+{
+    (void)state;
+    core_request r = {
+        .tenant = "t", .model = "nvme", .count = 2, .need = POOL_SPREAD, .replace = CORE_REPLACE_YES
+    };
+    uint64_t lease;
+    bool existed;
+    r.host = host_at(0)->node;
+    assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_OK);
+    run(REACH_MS);
+    is_active(lease);
+    for (unsigned i = 0; i < BOXES; i++)
+        reaches[0][i] = false;
+    run(10 * REACH_MS);
+    assert_int_equal(more_of(lease)->replaced, 0);
+    for (unsigned i = 0; i < BOXES; i++)
+        assert_false(is_doubted(box_at(i)));
+    assert_true(is_doubted(host_at(0)));
+    for (unsigned i = 0; i < BOXES; i++)
+        reaches[0][i] = true;
+    run(REACH_MS);
+    is_active(lease);
+}
+
 /* A host that reaches one box of three makes no more than one of the others suspect, and none is
    kept from other hosts. */
 static void test_m162_half_bad_host(void **state)
@@ -725,6 +752,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_m163_lent_last_then_not, begin, end),
         cmocka_unit_test_setup_teardown(test_m163_tried_again, begin, end),
         cmocka_unit_test_setup_teardown(test_m162_one_bad_host, begin, end),
+        cmocka_unit_test_setup_teardown(test_m162_host_loses_all, begin, end),
         cmocka_unit_test_setup_teardown(test_m162_half_bad_host, begin, end),
         cmocka_unit_test_setup_teardown(test_m162_two_bad_hosts, begin, end),
         cmocka_unit_test_setup_teardown(test_m162_between_the_two, begin, end),

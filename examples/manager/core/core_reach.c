@@ -270,21 +270,23 @@ static bool is_reached(const core *c, uint32_t box, uint32_t but)
     return false;
 }
 
-/* The box, as a node, that the port has a channel to; CORE_NONE: to none. */
-static uint32_t box_behind(const core *c, uint32_t port)
+/* The box, as a node, that the port has a channel to, or (up: false) has none to; CORE_NONE: none. */
+static uint32_t box_behind(const core *c, uint32_t port, bool up)
 {
     uint32_t slot = c->t.port[port].slot;
-    return slot != CORE_NONE && is_up(c, slot) ? c->t.slot[slot].node : CORE_NONE;
+    if (slot == CORE_NONE || (up ? !is_up(c, slot) : !fails(&c->t.port[port].device)))
+        return CORE_NONE;
+    return c->t.slot[slot].node;
 }
 
-/* To how many boxes does the host have a channel?  As far as `most`. */
-static unsigned count_reached(const core *c, uint32_t host, unsigned most)
+/* To how many boxes does the host have a channel, or none now?  As far as `most`. */
+static unsigned count_boxes(const core *c, uint32_t host, bool up, unsigned most)
 {
     const core_node *n = &c->t.node[core_find_node(c, host)];
     unsigned count = 0;
     for (uint32_t i = n->first; i < n->first + n->total && count < most; i++) {
-        uint32_t box = box_behind(c, i), j = n->first;
-        while (j < i && box_behind(c, j) != box)
+        uint32_t box = box_behind(c, i, up), j = n->first;
+        while (j < i && box_behind(c, j, up) != box)
             j++;
         count += box != CORE_NONE && j == i;
     }
@@ -376,7 +378,9 @@ static void judge(core *c, uint32_t host, uint32_t box, const trouble *w)
     corei_doubt *pair = doubt_find(c, host, box);
     if (!doubt_counts(c, pair) || pair->judged)
         return;
-    unsigned missed = count_pairs(c, host, 0), reached = count_reached(c, host, missed);
+    unsigned missed = count_pairs(c, host, 0), now = count_boxes(c, host, false, COREI_DOUBTS);
+    missed = now > missed ? now : missed; /* all others may fail, too, and are just not due yet */
+    unsigned reached = count_boxes(c, host, true, missed);
     if (!is_reached(c, box, host) && (reached >= missed || count_pairs(c, 0, box) > 1)) {
         pair->judged = true;
         strike_box(c, box, w);
