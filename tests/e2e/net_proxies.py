@@ -759,7 +759,7 @@ def statistics_are_documented():
 @case
 def stats_are_printed_once():
     with lab.Lab() as l:
-        box, at = lab_pair(l)
+        box, at = lab_pair(l, "--mps", 512)
         host = l.run("dxpu-host", "--box", at, "--load", "read", "--count", 5, "--stats")
         check(host.status == 0 and "udp" in host.errors(), host.errors())
         check("rtt_us" not in host.errors() and "rtt_us" in host.output(), host.errors())
