@@ -44,6 +44,9 @@ AIMS = (
     (r"frames a second, .*", "ratio", 1, None),
     (r"write stream .* beside segments", "ratio", 0.8, None),
     (r"equation1 .*", "ratio", 0.98, 1.02),
+    (r"pushed, not pulled .*", "ratio", 3, None),
+    (r"nvme read of 4 KB, requests", "value", None, 0),
+    (r"nvme write of 4 KB, requests", "value", None, 1),
     (r"memory state .*", "ratio", None, 1),
     (r"memory channel by default", "value", None, 128 * 1024),
     (r"memory box of 512 slots", "value", None, 16 << 20),
@@ -113,7 +116,8 @@ def c_rows(table, unit, baseline_name, name, *arguments):
         raise RuntimeError("%s: %s" % (name, done.stderr.strip()[-500:]))
     for line in done.stdout.splitlines():
         one = json.loads(line)
-        table.add(one["row"], one["value"], one["baseline"], unit, baseline_name)
+        table.add(one["row"], one["value"], one["baseline"],
+                  unit if isinstance(unit, str) else unit(one["row"]), baseline_name)
 
 
 # ==== In one process ==============================================================================
@@ -157,7 +161,13 @@ def part_seal(table, size):
 
 
 def part_equation(table, size):
-    c_rows(table, "MB/s", "tags or window / round trip", "bench_tags", 1, 200 // size.cut)
+    c_rows(table, "MB/s", "tags or window / round trip; of what is pushed, the same bytes pulled",
+           "bench_tags", 1, 200 // size.cut)
+
+
+def part_nvme(table, _):
+    c_rows(table, lambda row: "requests" if row.endswith("requests") else "us",
+           "the submission queue in host memory", "bench_nvme", 1, 1)
 
 
 def part_memory(table, size):
@@ -470,7 +480,7 @@ def part_guest(table, size):
 
 
 PARTS = {"codec": part_codec, "route": part_route, "seal": part_seal,
-         "equation": part_equation, "memory": part_memory, "round-trip": part_round_trip,
+         "equation": part_equation, "nvme": part_nvme, "memory": part_memory, "round-trip": part_round_trip,
          "round-trip-veth": part_round_trip_veth, "round-trip-xdp": part_round_trip_xdp,
          "frames": part_frames, "streams": part_streams, "devices": part_devices,
          "sealed": part_sealed, "cores": part_cores,

@@ -1,7 +1,8 @@
 /* Read throughput against tags x read size / round trip (DxPU, equation 1), in virtual time: a host
    keeps all its tags in flight, a box answers at once, the network takes half the round trip each
    way.  What is missing from the equation is what the channel holds back: it needs no processor.
-   The last rows are a stream of writes, whose window is the frames in flight. */
+   Then a stream of writes, whose window is the frames in flight; and the paper's experiment (5.1):
+   the same bytes pushed, as a processor's stores of 64 bytes, beside pulled, as a device's reads. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* clock_gettime */
 #endif
@@ -31,6 +32,12 @@ static const scene scenes[] = {
     { 32, 256, 6800, 64 },   { 140, 128, 6800, 64 },  { 140, 256, 6800, 64 },
     { 256, 512, 6800, 256 }, { 0, 256, 7000, 16 },    { 0, 256, 7000, 256 },
     { 0, 256, 100000, 16 },  { 0, 256, 100000, 256 },
+};
+
+/* Reads, and the writes in their place. */
+static const scene pulled[] = {
+    { 140, 128, 4900, 64 },   { 140, 128, 6800, 64 },    { 140, 128, 20000, 64 },
+    { 140, 128, 100000, 64 }, { 140, 128, 1000000, 64 },
 };
 
 static bench_pair pair;
@@ -218,6 +225,16 @@ int main(int argc, char **argv)
                      sc->rtt_ns / 1000);
         }
         bench_result(row, ours, equation);
+    }
+    for (unsigned i = 0; i < sizeof pulled / sizeof pulled[0]; i++) {
+        scene pushed = pulled[i];
+        char row[80];
+        pushed.tags = 0;
+        pushed.read_bytes = 64;
+        snprintf(row, sizeof row, "pushed, not pulled by %u x %u B / %g us", pulled[i].tags,
+                 pulled[i].read_bytes, pulled[i].rtt_ns / 1e3);
+        bench_result(row, measure(&pushed, a.count * pushed.rtt_ns) / 1e6,
+                     measure(&pulled[i], a.count * pulled[i].rtt_ns) / 1e6);
     }
     return 0;
 }
