@@ -178,8 +178,8 @@ DXPU_API int dxpu_vswitch_upstream(const dxpu_vswitch *vs, uint8_t slot, const d
    above blocks it. */
 DXPU_API bool dxpu_vswitch_message(dxpu_vswitch *vs, uint8_t slot, const dxpu_tlp *t);
 
-/* Before insert(): what the port of the slot comes up with, also after resets, is this, 128 to 4096,
-   or what the configuration says if that is less.  Linux gives a hot-added device its port's
+/* Before insert(): what the port of the slot comes up with, also after resets, is this, from 128 to
+   4096, or what the configuration says if that is less.  Linux gives a hot-added device its port's
    Max_Payload_Size when the device supports it, else 128: so say what the device supports.
    DXPU_OK, or E_ARG (no such slot, filled, another size). */
 DXPU_API int dxpu_vswitch_set_mps(dxpu_vswitch *vs, uint8_t slot, uint32_t bytes);

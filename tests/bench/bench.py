@@ -480,7 +480,8 @@ def part_guest(table, size):
 
 
 PARTS = {"codec": part_codec, "route": part_route, "seal": part_seal,
-         "equation": part_equation, "nvme": part_nvme, "memory": part_memory, "round-trip": part_round_trip,
+         "equation": part_equation, "nvme": part_nvme,
+         "memory": part_memory, "round-trip": part_round_trip,
          "round-trip-veth": part_round_trip_veth, "round-trip-xdp": part_round_trip_xdp,
          "frames": part_frames, "streams": part_streams, "devices": part_devices,
          "sealed": part_sealed, "cores": part_cores,

@@ -2,7 +2,7 @@
    keeps all its tags in flight, a box answers at once, the network takes half the round trip each
    way.  What is missing from the equation is what the channel holds back: it needs no processor.
    Then a stream of writes, whose window is the frames in flight; and the paper's experiment (5.1):
-   the same bytes pushed, as a processor's stores of 64 bytes, beside pulled, as a device's reads. */
+   the same bytes pushed, as a processor's stores of 64 bytes, beside pulled, by a device. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* clock_gettime */
 #endif
