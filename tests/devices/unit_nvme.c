@@ -3829,7 +3829,7 @@ static driver *cmb_up(void)
     return d;
 }
 
-/* Processor stores of 8 bytes, as Linux's copy to uncached memory does them. */
+/* Processor stores of 8 bytes, to uncached memory. */
 static void cmb_write(driver *d, uint32_t at, const uint8_t *data, uint32_t bytes)
 {
     for (uint32_t i = 0; i < bytes; i += 8)

@@ -375,6 +375,15 @@ def submission_queues_in_the_box(w):
         check(what + "_requests_of_a_read", entry <= reads["read"] < entry + 0.5, reads)
         # the data: one request, of 4,096 bytes
         check(what + "_requests_of_a_write", 1 + entry <= reads["write"] < 1.5 + entry, reads)
+    # The driver writes CMBMSC once, and has its queues at the same addresses after any reset.
+    a.must("nvme reset %s" % a.controller(2))
+    for method in a.must("cat %s/reset_method" % a.device(2)).split():
+        a.must("cd %s && echo %s > reset_method && echo 1 > reset" % (a.device(2), method))
+        a.verify(2, "cmb_reset_%s_fio" % method, "--rw=randrw", MIXED, "--iodepth=8", "--size=4m")
+    before = box_count(w.other, "cmb_writes")
+    a.must("dd if=%s of=/dev/null bs=4k count=32 iflag=direct" % a.disk(2))
+    written = box_count(w.other, "cmb_writes") - before
+    check("cmb_is_used_after_resets", able == (written >= 32), written)
 
 
 def measure(m, slot, what):
