@@ -246,11 +246,13 @@ static struct {
     guest_settings guest;
     unsigned wait; /* DXPU_UDP_ADAPTIVE.. */
     device_settings device;
-} set = {
-    { NULL, 0, 8, 64u << 20, (uint64_t)64 << 30, GUEST_SOCKET_OWNER, 0, &bridge_form, NULL },
-    DXPU_UDP_ADAPTIVE,
-    { .memory_bytes = 64u << 20, .mps_bytes = 512, .identity = 0xd1ec7, .timeout_ns = DXPU_NEVER }
-};
+} set = { { NULL, 0, 8, 64u << 20, (uint64_t)64 << 30, GUEST_SOCKET_OWNER, 0, &bridge_form, NULL },
+          DXPU_UDP_ADAPTIVE,
+          { .memory_bytes = 64u << 20,
+            .mps_bytes = 4096,
+            .mrrs_bytes = 4096,
+            .identity = 0xd1ec7,
+            .timeout_ns = DXPU_NEVER } };
 
 static const option_row rows[] = {
     { "vfio-user", "SOCKET", "serve a virtual machine that connects here", OPTION_TEXT,
