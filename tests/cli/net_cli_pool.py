@@ -47,11 +47,11 @@ class Pool:
         self.listen = self.manager.says(r"proxies at (\S+:\d+)\n").group(1)
         self.http = self.manager.says(r"users at http://(\S+:\d+)\n").group(1)
 
-    def start_box(self, name):
+    def start_box(self, name, *more):
         return self.lab.start("dxpu-box", "--manager", self.listen, "--identity",
                               self.lab.file(name + ".id"), "--state",
                               self.lab.file(name + ".state"), "--name", name, "--listen", V4,
-                              "--slots", 4, "--memory", 65536)
+                              "--slots", 4, "--memory", 65536, *more)
 
     def until_connected(self, count):
         end = time.monotonic() + 20
@@ -273,6 +273,48 @@ def broken_slots():
         p.run("reset", now)
         p.run("replace", now)
         check(p.json("show", "lease", lease["lease"])["slots"][0]["slot"] != now)
+
+
+@case
+def m156_gpu_is_replaced_by_one_that_serves():
+    """By itself, since it keeps no data, and by a spare, but never by one without the attributes
+    that its lease requires; the disk of the same host stays the lease's."""
+    with lab.Lab() as l:
+        p = Pool(l)
+        for name, rack in (("g7", 7), ("g8", 8), ("h7", 7)):
+            p.boxes[name] = p.start_box(name, "--slots", 1, "--slot",
+                                        "1=virtio-gpu,attribute=rack=%d" % rack)
+        p.boxes["d"] = p.start_box("d", "--slots", 1, "--slot", "1=virtio-blk,size=1M")
+        p.until_connected(7)
+        out = p.run("list", "slots", "--model", "gpu", "--attributes", "rack=7,render=none")[0]
+        check(out.count("render=none,rack=7") == 2 and "rack=8" not in out, out)
+        gpu = p.json("lease", "create", "--host", "h", "--model", "gpu", "--wait", "--attributes",
+                     "rack=7")
+        disk = p.json("lease", "create", "--host", "h", "--model", "blk", "--wait")
+        p.run("spares", "gpu", 1)
+        check(gpu["data"] == "none" and gpu["replace"] and gpu["attributes"] == "rack=7", gpu)
+        check(disk["data"] == "persistent" and not disk["replace"], disk)
+        err = p.run("lease", "create", "--host", "h", "--model", "gpu", "--count", 2,
+                    "--attributes", "rack=7", status=1)[1]
+        check("of this model with rack=7 are free" in err, err)
+        shown = p.run("show", "lease", gpu["lease"])[0]
+        check(re.search("(?m)^data +none: nothing is kept over a reset$", shown), shown)
+
+        def box_of(lease):
+            node = p.json("show", "lease", lease["lease"])["slots"][0]["slot"].split(".")[0]
+            return p.json("show", "node", node)["name"]
+        before = box_of(gpu)
+        p.boxes[before].kill()
+        p.boxes["d"].kill()
+        other = {"g7": "h7", "h7": "g7"}[before]
+        until(lambda: box_of(gpu) == other, "the other GPU of the rack")
+        until(lambda: p.json("show", "lease", gpu["lease"])["state"] == "active", "it is up")
+        p.boxes[other].kill()  # there is none left of the rack: the one of another stays free
+        until(lambda: p.json("show", "lease", gpu["lease"])["state"] == "degraded", "it is lost")
+        time.sleep(2 * p.grace_ms / 1000)
+        check(box_of(gpu) == other and box_of(disk) == "d", gpu, disk)
+        left = p.json("list", "slots", "--model", "gpu", "--attributes", "rack=8")["slots"]
+        check([s["state"] for s in left] == ["spare"], left)  # the control: it could be had
 
 
 @case
