@@ -5218,8 +5218,8 @@ static uint32_t dxpui_first_lost(const dxpui_flight *fl)
     return seq;
 }
 
-/* True when the frame `seq` may leave on a path as a segment behind `first`: a new one, which may be
-   of any size, only behind a full one. */
+/* True when the frame `seq` may leave on a path as a segment behind `first`: a new one, which may
+   be of any size, only behind a full one. */
 static bool dxpui_follows(const dxpu_channel *ch, const uint8_t *first, uint8_t path, uint32_t seq)
 {
     uint32_t bytes = dxpu_get_be16(first + DXPU_FRAME_LENGTH);
@@ -5829,19 +5829,16 @@ static int dxpui_dispatch(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns
 /* One counter per reason; a fatal error is no refused frame. */
 static void dxpui_count_refusal(dxpu_counters *c, int error)
 {
-#define DXPUI_REFUSALS(X)                                                                          \
-    X(SHORT, short)                                                                                \
-    X(MAGIC, magic)                                                                                \
-    X(VERSION, version)                                                                            \
-    X(KIND, kind)                                                                                  \
-    X(LENGTH, length)                                                                              \
-    X(RSVD, rsvd)                                                                                  \
-    X(CRC, crc) X(RECORD, record) X(CHANNEL, channel) X(REPLAY, replay) X(WINDOW, window)          \
-        X(ACK, ack) X(STATE, state) X(OFFER, offer) X(PATH, path)
-#define DXPUI_COUNT(name, counter) c->rx_##counter += error == DXPU_E_##name;
-    DXPUI_REFUSALS(DXPUI_COUNT)
-#undef DXPUI_REFUSALS
-#undef DXPUI_COUNT
+    static const int errors[] = { DXPU_E_SHORT,   DXPU_E_MAGIC,  DXPU_E_VERSION, DXPU_E_KIND,
+                                  DXPU_E_LENGTH,  DXPU_E_RSVD,   DXPU_E_CRC,     DXPU_E_RECORD,
+                                  DXPU_E_CHANNEL, DXPU_E_REPLAY, DXPU_E_WINDOW,  DXPU_E_ACK,
+                                  DXPU_E_STATE,   DXPU_E_OFFER,  DXPU_E_PATH };
+    uint64_t *const counters[] = { &c->rx_short,   &c->rx_magic,  &c->rx_version, &c->rx_kind,
+                                   &c->rx_length,  &c->rx_rsvd,   &c->rx_crc,     &c->rx_record,
+                                   &c->rx_channel, &c->rx_replay, &c->rx_window,  &c->rx_ack,
+                                   &c->rx_state,   &c->rx_offer,  &c->rx_path };
+    for (unsigned i = 0; i < sizeof errors / sizeof errors[0]; i++)
+        *counters[i] += errors[i] == error;
 }
 
 DXPU_API int dxpu_channel_ingest(dxpu_channel *ch, uint64_t now_ns, uint8_t *pkt, size_t len,

@@ -59,7 +59,7 @@ static inline uint8_t dxpu_acceptor_reason(int error)
 /* ==== 2  Addresses of paths ===================================================================
    An acceptor learns the address of a path from what arrives on it.  Whether that address receives
    what is sent there must be shown before much is sent (P-27).  One dxpu_validation for each path,
-   beside its address and the last one that was valid, which the caller keeps.  O(1), all of them. */
+   beside its address and the last one that was valid, which the caller keeps.  O(1) each. */
 typedef struct dxpu_validation {
     bool known;             /* the path has an address */
     bool valid;             /* ... which receives */

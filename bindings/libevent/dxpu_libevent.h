@@ -100,7 +100,7 @@ uint8_t *dxpu_udp_room(dxpu_udp *u);
 /* Queue the first len bytes of dxpu_udp_room() to a path.  They leave with the batch, in order for
    each socket: when it is full, at flush, and after each run() of the loop. */
 void dxpu_udp_commit(dxpu_udp *u, const dxpu_udp_path *to, size_t len);
-/* Room for up to *datagrams of them side by side, datagram_bytes each: for dxpu_channel_emit_many().
+/* Room for up to *datagrams side by side, datagram_bytes each: for dxpu_channel_emit_many().
    Then commit_many(): the first len bytes of it leave as datagrams of `segment` bytes, the last one
    maybe shorter, no more of them than there was room for; where the kernel takes it, as one
    message. */
