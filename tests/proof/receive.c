@@ -1,4 +1,4 @@
-/* Proofs of sections 13 to 16: the replay window, acknowledgements. */
+/* Proofs of sections 13 to 16: the replay window, acknowledgements, records of TLPs. */
 #include "proof.h"
 
 enum { BITS = 64, JUMP = 6 };
@@ -72,4 +72,79 @@ void proof_ack_valid(void)
     /* what dxpui_on_ack() goes through: its comparisons, and how far they can lead */
     must(dxpui_seq_cmp(ch.flight.una, f.ack) >= 0 || f.ack - ch.flight.una <= in_flight);
     must(!(f.sack >> bit & 1) || dxpui_seq_cmp(seq, fl->una) < 0 || seq - fl->una < in_flight);
+}
+
+/* PROOF record_fits
+   claim    dxpui_record_fits(), which looks a header up once, passes a record exactly when
+            dxpu_tlp_measure() finds in its bytes a TLP without local prefixes, of the class,
+            prefixes, header and data that the record says; it reads only its bytes
+   bounds   at most two prefixes; any header, class and number of data bytes
+   stubs    none
+   open     three and four prefixes
+   unwind   10
+   when     check
+   control  - dxpui_tlp_header_dw(type, (h[0] & 0x20) != 0) != r->header_dw)
+            + dxpui_tlp_header_dw(type, (h[0] & 0x20) != 0) > r->header_dw) */
+void proof_record_fits(void)
+{
+    uint8_t bytes[24];
+    dxpu_record r;
+    dxpu_tlp_shape s;
+    r.prefix_dw = nondet_u8();
+    r.header_dw = nondet_u8();
+    given(r.prefix_dw <= 2 && (r.header_dw == 3 || r.header_dw == 4));
+    r.bytes.len = 4 * ((size_t)r.prefix_dw + r.header_dw);
+    r.bytes.ptr = bytes + sizeof bytes - r.bytes.len; /* one byte after is a fault */
+    /* where a record has no prefix the header begins at once: 0x80 there is none of a type */
+    bool good = dxpu_tlp_measure(r.bytes, &s) == DXPU_OK && s.local_dw == 0 &&
+                s.prefix_dw == r.prefix_dw && s.header_dw == r.header_dw && s.cls == r.cls &&
+                s.payload_bytes + s.digest_bytes == r.data_bytes;
+    must(dxpui_record_fits(&r) == good);
+}
+
+/* PROOF acked
+   claim    an acknowledgement takes a frame out of what its path has in flight, or of what is
+            lost, once: a second one for it changes neither; the largest number acknowledged does
+            not go back (D-14)
+   bounds   a window of 4 frames, 2 paths; any frame and numbers
+   stubs    none
+   open     what the round trip time becomes
+   unwind   4
+   when     long
+   control  - if (s->state & DXPUI_ACKED)
+            + if (s->state & DXPUI_LOST) */
+void proof_acked(void)
+{
+    static dxpu_channel ch;
+    static dxpui_frame frames[4];
+    static dxpui_path paths[2];
+    dxpu_frame f;
+    uint32_t seq = nondet_u32(), bytes;
+    unsigned path = nondet_bool();
+    __CPROVER_havoc_object(frames);
+    ch.flight.frame = frames;
+    ch.flight.mask = 3;
+    ch.flight.overhead_bytes = 80;
+    ch.flight.lost = nondet_u32();
+    ch.cfg.paths = 2;
+    ch.paths.path = paths;
+    dxpui_path *p = &paths[path];
+    dxpui_frame *s = &frames[seq & 3];
+    s->path = path & 63u;
+    given(s->state == 0 || s->state == DXPUI_ACKED || s->state == DXPUI_LOST);
+    unsigned was = s->state;
+    bytes = s->body_bytes + 80u;
+    p->in_flight = nondet_u32();
+    p->index_acked = nondet_u32();
+    p->recovering = nondet_bool();
+    given(was == DXPUI_LOST ? ch.flight.lost > 0 : true);
+    given(was == 0 ? p->in_flight >= bytes : true);
+    uint32_t in_flight = p->in_flight, lost = ch.flight.lost, index = p->index_acked;
+    for (unsigned twice = 0; twice < 2; twice++) {
+        dxpui_acked(&ch, seq, &f, nondet_u64());
+        must(s->state == DXPUI_ACKED);
+        must(p->in_flight == in_flight - (was == 0 ? bytes : 0));
+        must(ch.flight.lost == lost - (was == DXPUI_LOST));
+        must(dxpui_seq_cmp(p->index_acked, index) >= 0);
+    }
 }
