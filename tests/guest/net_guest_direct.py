@@ -50,7 +50,8 @@ class World:
         self.guest = guest.Guest(l, "direct", guest.tools(), guest.initramfs(l.file("initrd")),
                                  None, extra=["-device", PORT, "-device",
                                               guest.adapter(self.path + ".1", bus="rp0"),
-                                              "-device", PLUGGED_PORT, *monitors], reboots=True)
+                                              "-device", PLUGGED_PORT, *monitors],
+                                 cpus=2, reboots=True)
         figure("%s: boot to the first command %.1f s" % (interrupts, self.guest.ready()))
 
     def start_box(self):
