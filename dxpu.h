@@ -95,7 +95,8 @@
    DXPU_OK and status().newest is true: what is refused or late must not move an address.  To an
    address that is new it sends little until it has answered (P-27): bindings/acceptor.
    A frame that the socket does not take (EAGAIN, ENOBUFS, EMSGSIZE) may be dropped, as one lost on
-   the way; better, keep it and call emit() again when it has left.  Errors of a UDP socket, as
+   the way; better, keep it and call emit() again when it has left.  emit_many() fills a buffer for
+   one sendmsg() with UDP_SEGMENT (GSO).  Errors of a UDP socket, as
    ECONNREFUSED, end nothing.  Waiting in milliseconds delays acknowledgements: use ppoll().
 
    THE END.  An end that has no more to send calls close(), at any time after open() or accept():

@@ -26,6 +26,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 /* -- The network: what flies between the ports -- */
 
 enum { HOSTS = 2, BOX = HOSTS, PORTS, SOCKETS = 2, SLOTS = 2, CAPACITY = 6, FLIGHT = 32, KEPT = 4 };
+enum { SEGMENTS = 3 };
 enum { BYTES = 1280, HOLD_MS = 100, STEPS_MAX = 200, QUIET_TURNS = 2000 };
 enum { DATAGRAM_MAX = 9216 }; /* as ports have it */
 
@@ -38,7 +39,7 @@ typedef struct parcel {
 
 struct dxpu_udp {
     unsigned port;
-    uint8_t room[DATAGRAM_MAX];
+    uint8_t room[SEGMENTS * DATAGRAM_MAX];
 };
 
 static dxpu_udp udps[PORTS];
@@ -95,7 +96,13 @@ static uint8_t *udp_room(dxpu_udp *u)
     return u->room;
 }
 
-static void udp_commit(dxpu_udp *u, const dxpu_udp_path *to, size_t len)
+static uint8_t *udp_room_many(dxpu_udp *u, unsigned *datagrams)
+{
+    *datagrams = SEGMENTS;
+    return u->room;
+}
+
+static void udp_put(dxpu_udp *u, const dxpu_udp_path *to, const uint8_t *bytes, size_t len)
 {
     uint32_t at = ntohl(to->remote.u.v4.sin_addr.s_addr) - 0x7f000001u;
     parcel *p = &flight[flying];
@@ -109,9 +116,21 @@ static void udp_commit(dxpu_udp *u, const dxpu_udp_path *to, size_t len)
     p->socket = to->socket;
     p->moved = u->port < HOSTS && moved[u->port];
     p->len = len;
-    memcpy(p->bytes, u->room, len);
+    memcpy(p->bytes, bytes, len);
     if (keeps < KEPT || len % 7 == 0)
         kept[keeps++ % KEPT] = *p;
+}
+
+static void udp_commit(dxpu_udp *u, const dxpu_udp_path *to, size_t len)
+{
+    udp_put(u, to, u->room, len);
+}
+
+static void udp_commit_many(dxpu_udp *u, const dxpu_udp_path *to, size_t len, size_t segment)
+{
+    must(segment && len <= SEGMENTS * segment);
+    for (size_t at = 0; at < len; at += segment)
+        udp_put(u, to, u->room + at, len - at < segment ? len - at : segment);
 }
 
 static uint64_t udp_counter(const dxpu_udp *u, unsigned index)
@@ -128,6 +147,8 @@ static uint64_t udp_counter(const dxpu_udp *u, unsigned index)
 #define dxpu_udp_local         udp_local
 #define dxpu_udp_room          udp_room
 #define dxpu_udp_commit        udp_commit
+#define dxpu_udp_commit_many   udp_commit_many
+#define dxpu_udp_room_many     udp_room_many
 
 static ssize_t draw(void *out, size_t len)
 {

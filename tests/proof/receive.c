@@ -95,7 +95,6 @@ void proof_record_fits(void)
     given(r.prefix_dw <= 2 && (r.header_dw == 3 || r.header_dw == 4));
     r.bytes.len = 4 * ((size_t)r.prefix_dw + r.header_dw);
     r.bytes.ptr = bytes + sizeof bytes - r.bytes.len; /* one byte after is a fault */
-    /* where a record has no prefix the header begins at once: 0x80 there is none of a type */
     bool good = dxpu_tlp_measure(r.bytes, &s) == DXPU_OK && s.local_dw == 0 &&
                 s.prefix_dw == r.prefix_dw && s.header_dw == r.header_dw && s.cls == r.cls &&
                 s.payload_bytes + s.digest_bytes == r.data_bytes;
