@@ -46,9 +46,9 @@ static bool completed(unsigned q)
     return dxpu_get_le32(e + 12) >> 16 && (dxpu_get_le32(e + 12) & 0xffff) == command_id;
 }
 
-/* Submit one to queue q, whose entries are at `cmb` of the buffer, unless that is negative.  Returns
-   the round trips until its completion is there: the doorbell and the completion are one, and each
-   wait of the controller is one more. */
+/* Submit one to queue q, whose entries are at `cmb` of the buffer, unless that is negative.
+   Returns the round trips until its completion is there: the doorbell and the completion are one,
+   and each wait of the controller is one more. */
 static unsigned submit(unsigned q, int cmb, const uint32_t dw[16])
 {
     uint8_t e[NVME_SQE_BYTES];
