@@ -2,11 +2,15 @@
 """A stock guest's virtio_pci and virtio_blk run on a remote disk: file system, verified load, loss.
 
 The disk is hot-added, gets a file system and files whose checksums hold after the guest has removed
-the device and found it again, and after the box was started again.  Prints `ok NAME`, `not ok NAME`
-or `skip NAME` for each check.  Skipped, loudly, where no QEMU or guest can be had."""
+the device and found it again, and after the box was started again.  With DXPU_WHOLE=1 another guest
+has such a disk, one through a path that loses 1 %, and QEMU's own virtio-blk, and fio measures them
+in turn.  Prints `ok NAME`, `not ok NAME` or `skip NAME` for each check and `# ...` lines with
+figures.  Skipped, loudly, where no QEMU or guest can be had."""
 # run.py: --timeout 1200
 # SPDX-License-Identifier: MIT
+import json
 import os
+import statistics
 import sys
 import traceback
 
@@ -124,7 +128,65 @@ def end(w):
            (used["requests"], used["looks"], used["dma_reads"]))
 
 
+def fio(g, disk, *options):
+    g.must("fio --name=j --filename=%s --direct=1 --ioengine=libaio --allow_file_create=0 "
+           "--output-format=json --output=/tmp/j %s" % (disk, " ".join(options)), 3 * HANG)
+    text = g.must("cat /tmp/j")
+    return json.loads(text[text.index("{"):])["jobs"][0]
+
+
+def beside_qemu(l):
+    """Figures, of interleaved rounds; all three are verified first."""
+    tools = guest.tools()
+    boxes = [l.start("dxpu-box", "--listen", "127.0.0.1:0", "--device", "virtio-blk", "--file",
+                     l.file("disk%d" % n), "--size", "64M", "--serial", serial, "--json")
+             for n, serial in enumerate(("direct", "lossy"))]
+    relay = l.start("dxpu-relay", "--to", boxes[1].address(), "--json", "--loss", 10)
+    own = l.file("own")
+    with open(own, "wb") as file:
+        file.truncate(64 << 20)
+    host, g = suite.machine(
+        l, tools, boxes[0].address() + "/1", suite.modules(tools, MODULES),
+        extra=["-blockdev", "driver=file,filename=%s,node-name=own" % own, "-device",
+               "virtio-blk-pci,drive=own,serial=qemu,num-queues=2"],
+        second=relay.address() + "/1")
+    disks = {}
+    for serial in ("qemu", "direct", "lossy"):
+        g.wait_for("cat /sys/block/vd*/serial | grep -q %s" % serial, HANG)
+        disks[serial] = "/dev/" + g.must("grep -l %s /sys/block/vd*/serial" % serial).split("/")[3]
+    for serial, disk in disks.items():
+        job = fio(g, disk, "--rw=randwrite --bsrange=512-128k --iodepth=16 --size=16m "
+                  "--verify=crc32c --verify_fatal=1 --do_verify=1")
+        check("fio_verifies_" + serial, not job["error"] and
+              job["read"]["io_bytes"] >= job["write"]["io_bytes"] > 0, job["error"])
+    for depth in (1, 32):
+        taken = {serial: [] for serial in disks}
+        for _ in range(5):
+            for serial, disk in disks.items():
+                taken[serial].append(fio(g, disk, "--rw=randread --bs=4k --iodepth=%d --size=32m "
+                                         "--time_based --runtime=1" % depth)["read"]["iops"])
+        iops = {serial: statistics.median(rounds) for serial, rounds in taken.items()}
+        figure("4 KB random reads, depth %d: %.0f IOPS, through 1 %% loss %.0f, QEMU's own %.0f: "
+               "ratios %.2f and %.2f" % (depth, iops["direct"], iops["lossy"], iops["qemu"],
+                                         iops["direct"] / iops["qemu"],
+                                         iops["lossy"] / iops["qemu"]))
+    check("no_complaint_beside_qemu", not g.complaints(), g.log()[-500:])
+    g.kill()
+    lost = relay.stop() == 0 and relay.result()["lost"]
+    check("control_the_relay_lost", lost, lost)
+    check("host_stops_beside_qemu", host.stop() == 0, host.errors()[-500:])
+
+
 def main():
+    if os.environ.get("DXPU_WHOLE"):
+        with lab.Lab() as l:
+            try:
+                beside_qemu(l)
+            except guest.Missing as why:
+                print("skip net_guest_virtio %s" % why)
+            except Exception as why:
+                traceback.print_exc()
+                check("beside_qemu to its end", False, why)
     with lab.Lab() as l:
         try:
             w = World(l)

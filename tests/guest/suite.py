@@ -92,12 +92,13 @@ WAITING = ("for p in /proc/[0-9]*; do grep -q 'State:.D' $p/status 2>/dev/null &
            "cat $p/comm $p/stack 2>/dev/null; done; true")
 
 
-def machine(l, tools, slot, modules={}, files=(), extra=(), cpus=1):
-    """A dxpu-host with two root ports, the first attached to `slot` of a box, and a guest that has
-    loaded these modules; files go to /bin of the guest, `extra` to QEMU's command."""
+def machine(l, tools, slot, modules={}, files=(), extra=(), cpus=1, second=""):
+    """A dxpu-host with two root ports, the first attached to `slot` of a box (and the other to
+    `second`), and a guest that has loaded these modules; files go to /bin of the guest, `extra` to
+    QEMU's command."""
     path = l.file("host.sock")
     host = l.start("dxpu-host", "--vfio-user", path, "--slots", 2, "--topology", "root-ports",
-                   "--attach", "1=" + slot, "--json")
+                   "--attach", "1=" + slot + (",2=" + second if second else ""), "--json")
     host.says("waiting for a guest")
     initrd = guest.initramfs(l.file("initrd"), *files, *modules.values())
     g = guest.Guest(l, "a", tools, initrd, path, extra=extra, cpus=cpus)
