@@ -516,8 +516,8 @@ static void test_m162_one_bad_host(void **state)
     assert_false(is_doubted(host_at(0)));
 }
 
-/* A host loses its network while it has leases in several boxes: none of them moves, though it would
-   be replaced, and no box is blamed. */
+/* A host loses its network while it has leases in several boxes: none of them moves, though it
+   would be replaced, and no box is blamed. */
 static void test_m162_host_loses_all(void **state)
 {
     (void)state;
