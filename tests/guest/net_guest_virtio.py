@@ -148,7 +148,7 @@ def beside_qemu(l):
     host, g = suite.machine(
         l, tools, boxes[0].address() + "/1", suite.modules(tools, MODULES),
         extra=["-blockdev", "driver=file,filename=%s,node-name=own" % own, "-device",
-               "virtio-blk-pci,drive=own,serial=qemu,num-queues=2"],
+               "virtio-blk-pci,drive=own,serial=qemu,num-queues=2"], cpus=2,
         second=relay.address() + "/1")
     disks = {}
     for serial in ("qemu", "direct", "lossy"):
