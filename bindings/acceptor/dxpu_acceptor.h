@@ -71,7 +71,7 @@ typedef struct dxpu_validation {
 
 /* what dxpu_validation_arrived() answers */
 enum {
-    DXPU_VALIDATION_MOVED = 1, /* the path is at the sender's address from now on */
+    DXPU_VALIDATION_MOVED = 1, /* the path is at the sender's IP address and port from now on */
     DXPU_VALIDATION_VALID = 2  /* its address was found valid: keep it as the last such one */
 };
 
@@ -89,7 +89,9 @@ static inline bool dxpu_validation_answers(const dxpu_validation *v, const uint8
 
 /* A frame of the path has arrived, for which dxpu_channel_ingest() or dxpu_channel_accept()
    returned DXPU_OK.
-   newest   dxpu_channel_status().newest: what is late must not move an address
+   newest   dxpu_channel_status().newest: what is late must not move an address.  The caller takes
+            the sender's address as the path's whenever it is set: the socket and the MAC of the
+            next hop change while IP address and port stay
    same     it is from the path's address
    before   it is from the last one that was valid
    Returns bits of DXPU_VALIDATION_*. */

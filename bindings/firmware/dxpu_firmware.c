@@ -224,9 +224,11 @@ static bool same_address(const dxpu_fw_address *a, const dxpu_fw_address *b)
     return !memcmp(a->ip, b->ip, sizeof a->ip) && a->port == b->port;
 }
 
-/* The newest valid frame of a path determines where its answers go (W-29, P-1). */
+/* The newest valid frame of a path determines where its answers go (W-29, P-1), and by which next
+   hop: there is no ARP client that would find another. */
 static void learn_path(dxpu_fw_link *l, const dxpu_fw_datagram *d, uint64_t now)
 {
+    bool newest = dxpu_channel_status(&l->ch).newest;
     dxpu_fw_path *p;
     dxpu_bytes bytes;
     unsigned what;
@@ -235,10 +237,9 @@ static void learn_path(dxpu_fw_link *l, const dxpu_fw_datagram *d, uint64_t now)
     if (d->payload[DXPU_FRAME_PATH] >= l->ch.cfg.paths)
         return;
     p = &l->path[d->payload[DXPU_FRAME_PATH]];
-    what = dxpu_validation_arrived(&p->validation, bytes, dxpu_channel_status(&l->ch).newest,
-                                   same_address(&p->at, &d->from),
+    what = dxpu_validation_arrived(&p->validation, bytes, newest, same_address(&p->at, &d->from),
                                    same_address(&p->valid_at, &d->from), now);
-    if (what & DXPU_VALIDATION_MOVED)
+    if (newest)
         p->at = d->from;
     if (what & DXPU_VALIDATION_VALID)
         p->valid_at = p->at;

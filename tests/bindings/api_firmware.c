@@ -1396,6 +1396,48 @@ static size_t leaves(rig *g)
     return bytes;
 }
 
+/* A router of the host fails over to another with its own MAC.  The box answers by that one,
+   and the address, which is the same, stays valid; a late frame by the old router changes nothing. */
+static void test_path_follows_the_next_hop(void **state)
+{
+    rig g;
+    dxpu_tlp t = request(DXPU_TLP_MWR, 1);
+    uint8_t frame[2][2048], path, *out;
+    uint32_t bytes = 0;
+    int n[2];
+    (void)state;
+    rig_begin(&g, NULL);
+    rig_up(&g, 1, 64);
+    for (unsigned i = 0; i < 100; i++) {
+        (void)device_sends(&g, &t);
+        rig_turn(&g);
+    }
+    assert_true(g.slot.active->path[0].validation.valid);
+    for (unsigned i = 0; i < 2; i++) {
+        assert_int_equal(host_sends(&g, &t), DXPU_OK);
+        n[i] = dxpu_channel_emit(&g.host, g.now += 50000, frame[i], sizeof frame[i], &path);
+        assert_true(n[i] > 0);
+    }
+    for (unsigned i = 2; i--;) { /* the newer one by the new router, then the late one */
+        dxpu_fw_address from = host_at;
+        uint8_t *room = dxpu_fw_ring_room(&g.rx);
+        from.mac[5] ^= (uint8_t)i;
+        memcpy(room + DXPU_FW_HEADERS_BYTES, frame[i], (size_t)n[i]);
+        dxpu_fw_ring_put(&g.rx, dxpu_fw_wire_build(&from, &box_at, 0, room, (uint32_t)n[i]));
+        dxpu_fw_poll(&g.fw, g.now);
+        (void)leaves(&g);
+        assert_true(device_sends(&g, &t));
+        dxpu_fw_poll(&g.fw, g.now += 10000000);
+        out = dxpu_fw_ring_peek(&g.tx, &bytes);
+        assert_non_null(out);
+        assert_memory_equal(out, host_at.mac, 5);
+        assert_int_equal(out[5], host_at.mac[5] ^ 1);
+        assert_true(g.slot.active->path[0].validation.valid);
+    }
+    assert_int_equal(g.slot.active->ch.count.rx_tlps, 2); /* control: both were taken */
+    rig_end(&g);
+}
+
 /* P-27: a frame of the host comes from another's address, and much waits for the host. */
 static void test_p27_three_times_what_arrived(void **state)
 {
@@ -2369,6 +2411,7 @@ int main(void)
         cmocka_unit_test(test_s92_handshake_without_keys),
         cmocka_unit_test(test_other_slots_and_bad_opens),
         cmocka_unit_test(test_path_follows_the_newest),
+        cmocka_unit_test(test_path_follows_the_next_hop),
         cmocka_unit_test(test_p27_three_times_what_arrived),
         cmocka_unit_test(test_p27_a_host_that_moved),
         cmocka_unit_test(test_p27_back_to_an_address_that_answered),
