@@ -1,7 +1,8 @@
 /* Eight channels through one bottleneck: a link of a rate and a buffer that all share in one
-   direction.  With congestion control they use it and share it fairly; without (`lossless`, which
-   is for fabrics that never drop) they must collapse, or the first would prove nothing.
-   `sim_bottleneck N` runs row N; DXPU_PCAP=FILE captures it. */
+   direction.  With congestion control they use it and share it fairly, whether their frames leave
+   one by one or several side by side; without (`lossless`, which is for fabrics that never drop)
+   they must collapse, or the first would prove nothing.
+   `sim_bottleneck N [MODE]` runs row N; DXPU_PCAP=FILE captures it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,6 +25,13 @@ typedef struct scene {
     uint32_t window_frames;
 } scene;
 
+typedef enum mode {
+    ONE,      /* congestion control, frames one by one */
+    MANY,     /* ... several side by side, padded, as the programs send */
+    LOSSLESS, /* no congestion control */
+    MODES
+} mode;
+
 typedef struct outcome {
     double goodput;           /* payload taken, of what the bottleneck could carry as payload */
     double jain, least, most; /* shares; 1 is the fair one */
@@ -33,24 +41,27 @@ typedef struct outcome {
 
 static sim one;
 
-/* Buffers of half to one and a half bandwidth-delay products; marks from half of the buffer. */
+/* Buffers of half to one and a half bandwidth-delay products; marks from half of the buffer.  Shares
+   even out over thousands of round trips: in the third scene a flow has up to 1.24 of its share in
+   1,200 of them (20 seeds), and 1.08 in 4,800 (five seeds). */
 static const scene scenes[] = {
     { "7 us, 100 Gbit/s", 7000, 80, 65536, 0, 5000000, 40000000, 128 },
     { "7 us, 100 Gbit/s, ECN", 7000, 80, 131072, 98304, 5000000, 40000000, 128 },
-    { "100 us, 10 Gbit/s", 100000, 800, 65536, 0, 40000000, 120000000, 256 },
+    { "100 us, 10 Gbit/s", 100000, 800, 65536, 0, 40000000, 480000000, 256 },
     { "100 us, 10 Gbit/s, ECN", 100000, 800, 65536, 32768, 40000000, 120000000, 256 },
     { "10 ms, 200 Mbit/s", 10000000, 40000, 98304, 0, 2000000000, 12000000000, 256 },
     { "10 ms, 200 Mbit/s, ECN", 10000000, 40000, 98304, 49152, 2000000000, 12000000000, 256 },
 };
 
-static void options(const scene *sc, bool lossless, sim_options *o)
+static void options(const scene *sc, mode m, sim_options *o)
 {
     sim_options_default(o);
     o->pairs = FLOWS;
     o->eager = true;
     o->bulk_bytes = 4096;
     o->tlps = UINT32_MAX;
-    o->lossless = lossless;
+    o->lossless = m == LOSSLESS;
+    o->many = m == MANY;
     o->frame_limit[0] = o->frame_limit[1] = 1452;
     o->window[0] = o->window[1] = sc->window_frames;
     o->header_credits = sc->window_frames;
@@ -86,7 +97,7 @@ static uint64_t counter(bool again)
     return sum;
 }
 
-static outcome measure(const scene *sc, bool lossless)
+static outcome measure(const scene *sc, mode m)
 {
     sim_options o;
     sim_queue queue;
@@ -99,7 +110,7 @@ static outcome measure(const scene *sc, bool lossless)
     queue.ps_per_byte = sc->ps_per_byte;
     queue.buffer_bytes = sc->buffer_bytes;
     queue.mark_bytes = sc->mark_bytes;
-    options(sc, lossless, &o);
+    options(sc, m, &o);
     o.link[SIM_BOX][0].queue = &queue;
     sim_start(&one, &o);
     one.trace = sim_trace_from_environment(&trace);
@@ -131,10 +142,11 @@ static outcome measure(const scene *sc, bool lossless)
     return r;
 }
 
-static void print_outcome(const scene *sc, const char *mode, const outcome *r)
+static void print_outcome(const scene *sc, mode m, const outcome *r)
 {
+    static const char *const names[] = { "controlled", "many", "lossless" };
     print_message("  %-24s %-10s %6.1f %% %7.3f  %4.2f..%4.2f %7.2f %% %9llu %9llu\n", sc->name,
-                  mode, 100 * r->goodput, r->jain, r->least, r->most, 100 * r->again,
+                  names[m], 100 * r->goodput, r->jain, r->least, r->most, 100 * r->again,
                   (unsigned long long)r->dropped, (unsigned long long)r->marked);
 }
 
@@ -158,10 +170,12 @@ static void test_bottleneck_is_shared(void **state)
     for (size_t i = 0; i < sizeof scenes / sizeof scenes[0]; i++) {
         if (few_seeds() && i != 2)
             continue;
-        outcome r = measure(&scenes[i], false);
-        print_outcome(&scenes[i], "controlled", &r);
-        assert_true(r.goodput >= 0.8);
-        assert_true(r.least >= 0.8 && r.most <= 1.2);
+        for (mode m = ONE; m <= MANY; m++) {
+            outcome r = measure(&scenes[i], m);
+            print_outcome(&scenes[i], m, &r);
+            assert_true(r.goodput >= 0.8);
+            assert_true(r.least >= 0.8 && r.most <= 1.2);
+        }
     }
 }
 
@@ -174,8 +188,8 @@ static void test_lossless_collapses(void **state)
     for (size_t i = 0; i < sizeof scenes / sizeof scenes[0]; i += 2) {
         if (few_seeds() && i != 2)
             continue;
-        outcome r = measure(&scenes[i], true);
-        print_outcome(&scenes[i], "lossless", &r);
+        outcome r = measure(&scenes[i], LOSSLESS);
+        print_outcome(&scenes[i], LOSSLESS, &r);
         assert_true(r.goodput < 0.5 || r.again > 0.5);
     }
 }
@@ -188,9 +202,10 @@ int main(int argc, char **argv)
     };
     if (argc > 1) {
         const scene *sc = &scenes[strtoul(argv[1], NULL, 10) % (sizeof scenes / sizeof scenes[0])];
-        outcome r = measure(sc, argc > 2);
+        mode m = argc > 2 ? (mode)(strtoul(argv[2], NULL, 10) % MODES) : ONE;
+        outcome r = measure(sc, m);
         print_head();
-        print_outcome(sc, argc > 2 ? "lossless" : "controlled", &r);
+        print_outcome(sc, m, &r);
         return 0;
     }
     cmocka_set_test_filter(getenv("DXPU_TEST")); /* a pattern; none: all */

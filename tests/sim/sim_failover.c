@@ -1,5 +1,6 @@
 /* Paths that die under load and come back: for how long nothing is delivered, and whether the
-   preferred path is used again.  DXPU_SEEDS: deaths of each kind. */
+   preferred path is used again.  With each second seed frames leave several at a time.
+   DXPU_SEEDS: deaths of each kind. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -46,6 +47,7 @@ static void options(const scene *sc, uint64_t seed, sim_options *o)
     o->eager = true;
     o->paths = sc->paths;
     o->spread = sc->spread;
+    o->many = seed & 1;
     o->bulk_bytes = 1024;
     o->bulk_every_ns = 50000;
     o->tlps = UINT32_MAX;
