@@ -18,6 +18,9 @@
 enum {
     POLL_NS = 100 * 1000,
     RETRY_NS = 100 * 1000,
+    KEEP_NS =
+        5 * 1000 * 1000, /* what a full socket refuses; a stalled one must not hold up others */
+    SPARE = 8,           /* places of the batch for single datagrams while others wait in it */
     LATE_NS = 20 * 1000,
     CATCH_UP_ROUNDS = 8,
     CONTROL_BYTES = 64,
@@ -44,9 +47,11 @@ typedef struct udp_socket {
     int fd;
     dxpu_udp_address local;
     struct event *readable;
-    bool maybe;    /* libevent saw it readable since it was last drained */
-    bool segments; /* the kernel takes them */
-    unsigned look; /* messages to ask for: one while they come one by one */
+    bool maybe;          /* libevent saw it readable since it was last drained */
+    bool segments;       /* the kernel takes them */
+    unsigned look;       /* messages to ask for: one while they come one by one */
+    unsigned tx_from;    /* nothing of the batch before it waits for this socket */
+    uint64_t refused_ns; /* since when its buffer is full; 0: it is not */
 } udp_socket;
 
 struct dxpu_udp {
@@ -58,6 +63,7 @@ struct dxpu_udp {
     batch rx, tx;
     unsigned rx_written; /* headers that the kernel has written to */
     unsigned tx_used;
+    bool tx_waits;                         /* the last flush left something, as a socket is full */
     struct mmsghdr *tx_order;              /* the messages of one socket, side by side */
     unsigned tx_for[DXPU_UDP_SOCKETS_MAX]; /* how many of the batch leave by it */
     uint8_t *tx_socket;                    /* which each leaves by */
@@ -320,11 +326,11 @@ static const char *open_all(dxpu_udp *u)
     if (!u->base)
         return "libevent has no event base";
     u->timer = event_new(u->base, -1, 0, on_timer, u);
-    u->tx_order = calloc(u->cfg.batch, sizeof *u->tx_order);
-    u->tx_socket = calloc(u->cfg.batch, sizeof *u->tx_socket);
+    u->tx_order = calloc(u->cfg.batch + SPARE, sizeof *u->tx_order);
+    u->tx_socket = calloc(u->cfg.batch + SPARE, sizeof *u->tx_socket);
     if (!u->timer || !u->tx_order || !u->tx_socket ||
         !batch_init(&u->rx, u->cfg.batch, JOINED_BYTES) ||
-        !batch_init(&u->tx, u->cfg.batch, u->cfg.datagram_bytes))
+        !batch_init(&u->tx, u->cfg.batch + SPARE, u->cfg.datagram_bytes))
         return "out of memory";
     u->rx_written = u->cfg.batch;
     for (unsigned i = 0; i < u->cfg.sockets; i++) {
@@ -405,11 +411,14 @@ struct event_base *dxpu_udp_base(dxpu_udp *u)
 
 /* ==== 3  Sending ============================================================================== */
 
+static bool is_full(int error)
+{
+    return error == EAGAIN || error == EWOULDBLOCK || error == ENOBUFS;
+}
+
 static void count_send_error(dxpu_udp *u, int error)
 {
-    if (error == EAGAIN || error == EWOULDBLOCK || error == ENOBUFS)
-        u->count.tx_full++;
-    else if (error == EMSGSIZE)
+    if (error == EMSGSIZE)
         u->count.tx_too_long++;
     else
         u->count.tx_errors++;
@@ -423,8 +432,9 @@ static void count_sent(dxpu_udp *u, const struct msghdr *h)
 }
 
 /* The kernel refused a message as such: its datagrams one by one.  Where the first of them goes,
-   this way (a device without checksums, IPsec) takes no segments, ever. */
-static void send_singly(dxpu_udp *u, udp_socket *s, struct msghdr *h)
+   this way (a device without checksums, IPsec) takes no segments, ever.  Returns how many are done
+   with: the buffer is full for the next one. */
+static size_t send_singly(dxpu_udp *u, udp_socket *s, struct msghdr *h)
 {
     struct iovec *all = h->msg_iov;
     size_t count = h->msg_iovlen;
@@ -434,6 +444,8 @@ static void send_singly(dxpu_udp *u, udp_socket *s, struct msghdr *h)
     for (size_t i = 0; i < count; i++) {
         h->msg_iov = &all[i];
         if (sendmsg(s->fd, h, MSG_DONTWAIT) < 0) {
+            if (is_full(errno))
+                return i;
             count_send_error(u, errno);
             continue;
         }
@@ -441,19 +453,24 @@ static void send_singly(dxpu_udp *u, udp_socket *s, struct msghdr *h)
         u->count.tx_batches++;
         count_sent(u, h);
     }
+    return count;
 }
 
-static void send_refused(dxpu_udp *u, udp_socket *s, struct msghdr *h, int error)
+/* Returns how many datagrams of the message are done with.  For a full buffer it is none: the
+   kernel takes a message as a whole. */
+static size_t send_refused(dxpu_udp *u, udp_socket *s, struct msghdr *h, int error)
 {
-    if (h->msg_iovlen > 1 && (error == EINVAL || error == EIO || error == EMSGSIZE)) {
-        send_singly(u, s, h);
-        return;
-    }
+    if (is_full(error))
+        return 0;
+    if (h->msg_iovlen > 1 && (error == EINVAL || error == EIO || error == EMSGSIZE))
+        return send_singly(u, s, h);
     for (size_t i = 0; i < h->msg_iovlen; i++)
         count_send_error(u, error);
+    return h->msg_iovlen;
 }
 
-static void send_all(dxpu_udp *u, udp_socket *s, struct mmsghdr *msgs, unsigned count)
+/* Returns the first datagram of the batch for which the buffer is full; tx_used: all have left. */
+static unsigned send_all(dxpu_udp *u, udp_socket *s, struct mmsghdr *msgs, unsigned count)
 {
     unsigned done = 0;
     while (done < count) {
@@ -461,7 +478,11 @@ static void send_all(dxpu_udp *u, udp_socket *s, struct mmsghdr *msgs, unsigned 
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0) { /* the first of the rest was refused; the others may still go */
-            send_refused(u, s, &msgs[done].msg_hdr, errno);
+            struct msghdr *h = &msgs[done].msg_hdr;
+            size_t first = (size_t)(h->msg_iov - u->tx.iov), all = h->msg_iovlen;
+            size_t past = send_refused(u, s, h, errno);
+            if (past < all)
+                return (unsigned)(first + past);
             done++;
             continue;
         }
@@ -469,6 +490,7 @@ static void send_all(dxpu_udp *u, udp_socket *s, struct mmsghdr *msgs, unsigned 
         for (unsigned end = done + (unsigned)n; done < end; done++)
             count_sent(u, &msgs[done].msg_hdr);
     }
+    return u->tx_used;
 }
 
 /* How many datagrams of the batch, from `i` on, can leave as segments of one message. */
@@ -507,43 +529,103 @@ static void make_message(const dxpu_udp *u, unsigned i, unsigned n, struct mmsgh
     memcpy(CMSG_DATA(c), &size, sizeof size);
 }
 
+/* What waits for this socket. */
+static void drop_waiting(dxpu_udp *u, unsigned index)
+{
+    udp_socket *s = &u->sockets[index];
+    for (; s->tx_from < u->tx_used; s->tx_from++)
+        u->count.tx_full += u->tx_socket[s->tx_from] == index;
+    u->tx_for[index] = 0;
+}
+
+/* What does not leave waits in its place for the next flush, until the socket has taken nothing for
+   KEEP_NS. */
+static void flush_socket(dxpu_udp *u, unsigned index)
+{
+    udp_socket *s = &u->sockets[index];
+    uint64_t sent = u->count.tx_datagrams, now;
+    unsigned count = 0, n;
+    for (unsigned i = s->tx_from; i < u->tx_used; i += n) {
+        n = segments_from(u, i);
+        if (u->tx_socket[i] == index)
+            make_message(u, i, n, &u->tx_order[count++]);
+    }
+    s->tx_from = send_all(u, s, u->tx_order, count);
+    if (u->count.tx_datagrams != sent)
+        s->refused_ns = 0;
+    if (s->tx_from == u->tx_used) {
+        u->tx_for[index] = 0;
+        return;
+    }
+    now = dxpu_udp_now_ns();
+    if (!s->refused_ns)
+        s->refused_ns = now;
+    if (now - s->refused_ns > KEEP_NS)
+        drop_waiting(u, index);
+}
+
+static void empty_batch(dxpu_udp *u)
+{
+    u->tx_waits = false;
+    u->tx_used = 0;
+    for (unsigned i = 0; i < u->cfg.sockets; i++)
+        u->sockets[i].tx_from = 0;
+}
+
 void dxpu_udp_flush(dxpu_udp *u)
 {
+    bool waits = false;
     if (u->bypass.room)
         u->bypass.flush(u->bypass.self);
-    for (unsigned s = 0; s < u->cfg.sockets; s++) {
-        unsigned count = 0, n;
-        if (!u->tx_for[s])
-            continue;
-        for (unsigned i = 0; i < u->tx_used; i += n) {
-            n = segments_from(u, i);
-            if (u->tx_socket[i] == s)
-                make_message(u, i, n, &u->tx_order[count++]);
-        }
-        send_all(u, &u->sockets[s], u->tx_order, count);
-        u->tx_for[s] = 0;
+    for (unsigned i = 0; i < u->cfg.sockets; i++) {
+        if (u->tx_for[i])
+            flush_socket(u, i);
+        waits |= u->tx_for[i] > 0;
     }
-    u->tx_used = 0;
+    u->tx_waits = waits;
+    if (!waits)
+        empty_batch(u);
+}
+
+static uint8_t *next_place(const dxpu_udp *u)
+{
+    return u->tx.mem + u->tx_used * u->tx.room_bytes;
 }
 
 static uint8_t *socket_room(dxpu_udp *u)
 {
-    if (u->tx_used == u->cfg.batch)
+    if (u->tx_used >= u->cfg.batch)
         dxpu_udp_flush(u);
-    return u->tx.mem + u->tx_used * u->tx.room_bytes;
+    if (u->tx_used == u->cfg.batch + SPARE) {
+        for (unsigned i = 0; i < u->cfg.sockets; i++)
+            drop_waiting(u, i);
+        empty_batch(u);
+    }
+    return next_place(u);
+}
+
+static uint8_t *bypass_room(dxpu_udp *u)
+{
+    u->bypass_room = u->bypass.room ? u->bypass.room(u->bypass.self) : NULL;
+    return u->bypass_room;
 }
 
 uint8_t *dxpu_udp_room(dxpu_udp *u)
 {
-    u->bypass_room = u->bypass.room ? u->bypass.room(u->bypass.self) : NULL;
-    return u->bypass_room ? u->bypass_room : socket_room(u);
+    uint8_t *room = bypass_room(u);
+    return room ? room : socket_room(u);
 }
 
 uint8_t *dxpu_udp_room_many(dxpu_udp *u, unsigned *datagrams)
 {
-    uint8_t *room = dxpu_udp_room(u);
-    *datagrams = u->bypass_room ? 1 : u->cfg.batch - u->tx_used;
-    return room;
+    uint8_t *room = bypass_room(u);
+    *datagrams = 1;
+    if (room)
+        return room;
+    if (!u->tx_waits)
+        room = socket_room(u); /* whose flush may leave something */
+    *datagrams = u->tx_waits ? 0 : u->cfg.batch - u->tx_used;
+    return u->tx_waits ? NULL : room;
 }
 
 void dxpu_udp_commit_many(dxpu_udp *u, const dxpu_udp_path *to, size_t len, size_t segment)
@@ -554,7 +636,8 @@ void dxpu_udp_commit_many(dxpu_udp *u, const dxpu_udp_path *to, size_t len, size
             return;
         memcpy(socket_room(u), room, len);
     }
-    room = socket_room(u);
+    DXPU_ASSERT(segment || !len);
+    room = next_place(u);
     do {
         unsigned i = u->tx_used++;
         size_t bytes = len < segment ? len : segment;
@@ -723,6 +806,8 @@ static bool looks_again(const dxpu_udp *u, uint64_t now, uint64_t last, uint64_t
 static uint64_t earlier_retry(const dxpu_udp *u, uint64_t now, uint64_t next)
 {
     bool waits = u->bypass.waits && u->bypass.waits(u->bypass.self);
+    if (u->tx_waits) /* what is due now has no room */
+        return now + RETRY_NS;
     return waits && now + RETRY_NS < next ? now + RETRY_NS : next;
 }
 

@@ -95,18 +95,21 @@ uint64_t dxpu_udp_now_ns(void);
 /* ==== 3  Sending ============================================================================== */
 
 /* Room for the next datagram, datagram_bytes of it; write there, then commit.  Never NULL: a full
-   batch is sent first. */
+   batch is sent first, or dropped where it can only wait. */
 uint8_t *dxpu_udp_room(dxpu_udp *u);
 /* Queue the first len bytes of dxpu_udp_room() to a path.  They leave with the batch, in order for
    each socket: when it is full, at flush, and after each run() of the loop. */
 void dxpu_udp_commit(dxpu_udp *u, const dxpu_udp_path *to, size_t len);
-/* Room for up to *datagrams side by side, datagram_bytes each: for dxpu_channel_emit_many().
+/* Room for up to *datagrams side by side, datagram_bytes each: for dxpu_channel_emit_many().  NULL
+   and 0 while a socket's buffer is full: send later, the loop calls run() again.
    Then commit_many(): the first len bytes of it leave as datagrams of `segment` bytes, the last one
    maybe shorter, no more of them than there was room for; where the kernel takes it, as one
-   message. */
+   message.  segment is at least 1, but for one empty datagram. */
 uint8_t *dxpu_udp_room_many(dxpu_udp *u, unsigned *datagrams);
 void dxpu_udp_commit_many(dxpu_udp *u, const dxpu_udp_path *to, size_t len, size_t segment);
-/* Send the batch now.  What the kernel does not take is counted and dropped. */
+/* Send the batch now.  What a full socket buffer does not take waits for the next flush, 5 ms at
+   most without any progress; then it is dropped and counted as tx_full, as whatever follows until
+   the socket takes some again.  What the kernel refuses otherwise is dropped and counted. */
 void dxpu_udp_flush(dxpu_udp *u);
 
 /* ==== 4  The loop ============================================================================= */

@@ -6,9 +6,48 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <errno.h>
 #include <cmocka.h>
 
+#include <sys/socket.h>
+
+/* Calls of one socket that find its buffer full, after so many messages that it takes. */
+static struct {
+    int fd;
+    unsigned takes, refuses, asked;
+} full;
+
+static int buffer_sendmmsg(int fd, struct mmsghdr *msgs, unsigned count, int flags)
+{
+    if (full.refuses && fd == full.fd) {
+        full.asked++;
+        if (!full.takes) {
+            full.refuses--;
+            errno = EAGAIN;
+            return -1;
+        }
+        count = count < full.takes ? count : full.takes;
+        full.takes -= count;
+    }
+    return sendmmsg(fd, msgs, count, flags);
+}
+
+static ssize_t buffer_sendmsg(int fd, const struct msghdr *h, int flags)
+{
+    if (full.refuses && fd == full.fd && !full.takes--) {
+        full.takes = 0;
+        full.refuses--;
+        errno = EAGAIN;
+        return -1;
+    }
+    return sendmsg(fd, h, flags);
+}
+
+#define sendmmsg buffer_sendmmsg
+#define sendmsg  buffer_sendmsg
 #include "dxpu_libevent.c" /* not linked: reaches segments_from() and receive() */
+#undef sendmmsg
+#undef sendmsg
 
 typedef struct port {
     dxpu_udp *udp;
@@ -215,6 +254,137 @@ static void test_refused_datagrams_are_counted(void **state)
     dxpu_udp_close(p.udp);
 }
 
+static void buffer_is_full(const port *p, unsigned takes, unsigned refuses)
+{
+    full.fd = p->udp->sockets[0].fd;
+    full.takes = takes;
+    full.refuses = refuses;
+    full.asked = 0;
+}
+
+/* A full buffer takes none of a message: all of it and what follows waits, in order.  No more is
+   asked for, and the other socket sends. */
+static void test_what_a_full_buffer_refuses_waits(void **state)
+{
+    static const size_t len[] = { 500, 500, 100, 300, 300, 300, 50 };
+    enum { N = sizeof len / sizeof len[0] };
+    unsigned datagrams = 1;
+    port p;
+    dxpu_udp_path other;
+    (void)state;
+    open_port(&p);
+    other = p.self;
+    other.socket = 1;
+    for (unsigned i = 0; i < N; i++)
+        put(&p, &p.self, len[i]);
+    buffer_is_full(&p, 1, 2); /* the first three are a message */
+    dxpu_udp_flush(p.udp);
+    assert_int_equal(full.asked, 2);
+    assert_int_equal(dxpu_udp_count(p.udp)->tx_datagrams, 3);
+    assert_null(dxpu_udp_room_many(p.udp, &datagrams));
+    assert_int_equal(datagrams, 0);
+    put(&p, &other, 10);
+    dxpu_udp_flush(p.udp);
+    assert_int_equal(dxpu_udp_count(p.udp)->tx_datagrams, 4);
+    put(&p, &p.self, 10);
+    dxpu_udp_flush(p.udp); /* the buffer is empty again */
+    assert_int_equal(dxpu_udp_count(p.udp)->tx_datagrams, N + 2);
+    assert_int_equal(dxpu_udp_count(p.udp)->tx_bytes, 500 + 500 + 100 + 3 * 300 + 50 + 20);
+    assert_int_equal(dxpu_udp_count(p.udp)->tx_full, 0);
+    assert_non_null(dxpu_udp_room_many(p.udp, &datagrams));
+    assert_int_equal(datagrams, 64);
+    dxpu_udp_close(p.udp);
+}
+
+/* The datagrams arrive once each and in order; run() is called again without an event. */
+static void test_the_loop_tries_again(void **state)
+{
+    static const size_t len[] = { 500, 500, 100, 300 };
+    port p;
+    (void)state;
+    open_port(&p);
+    for (unsigned i = 0; i < 4; i++)
+        put(&p, &p.self, len[i]);
+    buffer_is_full(&p, 1, 3);
+    receive_until(&p, 4);
+    expect(&p, len, 4);
+    assert_int_equal(full.refuses, 0); /* control: it was refused */
+    assert_int_equal(dxpu_udp_count(p.udp)->tx_full, 0);
+    dxpu_udp_close(p.udp);
+}
+
+/* A message that goes singly, and is refused in its midst, goes on there. */
+static void test_a_message_goes_on_where_it_was_refused(void **state)
+{
+    static const size_t len[] = { 500, 500, 500, 20 };
+    int yes = 1;
+    port p;
+    (void)state;
+    open_port(&p);
+    assert_int_equal(setsockopt(p.udp->sockets[0].fd, SOL_SOCKET, SO_NO_CHECK, &yes, sizeof yes),
+                     0);
+    for (unsigned i = 0; i < 4; i++)
+        put(&p, &p.self, len[i]);
+    buffer_is_full(&p, 3, 1); /* one is for the message as such */
+    dxpu_udp_flush(p.udp);
+    assert_int_equal(dxpu_udp_count(p.udp)->tx_datagrams, 2);
+    dxpu_udp_flush(p.udp);
+    assert_int_equal(dxpu_udp_count(p.udp)->tx_datagrams, 4);
+    receive_until(&p, 4);
+    expect(&p, len, 4);
+    dxpu_udp_close(p.udp);
+}
+
+/* A socket that takes nothing for long holds up no others: what waits for it is dropped, and what
+   follows at once, until it takes some. */
+static void test_a_stalled_socket_drops(void **state)
+{
+    port p;
+    (void)state;
+    open_port(&p);
+    put(&p, &p.self, 100);
+    put(&p, &p.self, 100);
+    buffer_is_full(&p, 0, 3);
+    dxpu_udp_flush(p.udp);
+    assert_int_equal(dxpu_udp_count(p.udp)->tx_full, 0);
+    p.udp->sockets[0].refused_ns -= KEEP_NS; /* as if then */
+    dxpu_udp_flush(p.udp);
+    assert_int_equal(dxpu_udp_count(p.udp)->tx_full, 2);
+    put(&p, &p.self, 100);
+    dxpu_udp_flush(p.udp);
+    assert_int_equal(dxpu_udp_count(p.udp)->tx_full, 3);
+    put(&p, &p.self, 100); /* it takes one: from now on they wait again */
+    dxpu_udp_flush(p.udp);
+    put(&p, &p.self, 100);
+    buffer_is_full(&p, 0, 1);
+    dxpu_udp_flush(p.udp);
+    assert_int_equal(dxpu_udp_count(p.udp)->tx_full, 3);
+    dxpu_udp_flush(p.udp);
+    assert_int_equal(dxpu_udp_count(p.udp)->tx_datagrams, 2);
+    receive_until(&p, 2);
+    dxpu_udp_close(p.udp);
+}
+
+/* room() has always some: single ones go beside those that wait, then instead of them. */
+static void test_room_beside_what_waits(void **state)
+{
+    port p;
+    (void)state;
+    open_port(&p);
+    buffer_is_full(&p, 0, 1000);
+    for (unsigned i = 0; i < 64 + SPARE; i++)
+        put(&p, &p.self, 100 + i);
+    assert_int_equal(dxpu_udp_count(p.udp)->tx_full, 0);
+    put(&p, &p.self, 7);
+    assert_int_equal(dxpu_udp_count(p.udp)->tx_full, 64 + SPARE);
+    full.refuses = 0;
+    dxpu_udp_flush(p.udp);
+    assert_int_equal(dxpu_udp_count(p.udp)->tx_datagrams, 1);
+    receive_until(&p, 1);
+    assert_int_equal(p.len[0], 7);
+    dxpu_udp_close(p.udp);
+}
+
 /* One datagram at a time is asked for until one does come: each look costs less. */
 static void test_looks_grow_with_what_comes(void **state)
 {
@@ -243,6 +413,11 @@ int main(void)
         cmocka_unit_test(test_what_ends_a_message),
         cmocka_unit_test(test_refused_segments_go_singly),
         cmocka_unit_test(test_refused_datagrams_are_counted),
+        cmocka_unit_test(test_what_a_full_buffer_refuses_waits),
+        cmocka_unit_test(test_the_loop_tries_again),
+        cmocka_unit_test(test_a_message_goes_on_where_it_was_refused),
+        cmocka_unit_test(test_a_stalled_socket_drops),
+        cmocka_unit_test(test_room_beside_what_waits),
         cmocka_unit_test(test_looks_grow_with_what_comes),
     };
     cmocka_set_test_filter(getenv("DXPU_TEST"));

@@ -116,7 +116,7 @@ fabric_channel *fabric_channel_by_id(const fabric *f, uint32_t id)
 }
 
 /* ==== Datagrams ===============================================================================
-   All sending goes through send_frame(), so that --frames sees it. */
+   All sending goes through send_frame() and send_segments(), so that --frames sees it. */
 
 static void record_frame(fabric *f, const dxpu_udp_address *from, const dxpu_udp_address *to,
                          const uint8_t *frame, size_t len)
@@ -634,9 +634,13 @@ static bool emit(fabric *f, fabric_channel *c, uint64_t now)
         uint8_t *room = many ? dxpu_udp_room_many(f->udp, &datagrams) : dxpu_udp_room(f->udp);
         uint8_t path = 0;
         size_t segment;
-        int n = dxpu_channel_emit_many(&c->ch, now, room, datagrams * f->base.frame_limit_bytes,
-                                       &path, &segment);
-        fabric_path *p = &c->paths.path[path];
+        fabric_path *p;
+        int n;
+        if (!room) /* a socket is full: the loop runs again when it may have some */
+            return true;
+        n = dxpu_channel_emit_many(&c->ch, now, room, datagrams * f->base.frame_limit_bytes, &path,
+                                   &segment);
+        p = &c->paths.path[path];
         if (n <= 0)
             return n == 0;
         if (!p->known) /* never: the channel uses only paths that it was heard on */
