@@ -75,7 +75,7 @@ enum {
     DXPU_VALIDATION_VALID = 2  /* its address was found valid: keep it as the last such one */
 };
 
-/* Does the peer say that it received what was sent to this address, and to no other? */
+/* Private.  Does the peer say that it received what was sent to this address, and to no other? */
 static inline bool dxpu_validation_answers(const dxpu_validation *v, const uint8_t *frame)
 {
     const uint8_t *body = frame + DXPU_FRAME_BASE_BYTES;
@@ -87,8 +87,9 @@ static inline bool dxpu_validation_answers(const dxpu_validation *v, const uint8
     return seen && seen >= v->first && seen < v->next; /* 0: no data frame yet */
 }
 
-/* A frame of the path has arrived, for which dxpu_channel_ingest() or dxpu_channel_accept()
-   returned DXPU_OK.
+/* A frame of the path, its byte DXPU_FRAME_PATH, has arrived, for which dxpu_channel_ingest() or
+   dxpu_channel_accept() returned DXPU_OK.  That is so for paths that the channel does not have, too
+   (W-6): the caller ignores what is not below cfg.paths, and indexes nothing by it.
    newest   dxpu_channel_status().newest: what is late must not move an address.  The caller takes
             the sender's address as the path's whenever it is set: the socket and the MAC of the
             next hop change while IP address and port stay

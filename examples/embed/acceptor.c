@@ -76,10 +76,10 @@ static void on_datagram(uint8_t *pkt, size_t len, const struct sockaddr_in *from
             ? accept_open(e, &o, pkt, len)
             : dxpu_channel_ingest(&e->ch, clock_ns(), pkt, len, 0))
         return;
-    bool same = !memcmp(&e->at, from, sizeof *from);
-    if (dxpu_validation_arrived(&e->proof, view, dxpu_channel_status(&e->ch).newest, same, false,
-                                clock_ns()) &
-        DXPU_VALIDATION_MOVED)
+    bool same = !memcmp(&e->at, from, sizeof *from), newest = dxpu_channel_status(&e->ch).newest;
+    if (f.path == 0 && /* the peer's word, W-6: others count for nothing */
+        dxpu_validation_arrived(&e->proof, view, newest, same, false, clock_ns()) &
+            DXPU_VALIDATION_MOVED)
         e->at = *from; /* what is refused or late moves no address */
 }
 
