@@ -456,8 +456,8 @@ static size_t send_singly(dxpu_udp *u, udp_socket *s, struct msghdr *h)
     return count;
 }
 
-/* Returns how many datagrams of the message are done with.  For a full buffer it is none: the
-   kernel takes a message as a whole. */
+/* Returns how many datagrams of the message are done with.  For a full buffer that is 0: the kernel
+   takes a message as a whole. */
 static size_t send_refused(dxpu_udp *u, udp_socket *s, struct msghdr *h, int error)
 {
     if (is_full(error))

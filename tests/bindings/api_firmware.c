@@ -1397,7 +1397,7 @@ static size_t leaves(rig *g)
 }
 
 /* A router of the host fails over to another with its own MAC.  The box answers by that one,
-   and the address, which is the same, stays valid; a late frame by the old router changes nothing. */
+   and the address, which is the same, stays valid; a late frame by the old one changes nothing. */
 static void test_path_follows_the_next_hop(void **state)
 {
     rig g;

@@ -11,7 +11,7 @@
 
 #include <sys/socket.h>
 
-/* Calls of one socket that find its buffer full, after so many messages that it takes. */
+/* Calls of one socket that find its buffer full, once it has taken the given number of messages. */
 static struct {
     int fd;
     unsigned takes, refuses, asked;
