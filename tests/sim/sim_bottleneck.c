@@ -42,8 +42,8 @@ typedef struct outcome {
 static sim one;
 
 /* Buffers of half to one and a half bandwidth-delay products; marks from half of the buffer.
-   Shares even out over thousands of round trips: in the third scene a flow has up to 1.24 of its share in
-   1,200 of them (20 seeds), and 1.08 in 4,800 (five seeds). */
+   Shares even out over thousands of round trips: in the third scene a flow has up to 1.24 of its
+   share in 1,200 of them (20 seeds), and 1.08 in 4,800 (five seeds). */
 static const scene scenes[] = {
     { "7 us, 100 Gbit/s", 7000, 80, 65536, 0, 5000000, 40000000, 128 },
     { "7 us, 100 Gbit/s, ECN", 7000, 80, 131072, 98304, 5000000, 40000000, 128 },
