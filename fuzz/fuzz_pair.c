@@ -1,14 +1,15 @@
 /* Fuzz target: two channels, and the input is the network between them, the clock and both
    applications: which frame arrives, is lost, doubled, altered or comes late, who takes and submits
    what, how time passes.  What comes out is what went in: each TLP once, unaltered, in the order of
-   its class; and when the input ends and the network becomes good, everything arrives.
+   its class; and when the input ends and the network becomes good, everything arrives.  The last
+   byte of the input says how many frames leave side by side.
    libFuzzer: -max_len=512 */
 #include <stdlib.h>
 #include "dxpu.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { NET = 32, TAGS = 16, LOG = 1024, PATHS = 2, LIMIT = 1452, MS = 1000000 };
+enum { NET = 32, TAGS = 16, LOG = 1024, PATHS = 2, LIMIT = 1452, SEGMENTS = 8, MS = 1000000 };
 
 static void must(bool holds)
 {
@@ -39,6 +40,7 @@ static struct {
     side s[2];
     packet net[NET];
     unsigned packets;
+    unsigned segments[2]; /* most frames of an end that leave side by side; 0: by emit() */
     uint64_t now_ns;
     uint8_t number;
 } w;
@@ -51,22 +53,45 @@ static uint8_t next(void)
     return *w.at++;
 }
 
+static void send_one(unsigned end, const uint8_t *frame, size_t len)
+{
+    if (w.packets == NET)
+        return;
+    packet *p = &w.net[w.packets++];
+    p->bytes = (uint8_t *)malloc(len);
+    must(p->bytes != NULL);
+    memcpy(p->bytes, frame, len);
+    p->len = len;
+    p->to = (uint8_t)(1 - end);
+}
+
+static int emit(unsigned end, uint8_t out[SEGMENTS * LIMIT], uint8_t *path, size_t *segment)
+{
+    dxpu_channel *ch = &w.s[end].ch;
+    if (w.segments[end])
+        return dxpu_channel_emit_many(ch, w.now_ns, out, w.segments[end] * LIMIT, path, segment);
+    int n = dxpu_channel_emit(ch, w.now_ns, out, LIMIT, path);
+    *segment = n > 0 ? (size_t)n : 0;
+    return n;
+}
+
 static void emit_all(void)
 {
+    static uint8_t out[SEGMENTS * LIMIT];
     for (unsigned end = 0; end < 2; end++) {
-        uint8_t out[LIMIT], path;
+        uint8_t path;
+        size_t segment, len;
         int n;
         unsigned frames = 0;
-        while ((n = dxpu_channel_emit(&w.s[end].ch, w.now_ns, out, sizeof out, &path)) > 0) {
-            must(n <= LIMIT && path < PATHS && frames++ < 1000);
-            if (w.packets == NET)
-                continue;
-            packet *p = &w.net[w.packets++];
-            p->bytes = (uint8_t *)malloc((size_t)n);
-            must(p->bytes != NULL);
-            memcpy(p->bytes, out, (size_t)n);
-            p->len = (size_t)n;
-            p->to = (uint8_t)(1 - end);
+        while ((n = emit(end, out, &path, &segment)) > 0) {
+            must(segment > 0 && segment <= LIMIT && path < PATHS);
+            for (size_t at = 0; at < (size_t)n; at += len) {
+                len = (size_t)n - at < segment ? (size_t)n - at : segment;
+                must(frames++ < 1000 && (at == 0 || at / segment < w.segments[end]));
+                must(dxpu_get_be16(out + at + DXPU_FRAME_LENGTH) == len);
+                must(out[at + DXPU_FRAME_PATH] == path);
+                send_one(end, out + at, len);
+            }
         }
         must(n == 0 || n == dxpu_channel_status(&w.s[end].ch).error);
         must(dxpu_channel_next_ns(&w.s[end].ch) > w.now_ns);
@@ -326,6 +351,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     w.at = data;
     w.left = size < 16384 ? size : 16384;
+    w.segments[0] = size ? data[size - 1] % (SEGMENTS + 1) : 0;
+    w.segments[1] = size ? data[size - 1] / 16 % (SEGMENTS + 1) : 0;
     setup(next());
     emit_all();
     while (w.left)
