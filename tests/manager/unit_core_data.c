@@ -2072,6 +2072,28 @@ static void test_m170_store_fails(void **state)
     assert_int_equal(core_lease_now(c, a.lease), CORE_LEASE_ACTIVE);
 }
 
+/* The tenant's name is its host's owner, and there is room for it in larger tables alone. */
+static void test_m170_owner_in_larger_tables(void **state)
+{
+    (void)state;
+    core_adoption a;
+    uint32_t used, limit;
+    back_up();
+    uint64_t lease = lease_up(1, POOL_ANY, CORE_REPLACE_NO, 0);
+    uint32_t slot = slot_of(lease, 0);
+    put_back();
+    assert_int_equal(core_set_owner(c, host_node, "of-its-host").code, CORE_OK);
+    for (unsigned i = 0; core_pool(c)->tenants < core_pool(c)->limits.tenants; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "t%u", i);
+        assert_int_equal(core_set_tenant(c, name, 3).code, CORE_OK);
+    }
+    assert_int_equal(core_adopt(c, slot, "", &a).code, CORE_OK);
+    core_quota(c, "of-its-host", &used, &limit);
+    assert_int_equal(used, 1);
+    assert_int_equal(core_lease_now(c, a.lease), CORE_LEASE_ACTIVE);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -2128,6 +2150,7 @@ int main(void)
         CASE(test_m170_later_epoch),
         CASE(test_m171_not_adopted),
         CASE(test_m170_store_fails),
+        CASE(test_m170_owner_in_larger_tables),
         CASE(test_m92_data_of_its_own_device),
         CASE(test_s242_a_device_is_gone_and_back),
         CASE(test_m77_parked_before_it_was_up),

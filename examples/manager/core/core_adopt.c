@@ -164,13 +164,17 @@ core_result core_adopt(core *c, uint32_t slot, const char *tenant, core_adoption
     if (out->what == CORE_ADOPT_FREE)
         return core_repair(c, slot); /* its box has verified that it is wiped */
     core_result result = corei_begin(c);
-    tenant = tenant_of(c, out, tenant);
+    char name[CORE_NAME_BYTES]; /* the owner's is in a table */
+    snprintf(name, sizeof name, "%s", tenant_of(c, out, tenant));
+    bool known = core_find_tenant(c, name) != CORE_NONE;
     if (result.code == CORE_OK && out->what == CORE_ADOPT_LEASE &&
-        corei_tenant_for(c, tenant) == CORE_NONE)
+        corei_tenant_for(c, name) == CORE_NONE)
         result = corei_pool_result(POOL_E_ROOM);
     slot = core_find_slot(c, node, number); /* room for a tenant may have loaded other tables */
     if (result.code == CORE_OK)
-        result = adopt(c, slot, tenant, out);
+        result = adopt(c, slot, name, out);
+    if (result.code != CORE_OK && !known)
+        corei_drop_tenant(c, name);
     slot = core_find_slot(c, node, number);
     if (result.code == CORE_OK && slot != CORE_NONE)
         corei_settle_slot(c, slot);

@@ -525,6 +525,7 @@ uint32_t corei_count_suspect(const core *c, uint32_t host, uint16_t model);
 /* In a transaction: the tenant of this name, which may be new; CORE_NONE: there is no room.  Slots
    and nodes may stand elsewhere then. */
 uint32_t corei_tenant_for(core *c, const char *name);
+void corei_drop_tenant(core *c, const char *name);
 
 /* -- Retention (core_retain.c) -- */
 

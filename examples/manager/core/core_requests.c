@@ -58,11 +58,12 @@ uint32_t corei_tenant_for(core *c, const char *name)
 }
 
 /* The newest, which got nothing: or a client under ever new names fills the tables. */
-static void drop_tenant(core *c, uint32_t tenant)
+void corei_drop_tenant(core *c, const char *name)
 {
     corei_tables *t = &c->t;
-    if (pool_drop_tenant(t->pool, tenant) == POOL_OK)
-        corei_hash_remove(&t->tenant_by_name, corei_hash_name(t->tenant[tenant].name, ""), tenant);
+    uint32_t tenant = core_find_tenant(c, name);
+    if (tenant != CORE_NONE && pool_drop_tenant(t->pool, tenant) == POOL_OK)
+        corei_hash_remove(&t->tenant_by_name, corei_hash_name(name, ""), tenant);
 }
 
 /* The key is there already: for the same, or for something else. */
@@ -273,7 +274,7 @@ static core_result create_new(core *c, const core_request *r, const char *tenant
     result = grant(c, r, &q, &choice, lease);
     if (result.code != CORE_OK) {
         if (!known)
-            drop_tenant(c, q.tenant);
+            corei_drop_tenant(c, tenant);
         return result;
     }
     core_lease *l = &t->lease[pool_lease_index(*lease)];
