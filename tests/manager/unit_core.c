@@ -2129,6 +2129,26 @@ static void test_m155_attributes_change(void **state)
     assert_int_equal(count_events(CORE_EVENT_SLOT_CHANGED), 0);
 }
 
+/* Another device is taken in with its own attributes, at once. */
+static void test_m155_attributes_of_another_device(void **state)
+{
+    (void)state;
+    core_request r = { .model = "nvme", .count = 1, .attributes = "rack=8" };
+    uint64_t lease;
+    bool existed;
+    set_attributes(1, "rack=7");
+    both_connect();
+    set_attributes(1, "rack=8");
+    box[0].serial[0] = 'Z';
+    box_says(1, 1);
+    assert_string_equal(c->t.slot[0].device.serial, box[0].serial);
+    assert_string_equal(c->t.slot[0].device.attributes, "rack=8");
+    assert_non_null(strstr(rig_value(&disk, "slot/1.1"), "\"rack=8\""));
+    r.host = host_node;
+    assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_OK);
+    assert_int_equal(slot_number_of(lease), 1);
+}
+
 /* May the owner of `key` register as the box? */
 static core_code box_may(const uint8_t *key)
 {
@@ -2810,6 +2830,7 @@ int main(void)
         cmocka_unit_test(test_m155_attributes_are_whole_words),
         cmocka_unit_test_setup_teardown(test_m156_lease_by_attributes, begin, end),
         cmocka_unit_test_setup_teardown(test_m155_attributes_change, begin, end),
+        cmocka_unit_test_setup_teardown(test_m155_attributes_of_another_device, begin, end),
         cmocka_unit_test_setup_teardown(test_m81_m82_keys, begin, end),
         cmocka_unit_test_setup_teardown(test_m81_parts_are_kept, begin, end),
         cmocka_unit_test_setup_teardown(test_m81_kept_later, begin, end),

@@ -638,10 +638,11 @@ static bool take_in(core *c, uint32_t slot)
     corei_event_slot(c, CORE_EVENT_SLOT_CHANGED, slot, "now %s %s", other->model, other->serial);
     bool moves = strcmp(d->model, other->model) != 0 || d->group != other->group;
     bool same = d->serial[0] && strcmp(d->serial, other->serial) == 0;
-    uint8_t data = other->data;
-    corei_copy_report(other, d);
-    *d = *other;
-    d->data = data;
+    dxpu_control_device now = *other; /* what it keeps, and has, is its own: M-90, M-155 */
+    corei_copy_report(&now, d);
+    now.data = other->data;
+    memcpy(now.attributes, other->attributes, sizeof now.attributes);
+    *d = now;
     if (s->dirty && !same && d->state != DXPU_CONTROL_SLOT_WIPED) /* its data are not these */
         (void)pool_taint(c->t.pool, slot, s->epoch, true);
     else if (s->state == POOL_BROKEN &&
