@@ -260,6 +260,21 @@ static unsigned box_of(uint64_t lease)
     return (unsigned)(proxy_of(core_nodes(c, &count)[s[slot_of(lease)].node].number) - at);
 }
 
+/* One that stays in that box: the others take none meanwhile. */
+static uint64_t lease_in(unsigned host, unsigned box)
+{
+    uint64_t lease;
+    unsigned left;
+    for (unsigned i = 0; i < BOXES; i++)
+        assert_int_equal(core_drain(c, box_at(i)->node, i != box, false, &left).code, CORE_OK);
+    core_result r = ask(host, CORE_REPLACE_NO, 1, &lease);
+    if (r.code != CORE_OK)
+        fail_msg("%s", r.text);
+    for (unsigned i = 0; i < BOXES; i++)
+        assert_int_equal(core_drain(c, box_at(i)->node, false, false, &left).code, CORE_OK);
+    return lease;
+}
+
 static unsigned state_of(uint32_t slot)
 {
     return core_pool(c)->slot[slot].state;
@@ -590,6 +605,36 @@ static void test_m162_two_bad_hosts(void **state)
     is_active(good);
 }
 
+/* Two hosts of one owner, or key, are one witness: whatever they say, the box is lent to others. */
+static void test_m163_hosts_of_one_party(void **state)
+{
+    (void)state;
+    uint64_t lease[2], other;
+    for (unsigned i = 0; i < 2; i++) {
+        assert_int_equal(core_set_owner(c, host_at(i)->node, "t").code, CORE_OK);
+        lease[i] = lease_in(i, 0);
+        (void)lease_in(i, 1); /* they have a channel elsewhere */
+    }
+    reaches[0][0] = reaches[1][0] = false;
+    for (unsigned n = 0; n < 3; n++) {
+        run(3 * REACH_MS);
+        assert_int_equal(suspect(box_at(0)), 1);
+        for (unsigned i = 0; i < 2; i++) {
+            assert_int_equal(core_park(c, lease[i]).code, CORE_OK);
+            run(STEP_MS * 4);
+            assert_int_equal(core_attach(c, lease[i], host_at(i)->node).code, CORE_OK);
+        }
+    }
+    reaches[2][0] = false; /* a host of another party says so, too */
+    (void)lease_in(2, 1);
+    other = lease_in(2, 0);
+    run(3 * REACH_MS);
+    assert_int_equal(suspect(box_at(0)), 2);
+    assert_int_equal(core_release(c, other, true).code, CORE_OK);
+    run(3 * COREI_DOUBT_WAITS * REACH_MS); /* and then no longer */
+    assert_int_equal(suspect(box_at(0)), 1);
+}
+
 /* What one host does not reach and another does, is the way between them: that host gets others. */
 static void test_m162_between_the_two(void **state)
 {
@@ -755,6 +800,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_m162_host_loses_all, begin, end),
         cmocka_unit_test_setup_teardown(test_m162_half_bad_host, begin, end),
         cmocka_unit_test_setup_teardown(test_m162_two_bad_hosts, begin, end),
+        cmocka_unit_test_setup_teardown(test_m163_hosts_of_one_party, begin, end),
         cmocka_unit_test_setup_teardown(test_m162_between_the_two, begin, end),
         cmocka_unit_test_setup_teardown(test_m164_slow_host, begin, end),
         cmocka_unit_test_setup_teardown(test_m164_clock_jumps, begin, end),

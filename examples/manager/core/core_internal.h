@@ -227,7 +227,7 @@ typedef struct corei_doubt {
     uint32_t host, box;
     bool refuses, silent; /* the box does not bind; and does not even answer */
     bool judged;          /* the box was struck for it */
-    bool several;         /* of a box: more than one host does not reach it */
+    bool several;         /* of a box: hosts of more than one party do not reach it */
     bool ended;           /* it is remembered alone: how often it was so */
     uint16_t code;        /* DXPU_CONTROL_CODE_* */
     uint8_t strikes;

@@ -294,16 +294,40 @@ static unsigned count_boxes(const core *c, uint32_t host, bool up, unsigned most
     return count;
 }
 
-/* Boxes that this host does not reach, or, of: box, hosts without doubt that do not reach it. */
-static unsigned count_pairs(core *c, uint32_t host, uint32_t box)
+/* How many boxes does this host not reach? */
+static unsigned count_missed(const core *c, uint32_t host)
 {
     unsigned count = 0;
+    for (unsigned i = 0; i < c->doubts; i++)
+        count += c->doubt[i].host == host && c->doubt[i].box && doubt_counts(c, &c->doubt[i]);
+    return count;
+}
+
+/* Are they somebody's, both?  What one says of a box the other adds nothing to. */
+static bool same_party(const core *c, uint32_t host, uint32_t other)
+{
+    uint32_t one = core_find_node(c, host), two = core_find_node(c, other);
+    if (one == two || one == CORE_NONE || two == CORE_NONE)
+        return true;
+    const core_node *a = &c->t.node[one], *b = &c->t.node[two];
+    return (a->keyed && b->keyed && memcmp(a->key, b->key, sizeof a->key) == 0) ||
+           (a->owner[0] && strcmp(a->owner, b->owner) == 0);
+}
+
+/* Whose hosts, without doubt themselves, do not reach the box: 0, 1, 2 (or more) parties. */
+static unsigned accusers(core *c, uint32_t box)
+{
+    uint32_t first = 0;
     for (unsigned i = 0; i < c->doubts; i++) {
         const corei_doubt *d = &c->doubt[i];
-        if (d->host && d->box && doubt_counts(c, d) && (host ? d->host == host : d->box == box))
-            count += host || !doubt_counts(c, doubt_find(c, d->host, 0));
+        if (!d->host || d->box != box || !doubt_counts(c, d) ||
+            doubt_counts(c, doubt_find(c, d->host, 0)))
+            continue;
+        if (first && !same_party(c, first, d->host))
+            return 2;
+        first = first ? first : d->host;
     }
-    return count;
+    return first ? 1 : 0;
 }
 
 /* -- Blame -- */
@@ -339,7 +363,7 @@ static void strike_box(core *c, uint32_t box, const trouble *w)
     const corei_doubt *before = doubt_find(c, 0, box);
     unsigned strikes = before ? before->strikes : 0;
     corei_doubt *d = doubt_strike(c, 0, box, w);
-    d->several = count_pairs(c, 0, box) > 1;
+    d->several = accusers(c, box) > 1;
     if (d->strikes != strikes)
         tell_doubt(c, box, d, level_text(c, d));
 }
@@ -349,7 +373,7 @@ static corei_doubt *doubted_by(core *c, uint32_t host)
 {
     for (unsigned i = 0; i < c->doubts; i++) {
         corei_doubt *d = &c->doubt[i];
-        if (!d->host && !d->refuses && doubt_find(c, host, d->box) && !count_pairs(c, 0, d->box))
+        if (!d->host && !d->refuses && doubt_find(c, host, d->box) && !accusers(c, d->box))
             return d;
     }
     return NULL;
@@ -379,10 +403,10 @@ static void judge(core *c, uint32_t host, uint32_t box, const trouble *w)
     corei_doubt *pair = doubt_find(c, host, box);
     if (!doubt_counts(c, pair) || pair->judged)
         return;
-    unsigned missed = count_pairs(c, host, 0), now = count_boxes(c, host, false, COREI_DOUBTS);
+    unsigned missed = count_missed(c, host), now = count_boxes(c, host, false, COREI_DOUBTS);
     missed = now > missed ? now : missed; /* all others may fail, too, and are just not due yet */
     unsigned reached = count_boxes(c, host, true, missed);
-    if (!is_reached(c, box, host) && (reached >= missed || count_pairs(c, 0, box) > 1)) {
+    if (!is_reached(c, box, host) && (reached >= missed || accusers(c, box) > 1)) {
         pair->judged = true;
         strike_box(c, box, w);
     } else if (!reached && missed > 1) {
@@ -495,8 +519,10 @@ static bool goes_on(core *c, uint32_t host, uint32_t box)
     if (!doubt_counts(c, d))
         return false;
     doubt_renew(c, d);
-    if (d->judged && doubt_counts(c, of))
+    if (d->judged && doubt_counts(c, of)) {
+        of->several = accusers(c, box) > 1; /* one party alone keeps it from no other */
         doubt_renew(c, of);
+    }
     return true;
 }
 
