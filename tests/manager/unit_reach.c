@@ -28,6 +28,7 @@ typedef struct proxy {
     unsigned box[SLOTS]; /* of a host: to which its port is attached */
     bool full, hangs;    /* a box that refuses, or never answers, bind and unbind */
     bool slow;           /* a host that makes no attempt */
+    unsigned dead;       /* a host's port that never has a channel */
     core_order held;     /* that has no answer */
     bool holds;
 } proxy;
@@ -137,7 +138,7 @@ static void dial(unsigned host)
         dxpu_control_device *d = &p->slot[i], was = *d;
         if (d->state == DXPU_CONTROL_SLOT_EMPTY || p->slow)
             continue;
-        bool up = reaches[host][p->box[i]];
+        bool up = reaches[host][p->box[i]] && p->dead != i + 1;
         d->state = up ? DXPU_CONTROL_SLOT_UP : DXPU_CONTROL_SLOT_DIALING;
         d->reach = up ? DXPU_CONTROL_REACH_UP : DXPU_CONTROL_REACH_SILENT;
         if (memcmp(&was, d, sizeof was))
@@ -635,6 +636,27 @@ static void test_m163_hosts_of_one_party(void **state)
     assert_int_equal(suspect(box_at(0)), 1);
 }
 
+/* One of two slots that a host has of a box has no channel: it is that slot, and not the box. */
+static void test_m162_one_slot_of_a_box(void **state)
+{
+    (void)state;
+    uint64_t good = lease_in(0, 0);
+    run(REACH_MS);
+    is_active(good);
+    host_at(0)->dead = 2;
+    uint64_t bad = lease_in(0, 0);
+    run(3 * REACH_MS);
+    for (unsigned i = 0; i < 10; i++) {
+        host_at(0)->slot[0].code = (uint16_t)(i + 1); /* something of the good one changed */
+        says(host_at(0), 1, 1);
+        run(REACH_MS);
+        assert_false(is_doubted(box_at(0)) || is_doubted(host_at(0)));
+    }
+    assert_int_equal(box_of(bad), 0);
+    assert_int_equal(events(CORE_EVENT_ALARM, NULL, ""), 0);
+    assert_int_equal(events(CORE_EVENT_NODE_TRUSTED, NULL, ""), 0);
+}
+
 /* What one host does not reach and another does, is the way between them: that host gets others. */
 static void test_m162_between_the_two(void **state)
 {
@@ -801,6 +823,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_m162_half_bad_host, begin, end),
         cmocka_unit_test_setup_teardown(test_m162_two_bad_hosts, begin, end),
         cmocka_unit_test_setup_teardown(test_m163_hosts_of_one_party, begin, end),
+        cmocka_unit_test_setup_teardown(test_m162_one_slot_of_a_box, begin, end),
         cmocka_unit_test_setup_teardown(test_m162_between_the_two, begin, end),
         cmocka_unit_test_setup_teardown(test_m164_slow_host, begin, end),
         cmocka_unit_test_setup_teardown(test_m164_clock_jumps, begin, end),

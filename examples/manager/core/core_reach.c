@@ -259,13 +259,14 @@ static bool is_up(const core *c, uint32_t slot)
            c->t.node[c->t.port[c->t.slot_more[slot].port].node].connected;
 }
 
-/* Does another host than this one have a channel to the box? */
-static bool is_reached(const core *c, uint32_t box, uint32_t but)
+/* Does the host have a channel to the box; others: does another one than this? */
+static bool is_reached(const core *c, uint32_t box, uint32_t host, bool others)
 {
     uint32_t node = core_find_node(c, box);
     const core_node *n = node == CORE_NONE ? NULL : &c->t.node[node];
     for (uint32_t i = n ? n->first : 0; n && i < n->first + n->total; i++)
-        if (is_up(c, i) && c->t.node[c->t.port[c->t.slot_more[i].port].node].number != but)
+        if (is_up(c, i) &&
+            (c->t.node[c->t.port[c->t.slot_more[i].port].node].number != host) == others)
             return true;
     return false;
 }
@@ -401,12 +402,12 @@ static void strike_host(core *c, uint32_t host, const trouble *w)
 static void judge(core *c, uint32_t host, uint32_t box, const trouble *w)
 {
     corei_doubt *pair = doubt_find(c, host, box);
-    if (!doubt_counts(c, pair) || pair->judged)
+    if (!doubt_counts(c, pair) || pair->judged || is_reached(c, box, host, false))
         return;
     unsigned missed = count_missed(c, host), now = count_boxes(c, host, false, COREI_DOUBTS);
     missed = now > missed ? now : missed; /* all others may fail, too, and are just not due yet */
     unsigned reached = count_boxes(c, host, true, missed);
-    if (!is_reached(c, box, host) && (reached >= missed || accusers(c, box) > 1)) {
+    if (!is_reached(c, box, host, true) && (reached >= missed || accusers(c, box) > 1)) {
         pair->judged = true;
         strike_box(c, box, w);
     } else if (!reached && missed > 1) {
@@ -535,6 +536,8 @@ static void blame(core *c, uint32_t slot, const trouble *w)
     bool refuses = w->kind == TROUBLE_REFUSED || w->kind == TROUBLE_SILENT;
     bool again = more->blamed_epoch == epoch && goes_on(c, refuses ? 0 : host, box);
     more->blamed_epoch = epoch;
+    if (w->kind == TROUBLE_UNREACHED && is_reached(c, box, host, false))
+        return; /* it is this slot alone */
     if (!again && refuses)
         strike_box(c, box, w);
     else if (!again)
