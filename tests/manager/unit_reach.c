@@ -28,6 +28,7 @@ typedef struct proxy {
     unsigned box[SLOTS]; /* of a host: to which its port is attached */
     bool full, hangs;    /* a box that refuses, or never answers, bind and unbind */
     bool slow;           /* a host that makes no attempt */
+    bool refuses;        /* a host that attaches nothing */
     unsigned dead;       /* a host's port that never has a channel */
     core_order held;     /* that has no answer */
     bool holds;
@@ -121,6 +122,10 @@ static void host_does(proxy *p, const core_order *o)
     bool attach = o->m.type == DXPU_CONTROL_ATTACH;
     unsigned number = attach ? o->m.u.attach.slot : o->m.u.detach.slot;
     dxpu_control_device *d = &p->slot[number - 1];
+    if (attach && p->refuses) {
+        answer(o, DXPU_CONTROL_CODE_ADDRESS, NULL);
+        return;
+    }
     d->state = attach ? DXPU_CONTROL_SLOT_DIALING : DXPU_CONTROL_SLOT_EMPTY;
     d->epoch = attach ? o->m.u.attach.epoch : 0;
     d->reach = attach ? DXPU_CONTROL_REACH_TRYING : DXPU_CONTROL_REACH_UNKNOWN;
@@ -370,6 +375,48 @@ static void test_m161_refusals_that_count(void **state)
     assert_ptr_equal(box_at(box_of(lease)), sick);
     assert_false(is_doubted(sick));
     assert_int_equal(events(CORE_EVENT_ALARM, NULL, ""), 0);
+}
+
+/* Nor do those before it did as ordered: three in a row. */
+static void test_m161_refusals_in_a_row(void **state)
+{
+    (void)state;
+    uint64_t lease = lease_in(0, 0);
+    proxy *sick = box_at(0);
+    sick->full = true;
+    run(10 * COREI_RETRY_MAX_MS); /* it has no other slot: it waits */
+    assert_true(is_doubted(sick));
+    sick->full = false;
+    run(2 * COREI_RETRY_MAX_MS);
+    is_active(lease);
+    assert_false(is_doubted(sick));
+    dxpu_control_device *d = &sick->slot[slot_of(lease) % SLOTS];
+    d->state = DXPU_CONTROL_SLOT_EMPTY; /* its state is lost, and the medium its own */
+    d->epoch = d->epoch_seen = 0;
+    d->peer_node = d->peer_slot = 0;
+    unsigned alarms = events(CORE_EVENT_ALARM, sick, "");
+    says(sick, d->number, 1);
+    assert_int_equal(state_of(slot_of(lease)), POOL_LEASED);
+    run(REACH_MS);
+    is_active(lease);
+    assert_false(is_doubted(sick));
+    assert_int_equal(events(CORE_EVENT_ALARM, sick, ""), alarms);
+    /* The same of a host. */
+    host_at(0)->refuses = true;
+    assert_int_equal(core_park(c, lease).code, CORE_OK);
+    run(REACH_MS);
+    assert_int_equal(core_attach(c, lease, host_at(0)->node).code, CORE_OK);
+    run(10 * COREI_RETRY_MAX_MS);
+    assert_int_equal(events(CORE_EVENT_ALARM, sick, "refuses to attach"), 1);
+    host_at(0)->refuses = false;
+    run(2 * COREI_RETRY_MAX_MS);
+    is_active(lease);
+    host_at(0)->slot[0].state = DXPU_CONTROL_SLOT_EMPTY; /* it is to attach it again */
+    host_at(0)->slot[0].epoch = 0;
+    says(host_at(0), 1, 1);
+    run(REACH_MS);
+    is_active(lease);
+    assert_int_equal(events(CORE_EVENT_ALARM, sick, "refuses to attach"), 1);
 }
 
 /* Its disk hangs: it may bind later, so the slot is another's only once it said that it has not. */
@@ -814,6 +861,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_m161_box_refuses, begin, end),
         cmocka_unit_test_setup_teardown(test_m161_refusals_that_count, begin, end),
+        cmocka_unit_test_setup_teardown(test_m161_refusals_in_a_row, begin, end),
         cmocka_unit_test_setup_teardown(test_m161_box_does_not_answer, begin, end),
         cmocka_unit_test_setup_teardown(test_m162_box_is_not_reached, begin, end),
         cmocka_unit_test_setup_teardown(test_m163_lent_last_then_not, begin, end),

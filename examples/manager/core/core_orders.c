@@ -349,6 +349,10 @@ static void order_done(core *c, unit_kind k, const core_order *o, const dxpu_con
         k.kind == COREI_SLOT ? &t->slot[k.index].device : &t->port[k.index].device;
     if (o->m.type == DXPU_CONTROL_RESET)
         t->slot_more[k.index].reset = false;
+    if (o->m.type == DXPU_CONTROL_BIND) /* refusals count that are in a row */
+        t->slot_more[k.index].refusal.count = 0;
+    if (o->m.type == DXPU_CONTROL_ATTACH)
+        t->port_more[k.index].refusal.count = 0;
     if (!done)
         return;
     d->state = done->state;
