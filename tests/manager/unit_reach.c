@@ -28,6 +28,7 @@ typedef struct proxy {
     unsigned box[SLOTS]; /* of a host: to which its port is attached */
     bool full, hangs;    /* a box that refuses, or never answers, bind and unbind */
     bool slow;           /* a host that makes no attempt */
+    bool old;            /* a host that does not say whether it reaches a box */
     bool refuses;        /* a host that attaches nothing */
     unsigned dead;       /* a host's port that never has a channel */
     core_order held;     /* that has no answer */
@@ -146,6 +147,7 @@ static void dial(unsigned host)
         bool up = reaches[host][p->box[i]] && p->dead != i + 1;
         d->state = up ? DXPU_CONTROL_SLOT_UP : DXPU_CONTROL_SLOT_DIALING;
         d->reach = up ? DXPU_CONTROL_REACH_UP : DXPU_CONTROL_REACH_SILENT;
+        d->reach = p->old ? DXPU_CONTROL_REACH_UNKNOWN : d->reach;
         if (memcmp(&was, d, sizeof was))
             says(p, i + 1, 1);
     }
@@ -750,6 +752,22 @@ static void test_m164_slow_host(void **state)
     assert_int_equal(events(CORE_EVENT_ALARM, NULL, ""), 0);
 }
 
+/* One of a version that does not say. */
+static void test_m164_host_does_not_say(void **state)
+{
+    (void)state;
+    host_at(0)->old = true;
+    uint64_t lease = lease_of(0);
+    uint32_t slot = slot_of(lease);
+    cut(box_of(lease), true);
+    run(20 * REACH_MS);
+    assert_int_equal(slot_of(lease), slot);
+    assert_int_equal(events(CORE_EVENT_ALARM, NULL, ""), 0);
+    cut(box_of(lease), false);
+    run(REACH_MS);
+    is_active(lease);
+}
+
 /* The time of day changes nothing. */
 static void test_m164_clock_jumps(void **state)
 {
@@ -874,6 +892,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_m162_one_slot_of_a_box, begin, end),
         cmocka_unit_test_setup_teardown(test_m162_between_the_two, begin, end),
         cmocka_unit_test_setup_teardown(test_m164_slow_host, begin, end),
+        cmocka_unit_test_setup_teardown(test_m164_host_does_not_say, begin, end),
         cmocka_unit_test_setup_teardown(test_m164_clock_jumps, begin, end),
         cmocka_unit_test_setup_teardown(test_m165_path_dies, begin, end),
         cmocka_unit_test_setup_teardown(test_m166_replace_elsewhere, begin, end),

@@ -53,11 +53,12 @@ static trouble trouble_bind(const core *c, uint32_t slot)
     return out;
 }
 
-/* A host that has made no attempts says nothing of the box (M-164). */
+/* A host that has made no attempts says nothing of the box (M-164), nor does one that is too old to
+   say. */
 static bool fails(const dxpu_control_device *port)
 {
-    return port->state == DXPU_CONTROL_SLOT_DIALING && port->reach != DXPU_CONTROL_REACH_TRYING &&
-           port->reach != DXPU_CONTROL_REACH_UP;
+    return port->state == DXPU_CONTROL_SLOT_DIALING &&
+           (port->reach == DXPU_CONTROL_REACH_SILENT || port->reach == DXPU_CONTROL_REACH_REFUSED);
 }
 
 /* Both ends are connected, so what is between them is to be tried for that long. */
