@@ -1,6 +1,7 @@
 /* attachment.c - see attachment.h
    SPDX-License-Identifier: MIT */
 #include "attachment.h"
+#include "control.h"
 #include "log.h"
 #include "refusal.h"
 
@@ -198,6 +199,7 @@ static void dial(attachment *a, uint64_t now)
         return;
     if (!find_key(a, a->path, a->paths, a->attempts != 0)) { /* its key was taken off --peers */
         a->attempts++;
+        a->last_error = DXPU_OK; /* this was none to reach the box (M-160) */
         a->dial_ns = now + RETRY_NS;
         return;
     }
@@ -452,6 +454,18 @@ void attachment_tick(attachment *a, uint64_t now)
 uint64_t attachment_next_ns(const attachment *a)
 {
     return a->closing_ns && a->closing_ns < a->dial_ns ? a->closing_ns : a->dial_ns;
+}
+
+uint8_t attachment_reached(const attachment *a)
+{
+    enum { ATTEMPTS = 2 }; /* the first may have been late itself */
+    if (!a->attached)
+        return DXPU_CONTROL_REACH_UNKNOWN;
+    if (a->up)
+        return DXPU_CONTROL_REACH_UP;
+    if (a->attempts < ATTEMPTS || a->last_error == DXPU_OK)
+        return DXPU_CONTROL_REACH_TRYING;
+    return a->last_error == DXPU_E_RESET ? DXPU_CONTROL_REACH_REFUSED : DXPU_CONTROL_REACH_SILENT;
 }
 
 void attachment_report(const attachment *a, report *r)

@@ -32,7 +32,8 @@ typedef struct attachment {
     uint32_t node; /* of this host; 0: not known yet, nothing is dialed */
     uint16_t box_slot;
     uint64_t epoch;
-    int last_error;        /* of the channel that ended last, DXPU_OK: none did */
+    int last_error;        /* of the channel that ended last, DXPU_OK: none did, or its box is not
+                              dialed since */
     uint8_t last_reason;   /* DXPU_REASON_* of it */
     uint32_t attempts;     /* channels in a row that did not come up */
     uint32_t incarnations; /* channels that did */
@@ -102,6 +103,8 @@ bool attachment_work(attachment *a, uint64_t now_ns);
 void attachment_down(attachment *a, uint64_t now_ns);
 void attachment_tick(attachment *a, uint64_t now_ns);
 uint64_t attachment_next_ns(const attachment *a);
+/* M-160: does the box answer?  DXPU_CONTROL_REACH_* */
+uint8_t attachment_reached(const attachment *a);
 void attachment_report(const attachment *a, report *r);
 
 #endif /* ATTACHMENT_H_INCLUDED */

@@ -98,19 +98,6 @@ static uint16_t slot_code(const host *h, const attachment *a)
                                      : DXPU_CONTROL_CODE_NONE;
 }
 
-/* M-160: DXPU_CONTROL_REACH_* */
-static uint8_t slot_reached(const attachment *a)
-{
-    enum { ATTEMPTS = 2 }; /* the first may have been late itself */
-    if (!a->attached)
-        return DXPU_CONTROL_REACH_UNKNOWN;
-    if (a->up)
-        return DXPU_CONTROL_REACH_UP;
-    if (a->attempts < ATTEMPTS || a->last_error == DXPU_OK)
-        return DXPU_CONTROL_REACH_TRYING;
-    return a->last_error == DXPU_E_RESET ? DXPU_CONTROL_REACH_REFUSED : DXPU_CONTROL_REACH_SILENT;
-}
-
 /* M-53 */
 static void tell_changes(host *h)
 {
@@ -118,7 +105,7 @@ static void tell_changes(host *h)
         const attachment *a = &h->attachments[i];
         uint64_t epoch = a->epoch;
         uint8_t state = slot_state(h, a);
-        uint8_t reach = slot_reached(a);
+        uint8_t reach = attachment_reached(a);
         uint16_t code = slot_code(h, a);
         if (state == h->told[i].state && code == h->told[i].code && epoch == h->told[i].epoch &&
             reach == h->told[i].reach)
@@ -364,7 +351,7 @@ static void on_device(void *user, unsigned number, dxpu_control_device *out)
     if (out->state == DXPU_CONTROL_SLOT_EMPTY)
         return;
     out->code = slot_code(h, a);
-    out->reach = slot_reached(a);
+    out->reach = attachment_reached(a);
     out->epoch = a->epoch;
     out->peer_slot = a->box_slot;
     if (a->channel)

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "attachment.h"
+#include "control.h"
 
 #include <string.h>
 
@@ -112,6 +113,39 @@ static void test_s184_what_is_anothers_is_not(void **state)
     assert_int_equal(recall(2, remembered, remembered_bytes), 0); /* the control */
 }
 
+/* A channel was lost, and the box's key is known no more: it is not dialed, which says nothing of the
+   box, however often. */
+static void test_m160_without_its_key_it_is_not_dialed(void **state)
+{
+    (void)state;
+    attachment a;
+    keys_settings none = { NULL, NULL, NULL, false, false };
+    keys *plain = net.keys, *other;
+    bool wrong;
+    uint64_t now = 1;
+    assert_non_null(other = keys_open(&none, &wrong));
+    assert_int_equal(attachment_init(&a, 2, 0, &net, &worker, key), 0);
+    assert_int_equal(attachment_reached(&a), DXPU_CONTROL_REACH_UNKNOWN);
+    assert_int_equal(attachment_begin(&a, &box, 1, 3, NULL, 7, now), 0);
+    assert_int_equal(attachment_reached(&a), DXPU_CONTROL_REACH_TRYING);
+    a.last_error = DXPU_E_NO_ANSWER; /* of the channel that is over */
+    a.attempts = 2;
+    assert_int_equal(attachment_reached(&a), DXPU_CONTROL_REACH_SILENT);
+    a.attempts = 0;
+    a.node = 1;
+    net.keys = other;
+    for (unsigned i = 0; i < 4; i++) {
+        a.dial_ns = now;
+        attachment_tick(&a, now);
+        assert_null(a.channel);
+        assert_true(a.attempts == i + 1u);
+        assert_int_equal(attachment_reached(&a), DXPU_CONTROL_REACH_TRYING);
+    }
+    net.keys = plain;
+    attachment_free(&a);
+    keys_close(other);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -119,6 +153,7 @@ int main(void)
         CASE(test_s184_what_a_worker_made_is_attached_again),
         CASE(test_s184_what_no_worker_made_is_not),
         CASE(test_s184_what_is_anothers_is_not),
+        CASE(test_m160_without_its_key_it_is_not_dialed),
     };
     cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
