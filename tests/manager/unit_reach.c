@@ -706,6 +706,35 @@ static void test_m162_one_slot_of_a_box(void **state)
     assert_int_equal(events(CORE_EVENT_NODE_TRUSTED, NULL, ""), 0);
 }
 
+/* A host that refuses all attaches, of two: they are doubted, no box is, and their leases stay. */
+static void test_m162_host_refuses(void **state)
+{
+    (void)state;
+    uint64_t lease[2];
+    for (unsigned i = 0; i < 2; i++) {
+        host_at(i)->refuses = true;
+        assert_int_equal(ask(i, CORE_REPLACE_YES, 1, &lease[i]).code, CORE_OK);
+    }
+    run(20 * COREI_RETRY_MAX_MS);
+    for (unsigned i = 0; i < 2; i++) {
+        assert_true(more_of(lease[i])->replaced <= 2);
+        assert_true(is_doubted(host_at(i)));
+        assert_int_equal(events(CORE_EVENT_ALARM, host_at(i), "reaches none"), 1);
+    }
+    for (unsigned i = 0; i < BOXES; i++)
+        assert_false(is_doubted(box_at(i)));
+    uint64_t good = lease_of(2);
+    run(REACH_MS);
+    is_active(good);
+    for (unsigned i = 0; i < 2; i++)
+        host_at(i)->refuses = false;
+    run(2 * COREI_RETRY_MAX_MS);
+    for (unsigned i = 0; i < 2; i++) {
+        is_active(lease[i]);
+        assert_false(is_doubted(host_at(i)));
+    }
+}
+
 /* What one host does not reach and another does, is the way between them: that host gets others. */
 static void test_m162_between_the_two(void **state)
 {
@@ -890,6 +919,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_m162_two_bad_hosts, begin, end),
         cmocka_unit_test_setup_teardown(test_m163_hosts_of_one_party, begin, end),
         cmocka_unit_test_setup_teardown(test_m162_one_slot_of_a_box, begin, end),
+        cmocka_unit_test_setup_teardown(test_m162_host_refuses, begin, end),
         cmocka_unit_test_setup_teardown(test_m162_between_the_two, begin, end),
         cmocka_unit_test_setup_teardown(test_m164_slow_host, begin, end),
         cmocka_unit_test_setup_teardown(test_m164_host_does_not_say, begin, end),

@@ -226,6 +226,7 @@ typedef struct corei_history {
 typedef struct corei_doubt {
     uint32_t host, box;
     bool refuses, silent; /* the box does not bind; and does not even answer */
+    bool own;             /* of a host and a box: the host refuses, the box may be good */
     bool judged;          /* the box was struck for it */
     bool several;         /* of a box: hosts of more than one party do not reach it */
     bool ended;           /* it is remembered alone: how often it was so */

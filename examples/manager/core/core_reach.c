@@ -186,6 +186,7 @@ static corei_doubt *doubt_strike(core *c, uint32_t host, uint32_t box, const tro
         d = doubt_new(c, host, box);
     d->refuses = w->kind == TROUBLE_REFUSED || w->kind == TROUBLE_SILENT;
     d->silent = w->kind == TROUBLE_SILENT;
+    d->own = w->kind == TROUBLE_ATTACH;
     d->code = (uint16_t)w->code;
     d->since_unix_ms = doubt_counts(c, d) ? d->since_unix_ms : c->unix_ms;
     d->last_ms = c->mono_ms;
@@ -322,7 +323,7 @@ static unsigned accusers(core *c, uint32_t box)
     uint32_t first = 0;
     for (unsigned i = 0; i < c->doubts; i++) {
         const corei_doubt *d = &c->doubt[i];
-        if (!d->host || d->box != box || !doubt_counts(c, d) ||
+        if (!d->host || d->box != box || d->own || !doubt_counts(c, d) ||
             doubt_counts(c, doubt_find(c, d->host, 0)))
             continue;
         if (first && !same_party(c, first, d->host))
@@ -408,7 +409,8 @@ static void judge(core *c, uint32_t host, uint32_t box, const trouble *w)
     unsigned missed = count_missed(c, host), now = count_boxes(c, host, false, COREI_DOUBTS);
     missed = now > missed ? now : missed; /* all others may fail, too, and are just not due yet */
     unsigned reached = count_boxes(c, host, true, missed);
-    if (!is_reached(c, box, host, true) && (reached >= missed || accusers(c, box) > 1)) {
+    if (!pair->own && !is_reached(c, box, host, true) &&
+        (reached >= missed || accusers(c, box) > 1)) {
         pair->judged = true;
         strike_box(c, box, w);
     } else if (!reached && missed > 1) {
@@ -543,7 +545,7 @@ static void blame(core *c, uint32_t slot, const trouble *w)
         strike_box(c, box, w);
     else if (!again)
         blame_pair(c, host, box, w);
-    if (w->kind == TROUBLE_UNREACHED)
+    if (!refuses)
         judge(c, host, box, w);
 }
 
