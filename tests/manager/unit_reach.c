@@ -28,6 +28,7 @@ typedef struct proxy {
     unsigned box[SLOTS]; /* of a host: to which its port is attached */
     bool full, hangs;    /* a box that refuses, or never answers, bind and unbind */
     bool slow;           /* a host that makes no attempt */
+    bool absent;         /* a box whose devices are: it refuses its hosts */
     bool old;            /* a host that does not say whether it reaches a box */
     bool refuses;        /* a host that attaches nothing */
     unsigned dead;       /* a host's port that never has a channel */
@@ -147,6 +148,10 @@ static void dial(unsigned host)
         bool up = reaches[host][p->box[i]] && p->dead != i + 1;
         d->state = up ? DXPU_CONTROL_SLOT_UP : DXPU_CONTROL_SLOT_DIALING;
         d->reach = up ? DXPU_CONTROL_REACH_UP : DXPU_CONTROL_REACH_SILENT;
+        if (up && box_at(p->box[i])->absent) {
+            d->state = DXPU_CONTROL_SLOT_DIALING;
+            d->reach = DXPU_CONTROL_REACH_REFUSED;
+        }
         d->reach = p->old ? DXPU_CONTROL_REACH_UNKNOWN : d->reach;
         if (memcmp(&was, d, sizeof was))
             says(p, i + 1, 1);
@@ -797,6 +802,31 @@ static void test_m164_host_does_not_say(void **state)
     is_active(lease);
 }
 
+/* A box that answers, and refuses its host, may have a device that is gone for a moment: S-242. */
+static void test_m161_device_is_absent(void **state)
+{
+    (void)state;
+    char text[CORE_TROUBLE_BYTES];
+    uint64_t lease;
+    assert_int_equal(ask(0, CORE_REPLACE_YES, 1, &lease).code, CORE_OK);
+    uint32_t slot = slot_of(lease);
+    proxy *box = box_at(box_of(lease));
+    run(REACH_MS);
+    is_active(lease);
+    box->absent = true;
+    run(30000);
+    assert_true(core_slot_trouble(c, slot, text) && strstr(text, "has refused its host"));
+    assert_int_equal(slot_of(lease), slot);
+    box->absent = false;
+    run(REACH_MS);
+    is_active(lease);
+    assert_int_equal(events(CORE_EVENT_ALARM, NULL, ""), 0);
+    box->absent = true; /* and for good, whatever it is */
+    run(COREI_ABSENT_MS + REACH_MS);
+    is_active(lease);
+    assert_int_not_equal(slot_of(lease), slot);
+}
+
 /* The time of day changes nothing. */
 static void test_m164_clock_jumps(void **state)
 {
@@ -923,6 +953,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_m162_between_the_two, begin, end),
         cmocka_unit_test_setup_teardown(test_m164_slow_host, begin, end),
         cmocka_unit_test_setup_teardown(test_m164_host_does_not_say, begin, end),
+        cmocka_unit_test_setup_teardown(test_m161_device_is_absent, begin, end),
         cmocka_unit_test_setup_teardown(test_m164_clock_jumps, begin, end),
         cmocka_unit_test_setup_teardown(test_m165_path_dies, begin, end),
         cmocka_unit_test_setup_teardown(test_m166_replace_elsewhere, begin, end),

@@ -27,6 +27,8 @@ enum {
     COREI_FORMAT = 2, /* of the records; 1 knows nothing of what is retained */
     COREI_MODELS_MAX = 1024,
     COREI_HOST_SLOTS_MAX = 4096,
+    COREI_ABSENT_MS = 35000,       /* a box refuses hosts of a device that is absent, and says so
+                                      after 30 s (S-242) */
     COREI_REFUSE_MS = 1000,        /* after a failed commit */
     COREI_DIAL_MS = 5000,          /* a proxy's longest back-off: so late it may be back */
     COREI_START_MS = 8000,         /* from the start: so late all proxies are back that run */

@@ -82,7 +82,8 @@ static trouble trouble_attach(const core *c, uint32_t slot)
         out.since_ms =
             later_of(more->dial_ms, later_of(t->node_more[p->node].joined_ms,
                                              t->node_more[t->slot[slot].node].joined_ms));
-        out.due_ms = out.since_ms + c->set.reach_ms;
+        out.due_ms = out.since_ms +
+                     (out.answers ? later_of(c->set.reach_ms, COREI_ABSENT_MS) : c->set.reach_ms);
     }
     return out;
 }
