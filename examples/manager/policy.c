@@ -806,6 +806,7 @@ void pool_own(pool *p, uint32_t at, uint32_t lease, unsigned place)
         p->slot[l->retained].prev = at;
     l->retained = at;
     l->retained_count++;
+    p->tenant[l->tenant].used++;
 }
 
 void pool_disown(pool *p, uint32_t at)
@@ -818,6 +819,7 @@ void pool_disown(pool *p, uint32_t at)
     s->owner = s->next = s->prev = POOL_NONE;
     s->place = 0;
     l->retained_count--;
+    p->tenant[l->tenant].used--;
 }
 
 static unsigned chain_place(const pool *p, uint32_t at)

@@ -148,7 +148,7 @@ typedef struct pool_host {
 } pool_host;
 
 typedef struct pool_tenant {
-    uint32_t quota, used; /* slots */
+    uint32_t quota, used; /* slots; used: what its leases have, and what is retained for them */
 } pool_tenant;
 
 typedef struct pool_lease {

@@ -150,6 +150,8 @@ static unsigned wrong_owners(void)
     wrong += empty != LEASES - leases;
     for (uint32_t i = 0; i < p->slots; i++) {
         wrong += owned[i] != (p->slot[i].lease != POOL_NONE);
+        if (p->slot[i].owner != POOL_NONE)
+            tenants[p->lease[p->slot[i].owner].tenant]++;
         wrong += p->slot[i].state == POOL_LEASED && !owned[i];
         wrong += p->box[p->slot[i].box].draining &&
                  (p->slot[i].state == POOL_FREE || p->slot[i].state == POOL_SPARE);

@@ -914,6 +914,34 @@ static void test_m161_one_box(void **state)
     assert_int_equal(pool_lease_retained(core_pool(c), lease, slot), 3);
 }
 
+/* The host's word moves a lease, and what it left is retained: that counts in the quota. */
+static void test_m92_quota(void **state)
+{
+    (void)state;
+    uint32_t used, limit;
+    uint64_t none;
+    assert_int_equal(core_set_tenant(c, "t", 1).code, CORE_OK);
+    uint64_t lease = lease_of(0);
+    uint32_t slot = slot_of(lease);
+    cut(box_of(lease), true);
+    run(3 * REACH_MS);
+    is_active(lease);
+    assert_int_equal(state_of(slot), POOL_RETAINED);
+    core_quota(c, "t", &used, &limit);
+    assert_true(used == 2 && limit == 1);
+    core_close(c);
+    start();
+    connect_all();
+    core_quota(c, "t", &used, &limit);
+    assert_true(used == 2 && limit == 1);
+    assert_int_equal(core_set_tenant(c, "t", 2).code, CORE_OK);
+    core_result r = ask(1, CORE_REPLACE_NO, 1, &none);
+    assert_int_equal(r.code, CORE_E_QUOTA);
+    assert_non_null(strstr(r.text, "uses 2 of 2"));
+    assert_int_equal(core_discard(c, slot).code, CORE_OK);
+    assert_int_equal(ask(1, CORE_REPLACE_NO, 1, &none).code, CORE_OK);
+}
+
 /* A manager that starts knows of no doubt; why the lease moved it does. */
 static void test_m161_restart(void **state)
 {
@@ -958,6 +986,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_m165_path_dies, begin, end),
         cmocka_unit_test_setup_teardown(test_m166_replace_elsewhere, begin, end),
         cmocka_unit_test_setup_teardown(test_m161_one_box, begin, end),
+        cmocka_unit_test_setup_teardown(test_m92_quota, begin, end),
         cmocka_unit_test_setup_teardown(test_m161_restart, begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -210,8 +210,8 @@ static core_result over_quota(const core *c, const pool_request *q)
 {
     const pool_tenant *t = &c->t.pool->tenant[q->tenant];
     return corei_result(CORE_E_QUOTA,
-                        "%s uses %u of %u slots and asks for %u; release a lease or ask for a "
-                        "higher quota",
+                        "%s uses %u of %u slots and asks for %u; release a lease, discard what is "
+                        "retained, or ask for a higher quota",
                         c->t.tenant[q->tenant].name, t->used, t->quota, q->count);
 }
 
