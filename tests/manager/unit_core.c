@@ -2149,6 +2149,59 @@ static void test_m155_attributes_of_another_device(void **state)
     assert_int_equal(slot_number_of(lease), 1);
 }
 
+/* The store as one of a version that named the model `virtio-blk` has it. */
+static void store_former_model(void)
+{
+    char text[2048];
+    for (unsigned i = 0; i < disk.records; i++) {
+        char *at = strstr(disk.record[i].value, "\"nvme\"");
+        if (strncmp(disk.record[i].key, "event/", 6) == 0 || !at)
+            continue;
+        int len = snprintf(text, sizeof text, "%.*s\"virtio-blk\"%s",
+                           (int)(at - disk.record[i].value), disk.record[i].value, at + 6);
+        rig_change(&disk, &(store_change){ disk.record[i].key, text, (size_t)len });
+    }
+    rig_change(&disk, &(store_change){ "spares/virtio-blk", "{\"count\":2}", 11 });
+}
+
+/* Models that have other names since are the same ones: leases, requests, spares go on. */
+static void test_m155_models_under_former_names(void **state)
+{
+    (void)state;
+    unsigned slot, port;
+    bool existed;
+    uint64_t again;
+    core_request r = {
+        .tenant = "t", .model = "virtio-blk", .key = "k", .count = 1, .replace = true
+    };
+    both_connect();
+    uint64_t lease = lease_up(&slot, &port);
+    core_ends();
+    store_former_model();
+    start();
+    for (unsigned i = 0; i < SLOTS; i++)
+        snprintf(box[i].model, sizeof box[0].model, i % 2 ? "blk" : "virtio-blk");
+    unsigned broken = count_events(CORE_EVENT_SLOT_BROKEN);
+    both_connect();
+    assert_int_equal(core_lease_now(c, lease), CORE_LEASE_ACTIVE);
+    assert_int_equal(count_events(CORE_EVENT_SLOT_BROKEN), broken);
+    assert_int_equal(count_events(CORE_EVENT_SLOT_CHANGED), 0);
+    assert_int_equal(c->t.models, 1);
+    assert_string_equal(c->t.model[0].name, "blk");
+    assert_string_equal(c->t.slot[0].device.model, "blk");
+    r.host = host_node;
+    assert_int_equal(core_create(c, &r, &again, &existed).code, CORE_OK);
+    assert_true(existed && again == lease);
+    assert_int_equal(core_pool(c)->model[0].spares_wanted, 2);
+    assert_int_equal(core_set_spares(c, "virtio-blk", 0).code, CORE_OK);
+    assert_null(rig_value(&disk, "spares/virtio-blk"));
+    core_close(c); /* records that did not change have the former name still */
+    start();
+    assert_int_equal(core_pool(c)->model[0].spares_wanted, 0);
+    core_close(c);
+    c = NULL;
+}
+
 /* May the owner of `key` register as the box? */
 static core_code box_may(const uint8_t *key)
 {
@@ -2830,6 +2883,7 @@ int main(void)
         cmocka_unit_test(test_m155_attributes_are_whole_words),
         cmocka_unit_test_setup_teardown(test_m156_lease_by_attributes, begin, end),
         cmocka_unit_test_setup_teardown(test_m155_attributes_change, begin, end),
+        cmocka_unit_test_setup_teardown(test_m155_models_under_former_names, begin, end),
         cmocka_unit_test_setup_teardown(test_m155_attributes_of_another_device, begin, end),
         cmocka_unit_test_setup_teardown(test_m81_m82_keys, begin, end),
         cmocka_unit_test_setup_teardown(test_m81_parts_are_kept, begin, end),

@@ -262,7 +262,7 @@ void api_get_slots(api_conn *c)
         const char *seen = api_slot_state(c->a, &c->caller, i);
         if (key <= after || (node && node != number) ||
             (state != POOL_STATES && (!seen || strcmp(seen, pool_state_name(state)) != 0)) ||
-            (model[0] && strcmp(model, slots[i].device.model) != 0) ||
+            (model[0] && strcmp(core_model_name(model), slots[i].device.model) != 0) ||
             !core_has_attributes(slots[i].device.attributes, attributes))
             continue;
         rows[n].key = key;

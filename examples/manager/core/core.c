@@ -219,8 +219,31 @@ bool core_is_starting(const core *c)
     return false;
 }
 
+static const char *const renamed[][2] = { { "virtio-gpu", "gpu" },
+                                          { "virtio-net", "nic" },
+                                          { "virtio-blk", "blk" } };
+
+static const char *other_name(const char *name, unsigned from, const char *otherwise)
+{
+    for (unsigned i = 0; i < sizeof renamed / sizeof renamed[0]; i++)
+        if (strcmp(name, renamed[i][from]) == 0)
+            return renamed[i][!from];
+    return otherwise;
+}
+
+const char *core_model_name(const char *name)
+{
+    return other_name(name, 0, name);
+}
+
+const char *core_model_was(const char *name)
+{
+    return other_name(name, 1, NULL);
+}
+
 uint32_t core_find_model(const core *c, const char *name)
 {
+    name = core_model_name(name);
     for (uint32_t i = 0; i < c->t.models; i++)
         if (strcmp(c->t.model[i].name, name) == 0)
             return i;

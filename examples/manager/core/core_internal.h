@@ -323,6 +323,7 @@ bool corei_event_read(json_t *j, core_event *out);
 
 /* Names of devices are words, as requests and the store's keys need them: `_` for others. */
 void corei_clean_name(char *text);
+void corei_clean_model(char *model); /* under its name of now */
 
 typedef struct corei_lease_record {
     char tenant[CORE_NAME_BYTES], model[CORE_MODEL_BYTES];

@@ -252,7 +252,7 @@ static int load_spares(void *user, const char *key, const void *value, size_t le
     if (!count) /* as older programs left it */
         return 0;
     uint32_t model;
-    if (load_model(l, name, &model))
+    if (load_model(l, core_model_name(name), &model))
         return 1;
     l->spares[model] = (uint32_t)count;
     return 0;

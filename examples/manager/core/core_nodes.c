@@ -76,7 +76,7 @@ static void clean_device(dxpu_control_device *d, unsigned number)
     d->number = (uint16_t)number;
     if (!d->model[0])
         snprintf(d->model, sizeof d->model, "unknown");
-    corei_clean_name(d->model);
+    corei_clean_model(d->model);
     corei_clean_name(d->serial);
     corei_clean_name(d->attributes);
 }

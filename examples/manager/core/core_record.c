@@ -63,6 +63,14 @@ void corei_clean_name(char *text)
             *text = '_';
 }
 
+void corei_clean_model(char *model)
+{
+    corei_clean_name(model);
+    const char *name = core_model_name(model);
+    if (name != model)
+        memcpy(model, name, strlen(name) + 1);
+}
+
 /* Counts that fit. */
 static bool in_range(json_int_t value, json_int_t low, json_int_t high)
 {
@@ -238,7 +246,7 @@ bool corei_slot_read(json_t *j, core_slot *out, pool_slot *was, corei_owner *own
         !in_range(device, 0, 0xffff) || !copy_text(d->model, sizeof d->model, model) ||
         !copy_text(d->serial, sizeof d->serial, serial))
         return false;
-    corei_clean_name(d->model);
+    corei_clean_model(d->model);
     corei_clean_name(d->serial);
     d->vendor = (uint16_t)vendor;
     d->device = (uint16_t)device;
@@ -318,7 +326,7 @@ bool corei_lease_read(json_t *j, corei_lease_record *out)
         !copy_text(out->rest.key, sizeof out->rest.key, key) ||
         !copy_text(out->rest.attributes, sizeof out->rest.attributes, attributes))
         return false;
-    corei_clean_name(out->model);
+    corei_clean_model(out->model);
     out->host = (uint32_t)host;
     out->need = (uint8_t)name_number(need, need_name, POOL_NEEDS);
     out->rest.created_unix_ms = (uint64_t)created;

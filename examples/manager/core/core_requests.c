@@ -73,8 +73,8 @@ static core_result create_again(const core *c, uint32_t index, const core_reques
     const corei_tables *t = &c->t;
     const pool_lease *l = &t->pool->lease[index];
     uint32_t host = l->host == POOL_NONE ? r->host : t->node[t->host_node[l->host]].number;
-    if (host != r->host || strcmp(t->model[l->model].name, r->model) != 0 || l->count != r->count ||
-        l->need != r->need || t->lease[index].replace != r->replace ||
+    if (host != r->host || strcmp(t->model[l->model].name, core_model_name(r->model)) != 0 ||
+        l->count != r->count || l->need != r->need || t->lease[index].replace != r->replace ||
         strcmp(t->lease[index].attributes, r->attributes) != 0)
         return corei_result(CORE_E_STATE,
                             "lease %llx has this key and asks for something else; use another key",
@@ -915,5 +915,8 @@ core_result core_set_spares(core *c, const char *model, uint32_t count)
         corei_mark_changed(c, COREI_SPARES, index);
     else
         corei_mark_gone(c, "spares/%s", c->t.model[index].name);
+    const char *was = core_model_was(c->t.model[index].name);
+    if (was) /* its record may be there under that name */
+        corei_mark_gone(c, "spares/%s", was);
     return corei_commit(c);
 }
