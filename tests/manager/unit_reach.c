@@ -533,6 +533,29 @@ static void test_m163_lent_last_then_not(void **state)
     assert_true(events(CORE_EVENT_NODE_TRUSTED, NULL, "a host reaches it") >= 1);
 }
 
+/* A request for attributes is refused with what it cannot have, and why. */
+static void test_m163_attributes(void **state)
+{
+    (void)state;
+    unsigned left;
+    bool existed;
+    uint64_t lease;
+    core_request r = { .tenant = "t", .model = "nvme", .count = 2, .attributes = "rack=7" };
+    for (unsigned i = 0; i < 2; i++) {
+        memcpy(box_at(i)->slot[3].attributes, "rack=7", 7);
+        says(box_at(i), 4, 1);
+    }
+    uint64_t waits = lease_in(0, 0);
+    reaches[0][0] = false;
+    run(3 * REACH_MS); /* that host is lent nothing of it, and that of the other is drained */
+    assert_int_equal(box_of(waits), 0);
+    assert_int_equal(core_drain(c, box_at(1)->node, true, false, &left).code, CORE_OK);
+    r.host = host_at(0)->node;
+    core_result refused = core_create(c, &r, &lease, &existed);
+    assert_int_equal(refused.code, CORE_E_CAPACITY);
+    assert_non_null(strstr(refused.text, "free: 0 of 2 (1 in boxes that are suspect) (1 drained)"));
+}
+
 /* Time alone: a box that none tries any more is one as any again. */
 static void test_m163_tried_again(void **state)
 {
@@ -970,6 +993,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_m161_box_does_not_answer, begin, end),
         cmocka_unit_test_setup_teardown(test_m162_box_is_not_reached, begin, end),
         cmocka_unit_test_setup_teardown(test_m163_lent_last_then_not, begin, end),
+        cmocka_unit_test_setup_teardown(test_m163_attributes, begin, end),
         cmocka_unit_test_setup_teardown(test_m163_tried_again, begin, end),
         cmocka_unit_test_setup_teardown(test_m162_one_bad_host, begin, end),
         cmocka_unit_test_setup_teardown(test_m162_host_loses_all, begin, end),

@@ -521,8 +521,8 @@ uint64_t corei_reach_next_ms(const core *c);
 int corei_choose(core *c, const pool_request *q, pool_choice *out);
 int corei_choose_other(core *c, uint32_t slot, pool_other *out);
 int corei_choose_all(core *c, uint64_t lease, pool_choice *out);
-/* Free slots that are not lent to this host, for their boxes are in doubt. */
-uint32_t corei_count_suspect(const core *c, uint32_t host, uint16_t model);
+/* A free slot that is not lent to this host, for its box is in doubt. */
+bool corei_is_kept_from(const core *c, uint32_t host, uint32_t slot);
 
 /* -- Requests (core_requests.c) -- */
 

@@ -684,16 +684,11 @@ int corei_choose_all(core *c, uint64_t lease, pool_choice *out)
     return rc;
 }
 
-uint32_t corei_count_suspect(const core *c, uint32_t host, uint16_t model)
+bool corei_is_kept_from(const core *c, uint32_t host, uint32_t slot)
 {
-    uint32_t count = 0;
-    for (uint32_t i = 0; c->doubts && i < c->t.pool->slots; i++) {
-        const pool_slot *s = &c->t.pool->slot[i];
-        bool is_free = s->state == POOL_FREE || s->state == POOL_SPARE;
-        count += is_free && s->model == model &&
-                 level_for(c, host, c->t.node[c->t.slot[i].node].number) == 2;
-    }
-    return count;
+    const pool_slot *s = &c->t.pool->slot[slot];
+    return c->doubts && (s->state == POOL_FREE || s->state == POOL_SPARE) &&
+           level_for(c, host, c->t.node[c->t.slot[slot].node].number) == 2;
 }
 
 /* -- How long leases wait -- */

@@ -158,7 +158,9 @@ static core_result box_away(const core *c, uint32_t slot)
 
 static core_result too_few(const core *c, uint32_t host, uint16_t model)
 {
-    uint32_t suspect = corei_count_suspect(c, host, model);
+    uint32_t suspect = 0;
+    for (uint32_t i = 0; i < c->t.pool->slots; i++)
+        suspect += c->t.pool->slot[i].model == model && corei_is_kept_from(c, host, i);
     uint32_t drained = c->t.pool->model[model].count[POOL_DRAINED], gone = count_gone(c, model);
     uint32_t retained = c->t.pool->model[model].count[POOL_RETAINED];
     char broken[96] = "";
@@ -190,20 +192,35 @@ static core_result too_few(const core *c, uint32_t host, uint16_t model)
                         broken, (unsigned)drained);
 }
 
-static core_result too_few_such(const core *c, uint16_t model, const char *attributes)
+/* The same of those that have these attributes. */
+static core_result too_few_such(const core *c, uint32_t host, uint16_t model,
+                                const char *attributes)
 {
-    uint32_t have = 0, free = 0;
+    uint32_t have = 0, free = 0, suspect = 0, drained = 0, retained = 0;
+    char more[96] = "";
     for (uint32_t i = 0; i < c->t.pool->slots; i++) {
         const pool_slot *s = &c->t.pool->slot[i];
-        bool such =
-            s->model == model && core_has_attributes(c->t.slot[i].device.attributes, attributes);
-        have += such;
-        free += such && s->state == POOL_FREE;
+        if (s->model != model || !core_has_attributes(c->t.slot[i].device.attributes, attributes))
+            continue;
+        bool kept = corei_is_kept_from(c, host, i);
+        have++;
+        free += s->state == POOL_FREE && !kept;
+        suspect += kept;
+        drained += s->state == POOL_DRAINED;
+        retained += s->state == POOL_RETAINED;
     }
+    if (suspect)
+        snprintf(more, sizeof more, " (%u in boxes that are suspect)", (unsigned)suspect);
+    if (drained)
+        snprintf(more + strlen(more), sizeof more - strlen(more), " (%u drained)",
+                 (unsigned)drained);
+    if (retained)
+        snprintf(more + strlen(more), sizeof more - strlen(more), " (%u retained)",
+                 (unsigned)retained);
     return corei_result(CORE_E_CAPACITY,
-                        "too few slots of this model with %s are free: %u of %u; 'dxpu list slots' "
-                        "shows the attributes that there are",
-                        attributes, (unsigned)free, (unsigned)have);
+                        "too few slots of this model with %s are free: %u of %u%s; 'dxpu list "
+                        "slots' shows the attributes that there are",
+                        attributes, (unsigned)free, (unsigned)have, more);
 }
 
 static core_result over_quota(const core *c, const pool_request *q)
@@ -250,7 +267,7 @@ static core_result grant(core *c, const core_request *r, pool_request *q, pool_c
     if (rc == POOL_E_HOST)
         return over_host(c, q->host, q->count);
     if (rc == POOL_E_FREE)
-        return r->attributes[0] ? too_few_such(c, q->model, r->attributes)
+        return r->attributes[0] ? too_few_such(c, r->host, q->model, r->attributes)
                                 : too_few(c, r->host, q->model);
     if (rc == POOL_OK)
         rc = pool_grant(t->pool, q, choice, lease);
