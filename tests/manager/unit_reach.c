@@ -556,6 +556,23 @@ static void test_m163_attributes(void **state)
     assert_non_null(strstr(refused.text, "free: 0 of 2 (1 in boxes that are suspect) (1 drained)"));
 }
 
+/* Nothing is said of a node that was forgotten. */
+static void test_m163_forgotten(void **state)
+{
+    (void)state;
+    uint64_t lease = lease_in(0, 0);
+    (void)lease_in(0, 1);
+    reaches[0][0] = false;
+    run(3 * REACH_MS);
+    assert_int_equal(c->doubts, 2); /* the box, and it for that host */
+    assert_int_equal(core_release(c, lease, false).code, CORE_OK);
+    run(REACH_MS);
+    core_disconnected(c, box_at(0)->node);
+    assert_int_equal(core_forget(c, box_at(0)->node).code, CORE_OK);
+    assert_int_equal(c->doubts, 0);
+    assert_int_equal(events(CORE_EVENT_NODE_TRUSTED, NULL, ""), 0);
+}
+
 /* Time alone: a box that none tries any more is one as any again. */
 static void test_m163_tried_again(void **state)
 {
@@ -994,6 +1011,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_m162_box_is_not_reached, begin, end),
         cmocka_unit_test_setup_teardown(test_m163_lent_last_then_not, begin, end),
         cmocka_unit_test_setup_teardown(test_m163_attributes, begin, end),
+        cmocka_unit_test_setup_teardown(test_m163_forgotten, begin, end),
         cmocka_unit_test_setup_teardown(test_m163_tried_again, begin, end),
         cmocka_unit_test_setup_teardown(test_m162_one_bad_host, begin, end),
         cmocka_unit_test_setup_teardown(test_m162_host_loses_all, begin, end),

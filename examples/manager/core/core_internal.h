@@ -512,7 +512,7 @@ void corei_reached(core *c, uint32_t slot);
 void corei_binds(core *c, uint32_t slot);
 /* It refused one, still. */
 void corei_binds_not(core *c, uint32_t slot);
-/* The node is another one than the one in doubt: it was restarted, or is elsewhere. */
+/* The node is another one than the one in doubt: it was restarted, is elsewhere, or forgotten. */
 void corei_reach_forget(core *c, uint32_t number, const char *why);
 void corei_reach_tick(core *c);
 uint64_t corei_reach_next_ms(const core *c);

@@ -810,7 +810,9 @@ core_result core_forget(core *c, uint32_t number)
     if (result.code != CORE_OK)
         return result;
     c->full = false;
-    return corei_reload(c);
+    result = corei_reload(c);
+    corei_reach_forget(c, number, ""); /* a host misses no box that is no more */
+    return result;
 }
 
 static bool is_stranger(const core *c, uint32_t node, uint64_t away_ms)
