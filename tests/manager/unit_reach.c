@@ -954,6 +954,52 @@ static void test_m161_one_box(void **state)
     assert_int_equal(pool_lease_retained(core_pool(c), lease, slot), 3);
 }
 
+/* One of its slots is up, in use in the guest: it stays, and the others with it. */
+static void test_m161_one_box_partly_up(void **state)
+{
+    (void)state;
+    uint64_t lease;
+    host_at(0)->dead = 2;
+    assert_int_equal(ask(0, CORE_REPLACE_YES, 2, &lease).code, CORE_OK);
+    unsigned box = box_of(lease);
+    run(5 * REACH_MS);
+    assert_int_equal(core_lease_now(c, lease), CORE_LEASE_PENDING);
+    assert_int_equal(more_of(lease)->replaced, 0);
+    assert_int_equal(box_of(lease), box);
+    host_at(0)->dead = 0;
+    run(REACH_MS);
+    is_active(lease);
+}
+
+/* No more is retained than the lease has slots, also where all of them move. */
+static void test_m92_one_box_twice(void **state)
+{
+    (void)state;
+    uint64_t lease;
+    unsigned left;
+    uint32_t kept[POOL_COUNT_MAX];
+    (void)lease_in(0, 2); /* the host is good */
+    run(REACH_MS);
+    assert_int_equal(core_drain(c, box_at(2)->node, true, false, &left).code, CORE_OK);
+    cut(0, true);
+    cut(1, true);
+    assert_int_equal(ask(0, CORE_REPLACE_DEFAULT, 3, &lease).code, CORE_OK);
+    run(3 * REACH_MS);
+    unsigned box = box_of(lease);
+    assert_int_equal(more_of(lease)->replaced, 3);
+    assert_int_equal(pool_lease_retained(core_pool(c), lease, kept), 3);
+    assert_int_equal(core_discard(c, kept[0]).code, CORE_OK);
+    assert_int_equal(core_drain(c, box_at(2)->node, false, false, &left).code, CORE_OK);
+    run(5 * REACH_MS);
+    assert_int_equal(box_of(lease), box);
+    for (unsigned i = 1; i < 3; i++)
+        assert_int_equal(core_discard(c, kept[i]).code, CORE_OK);
+    run(5 * REACH_MS);
+    is_active(lease);
+    assert_int_equal(box_of(lease), 2);
+    assert_int_equal(pool_lease_retained(core_pool(c), lease, kept), 3);
+}
+
 /* The host's word moves a lease, and what it left is retained: that counts in the quota. */
 static void test_m92_quota(void **state)
 {
@@ -1028,6 +1074,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_m165_path_dies, begin, end),
         cmocka_unit_test_setup_teardown(test_m166_replace_elsewhere, begin, end),
         cmocka_unit_test_setup_teardown(test_m161_one_box, begin, end),
+        cmocka_unit_test_setup_teardown(test_m161_one_box_partly_up, begin, end),
+        cmocka_unit_test_setup_teardown(test_m92_one_box_twice, begin, end),
         cmocka_unit_test_setup_teardown(test_m92_quota, begin, end),
         cmocka_unit_test_setup_teardown(test_m161_restart, begin, end),
     };

@@ -416,16 +416,28 @@ static bool may_evade(const core *c, uint32_t slot)
     return is_replaced(c, slot) || (!was_up && l->retained_count < l->count);
 }
 
+/* Each of them may, none is in use by its guest, and no more is retained than the lease has. */
+static bool may_evade_all(const core *c, uint64_t lease, const uint32_t *slot, unsigned n)
+{
+    unsigned kept = pool_find_lease(c->t.pool, lease)->retained_count;
+    for (unsigned i = 0; i < n; i++) {
+        if (!may_evade(c, slot[i]) || core_slot_phase(c, slot[i]) == CORE_UP)
+            return false;
+        kept += holds_data(c, slot[i]);
+    }
+    return kept <= n;
+}
+
 /* All slots of a lease that was never up and asks for one box, or group; false: they stay. */
 static bool evade_together(core *c, uint64_t lease, pool_reason why)
 {
     pool_choice to;
     uint32_t from[POOL_COUNT_MAX];
     unsigned n = pool_lease_slots(c->t.pool, lease, from);
-    if (corei_choose_all(c, lease, &to) != POOL_OK)
+    if (!may_evade_all(c, lease, from, n) || corei_choose_all(c, lease, &to) != POOL_OK)
         return false;
     for (unsigned i = 0; i < n; i++)
-        if (!corei_can_lend(c, to.slot[i]) || !may_evade(c, from[i]))
+        if (!corei_can_lend(c, to.slot[i]))
             return false;
     if (!settle_begin(c, from[0]))
         return true;
