@@ -199,7 +199,7 @@ static void dial(attachment *a, uint64_t now)
         return;
     if (!find_key(a, a->path, a->paths, a->attempts != 0)) { /* its key was taken off --peers */
         a->attempts++;
-        a->last_error = DXPU_OK; /* this was none to reach the box (M-160) */
+        a->last_error = DXPU_OK; /* the box was not tried (M-160) */
         a->dial_ns = now + RETRY_NS;
         return;
     }

@@ -113,8 +113,8 @@ static void test_s184_what_is_anothers_is_not(void **state)
     assert_int_equal(recall(2, remembered, remembered_bytes), 0); /* the control */
 }
 
-/* A channel was lost, and the box's key is known no more: it is not dialed, which says nothing of the
-   box, however often. */
+/* A channel was lost, and the box's key is known no more: it is not dialed, which says nothing of
+   the box, however often. */
 static void test_m160_without_its_key_it_is_not_dialed(void **state)
 {
     (void)state;

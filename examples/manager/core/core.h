@@ -165,8 +165,8 @@ uint32_t core_find_node(const core *c, uint32_t number);
 uint32_t core_find_slot(const core *c, uint32_t node_number, uint32_t slot_number);
 uint32_t core_find_tenant(const core *c, const char *name);
 uint32_t core_find_model(const core *c, const char *name);
-/* A model's name, which was another one in stores and boxes of earlier versions; and that one, NULL:
-   it had none. */
+/* A model's name, which was another one in stores and boxes of earlier versions; and that one,
+   NULL: it had no other. */
 const char *core_model_name(const char *name);
 const char *core_model_was(const char *name);
 

@@ -274,8 +274,7 @@ static bool is_reached(const core *c, uint32_t box, uint32_t host, bool others)
     return false;
 }
 
-/* The box, as a node, that the port has a channel to, or (up: false) has none to; CORE_NONE:
-   neither. */
+/* The box, as a node, that the port has a channel to, or (up: false) has none to; or CORE_NONE. */
 static uint32_t box_behind(const core *c, uint32_t port, bool up)
 {
     uint32_t slot = c->t.port[port].slot;
