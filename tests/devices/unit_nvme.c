@@ -4074,6 +4074,29 @@ static void test_cmb_refuses_completion_queues(void **state)
     drv_close(d);
 }
 
+/* The admin queue likewise: the controller does not become ready. */
+static void test_cmb_refuses_the_admin_completion_queue(void **state)
+{
+    static const struct {
+        uint64_t base;
+        uint32_t csts;
+    } rows[] = { { CMB_CBA, NVME_CSTS_CFS },
+                 { CMB_CBA + CMB_BYTES - 4096, NVME_CSTS_CFS },
+                 { CMB_CBA - 4096, NVME_CSTS_CFS }, /* it ends there */
+                 { CMB_CBA - 8192, NVME_CSTS_RDY } };
+    driver *d = cmb_up();
+    (void)state;
+    for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        reg_set32(&d->r, 0x14, 0);
+        reg_set32(&d->r, 0x24, 511u << 16 | 31); /* two pages */
+        reg_set32(&d->r, 0x30, (uint32_t)rows[i].base);
+        reg_set32(&d->r, 0x34, (uint32_t)(rows[i].base >> 32));
+        reg_set32(&d->r, 0x14, 0x460001);
+        assert_int_equal(reg32(&d->r, 0x1c), rows[i].csts);
+    }
+    drv_close(d);
+}
+
 /* CMBMSC outlives what a driver resets: Linux's writes it once.  Contents do not. */
 static void test_cmb_resets(void **state)
 {
@@ -4446,6 +4469,7 @@ int main(void)
         cmocka_unit_test(test_cmb_data_and_lists),
         cmocka_unit_test(test_cmb_range),
         cmocka_unit_test(test_cmb_refuses_completion_queues),
+        cmocka_unit_test(test_cmb_refuses_the_admin_completion_queue),
         cmocka_unit_test(test_cmb_resets),
         cmocka_unit_test(test_cmb_accesses),
         cmocka_unit_test(test_cmb_bounded_turn),

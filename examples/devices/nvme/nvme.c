@@ -89,7 +89,8 @@ static void controller_enable(nvme *n)
 {
     uint32_t sq = (n->aqa & 0xfff) + 1, cq = (n->aqa >> 16 & 0xfff) + 1;
     n->csts = 0;
-    if ((n->cc & REG_CC_LAYOUT) || sq < 2 || cq < 2 || nvme_commands_open(n)) {
+    if ((n->cc & REG_CC_LAYOUT) || sq < 2 || cq < 2 ||
+        nvme_cmb_has(n, n->acq, (uint64_t)cq * NVME_CQE_BYTES) || nvme_commands_open(n)) {
         n->csts |= NVME_CSTS_CFS;
         return;
     }
