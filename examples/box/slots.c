@@ -372,6 +372,7 @@ static bool take_event(slot *s)
         if (e.type == DXPU_EVENT_HOT_RESET || e.type == DXPU_EVENT_SLOT_POWER)
             forget_sent(s);
         if (e.type == DXPU_EVENT_SLOT_POWER) { /* off is to a device as a reset that stays */
+            s->kind->event(s->device, &e);
             e.type = DXPU_EVENT_HOT_RESET;
             e.flags ^= DXPU_EVENT_ON;
         }

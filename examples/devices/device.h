@@ -96,7 +96,8 @@ typedef struct device_kind {
     void (*destroy)(void *device);
     /* One TLP for the device: decoded strictly, and its bytes; both valid until it returns. */
     void (*tlp)(void *device, const dxpu_tlp *t, dxpu_bytes bytes);
-    /* A link event of the slot. */
+    /* A link event of the slot.  Power that goes off or on is SLOT_POWER, and behind it a HOT_RESET
+       that begins or ends. */
     void (*event)(void *device, const dxpu_event *e);
     /* Fundamental reset: as after power-up, and nothing of the last user's memory or registers is
        left.  Blocks that a model stores for good (nvme, virtio-blk) stay: wipe() erases them. */

@@ -77,10 +77,15 @@ static void stub_tlp(void *device, const dxpu_tlp *t, dxpu_bytes bytes)
     }
 }
 
+static uint8_t events[4]; /* resets and power, with their flags */
+static unsigned event_count;
+
 static void stub_event(void *device, const dxpu_event *e)
 {
     (void)device;
-    (void)e;
+    if ((e->type == DXPU_EVENT_HOT_RESET || e->type == DXPU_EVENT_SLOT_POWER) &&
+        event_count < sizeof events)
+        events[event_count++] = (uint8_t)(e->type | e->flags);
 }
 
 static void stub_reset(void *device)
@@ -363,6 +368,25 @@ static void test_v49_device_without_values(void **state)
     attach();
     run_until(some_polls);
     assert_false(some_posted());
+}
+
+static bool all_events(void)
+{
+    return event_count == sizeof events;
+}
+
+/* A device knows power that goes off from a reset that a driver survives. */
+static void test_power_is_a_reset_and_more(void **state)
+{
+    static const uint8_t wanted[] = { DXPU_EVENT_SLOT_POWER, DXPU_EVENT_HOT_RESET | DXPU_EVENT_ON,
+                                      DXPU_EVENT_SLOT_POWER | DXPU_EVENT_ON, DXPU_EVENT_HOT_RESET };
+    (void)state;
+    attach();
+    event_count = 0;
+    grant(&host, DXPU_EVENT_SLOT_POWER, 0, 0, 0);
+    grant(&host, DXPU_EVENT_SLOT_POWER, 0, 0, DXPU_EVENT_ON);
+    run_until(all_events);
+    assert_memory_equal(events, wanted, sizeof wanted);
 }
 
 /* ==== What waits ============================================================================== */
@@ -1592,6 +1616,7 @@ int main(void)
         cmocka_unit_test(test_s163_the_layout_of_disks),
         CASE(test_v49_declaration_is_the_first),
         CASE(test_v49_device_without_values),
+        CASE(test_power_is_a_reset_and_more),
         CASE(test_waiting_is_bounded),
         CASE(test_s242_a_short_absence_changes_nothing),
         CASE(test_s111_what_writes_cause_is_bounded),

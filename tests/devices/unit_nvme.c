@@ -4129,6 +4129,28 @@ static void test_cmb_resets(void **state)
     }
 }
 
+/* No driver goes on where the power was off: what is at the buffer's place is host memory again. */
+static void test_cmb_power_off(void **state)
+{
+    dxpu_event e;
+    (void)state;
+    for (unsigned cycle = 0; cycle < 2; cycle++) { /* Control: none */
+        driver *d = cmb_up();
+        memset(&e, 0, sizeof e);
+        e.type = DXPU_EVENT_SLOT_POWER;
+        if (cycle)
+            nvme_kind.event(d->r.dev, &e);
+        do_reset(d, HOT_RESET);
+        e.flags = DXPU_EVENT_ON;
+        if (cycle)
+            nvme_kind.event(d->r.dev, &e);
+        drv_enumerate(d);
+        assert_int_equal(reg64(&d->r, NVME_CMBMSC), cycle ? 0 : CMB_CBA | CMB_ON);
+        assert_int_equal(nvme_cmb_local(model(d), CMB_CBA, 4096, false) == NULL, cycle);
+        drv_close(d);
+    }
+}
+
 /* Any size at any place. */
 static void test_cmb_accesses(void **state)
 {
@@ -4471,6 +4493,7 @@ int main(void)
         cmocka_unit_test(test_cmb_refuses_completion_queues),
         cmocka_unit_test(test_cmb_refuses_the_admin_completion_queue),
         cmocka_unit_test(test_cmb_resets),
+        cmocka_unit_test(test_cmb_power_off),
         cmocka_unit_test(test_cmb_accesses),
         cmocka_unit_test(test_cmb_bounded_turn),
         cmocka_unit_test(test_cmb_bounded_copies),

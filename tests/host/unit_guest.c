@@ -20,7 +20,7 @@
 #include <errno.h>
 #include <string.h>
 
-enum { SENT_MAX = 64, SLOTS = 2 };
+enum { SENT_MAX = 64, SLOTS = 2, EVENTS_MAX = 8 };
 #define BAR2  0x80000000u
 #define BAR4  0x4000000000u
 #define PREF  0x100000u /* offset of slot 1's prefetchable window in BAR4; slot 2's is behind it */
@@ -42,6 +42,8 @@ static unsigned count, replies, errors, interrupts;
 static uint64_t last_token;
 static uint8_t last_data[ACCESS_BYTES];
 static bool refuse_all, no_way;
+static uint8_t events[EVENTS_MAX]; /* of slot 1, with their flags */
+static unsigned event_count;
 static unsigned reached; /* times that a slot was made to notify its box */
 static windows the_reach[SLOTS];
 static dxpu_vfu_memory regions[2];
@@ -69,9 +71,8 @@ bool slot_send(guest_slot *s, dxpu_tlp *t, uint64_t user, uint64_t now_ns)
 
 void slot_event(guest_slot *s, uint8_t type, uint8_t flags)
 {
-    (void)s;
-    (void)type;
-    (void)flags;
+    if (s == the_slots && event_count < EVENTS_MAX)
+        events[event_count++] = (uint8_t)(type | flags);
 }
 
 void slot_reach(guest_slot *s)
@@ -492,6 +493,22 @@ static void test_nothing_is_held_back_when_idle(void **state)
     assert_int_equal(count, 2);
 }
 
+/* No driver goes on, which a hot reset does not say; a slot without a device is left alone. */
+static void test_v5_a_machine_reset_is_a_loss_of_power(void **state)
+{
+    static const uint8_t wanted[] = { DXPU_EVENT_SLOT_POWER, DXPU_EVENT_SLOT_POWER | DXPU_EVENT_ON,
+                                      DXPU_EVENT_HOT_RESET | DXPU_EVENT_ON, DXPU_EVENT_HOT_RESET };
+    (void)state;
+    event_count = 0;
+    bridge_machine_reset(&the);
+    assert_int_equal(event_count, sizeof wanted);
+    assert_memory_equal(events, wanted, sizeof wanted);
+    (void)dxpu_vswitch_remove(&the.vs, 1);
+    event_count = 0;
+    bridge_machine_reset(&the);
+    assert_int_equal(event_count, 0);
+}
+
 /* A write that no line can hold is not combined, and cut into parts of 64 bytes. */
 static void test_long_writes_are_cut(void **state)
 {
@@ -880,6 +897,7 @@ int main(void)
         CASE(test_order_among_writes),
         CASE(test_before_reads_and_configuration),
         CASE(test_nothing_is_held_back_when_idle),
+        CASE(test_v5_a_machine_reset_is_a_loss_of_power),
         CASE(test_long_writes_are_cut),
         CASE(test_where_no_device_is),
         CASE(test_m20_no_room_is_reported),

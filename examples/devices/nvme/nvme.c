@@ -194,7 +194,8 @@ static void reg_write(nvme *n, uint32_t offset, uint32_t value, uint32_t enabled
 
 /* ==== 2  Reset ================================================================================ */
 
-/* Everything of the function but what identifies it on its bus, and CMBMSC (7.3.2). */
+/* Everything of the function but what identifies it on its bus, and CMBMSC, which outlives an FLR
+   (7.3.2). */
 static void function_reset(void *user)
 {
     nvme *n = user;
@@ -290,8 +291,13 @@ static void nvme_tick(void *device, uint64_t now_ns)
     nvme_pump(n);
 }
 
+/* A hot reset keeps CMBMSC, since Linux's driver writes it once and survives one.  No driver goes on
+   where the power was off, and the next one may have no buffer: its memory may be at that place. */
 static void nvme_link_event(void *device, const dxpu_event *e)
 {
+    nvme *n = device;
+    if (e->type == DXPU_EVENT_SLOT_POWER && !(e->flags & DXPU_EVENT_ON))
+        n->cmbmsc = 0;
     if (e->type == DXPU_EVENT_HOT_RESET && (e->flags & DXPU_EVENT_ON))
         conventional_reset(device);
 }

@@ -323,11 +323,24 @@ static void insert(bridge *g, guest_slot *s)
     (void)dxpu_vswitch_insert(&g->vs, (uint8_t)s->number, LINK_SPEED, LINK_WIDTH);
 }
 
+/* Devices are to know that no driver of before goes on: a hot reset does not say so. */
+static void power_cycle(bridge *g)
+{
+    for (unsigned i = 0; i < g->guest.set->slots; i++) {
+        guest_slot *s = &g->guest.slots[i];
+        if (!dxpu_vswitch_link_up(&g->vs, (uint8_t)s->number))
+            continue;
+        slot_event(s, DXPU_EVENT_SLOT_POWER, 0);
+        slot_event(s, DXPU_EVENT_SLOT_POWER, DXPU_EVENT_ON);
+    }
+}
+
 /* The machine is reset: the switch starts over with the devices in its slots, reset as well.  What
    did not fit will be sized for now. */
 void bridge_machine_reset(bridge *g)
 {
     access_flush(&g->accesses);
+    power_cycle(g);
     vmd_reset(&g->vmd);
     dxpu_vswitch_reset(&g->vs);
     for (unsigned i = 0; i < g->guest.set->slots; i++) {
