@@ -41,6 +41,8 @@ enum {
     TURNS_NS = 200000, /* all of them: a server sends as fast as it likes (S-161) */
     OWN_MAX = (FN_CAP_END - FN_CAP_MSI) / 4,
     CONFIG_BYTES = 256,
+    NVME_CLASS = 0x010802,
+    NVME_CMBMSC = 0x50,
     VIRTIO_CAP_COMMON = 1, /* cfg_type */
     VIRTIO_CAP_DW = 4
 };
@@ -340,6 +342,7 @@ static void describe_capabilities(remote *r, const dxpu_vfuc_info *d, fn_setup *
 }
 
 static void function_level_reset(void *user);
+static void forget_buffer(remote *r);
 
 /* NULL, or why it cannot be lent. */
 static const char *build(remote *r)
@@ -527,6 +530,19 @@ static void function_level_reset(void *user)
     }
     reset_server(r);
     fn_reset(&r->fn);
+}
+
+/* What an NVMe controller keeps over each reset that its server knows (NVMe 1.4, 7.3.2): where its
+   memory buffer is.  No driver goes on now.  Without a buffer the register is reserved. */
+static void forget_buffer(remote *r)
+{
+    static const uint8_t zeros[8];
+    int rc = DXPU_OK;
+    if (r->built && (r->state == PRESENT || r->state == RESETTING) &&
+        r->fn.set.class_revision >> 8 == NVME_CLASS)
+        rc = dxpu_vfuc_write(r->client, 0, NVME_CMBMSC, zeros, sizeof zeros, true, 0);
+    if (rc == DXPU_E_AGAIN) /* the end of the connection is the end of it, too */
+        part(r, "the server takes nothing more");
 }
 
 static void link_reset(remote *r)
@@ -810,6 +826,7 @@ static void take_config(remote *r, int error, dxpu_bytes data)
     r->state = PRESENT;
     r->there_ns = dxpu_udp_now_ns();
     r->sent_command = 0xffff;
+    forget_buffer(r);
     log_info("%s: %04x:%04x is there", r->path, r->fn.set.vendor, r->fn.set.device);
     report_presence(r, true);
 }
@@ -924,6 +941,8 @@ static void remote_event(void *device, const dxpu_event *e)
     remote *r = device;
     if (e->type == DXPU_EVENT_DMA_GRANT || e->type == DXPU_EVENT_DMA_REVOKE)
         change_windows(r, e);
+    else if (e->type == DXPU_EVENT_SLOT_POWER && !(e->flags & DXPU_EVENT_ON))
+        forget_buffer(r);
     else if (e->type == DXPU_EVENT_HOT_RESET && (e->flags & DXPU_EVENT_ON))
         link_reset(r);
 }
@@ -933,6 +952,7 @@ static void remote_reset(void *device)
     remote *r = device;
     dxpu_windows_clear(&r->windows); /* the server forgets them at the next tick */
     r->windows_differ = true;
+    forget_buffer(r);
     link_reset(r);
     if (r->built)
         fn_power_on(&r->fn); /* errors of this tenant's, and what it made of them */

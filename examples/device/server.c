@@ -358,10 +358,14 @@ static void forget_all(server *v)
     v->round++;
 }
 
-static void reset(server *v)
+/* restart: a driver may go on. */
+static void reset(server *v, bool restart)
 {
     forget_all(v);
-    v->set.kind->reset(v->device);
+    if (restart && v->set.kind->restart)
+        v->set.kind->restart(v->device);
+    else
+        v->set.kind->reset(v->device);
     set_up(v);
     forget_all(v); /* answers to what set_up() did, if any */
 }
@@ -630,10 +634,11 @@ static void on_write(void *user, const dxpu_vfu_access *a, const uint8_t *data)
     drain(v);
 }
 
+/* It stands for an FLR as well as for a hot reset of the client's. */
 static void on_reset(void *user, uint64_t token)
 {
     server *v = user;
-    reset(v);
+    reset(v, true);
     if (token)
         (void)dxpu_vfu_reply_write(v->vfu, token);
 }
@@ -642,7 +647,7 @@ static void on_reset(void *user, uint64_t token)
 static void on_disconnected(void *user, const char *why)
 {
     log_info("%s", why);
-    reset(user);
+    reset(user, false);
 }
 
 static void on_connected(void *user)
@@ -707,7 +712,7 @@ static void look_at_model(server *v)
         v->msi_vectors = 1u << (config_read(v, v->msi_at) >> 17 & 7);
     if (v->msix_at)
         v->msix_vectors = (config_read(v, v->msix_at) >> 16 & 0x7ff) + 1;
-    reset(v);
+    reset(v, false);
 }
 
 static const char *open_socket(server *v)

@@ -102,6 +102,9 @@ typedef struct device_kind {
     /* Fundamental reset: as after power-up, and nothing of the last user's memory or registers is
        left.  Blocks that a model stores for good (nvme, virtio-blk) stay: wipe() erases them. */
     void (*reset)(void *device);
+    /* The same, but for what outlives a reset that a driver survives, an FLR or a hot reset.  NULL:
+       nothing does, and reset() is it. */
+    void (*restart)(void *device);
     void (*report)(void *device, report *r);
     /* The monotonic time, and a chance to send more: every 10 ms or so, when TLPs of the device
        have left, and when its jobs are over.  NULL: not wanted. */

@@ -611,6 +611,51 @@ static void test_s112_errors_of_a_tenant(void **state)
         assert_int_equal(config_read(0x104 + i * 4), before[i]);
 }
 
+/* Writes to CMBMSC since `since`, and resets in `*resets`. */
+static unsigned buffer_forgotten(unsigned since, unsigned *resets)
+{
+    unsigned writes = 0;
+    *resets = 0;
+    for (unsigned i = since; i < srv.count; i++) {
+        writes += srv.log[i % LOG].what == CMD_REGION_WRITE && srv.log[i % LOG].region == 0;
+        *resets += srv.log[i % LOG].what == CMD_RESET;
+    }
+    return writes;
+}
+
+/* S-112: an NVMe server keeps over its reset where the memory buffer is, which is right for a
+   driver that goes on; of others nothing is known. */
+static void test_s112_buffer_of_an_nvme_server(void **state)
+{
+    (void)state;
+    for (unsigned nvme = 0; nvme < 2; nvme++) {
+        unsigned since, resets;
+        (void)setup(state);
+        dxpu_put_le32(srv.config + 8, nvme ? 0x01080201 : 0x01060101);
+        begin();
+        enable();
+        UNTIL(counter("present"));
+        turns(10);
+        for (unsigned how = 0; how < 3;
+             how++) { /* hot reset, power that goes off, end of a lease */
+            since = srv.count;
+            memset(srv.bar + 0x50, 0xff, 8);
+            if (how == 1)
+                event(DXPU_EVENT_SLOT_POWER, 0, 0, 0);
+            if (how < 2)
+                event(DXPU_EVENT_HOT_RESET, 0, 0, DXPU_EVENT_ON);
+            else
+                vfio_user_kind.reset(slot.device);
+            UNTIL(counter("present"));
+            assert_int_equal(buffer_forgotten(since, &resets), nvme && how > 0);
+            assert_int_equal(resets, 1);
+            assert_int_equal(srv.bar[0x57], nvme && how > 0 ? 0 : 0xff);
+        }
+        if (!nvme)
+            (void)teardown(state);
+    }
+}
+
 /* Capabilities of the server's own that fill their place to its end. */
 static void test_capabilities_to_the_end(void **state)
 {
@@ -813,6 +858,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_neighbours_of_a_window, setup, teardown),
         cmocka_unit_test_setup_teardown(test_small_neighbours_are_joined, setup, teardown),
         cmocka_unit_test_setup_teardown(test_s112_errors_of_a_tenant, setup, teardown),
+        cmocka_unit_test_teardown(test_s112_buffer_of_an_nvme_server, teardown),
         cmocka_unit_test_setup_teardown(test_capabilities_to_the_end, setup, teardown),
         cmocka_unit_test_setup_teardown(test_v49_values_of_a_virtio_server, setup, teardown),
         cmocka_unit_test_setup_teardown(test_v49_values_of_an_older_virtio_server, setup, teardown),

@@ -15,6 +15,7 @@
 
 #include "dxpu_vfio_user_client.h"
 #include "eptest.h"
+#include "nvme.h"
 #include "report_value.h"
 #include "server.h"
 
@@ -33,7 +34,8 @@ static struct {
     dxpu_vfuc *client;
     uint64_t written, written_before; /* before the answer of the configuration space */
     bool answered;
-    int news; /* readable until the model has a turn; -1: it has no such descriptor */
+    uint32_t value; /* of the answer */
+    int news;       /* readable until the model has a turn; -1: it has no such descriptor */
 } the;
 
 static device_kind noticed;
@@ -54,9 +56,9 @@ static void take_news(void *device, uint64_t now_ns)
 static void on_done(void *user, uint64_t tag, int error, dxpu_bytes data)
 {
     (void)user;
-    (void)data;
     assert_int_equal(error, 0);
     if (tag == TAG_CONFIG) {
+        the.value = data.len == 4 ? dxpu_get_le32(data.ptr) : 0;
         the.answered = true;
         the.written_before = the.written;
     }
@@ -97,6 +99,7 @@ static int open_both(const device_kind *kind)
     snprintf(the.path, sizeof the.path, "%s/s", the.folder);
     s.socket = the.path;
     s.device.memory_bytes = 1 << 20;
+    s.device.cmb_bytes = kind == &nvme_kind ? 1 << 20 : 0;
     s.device.mps_bytes = 128; /* what the model sends in a turn fits into the socket */
     the.server = server_open(&s);
     dxpu_vfuc_config_default(&cfg);
@@ -233,11 +236,49 @@ static void test_a_model_without_a_turn_is_not_looked_at(void **state)
     assert_false(has_news()); /* it is looked at again */
 }
 
+static int setup_nvme(void **state)
+{
+    (void)state;
+    memset(&the, 0, sizeof the);
+    the.news = -1;
+    return open_both(&nvme_kind);
+}
+
+static uint32_t read_register(uint64_t at)
+{
+    the.answered = false;
+    assert_int_equal(dxpu_vfuc_read(the.client, 0, at, 4, TAG_CONFIG), DXPU_OK);
+    while (!the.answered)
+        assert_true(turn(true));
+    return the.value;
+}
+
+/* A client's reset is one of a driver that goes on, and that wrote CMBMSC once; when the client is
+   gone none does. */
+static void test_a_reset_keeps_the_place_of_the_buffer(void **state)
+{
+    enum { CMBMSC = 0x50, PLACE = 0x12345003 };
+    (void)state;
+    assert_int_equal(read_register(CMBMSC), 0);
+    write_register(CMBMSC, PLACE);
+    assert_int_equal(dxpu_vfuc_reset(the.client, TAG_NONE), DXPU_OK);
+    assert_int_equal(read_register(CMBMSC), PLACE);
+    dxpu_vfuc_disconnect(the.client, "the end");
+    while (dxpu_vfuc_is_connected(the.client) || turn(false))
+        (void)dxpu_vfuc_process(the.client);
+    assert_int_equal(dxpu_vfuc_connect(the.client), DXPU_OK);
+    while (!dxpu_vfuc_is_ready(the.client))
+        assert_true(turn(true));
+    assert_int_equal(read_register(CMBMSC), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_long_write_goes_on_by_itself, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_config_read_is_behind_writes, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_reset_keeps_the_place_of_the_buffer, setup_nvme,
+                                        teardown),
         cmocka_unit_test_setup_teardown(test_a_model_without_a_turn_is_not_looked_at, setup_noticed,
                                         teardown),
     };

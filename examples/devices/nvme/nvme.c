@@ -316,6 +316,15 @@ static void nvme_reset(void *device)
     n->power_cycles++;
 }
 
+/* device_kind.restart */
+static void nvme_restart(void *device)
+{
+    nvme *n = device;
+    uint64_t cmbmsc = n->cmbmsc;
+    nvme_reset(n);
+    n->cmbmsc = cmbmsc;
+}
+
 /* What create() has made so far. */
 static void nvme_close(nvme *n)
 {
@@ -468,6 +477,7 @@ const device_kind nvme_kind = { .name = "nvme",
                                 .tlp = nvme_tlp,
                                 .event = nvme_link_event,
                                 .reset = nvme_reset,
+                                .restart = nvme_restart,
                                 .report = nvme_report,
                                 .tick = nvme_tick,
                                 .wipe = nvme_wipe,
