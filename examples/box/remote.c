@@ -365,6 +365,7 @@ static const char *build(remote *r)
     }
     describe_capabilities(r, d, &s);
     s.mps_bytes = r->set.mps_bytes;
+    s.mrrs_bytes = r->set.mrrs_bytes;
     s.timeout_ns = r->set.timeout_ns;
     s.errors = true;
     s.serial = r->set.identity;

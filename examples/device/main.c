@@ -42,7 +42,7 @@ static const option_row shared_rows[] = {
       &set.server.device.memory_bytes, 4096, (uint64_t)1 << 40 },
     { "mps", "BYTES", "largest Max_Payload_Size of the device (4096)", OPTION_NUMBER,
       &set.server.device.mps_bytes, 128, 4096 },
-    { "mrrs", "BYTES", "Max_Read_Request_Size of the device after a reset (4096)", OPTION_NUMBER,
+    { "mrrs", "BYTES", "Max_Read_Request_Size of the device (4096)", OPTION_NUMBER,
       &set.server.device.mrrs_bytes, 128, 4096 },
     SANDBOX_OPTIONS(set.sandbox),
     { "stats", NULL, "print statistics on stderr at exit", OPTION_FLAG, &set.stats, 0, 0 },

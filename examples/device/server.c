@@ -40,7 +40,6 @@ enum {
 /* Of PCI_COMMAND, and of the PCI Express capability's Device Control. */
 #define COMMAND_MEMORY       0x0002u
 #define DEVICE_CONTROL_FLR   0x8000u
-#define DEVICE_CONTROL_READS 0x5000u /* requests of up to 4 KB */
 #define DEVICE_CONTROL_TAGS  0x0100u
 #define DEVICE_CONTROL_SIZES 0x70e0u
 
@@ -257,14 +256,17 @@ static void place_bars(server *v)
     }
 }
 
+/* Its reads are as large as --mrrs says, whatever the client sets: they become messages. */
 static void set_device_control(server *v)
 {
-    uint32_t value;
+    uint64_t most = v->set.device.mrrs_bytes ? v->set.device.mrrs_bytes : 4096;
+    uint32_t value, code = 0;
+    while (128u << code < most)
+        code++;
     if (!v->express_at)
         return;
     value = config_read(v, v->express_at + PCIE_DEVICE_CONTROL * 4) & 0xffffu;
-    value = (value & ~DEVICE_CONTROL_SIZES) | DEVICE_CONTROL_READS | DEVICE_CONTROL_TAGS |
-            v->mps_code << 5;
+    value = (value & ~DEVICE_CONTROL_SIZES) | code << 12 | DEVICE_CONTROL_TAGS | v->mps_code << 5;
     config_write(v, v->express_at + PCIE_DEVICE_CONTROL * 4, value, 0x3);
 }
 

@@ -656,6 +656,22 @@ static void test_s112_buffer_of_an_nvme_server(void **state)
     }
 }
 
+/* Sizes that the box set, not the server; software may change them. */
+static void test_sizes_are_those_of_the_slot(void **state)
+{
+    const device_settings s = { .mrrs_bytes = 4096 };
+    (void)state;
+    srv_listen(4);
+    create(&s);
+    UNTIL(slot.present);
+    assert_int_equal(config_read(0x68) >> 12 & 7, 5);
+    vfio_user_kind.reset(slot.device);
+    UNTIL(counter("present"));
+    assert_int_equal(config_read(0x68) >> 12 & 7, 5);
+    config_write(0x68, 0x2000);
+    assert_int_equal(config_read(0x68) >> 12 & 7, 2);
+}
+
 /* Capabilities of the server's own that fill their place to its end. */
 static void test_capabilities_to_the_end(void **state)
 {
@@ -858,6 +874,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_neighbours_of_a_window, setup, teardown),
         cmocka_unit_test_setup_teardown(test_small_neighbours_are_joined, setup, teardown),
         cmocka_unit_test_setup_teardown(test_s112_errors_of_a_tenant, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_sizes_are_those_of_the_slot, setup, teardown),
         cmocka_unit_test_teardown(test_s112_buffer_of_an_nvme_server, teardown),
         cmocka_unit_test_setup_teardown(test_capabilities_to_the_end, setup, teardown),
         cmocka_unit_test_setup_teardown(test_v49_values_of_a_virtio_server, setup, teardown),

@@ -100,6 +100,7 @@ static int open_both(const device_kind *kind)
     s.socket = the.path;
     s.device.memory_bytes = 1 << 20;
     s.device.cmb_bytes = kind == &nvme_kind ? 1 << 20 : 0;
+    s.device.mrrs_bytes = kind == &nvme_kind ? 256 : 0;
     s.device.mps_bytes = 128; /* what the model sends in a turn fits into the socket */
     the.server = server_open(&s);
     dxpu_vfuc_config_default(&cfg);
@@ -244,13 +245,32 @@ static int setup_nvme(void **state)
     return open_both(&nvme_kind);
 }
 
-static uint32_t read_register(uint64_t at)
+static uint32_t read_region(uint32_t region, uint64_t at)
 {
     the.answered = false;
-    assert_int_equal(dxpu_vfuc_read(the.client, 0, at, 4, TAG_CONFIG), DXPU_OK);
+    assert_int_equal(dxpu_vfuc_read(the.client, region, at, 4, TAG_CONFIG), DXPU_OK);
     while (!the.answered)
         assert_true(turn(true));
     return the.value;
+}
+
+static uint32_t read_register(uint64_t at)
+{
+    return read_region(0, at);
+}
+
+/* --mrrs is for good: a client that sets another one changes nothing, nor does a reset. */
+static void test_the_size_of_reads_is_an_option(void **state)
+{
+    enum { CONTROL = 0x68 };
+    const uint8_t other[2] = { 0x10, 0x28 };
+    (void)state;
+    assert_int_equal(read_region(DXPU_VFU_CONFIG, CONTROL) >> 12 & 7, 1);
+    assert_int_equal(
+        dxpu_vfuc_write(the.client, DXPU_VFU_CONFIG, CONTROL, other, 2, false, TAG_NONE), DXPU_OK);
+    assert_int_equal(read_region(DXPU_VFU_CONFIG, CONTROL) >> 12 & 7, 1);
+    assert_int_equal(dxpu_vfuc_reset(the.client, TAG_NONE), DXPU_OK);
+    assert_int_equal(read_region(DXPU_VFU_CONFIG, CONTROL) >> 12 & 7, 1);
 }
 
 /* A client's reset is one of a driver that goes on, and that wrote CMBMSC once; when the client is
@@ -277,6 +297,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_long_write_goes_on_by_itself, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_config_read_is_behind_writes, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_the_size_of_reads_is_an_option, setup_nvme, teardown),
         cmocka_unit_test_setup_teardown(test_a_reset_keeps_the_place_of_the_buffer, setup_nvme,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_a_model_without_a_turn_is_not_looked_at, setup_noticed,
