@@ -396,6 +396,11 @@ static bool is_busy(const slot *s, bool posted)
     return s->kind->busy && s->kind->busy(s->device, posted);
 }
 
+static bool is_unfinished(const slot *s)
+{
+    return s->kind->unfinished && s->kind->unfinished(s->device);
+}
+
 bool slots_work(void *user, fabric_channel *c, uint64_t now_ns)
 {
     box *b = ((shard *)user)->box;
@@ -417,7 +422,7 @@ bool slots_work(void *user, fabric_channel *c, uint64_t now_ns)
             any |= take_one(b, s, DXPU_NONPOSTED, now_ns);
         any |= take_one(b, s, DXPU_COMPLETION, now_ns);
         if (!any)
-            return tell_refused(s) || s->turned_away;
+            return tell_refused(s) || s->turned_away || is_unfinished(s);
     }
     (void)tell_refused(s);
     return true;

@@ -86,7 +86,7 @@ struct server {
 
     sent_tlp *head, **tail; /* in the order in which they were sent */
     unsigned waiting;
-    bool draining, full;   /* full: so much waited that the model stopped */
+    bool draining, full;   /* full: so much waited, or was done, that the model stopped */
     uint32_t config_value; /* what the configuration read under way brought */
 
     uint64_t bar_at[PCI_BARS], bar_bytes[PCI_BARS];
@@ -834,6 +834,7 @@ int server_work(server *v)
         v->full = false;
         if (v->set.kind->tick)
             v->set.kind->tick(v->device, dxpu_udp_now_ns());
+        v->full |= v->set.kind->unfinished && v->set.kind->unfinished(v->device);
         drain(v);
         if (!v->full)
             break;

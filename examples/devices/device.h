@@ -109,6 +109,9 @@ typedef struct device_kind {
     /* The monotonic time, and a chance to send more: every 10 ms or so, when TLPs of the device
        have left, and when its jobs are over.  NULL: not wanted. */
     void (*tick)(void *device, uint64_t now_ns);
+    /* It stopped only because a call has a limit: call tick() again soon, nothing else will have it
+       called.  NULL: false. */
+    bool (*unfinished)(const void *device);
     /* What it shows: `rows` rows from `row` on, counted from the top, which it has, three bytes a
        pixel: red, green, blue; rgb NULL: its size alone.  False: nothing is shown.  The function is
        NULL for what has no screen. */

@@ -88,6 +88,21 @@ static void stub_event(void *device, const dxpu_event *e)
         events[event_count++] = (uint8_t)(e->type | e->flags);
 }
 
+static unsigned turns_left; /* that the device needs for what it has begun */
+
+static void stub_tick(void *device, uint64_t now_ns)
+{
+    (void)device;
+    (void)now_ns;
+    turns_left -= turns_left > 0;
+}
+
+static bool stub_unfinished(const void *device)
+{
+    (void)device;
+    return turns_left > 0;
+}
+
 static void stub_reset(void *device)
 {
     ((stub *)device)->resets++;
@@ -129,6 +144,8 @@ static const device_kind stub_kind = { .name = "stub",
                                        .tlp = stub_tlp,
                                        .event = stub_event,
                                        .reset = stub_reset,
+                                       .tick = stub_tick,
+                                       .unfinished = stub_unfinished,
                                        .report = stub_report,
                                        .values = stub_values };
 
@@ -368,6 +385,26 @@ static void test_v49_device_without_values(void **state)
     attach();
     run_until(some_polls);
     assert_false(some_posted());
+}
+
+static bool no_turn_left(void)
+{
+    return turns_left == 0;
+}
+
+/* What a device does in one turn has a limit, and nothing but itself has it called again. */
+static void test_s161_what_is_unfinished_goes_on(void **state)
+{
+    enum { TURNS = 5000 };
+    uint64_t begin_ns;
+    (void)state;
+    attach();
+    run_until(some_polls);
+    turns_left = TURNS;
+    begin_ns = dxpu_udp_now_ns();
+    poke(&host);
+    run_until(no_turn_left);
+    assert_true(dxpu_udp_now_ns() - begin_ns < 2000000000u); /* 5 s by the ticks of this loop */
 }
 
 static bool all_events(void)
@@ -1617,6 +1654,7 @@ int main(void)
         CASE(test_v49_declaration_is_the_first),
         CASE(test_v49_device_without_values),
         CASE(test_power_is_a_reset_and_more),
+        CASE(test_s161_what_is_unfinished_goes_on),
         CASE(test_waiting_is_bounded),
         CASE(test_s242_a_short_absence_changes_nothing),
         CASE(test_s111_what_writes_cause_is_bounded),

@@ -26,7 +26,8 @@
 
 enum { BYTES = 4 << 20, WAIT_MS = 10000, MASTER_AND_MEMORY = 6 };
 enum { TAG_NONE, TAG_CONFIG };
-#define MEM_AT 0x100000000u
+#define MEM_AT    0x100000000u
+#define BUFFER_AT 0x200000000u
 
 static struct {
     char folder[40], path[64];
@@ -99,7 +100,7 @@ static int open_both(const device_kind *kind)
     snprintf(the.path, sizeof the.path, "%s/s", the.folder);
     s.socket = the.path;
     s.device.memory_bytes = 1 << 20;
-    s.device.cmb_bytes = kind == &nvme_kind ? 1 << 20 : 0;
+    s.device.cmb_bytes = kind == &nvme_kind ? 2 << 20 : 0;
     s.device.mrrs_bytes = kind == &nvme_kind ? 256 : 0;
     s.device.mps_bytes = 128; /* what the model sends in a turn fits into the socket */
     the.server = server_open(&s);
@@ -273,6 +274,66 @@ static void test_the_size_of_reads_is_an_option(void **state)
     assert_int_equal(read_region(DXPU_VFU_CONFIG, CONTROL) >> 12 & 7, 1);
 }
 
+/* A large write out of the controller memory buffer: one call copies 1 MB at most, and no message of
+   the client's comes behind the doorbell. */
+static void prepare_writes(unsigned count)
+{
+    enum { LIST = 0x80000, DATA = 0x100000, QUEUE = 0x1000 };
+    uint8_t list[2048], e[64];
+    for (uint64_t i = 0; i < 256; i++)
+        dxpu_put_le64(list + 8 * i, BUFFER_AT + DATA + i % 256 * 4096);
+    assert_int_equal(dxpu_vfuc_write(the.client, 2, LIST, list, sizeof list, true, 0), DXPU_OK);
+    for (unsigned i = 0; i < count; i++) {
+        memset(e, 0, sizeof e);
+        dxpu_put_le32(e, 0x01 | i << 16);
+        dxpu_put_le32(e + 4, 1);
+        dxpu_put_le64(e + 24, BUFFER_AT + DATA);
+        dxpu_put_le64(e + 32, BUFFER_AT + LIST + 8);
+        dxpu_put_le32(e + 48, 2047);
+        assert_int_equal(dxpu_vfuc_write(the.client, 2, QUEUE + i * 64, e, 64, true, 0), DXPU_OK);
+    }
+}
+
+static void admin_command(unsigned index, uint32_t dw0, uint64_t at, uint32_t dw10, uint32_t dw11)
+{
+    uint8_t e[64] = { 0 };
+    dxpu_put_le32(e, dw0 | index << 16);
+    dxpu_put_le64(e + 24, at);
+    dxpu_put_le32(e + 40, dw10);
+    dxpu_put_le32(e + 44, dw11);
+    assert_int_equal(dxpu_vfuc_write(the.client, 2, index * 64ull, e, 64, true, 0), DXPU_OK);
+}
+
+static void test_a_turn_with_a_limit_goes_on_by_itself(void **state)
+{
+    enum { WRITES = 16, DEPTH = 32 };
+    const uint8_t command[2] = { MASTER_AND_MEMORY };
+    (void)state;
+    assert_int_equal(dxpu_vfuc_dma_map(the.client, MEM_AT, BYTES, DXPU_VFU_WRITE, TAG_NONE),
+                     DXPU_OK);
+    assert_int_equal(dxpu_vfuc_write(the.client, DXPU_VFU_CONFIG, 4, command, 2, false, TAG_NONE),
+                     DXPU_OK);
+    write_register(0x50, (uint32_t)BUFFER_AT | 3);
+    write_register(0x54, (uint32_t)(BUFFER_AT >> 32));
+    write_register(0x24, (DEPTH - 1) << 16 | (DEPTH - 1));
+    write_register(0x28, (uint32_t)BUFFER_AT);
+    write_register(0x2c, (uint32_t)(BUFFER_AT >> 32));
+    write_register(0x30, (uint32_t)MEM_AT);
+    write_register(0x34, (uint32_t)(MEM_AT >> 32));
+    write_register(0x14, 0x460001);
+    admin_command(0, 0x05, MEM_AT + 4096, (DEPTH - 1) << 16 | 1, 1);
+    admin_command(1, 0x01, BUFFER_AT + 4096, (DEPTH - 1) << 16 | 1, 1 << 16 | 1);
+    write_register(0x1000, 2);
+    while (the.written < 32)
+        assert_true(turn(true));
+    prepare_writes(WRITES);
+    write_register(0x1008, WRITES);
+    while (the.written < 32 + WRITES * 16)
+        assert_true(turn(true));
+    assert_int_equal(report_value(fill, the.server, "commands_failed"), 0);
+    assert_true(report_value(fill, the.server, "cmb_accesses") > WRITES * 256);
+}
+
 /* A client's reset is one of a driver that goes on, and that wrote CMBMSC once; when the client is
    gone none does. */
 static void test_a_reset_keeps_the_place_of_the_buffer(void **state)
@@ -297,6 +358,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_long_write_goes_on_by_itself, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_config_read_is_behind_writes, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_turn_with_a_limit_goes_on_by_itself, setup_nvme,
+                                        teardown),
         cmocka_unit_test_setup_teardown(test_the_size_of_reads_is_an_option, setup_nvme, teardown),
         cmocka_unit_test_setup_teardown(test_a_reset_keeps_the_place_of_the_buffer, setup_nvme,
                                         teardown),

@@ -279,6 +279,13 @@ static void nvme_tlp(void *device, const dxpu_tlp *t, dxpu_bytes bytes)
 
 /* ==== 4  Kind ================================================================================= */
 
+/* device_kind.unfinished.  A call that begins finds both limits as they are at first. */
+static bool nvme_unfinished(const void *device)
+{
+    const nvme *n = device;
+    return (n->cc & NVME_CC_EN) && (!n->entries_left || (n->cmb.size && !n->fn.local_left));
+}
+
 static void nvme_tick(void *device, uint64_t now_ns)
 {
     nvme *n = device;
@@ -480,6 +487,7 @@ const device_kind nvme_kind = { .name = "nvme",
                                 .restart = nvme_restart,
                                 .report = nvme_report,
                                 .tick = nvme_tick,
+                                .unfinished = nvme_unfinished,
                                 .wipe = nvme_wipe,
                                 .medium = nvme_medium,
                                 .fits = nvme_fits,
