@@ -34,7 +34,7 @@ static void unmap(job *j)
 static void reap(pages *p)
 {
     job *j;
-    while ((j = p->jobs.reap(p->jobs.user)) != NULL)
+    while (!p->others && (j = p->jobs.reap(p->jobs.user)) != NULL)
         free(j);
 }
 
@@ -43,6 +43,7 @@ int pages_open(pages *p, uint64_t size, bool sparse, const device_settings *s)
     p->size = (size_t)size;
     p->sparse = sparse;
     p->dirty = 0;
+    p->others = false;
     jobs_here(&p->done, &p->jobs);
     if (s->jobs)
         p->jobs = *s->jobs;
@@ -50,11 +51,28 @@ int pages_open(pages *p, uint64_t size, bool sparse, const device_settings *s)
     return p->bytes ? 0 : -1;
 }
 
+int pages_open_for(pages *p, uint64_t size, bool sparse, const jobs *j)
+{
+    const device_settings s = { .jobs = j };
+    int rc = pages_open(p, size, sparse, &s);
+    p->others = true;
+    return rc;
+}
+
+bool pages_given_back(job *j)
+{
+    if (j->run != unmap)
+        return false;
+    free(j);
+    return true;
+}
+
 void pages_close(pages *p)
 {
     if (!p->bytes)
         return;
-    p->jobs.settle(p->jobs.user);
+    if (!p->others)
+        p->jobs.settle(p->jobs.user);
     reap(p);
     (void)munmap(p->bytes, p->size);
 }

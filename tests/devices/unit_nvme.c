@@ -2951,7 +2951,7 @@ static void test_unexpected_completions(void **state)
 
 static struct {
     jobs_queue waiting, begun, done;
-    unsigned submitted;
+    unsigned submitted, quick; /* quick: may be tried in the loop */
 } held;
 
 static unsigned count_jobs(const jobs_queue *q)
@@ -2981,6 +2981,7 @@ static void held_submit(void *user, job *j)
 {
     (void)user;
     held.submitted++;
+    held.quick += j->quick != NULL;
     held_append(&held.waiting, j);
 }
 
@@ -3042,15 +3043,21 @@ static void held_rest(driver *d)
     }
 }
 
-static driver *drv_up_held(unsigned namespaces)
+static const jobs held_jobs = { NULL, held_submit, held_reap, held_cancel, held_settle };
+
+static void hold_jobs(void)
 {
-    static const jobs slow = { NULL, held_submit, held_reap, held_cancel, held_settle };
-    driver *d;
     memset(&held, 0, sizeof held);
     held.waiting.tail = &held.waiting.head;
     held.begun.tail = &held.begun.head;
     held.done.tail = &held.done.head;
-    drv_jobs = &slow;
+    drv_jobs = &held_jobs;
+}
+
+static driver *drv_up_held(unsigned namespaces)
+{
+    driver *d;
+    hold_jobs();
     d = drv_up_namespaces(2, namespaces);
     drv_jobs = NULL;
     return d;
@@ -4263,6 +4270,74 @@ static void test_cmb_bounded_copies(void **state)
     drv_close(d);
 }
 
+/* S-161: what was written of the buffer is given back by a job, not within a reset. */
+static void test_s161_a_cleared_buffer_leaves_outside_the_loop(void **state)
+{
+    (void)state;
+    for (unsigned kind = FUNCTION_RESET; kind <= POWER_RESET; kind++) {
+        uint8_t data[128 << 10], back[512] = { 0 };
+        driver *d;
+        hold_jobs();
+        d = cmb_up();
+        drv_jobs = NULL;
+        pattern(d, data, sizeof data);
+        cmb_write(d, 0x40000, data, sizeof data);
+        do_reset(d, kind);
+        assert_int_equal(held.submitted, 1);
+        held_begin();
+        held_end(d);
+        assert_null(held.done.head);
+        drv_enumerate(d);
+        cmb_place(d);
+        cmb_read(d, 0x40000, data, sizeof back);
+        assert_memory_equal(data, back, sizeof back);
+        cmb_write(d, 0x40000, data, 128 << 10);
+        do_reset(d, kind); /* what is not over when the device ends */
+        drv_close(d);
+    }
+}
+
+/* S-161: one call reads 1 MB in the loop, more of it by threads. */
+static void test_s161_short_reads_of_a_turn(void **state)
+{
+    enum { DEEP = 128, COUNT = DEEP - 1, BYTES = 16 << 10 };
+    uint8_t list[32], e[NVME_SQE_BYTES];
+    sqe s = command(0x05, 0);
+    driver *d;
+    (void)state;
+    hold_jobs();
+    d = cmb_up();
+    drv_jobs = NULL;
+    s.dw[6] = (uint32_t)cq_address(1);
+    s.dw[10] = (DEEP - 1) << 16 | 1;
+    s.dw[11] = 1;
+    assert_int_equal(drv_do(d, 0, &s).status, 0);
+    s.dw[0] = 0x01;
+    s.dw[6] = 0;
+    s.dw[7] = CMB_CBA >> 32;
+    s.dw[11] = 1 << 16 | 1;
+    assert_int_equal(drv_do(d, 0, &s).status, 0);
+    for (uint64_t i = 0; i < 4; i++)
+        dxpu_put_le64(list + 8 * i, CMB_CBA + 0x100000 + i * 4096);
+    cmb_write(d, 0x80000, list, sizeof list);
+    for (unsigned i = 0; i < COUNT; i++) {
+        s = io(2, 0, BYTES / 512);
+        s.dw[0] |= i << 16;
+        s.dw[6] = 0x100000;
+        s.dw[7] = s.dw[9] = CMB_CBA >> 32;
+        s.dw[8] = 0x80008;
+        for (unsigned k = 0; k < 16; k++)
+            dxpu_put_le32(e + k * 4, s.dw[k]);
+        cmb_write(d, i * NVME_SQE_BYTES, e, sizeof e);
+    }
+    reg_set32(&d->r, NVME_DOORBELLS + 8, COUNT);
+    assert_int_equal(held.submitted, COUNT);
+    assert_int_equal(held.quick, NVME_TURN_QUICK_BYTES / BYTES);
+    held_rest(d);
+    assert_int_equal(model(d)->reads, COUNT);
+    drv_close(d);
+}
+
 /* ==== 15  Fuzz =============================================================================== */
 
 static void fuzz_memory(driver *d)
@@ -4497,6 +4572,8 @@ int main(void)
         cmocka_unit_test(test_cmb_accesses),
         cmocka_unit_test(test_cmb_bounded_turn),
         cmocka_unit_test(test_cmb_bounded_copies),
+        cmocka_unit_test(test_s161_a_cleared_buffer_leaves_outside_the_loop),
+        cmocka_unit_test(test_s161_short_reads_of_a_turn),
         cmocka_unit_test(test_fuzz),
     };
     cmocka_set_test_filter(getenv("DXPU_TEST"));

@@ -261,6 +261,7 @@ static void begin_turn(nvme *n)
 {
     fn_turn(&n->fn);
     n->entries_left = NVME_TURN_ENTRIES;
+    n->quick_left = NVME_TURN_QUICK_BYTES;
 }
 
 static void nvme_tlp(void *device, const dxpu_tlp *t, dxpu_bytes bytes)
@@ -406,6 +407,9 @@ static void *nvme_create(const device_settings *s, const device_port *port)
                    .errors = true };
     if (!n)
         return NULL;
+    jobs_here(&n->done, &n->jobs);
+    if (s->jobs)
+        n->jobs = *s->jobs;
     if (nvme_cmb_open(n, s->cmb_bytes)) {
         free(n);
         return NULL;
@@ -424,9 +428,6 @@ static void *nvme_create(const device_settings *s, const device_port *port)
         snprintf(n->serial, sizeof n->serial, "DXPU%016llx", (unsigned long long)n->identity);
     n->factory_log2 = s->block_bytes == 4096 ? 12 : 9;
     nvme_list_clear(&n->layout.waiting);
-    jobs_here(&n->done, &n->jobs);
-    if (s->jobs)
-        n->jobs = *s->jobs;
     if (open_namespaces(n, s) || nvme_layout_open(n, s)) {
         nvme_close(n);
         return NULL;

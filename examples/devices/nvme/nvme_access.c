@@ -18,7 +18,7 @@
 /* ==== 1  In any thread ======================================================================== */
 
 enum {
-    QUICK_BYTES = 16 << 10, /* read in the loop when that needs no disk */
+    QUICK_BYTES = 16 << 10, /* read in the loop when that needs no disk, of quick_left in a call */
     STEP_BYTES = 1 << 20,   /* read by an access of a long command */
     HOLE_BYTES = 256 << 20  /* erased by one, where that makes holes */
 };
@@ -97,8 +97,7 @@ static void run(job *j)
 static bool quick(job *j)
 {
     nvme_access *a = (nvme_access *)j;
-    return a->op == NVME_OP_READ && !a->sync && a->bytes <= QUICK_BYTES &&
-           block_store_read_now(a->store, a->at, a->buffer, (size_t)a->bytes) == (ssize_t)a->bytes;
+    return block_store_read_now(a->store, a->at, a->buffer, (size_t)a->bytes) == (ssize_t)a->bytes;
 }
 
 /* ==== 2  In the loop ========================================================================== */
@@ -131,6 +130,15 @@ static void take_buffer(nvme_command *c, nvme_access *a)
     c->buffer = NULL;
 }
 
+/* Whether it may be done in the loop: then it counts, since it is not known that it was not. */
+static bool take_quick(nvme *n, const nvme_access *a)
+{
+    if (a->op != NVME_OP_READ || a->sync || a->bytes > QUICK_BYTES || a->bytes > n->quick_left)
+        return false;
+    n->quick_left -= (uint32_t)a->bytes;
+    return true;
+}
+
 uint16_t nvme_access_begin(nvme *n, nvme_command *c, nvme_op op, nvme_ns *s, uint64_t at,
                            uint64_t bytes, bool sync, nvme_then *then)
 {
@@ -139,7 +147,6 @@ uint16_t nvme_access_begin(nvme *n, nvme_command *c, nvme_op op, nvme_ns *s, uin
     if (!a)
         return NVME_INTERNAL_ERROR;
     a->job.run = run;
-    a->job.quick = quick;
     a->op = op;
     a->sync = sync;
     a->command = c;
@@ -148,6 +155,7 @@ uint16_t nvme_access_begin(nvme *n, nvme_command *c, nvme_op op, nvme_ns *s, uin
     a->bytes = bytes < most ? bytes : most;
     a->memory_bytes = c->end;
     a->then = then;
+    a->job.quick = take_quick(n, a) ? quick : NULL;
     if (uses_buffer(op))
         take_buffer(c, a);
     a->ns = s;
@@ -214,10 +222,13 @@ void nvme_access_drop(nvme *n, nvme_command *c)
 
 bool nvme_access_reap(nvme *n)
 {
-    nvme_access *a = (nvme_access *)n->jobs.reap(n->jobs.user);
+    job *j = n->jobs.reap(n->jobs.user);
+    nvme_access *a = (nvme_access *)j;
     nvme_command *c;
-    if (!a)
+    if (!j)
         return false;
+    if (pages_given_back(j)) /* of the memory buffer */
+        return true;
     c = a->command;
     end(n, a);
     if (a->error > 0) {

@@ -26,7 +26,6 @@ enum { CMB_BYTES_MIN = 64 << 10, CMB_BYTES_MAX = 1 << 30 };
 
 int nvme_cmb_open(nvme *n, uint64_t bytes)
 {
-    const device_settings here = { 0 }; /* without jobs: the controller's own are of the medium */
     if (!bytes)
         return 0;
     if (bytes < CMB_BYTES_MIN || bytes > CMB_BYTES_MAX || (bytes & (bytes - 1))) {
@@ -34,7 +33,7 @@ int nvme_cmb_open(nvme *n, uint64_t bytes)
                   "from 64K to 1G");
         return -1;
     }
-    if (pages_open(&n->cmb, bytes, true, &here)) {
+    if (pages_open_for(&n->cmb, bytes, true, &n->jobs)) {
         log_error("nvme: cannot allocate a controller memory buffer of %llu bytes",
                   (unsigned long long)bytes);
         return -1;

@@ -43,7 +43,8 @@ enum {
     NVME_CMBSZ = 0x3c,
     NVME_CMBMSC = 0x50,
     NVME_CMBSTS = 0x58,
-    NVME_TURN_ENTRIES = 256, /* of submission queues, begun in one call of the device */
+    NVME_TURN_ENTRIES = 256,         /* of submission queues, begun in one call of the device */
+    NVME_TURN_QUICK_BYTES = 1 << 20, /* read in one, of what needs no disk; more is for threads */
 
     NVME_NAMESPACES = 32,
     NVME_CONTROLLER = 1 /* its identifier: there is one in the subsystem */
@@ -268,6 +269,7 @@ struct nvme {
     nvme_cq cq[NVME_QUEUES];
     unsigned next_sq, queue_limit; /* all queues that exist have lower ids */
     unsigned entries_left;         /* of NVME_TURN_ENTRIES */
+    uint32_t quick_left;           /* of NVME_TURN_QUICK_BYTES */
     nvme_command *commands;        /* admin ones first; NULL before nvme_commands_open() */
     nvme_list free[2];             /* admin, I/O */
     unsigned free_count[2];
