@@ -374,10 +374,10 @@ bool slot_congested(const guest_slot *s)
 
 /* ==== 3  Up: to other slots =================================================================== */
 
-/* The other slot has room for one more TLP of this one's device, and this one for the answer. */
-static bool peer_has_room(const guest_slot *to, unsigned cls)
+/* The other slot has room for so many more TLPs of this one's device, and this one for the answer. */
+static bool peer_has_room(const guest_slot *to, unsigned cls, unsigned tlps)
 {
-    return to->peers_waiting[cls] < SLOT_QUEUE_PEERS &&
+    return to->peers_waiting[cls] + tlps <= SLOT_QUEUE_PEERS &&
            (cls == DXPU_POSTED || to->peer_requests < SLOT_PEER_REQUESTS);
 }
 
@@ -395,30 +395,74 @@ static bool peer_in_time(guest_slot *s, guest_slot *to, unsigned cls, uint64_t n
 
 enum { PEER_SENT, PEER_WAITS, PEER_REFUSED };
 
-/* A request of this slot's device to memory of another one's.  It goes as it is: its completions
-   carry its requester ID and tag, and the other channel's tags identify their owner. */
+/* Largest payload that the other port may pass of this TLP; UINT32_MAX: it goes as it is. */
+static uint32_t part_bytes(const guest_slot *s, unsigned number, const dxpu_tlp *t)
+{
+    uint32_t most = s->host->mps_bytes(s->host->user, number);
+    return t->type == DXPU_TLP_MWR && t->payload.len > most ? most : UINT32_MAX;
+}
+
+static bool push_to_peer(guest_slot *to, unsigned cls, dxpu_bytes tlp, uint64_t user)
+{
+    bool pushed = queue_push(&to->queue, cls, tlp, user);
+    to->peers_waiting[cls] += pushed;
+    return pushed;
+}
+
+/* A write that is too large for the other port goes in parts, as a root complex may cut it (Base
+   Spec 1.3.1): a device is not informed of a posted write that is refused, and nor is the guest. */
+static bool push_parts(guest_slot *to, const dxpu_tlp *t, uint32_t most, uint64_t user)
+{
+    uint8_t bytes[DXPU_TLP_MAX_BYTES];
+    uint32_t end = (uint32_t)t->payload.len, n;
+    for (uint32_t at = 0; at < end; at += n) {
+        dxpu_bytes tlp = { bytes, 0 };
+        dxpu_tlp part = *t;
+        n = end - at < most ? end - at : most;
+        part.address = t->address + at;
+        part.length_dw = (uint16_t)(n / 4);
+        part.payload.ptr = t->payload.ptr + at;
+        part.payload.len = n;
+        part.first_be = at ? 0xf : t->first_be;
+        part.last_be = at + n < end ? 0xf : t->last_be;
+        if (n == 4) { /* of one dword the only enables are the first */
+            part.first_be = at ? part.last_be : part.first_be;
+            part.last_be = 0;
+        }
+        if (dxpu_tlp_encode(&part, bytes, sizeof bytes, &tlp.len) != DXPU_OK ||
+            !push_to_peer(to, DXPU_POSTED, tlp, user))
+            return false;
+    }
+    return true;
+}
+
+/* A request of this slot's device to memory of another one's.  It goes as it is, but for a write
+   that has to be cut: its completions carry its requester ID and tag, and the other channel's tags
+   identify their owner. */
 static int send_to_peer(guest_slot *s, unsigned number, const dxpu_tlp *t, dxpu_bytes bytes,
                         uint64_t now)
 {
     guest_slot *to = s->host->peer(s->host->user, number);
     unsigned cls = dxpu_tlp_class(t);
-    uint32_t headers = 0, data, offset, span;
+    uint32_t headers = 0, data, offset, span, most = part_bytes(s, number, t);
+    bool cut = most != UINT32_MAX, pushed;
     if (!to->up || to->closing)
         return PEER_REFUSED;
-    if (!peer_has_room(to, cls))
+    if (!peer_has_room(to, cls, cut ? ((uint32_t)t->payload.len + most - 1) / most : 1))
         return peer_in_time(s, to, cls, now) ? PEER_WAITS : PEER_REFUSED;
     if (cls == DXPU_NONPOSTED) {
         dxpu_be_to_range(t->first_be, t->last_be, t->length_dw, &offset, &span);
         dxpu_tags_worst((uint8_t)((t->address + offset) & 0x7f), span, &headers, &data);
     }
-    if (!queue_push(&to->queue, cls, bytes, peer_user(s, headers)))
+    pushed = cut ? push_parts(to, t, most, peer_user(s, headers))
+                 : push_to_peer(to, cls, bytes, peer_user(s, headers));
+    if (!pushed)
         return PEER_REFUSED;
     if (cls == DXPU_NONPOSTED) {
         to->peer_requests++;
         s->owed_reserved += headers;
     }
     s->peer_tlps++;
-    to->peers_waiting[cls]++;
     send_waiting(to, now);
     return PEER_SENT;
 }

@@ -238,6 +238,8 @@ static unsigned part_bytes = 256;
 static uint8_t posted[64]; /* the last one that a box was sent */
 static size_t posted_bytes;
 static const peer *posted_at;
+static unsigned write_dwords, first_enables, single_enables; /* of writes in sequence */
+static uint32_t next_address;
 
 static void box_step(peer *p, uint64_t now)
 {
@@ -252,6 +254,13 @@ static void box_step(peer *p, uint64_t now)
         writes++;
         last_requester = t.requester;
         last_address = t.address;
+        assert_true(t.payload.len <= 256);
+        if (t.address == next_address) {
+            next_address += t.length_dw * 4u;
+            write_dwords += t.length_dw;
+        }
+        first_enables = writes == 1 ? t.first_be : first_enables;
+        single_enables = t.length_dw == 1 ? t.first_be : single_enables;
         write_byte = t.payload.ptr[t.payload.len - 1];
         posted_bytes = d.tlp.len < sizeof posted ? d.tlp.len : sizeof posted;
         memcpy(posted, d.tlp.ptr, posted_bytes);
@@ -384,6 +393,36 @@ static bool one_write(void)
 static bool four_answers(void)
 {
     return answers == 4;
+}
+
+static bool cut_writes(void)
+{
+    return writes == 6;
+}
+
+/* Posted: nothing reports a refusal to whoever wrote.  1,028 bytes at a port of 256, without the
+   first byte and the last one; then a write that fits. */
+static void test_v16_a_write_that_is_too_large_is_cut(void **state)
+{
+    dxpu_tlp t;
+    (void)state;
+    start(60000);
+    write_dwords = 0;
+    next_address = WINDOW_OF(B);
+    t = request(A, DXPU_TLP_MWR, 0x77, WINDOW_OF(B), 257);
+    t.first_be = 0xe;
+    t.last_be = 0x7;
+    assert_int_equal(peer_submit(&boxes[A], &t), DXPU_OK);
+    ask(A, DXPU_TLP_MWR, 0x78, WINDOW_OF(B) + 1028, 64);
+    run_until(cut_writes);
+    run_until(a_while);
+    assert_int_equal(writes, 6);
+    assert_int_equal(write_dwords, 257 + 64);
+    assert_int_equal(next_address, WINDOW_OF(B) + 1028 + 256); /* each behind the one before */
+    assert_int_equal(first_enables, 0xe);
+    assert_int_equal(single_enables, 0x7); /* the part of one dword */
+    assert_int_equal(slots[A].refused, 0);
+    assert_int_equal(slots[B].peers_waiting[DXPU_POSTED], 0);
 }
 
 static bool answered_or_refused(void)
@@ -743,6 +782,7 @@ int main(void)
         CASE(test_v11_request_reaches_the_other_slot),
         CASE(test_r24_v41_message_by_id_reaches_the_other_slot),
         CASE(test_v16_an_answer_in_too_large_parts),
+        CASE(test_v16_a_write_that_is_too_large_is_cut),
         CASE(test_v11_both_directions_and_the_guest),
         CASE(test_v11_acs_bits_are_obeyed),
         CASE(test_s109_translated_requests),

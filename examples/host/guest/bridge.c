@@ -400,8 +400,8 @@ static bool on_msi(void *user, uint64_t address, uint32_t data)
 }
 
 /* As a switch routes it; besides, every request must have a requester that stands behind the slot
-   now (V-11, S-109), and one to another slot a payload that the other port may send (Base Spec
-   2.2.2). */
+   now (V-11, S-109), and a message to another slot a payload that the other port may send (Base
+   Spec 2.2.2); a write is cut (V-16). */
 static int on_route(void *user, unsigned slot, const dxpu_tlp *t)
 {
     bridge *g = user;
@@ -409,7 +409,8 @@ static int on_route(void *user, unsigned slot, const dxpu_tlp *t)
     if (to < 0)
         return to;
     if (dxpu_vswitch_by_bdf(&g->vs, t->requester) != slot ||
-        (to > 0 && t->payload.len > dxpu_vswitch_mps_bytes(&g->vs, (uint8_t)to)))
+        (to > 0 && t->type != DXPU_TLP_MWR &&
+         t->payload.len > dxpu_vswitch_mps_bytes(&g->vs, (uint8_t)to)))
         return -DXPU_CPL_UR;
     return to;
 }
