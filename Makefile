@@ -105,7 +105,7 @@ build$1/%.o: %.c | build/include/dxpu.h
 build$1/dxpu.o: dxpu.h bindings/zlib/dxpu_zlib.h
 	@mkdir -p $$(@D)
 	$$(call say,CC,$$<)$$(call compile,$1) -iquote . -include bindings/zlib/dxpu_zlib.h \
-	  -DDXPU_IMPLEMENTATION -x c -c -o $$@ $$<
+	  -DDXPU_IMPLEMENTATION -include $$< -x c -c -o $$@ $$<
 build$1/libdxpu.a: build$1/dxpu.o
 build$1/%.a:
 	@mkdir -p $$(@D) && rm -f $$@

@@ -28,7 +28,7 @@ for source in $(find $rooms -name '*.c' ! -name main.c ! -path 'fuzz/*' ! -path 
         -o "$objects/$(echo "$source" | tr / _).o"
 done
 $CC $flags -include bindings/zlib/dxpu_zlib.h \
-    -DDXPU_IMPLEMENTATION -x c -c dxpu.h -o "$objects/dxpu.o"
+    -DDXPU_IMPLEMENTATION -include dxpu.h -x c -c dxpu.h -o "$objects/dxpu.o"
 rm -f "$objects/all.a"
 ar rcs "$objects/all.a" "$objects"/*.o
 for target; do

@@ -10,6 +10,7 @@ README.md and in its first comment.
 import glob
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -435,6 +436,31 @@ def sanitizers(f):
         check("sanitizers_see_" + name, (ran[0] != 0) == bool(seen) and seen in ran[1], ran)
 
 
+def clang_sources(f):
+    """What clang says of what `make fuzz` compiles, by the commands of the Makefile: dxpu.h, the
+    bindings and the two largest rooms, in one process, as starting one takes longer than most."""
+    def plan(target):
+        out = f.run("make", "-C", ROOT, "-s", "-n", "-B", "V=1", target)[1].replace("\\\n", " ")
+        words = shlex.split("".join(re.findall(r"(?m)^clang .*", out)))
+        return ["env", "-C", ROOT, *(w for w in words if w not in ("-MMD", "-MP")), "-fsyntax-only"]
+    header = plan("build/fuzz/dxpu.o")
+    check("clang_header_itself", f.run(*header) == (0, ""), header)
+    at = len(header) - header[::-1].index("-include")
+    out = f.run(*header[:at - 1], *header[at + 1:])[1]
+    check("control_clang_header_itself", "-Wunused-function" in out, out)
+    line = f.run(*plan("build/fuzz/fuzz/fuzz_tlp.o"), "-###")[1].splitlines()[-1]
+    words = [w for w in shlex.split(line) if w != "-fcolor-diagnostics"]
+    sources = [n for room in ("bindings", "examples/common", "examples/manager")
+               for n in glob.glob(os.path.join(ROOT, room, "**", "*.c"), recursive=True)]
+    stray = f.write("stray.c", "unsigned u(int);\nunsigned u(int n)\n{\n    return n;\n}\n")
+    at = words.index("-main-file-name")
+    said = f.run("env", "-C", ROOT, *words[:at], *words[at + 2:-1], *sources,
+                 os.path.join(f.path, stray))[1]
+    errors = re.findall(r"(?m)^(\S+?):.* error: .*\[(.*)\]$", said)
+    check("clang_sources", len(sources) > 80 and errors == [
+        (os.path.join(f.path, stray), "-Werror,-Wsign-conversion")], said)
+
+
 def commands():
     """Commands that a README shows with their output (`    $ build/...`) print just that."""
     with open(os.path.join(ROOT, "examples/cli/README.md"), encoding="utf-8") as file:
@@ -495,7 +521,7 @@ def main():
         ship()
     else:
         for group in (dialects, pure_bindings, freestanding_bindings, firmware_options,
-                      cxx_headers, linking, symbols, programs, sanitizers):
+                      cxx_headers, linking, symbols, programs, sanitizers, clang_sources):
             group(Folder())
         commands()
     return 1 if failed else 0

@@ -154,7 +154,7 @@ json_t *etcd_bytes(const void *bytes, size_t len)
     if (len) {
         unsigned second = len == 2 ? in[1] : 0;
         *out++ = digits[in[0] >> 2];
-        *out++ = digits[(in[0] & 3) << 4 | second >> 4];
+        *out++ = digits[(in[0] & 3u) << 4 | second >> 4];
         *out++ = len == 2 ? digits[(second & 15) << 2] : '=';
         *out++ = '=';
     }
