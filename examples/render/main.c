@@ -49,7 +49,7 @@ static int wrong(const char *what)
 }
 
 /* 0, or -1 and errno */
-static int limit_to(int what, uint64_t most)
+static int limit_to(unsigned what, uint64_t most)
 {
     const struct rlimit l = { most, most };
     return setrlimit(what, &l);

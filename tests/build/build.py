@@ -438,7 +438,7 @@ def sanitizers(f):
 
 def clang_sources(f):
     """What clang says of what `make fuzz` compiles, by the commands of the Makefile: dxpu.h, the
-    bindings and the two largest rooms, in one process, as starting one takes longer than most."""
+    bindings and three rooms, in one process, as starting one takes longer than most."""
     def plan(target):
         out = f.run("make", "-C", ROOT, "-s", "-n", "-B", "V=1", target)[1].replace("\\\n", " ")
         words = shlex.split("".join(re.findall(r"(?m)^clang .*", out)))
@@ -450,7 +450,7 @@ def clang_sources(f):
     check("control_clang_header_itself", "-Wunused-function" in out, out)
     line = f.run(*plan("build/fuzz/fuzz/fuzz_tlp.o"), "-###")[1].splitlines()[-1]
     words = [w for w in shlex.split(line) if w != "-fcolor-diagnostics"]
-    sources = [n for room in ("bindings", "examples/common", "examples/manager")
+    sources = [n for room in ("bindings", "examples/common", "examples/manager", "examples/render")
                for n in glob.glob(os.path.join(ROOT, room, "**", "*.c"), recursive=True)]
     stray = f.write("stray.c", "unsigned u(int);\nunsigned u(int n)\n{\n    return n;\n}\n")
     at = words.index("-main-file-name")
