@@ -5211,12 +5211,11 @@ static int dxpui_emit_blocked(dxpu_channel *ch, uint64_t now_ns, bool starved, u
 }
 
 /* The first frame marked lost. */
-static uint32_t dxpui_first_lost(const dxpui_flight *fl)
+static uint32_t dxpui_first_lost(dxpui_flight *fl)
 {
-    uint32_t seq = fl->lost_from;
-    while (!(dxpui_frame_of(fl, seq)->state & DXPUI_LOST))
-        seq++;
-    return seq;
+    while (!(dxpui_frame_of(fl, fl->lost_from)->state & DXPUI_LOST))
+        fl->lost_from++; /* kept, as the frame that is found may have to wait */
+    return fl->lost_from;
 }
 
 /* True when the frame `seq` may leave on a path as a segment behind `first`: a new one, which may

@@ -2538,6 +2538,38 @@ static void test_d14_found_after_many_retransmissions(void **state)
     }
 }
 
+/* Two frames are lost, far apart.  While the first, sent again, fills the path, each emit() would
+   look for the second: once is enough. */
+static void test_d14_where_the_next_lost_is_found(void **state)
+{
+    (void)state;
+    rig_config(&r);
+    r.cfg.lossless = false;
+    rig_up(&r);
+    for (unsigned i = 0; i < 40; i++) {
+        r.ch.paths.path[0].window = UINT32_MAX;
+        r.now_ns += RIG_MS / 10;
+        send_writes(1);
+    }
+    static const unsigned lost[] = { 0, 35 };
+    for (unsigned i = 0; i < 2; i++) {
+        dxpui_frame_of(&r.ch.flight, RIG_SEQ + lost[i])->state |= DXPUI_LOST;
+        r.ch.flight.lost++;
+    }
+    r.ch.flight.lost_from = RIG_SEQ;
+    assert_true(rig_emit(&r) > 0);
+    assert_int_equal(r.f.sequence, RIG_SEQ);
+    assert_int_equal(r.ch.flight.lost_from, RIG_SEQ + 1);
+    r.ch.paths.path[0].window = 1;
+    assert_int_equal(rig_emit(&r), 0);
+    assert_int_equal(r.ch.flight.lost_from, RIG_SEQ + 35);
+    r.ch.paths.path[0].window = UINT32_MAX;
+    r.now_ns += RIG_MS;
+    assert_true(rig_emit(&r) > 0);
+    assert_int_equal(r.f.sequence, RIG_SEQ + 35);
+    rig_free(&r);
+}
+
 /* An old ack frame arrives late; frame 105 stands where 101, which its sack names, once stood. */
 static void test_d3_late_sack_of_a_slot_used_again(void **state)
 {
@@ -2884,6 +2916,7 @@ int main(void)
         cmocka_unit_test(test_d36_in_a_small_window),
         cmocka_unit_test(test_d14_found_lost_twice_or_not_at_all),
         cmocka_unit_test(test_d14_found_after_many_retransmissions),
+        cmocka_unit_test(test_d14_where_the_next_lost_is_found),
         cmocka_unit_test(test_d3_late_sack_of_a_slot_used_again),
         cmocka_unit_test(test_d6_d7_half_way),
         cmocka_unit_test(test_d6_last_bit_of_the_sack),
