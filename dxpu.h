@@ -807,7 +807,7 @@ typedef struct dxpu_tags {
     uint16_t head[5], tail[5]; /* free (oldest first: a tag rests as long as it can), none, in
                                   flight (by deadline), resting (withheld for a timeout), expired
                                   before the peer had the request */
-    uint32_t unsent;           /* requests expired or dropped that a channel's queue still has */
+    uint32_t unsent;           /* requests that are over and that a channel's queue still has */
     uint32_t reserve_header, reserve_data; /* completions that may still come, in credit units */
     uint64_t count_unexpected, count_bytes, count_expired;
 } dxpu_tags;
@@ -2935,7 +2935,7 @@ static bool dxpui_tag_here(const dxpu_tags *t, uint16_t at, uint32_t order)
 }
 
 /* A request would be next to leave the channel's queue: false when it may not any more, as it has
-   expired or was dropped (F-34).  An expired one is free again then. */
+   expired, was dropped or answered (F-34).  An expired one is free again then. */
 static bool dxpui_tag_may_leave(dxpu_tags *t, uint16_t at, uint32_t order)
 {
     bool here = dxpui_tag_here(t, at, order);
@@ -2945,12 +2945,6 @@ static bool dxpui_tag_may_leave(dxpu_tags *t, uint16_t at, uint32_t order)
         dxpui_tag_free(t, at);
     t->unsent--;
     return false;
-}
-
-static void dxpui_tag_leaves(dxpu_tags *t, uint16_t at, uint32_t order)
-{
-    if (dxpui_tag_here(t, at, order))
-        dxpui_tag_at(t, at)->local = DXPUI_TAG_SENT;
 }
 
 /* The peer has a request; if it expired before that, its tag begins to rest. */
@@ -3105,6 +3099,7 @@ DXPU_API int dxpu_tags_complete(dxpu_tags *t, const dxpu_tlp *cpl, dxpu_request 
     out->bytes = (uint16_t)part;
     out->offset_bytes = (uint16_t)(out->offset_bytes - part);
     if (done) {
+        t->unsent += e->local == DXPUI_TAG_QUEUED; /* a guess: the request has not left */
         dxpui_tag_land(t, at);
         dxpui_tag_free(t, at);
     }
@@ -4896,8 +4891,10 @@ static void dxpui_element_begin(dxpu_channel *ch, int pick, uint32_t element)
         dxpui_queue *f = &ch->tx.queue[pick];
         const dxpui_item *it = &f->items[f->next];
         dxpu_credit_add(&ch->tx.used, (unsigned)pick, it->units);
-        if (pick == DXPU_NONPOSTED && ch->cfg.tags)
-            dxpui_tag_leaves(ch->cfg.tags, (uint16_t)it->user, it->order);
+        if (pick == DXPU_NONPOSTED && ch->cfg.tags) {
+            DXPU_ASSERT(dxpui_tag_here(ch->cfg.tags, (uint16_t)it->user, it->order)); /* F-34 */
+            dxpui_tag_at(ch->cfg.tags, (uint16_t)it->user)->local = DXPUI_TAG_SENT;
+        }
         dxpui_queue_advance(f);
         ch->count.tx_tlps++;
     }

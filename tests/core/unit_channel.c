@@ -1896,6 +1896,37 @@ static void test_f22_completions_are_matched(void **state)
     rig_free(&r);
 }
 
+/* The peer guesses the tag of a request that waits for credit.  It is answered and does not leave,
+   nor does the one behind it, which was dropped; what has its tag now is sent, and once. */
+static void test_f34_answered_in_the_queue(void **state)
+{
+    unsigned kinds;
+    (void)state;
+    for (unsigned guess = 0; guess < 2; guess++) {
+        rig_config(&r);
+        rig_tags(&r);
+        r.offer.limits.header[DXPU_NONPOSTED] = 1;
+        rig_up(&r);
+        for (uint16_t tag = 1; tag <= 3; tag++)
+            assert_int_equal(dxpu_channel_submit(&r.ch, rig_mrd(tag, 64), r.now_ns, tag), DXPU_OK);
+        rig_drain(&r, &kinds);
+        assert_int_equal(r.ch.count.tx_tlps, 1);
+        if (guess) {
+            assert_int_equal(rig_put_tlp(&r, rig_cpl(2, 64, 64, 0)), DXPU_OK);
+            assert_int_equal(dxpu_channel_peek(&r.ch, DXPU_COMPLETION).user, 2);
+        }
+        assert_int_equal(r.tags.unsent, guess);
+        assert_int_equal(dxpu_tags_drop(&r.tags, r.entries[2].requester, 3), DXPU_OK);
+        assert_int_equal(dxpu_channel_submit(&r.ch, rig_mrd(3, 64), r.now_ns, 4), DXPU_OK);
+        r.say.limits.header[DXPU_NONPOSTED] = 8;
+        assert_int_equal(rig_put_ack(&r, RIG_SEQ + 1), DXPU_OK);
+        rig_drain(&r, &kinds);
+        assert_int_equal(r.ch.count.tx_tlps, 3 - guess);
+        assert_int_equal(r.tags.unsent, 0);
+        rig_free(&r);
+    }
+}
+
 /* What does not fit was not asked for: passed over, with its payload, and the channel goes on. */
 static void test_f11_flood_of_completions(void **state)
 {
@@ -2898,6 +2929,7 @@ int main(void)
         cmocka_unit_test(test_d7_sequence_wrap),
         cmocka_unit_test(test_f10_reserve),
         cmocka_unit_test(test_f22_completions_are_matched),
+        cmocka_unit_test(test_f34_answered_in_the_queue),
         cmocka_unit_test(test_f11_flood_of_completions),
         cmocka_unit_test(test_w9_suite),
         cmocka_unit_test(test_d52_configuration),

@@ -279,8 +279,8 @@ void proof_tags_local(void)
     if (nondet_bool()) {
         bool may = dxpui_tag_may_leave(&table, at, order);
         must(!may || before > 0);
-    } else if (nondet_bool()) {
-        dxpui_tag_leaves(&table, at, order);
+    } else if (nondet_bool() && dxpui_tag_here(&table, at, order)) {
+        dxpui_tag_at(&table, at)->local = DXPUI_TAG_SENT;
     } else {
         dxpui_tag_arrived(&table, at, order, nondet_u64());
     }
