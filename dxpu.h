@@ -84,11 +84,13 @@
 
    OPENING.  The host: config_default(), ids, epoch and places, init(), open().  The box, for a
    datagram whose dxpu_frame_peek() says DXPU_KIND_OPEN: dxpu_frame_check_crc(),
-   dxpu_frame_decode(pkt, DXPU_FRAME_CRC_BYTES, &frame), dxpu_offer_decode(frame.body, &offer); ask
-   its tables whether offer.epoch may have offer.destination; then a channel with that epoch,
-   local = offer.destination, remote = offer.source, init(), accept() - or a reset frame.  A
-   repeated open (offer.channel and source of an existing channel) goes to that channel's ingest(),
-   every other datagram to the channel whose local_id peek() returned.
+   dxpu_frame_decode(pkt, DXPU_FRAME_CRC_BYTES, &frame), dxpu_offer_decode(frame.body, &offer); drop
+   one shorter than offer.frame_limit_bytes (P-3) or of a path that it has not; ask its tables
+   whether offer.epoch may have offer.destination; then a channel with that epoch, local =
+   offer.destination, remote = offer.source, init(), accept() - or a reset frame.  A repeated open
+   (channel, source, destination slot and epoch of an existing channel) goes to that channel's
+   ingest(), every other datagram to the channel whose local_id peek() returned.  bindings/acceptor
+   has these checks: dxpu_acceptor_open() and dxpu_acceptor_repeats().
 
    SOCKETS.  The caller keeps the address of each path.  The opener knows them; an acceptor takes
    the sender's for path status().path after each datagram for which accept() or ingest() returned
@@ -525,8 +527,7 @@ typedef struct dxpu_tlp_shape {
 DXPU_API int dxpu_tlp_measure(dxpu_bytes tlp, dxpu_tlp_shape *out);
 
 /* ECRC of one TLP: over end-end prefixes, header and payload with Type[0] and EP taken as 1 (Base
-   Spec 2.7.1); sent as dxpu_put_le32() writes it.  tlp may end before or after its digest.  0 when
-   it is short or not a TLP. */
+   Spec 2.7.1), for dxpu_put_le32().  tlp may end without its digest.  0: short, or not a TLP. */
 DXPU_API uint32_t dxpu_tlp_ecrc(dxpu_bytes tlp);
 /* Compare the digest of a whole TLP.  DXPU_OK (also without one), E_TLP_ECRC, or as measure. */
 DXPU_API int dxpu_tlp_ecrc_check(dxpu_bytes tlp);
@@ -1280,8 +1281,7 @@ DXPU_API int dxpu_channel_open(dxpu_channel *ch, uint64_t now_ns);
 /* Begin as the side that accepts: `open` is a whole open frame whose offer the caller has checked
    and allowed (slot, lease, epoch).  Fails with a peer error, E_VERSION, E_OFFER or E_EPOCH
    (another epoch than cfg's) among them, and then stays idle: answer with dxpu_reset_encode().
-   The opener's old incarnation, if any, must be kept until this one is UP: a late duplicate of an
-   open never gets that far. */
+   The opener's old incarnation must be kept until this one is UP: no late duplicate gets there. */
 DXPU_API int dxpu_channel_accept(dxpu_channel *ch, uint64_t now_ns, uint8_t *open, size_t len);
 /* A reset frame that refuses an open: to the opener's id, for a `reason`.  Returns its bytes. */
 DXPU_API size_t dxpu_reset_encode(uint32_t channel, uint8_t reason, uint8_t out[64]);
@@ -1333,8 +1333,7 @@ DXPU_API int dxpu_channel_path(const dxpu_channel *ch, unsigned path, dxpu_path_
    E_TAG_BUSY; E_TLP_*; E_CLOSED after close(), or how the channel ended; E_ARG before it was
    opened, and for a request whose completions could never be stored (cfg.rx).  O(len). */
 DXPU_API int dxpu_channel_submit(dxpu_channel *ch, dxpu_bytes tlp, uint64_t now_ns, uint64_t user);
-/* Queue a link event behind everything submitted before.  DXPU_OK, E_AGAIN, E_ARG, E_CLOSED, or how
-   the channel ended. */
+/* Queue an event behind all submitted before.  DXPU_OK, E_AGAIN, E_ARG, E_CLOSED, how it ended. */
 DXPU_API int dxpu_channel_submit_event(dxpu_channel *ch, const dxpu_event *e);
 
 /* Write the next frame that wants to leave into out.  cap must be at least the frame limit.
@@ -4237,8 +4236,7 @@ enum {
     DXPUI_RTT_MAX_S = 60
 };
 
-/* The first usable path that no timeout speaks against, else the first usable one, else the one to
-   try. */
+/* The first usable path that no timeout speaks against, else the first usable, else one to try. */
 static unsigned dxpui_active(const dxpui_paths *ps)
 {
     unsigned usable = ps->count;
@@ -5121,8 +5119,7 @@ static uint64_t dxpui_look_ns(const dxpu_channel *ch)
     return dxpui_min64(t, dxpui_later(l->heard_ns, l->hold_ns));
 }
 
-/* True when something new waits for nothing but a path; *pick is what goes first, -1 the rest of a
-   TLP alone. */
+/* True when something new waits for a path alone; *pick: what goes first, -1 the rest of a TLP. */
 DXPUI_INLINE bool dxpui_can_send(const dxpu_channel *ch, int *pick, bool *starved)
 {
     *starved = false;
