@@ -46,7 +46,7 @@ static struct {
           .slots = 1,
           .disk_threads = JOBS_SHARE,
           .node = 2,
-          .device = { .memory_bytes = 16u << 20, .mps_bytes = 4096, .mrrs_bytes = 4096 } };
+          .device = { .memory_bytes = 16u << 20, .mps_bytes = 4096, .mrrs_bytes = 512 } };
 
 static const device_kind *const kinds[] = DEVICE_KIND_LIST;
 static slot_plans plans;
@@ -95,7 +95,7 @@ static const option_row rows[] = {
       &set.device.memory_bytes, 4096, (uint64_t)1 << 40 },
     { "mps", "BYTES", "largest Max_Payload_Size of the devices (4096)", OPTION_NUMBER,
       &set.device.mps_bytes, 128, 4096 },
-    { "mrrs", "BYTES", "Max_Read_Request_Size of the devices after a reset (4096)", OPTION_NUMBER,
+    { "mrrs", "BYTES", "Max_Read_Request_Size of the devices after a reset (512)", OPTION_NUMBER,
       &set.device.mrrs_bytes, 128, 4096 },
     { "node", "N", "number of this box in the fabric (2); a manager assigns another", OPTION_NUMBER,
       &set.node, 1, UINT32_MAX },

@@ -25,7 +25,7 @@ static struct {
     bool stats;
 } set = { .disk_threads = JOBS_SHARE,
           .server.device = {
-              .memory_bytes = 16u << 20, .mps_bytes = 4096, .mrrs_bytes = 4096, .identity = 1 } };
+              .memory_bytes = 16u << 20, .mps_bytes = 4096, .mrrs_bytes = 512, .identity = 1 } };
 
 static struct {
     struct event_base *base;
@@ -42,7 +42,7 @@ static const option_row shared_rows[] = {
       &set.server.device.memory_bytes, 4096, (uint64_t)1 << 40 },
     { "mps", "BYTES", "largest Max_Payload_Size of the device (4096)", OPTION_NUMBER,
       &set.server.device.mps_bytes, 128, 4096 },
-    { "mrrs", "BYTES", "Max_Read_Request_Size of the device (4096)", OPTION_NUMBER,
+    { "mrrs", "BYTES", "Max_Read_Request_Size of the device (512)", OPTION_NUMBER,
       &set.server.device.mrrs_bytes, 128, 4096 },
     SANDBOX_OPTIONS(set.sandbox),
     { "stats", NULL, "print statistics on stderr at exit", OPTION_FLAG, &set.stats, 0, 0 },
