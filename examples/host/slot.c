@@ -374,7 +374,7 @@ bool slot_congested(const guest_slot *s)
 
 /* ==== 3  Up: to other slots =================================================================== */
 
-/* The other slot has room for so many more TLPs of this one's device, and this one for the answer. */
+/* The other slot has room for `tlps` more of this one's device, and this one for the answer. */
 static bool peer_has_room(const guest_slot *to, unsigned cls, unsigned tlps)
 {
     return to->peers_waiting[cls] + tlps <= SLOT_QUEUE_PEERS &&

@@ -274,8 +274,8 @@ static void test_the_size_of_reads_is_an_option(void **state)
     assert_int_equal(read_region(DXPU_VFU_CONFIG, CONTROL) >> 12 & 7, 1);
 }
 
-/* A large write out of the controller memory buffer: one call copies 1 MB at most, and no message of
-   the client's comes behind the doorbell. */
+/* A large write out of the controller memory buffer: one call copies 1 MB at most, and no message
+   of the client's comes behind the doorbell. */
 static void prepare_writes(unsigned count)
 {
     enum { LIST = 0x80000, DATA = 0x100000, QUEUE = 0x1000 };

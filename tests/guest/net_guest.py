@@ -272,8 +272,9 @@ def hot_add(w):
     check("hot_add_size", size == str(64 << 20), size)
     text = lspci(a, "root_ports")
     sizes = re.search(r"10000:01:00.0 .*?(MaxPayload \d+ bytes, MaxReadReq \d+ bytes)", text, re.S)
-    check("largest_payload_and_reads_as_pcie_has_it", sizes and re.findall(r"\d+", sizes.group(1)) == [
-        "4096", "512"], sizes and sizes.group(1))
+    check("largest_payload_and_reads_as_pcie_has_it",
+          sizes and re.findall(r"\d+", sizes.group(1)) == ["4096", "512"],
+          sizes and sizes.group(1))
     check("lspci_shows_device", "10000:01:00.0" in text and "Kernel driver in use: nvme" in text)
 
 

@@ -299,8 +299,9 @@ static void nvme_tick(void *device, uint64_t now_ns)
     nvme_pump(n);
 }
 
-/* A hot reset keeps CMBMSC, since Linux's driver writes it once and survives one.  No driver goes on
-   where the power was off, and the next one may have no buffer: its memory may be at that place. */
+/* A hot reset keeps CMBMSC, since Linux's driver writes it once and survives one.  No driver
+   goes on where the power was off, and the next one may have no buffer: its memory may be at
+   that place. */
 static void nvme_link_event(void *device, const dxpu_event *e)
 {
     nvme *n = device;
