@@ -701,7 +701,10 @@ static bool work_nonposted(guest_slot *s, uint64_t now)
 {
     dxpu_delivery d = s->line->peek(s->line->user, DXPU_NONPOSTED);
     dxpu_tlp t;
-    /* it waits until all its completions would fit */
+    /* It waits until all its completions would fit.  Room comes by sending; where the line takes no
+       more, it wakes us when it does. */
+    if (owed_room(s) < COMPLETIONS_MAX)
+        send_waiting(s, now);
     if (!d.tlp.len || owed_room(s) < COMPLETIONS_MAX)
         return false;
     if (dxpu_tlp_receive(d.tlp, &t) != DXPU_OK)

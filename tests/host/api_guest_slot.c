@@ -842,6 +842,65 @@ static void test_requests_of_the_device_are_answered(void **state)
     assert_int_equal(unsupported, 4);
 }
 
+/* A line that takes so many completions and then no more, and has so many reads of 4 KB. */
+static unsigned line_room, line_reads;
+static uint8_t line_read[16];
+
+static int narrow_submit(void *user, dxpu_bytes tlp, uint64_t now, uint64_t request)
+{
+    (void)user;
+    (void)tlp;
+    (void)now;
+    (void)request;
+    return line_room && line_room-- ? DXPU_OK : DXPU_E_AGAIN;
+}
+
+static dxpu_delivery narrow_peek(void *user, unsigned cls)
+{
+    dxpu_delivery d;
+    (void)user;
+    memset(&d, 0, sizeof d);
+    if (cls == DXPU_NONPOSTED && line_reads)
+        d.tlp = (dxpu_bytes){ line_read, 12 };
+    return d;
+}
+
+static void narrow_take(void *user, unsigned cls, uint64_t now)
+{
+    (void)user;
+    (void)now;
+    line_reads -= cls == DXPU_NONPOSTED;
+}
+
+/* Reads that waited for room are answered when the line has some: it says so once. */
+static void test_reads_go_on_when_completions_leave(void **state)
+{
+    dxpu_tlp t;
+    size_t len;
+    (void)state;
+    start(60000);
+    memset(&t, 0, sizeof t);
+    t.type = DXPU_TLP_MRD;
+    t.header_dw = 3;
+    t.address = MAPPED;
+    t.length_dw = 1024;
+    t.first_be = t.last_be = 15;
+    assert_int_equal(dxpu_tlp_encode(&t, line_read, sizeof line_read, &len), DXPU_OK);
+    the_box.line.submit = narrow_submit;
+    the_box.line.peek = narrow_peek;
+    the_box.line.take = narrow_take;
+    line_room = 0;
+    line_reads = 20;
+    while (slot_work(&the_slot, dxpu_udp_now_ns()))
+        ;
+    assert_in_range(line_reads, 1, 19); /* control: some wait */
+    line_room = SLOT_OWED + 20 * 32;
+    while (slot_work(&the_slot, dxpu_udp_now_ns()))
+        ;
+    assert_int_equal(line_reads, 0);
+    assert_int_equal(line_room, SLOT_OWED); /* all completions have left */
+}
+
 static bool all_came(void)
 {
     return the_slot.messages + the_slot.refused == 2;
@@ -1352,6 +1411,7 @@ int main(void)
         CASE(test_d35_event_waits_behind_writes),
         CASE(test_events_without_room_end_the_channel),
         CASE(test_requests_of_the_device_are_answered),
+        CASE(test_reads_go_on_when_completions_leave),
         CASE(test_v12_r25_messages_of_the_device_go_to_the_root),
         CASE(test_device_is_shown_when_it_is_known),
         CASE(test_v10_requests_are_made_again_in_order),

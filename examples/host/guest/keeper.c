@@ -610,7 +610,7 @@ static void share_clients(keeper *k)
 bool keeper_turn(keeper *k, uint64_t now)
 {
     int n = k->guest ? guest_process(k->guest) : 0;
-    bool any = keeper_hear_worker(k, false) || n > 0 || k->stirred, more = any;
+    bool any = keeper_hear_worker(k, false) || n > 0 || k->stirred, left = false;
     k->stirred = false;
     if (n < 0)
         k->over = k->failed = true;
@@ -622,9 +622,10 @@ bool keeper_turn(keeper *k, uint64_t now)
         guest_tick(k->guest, now);
     for (unsigned i = 0; any && i < k->set->guest->slots; i++) {
         if (k->slots[i].up)
-            more |= guest_work(k->guest, i + 1, now);
+            left |= guest_work(k->guest, i + 1, now);
     }
-    return more;
+    k->stirred |= left; /* the next turn goes on, without news */
+    return any || left;
 }
 
 /* Until there is something to do; at once, where there is already. */
