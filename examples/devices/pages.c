@@ -15,6 +15,7 @@ typedef struct old_pages {
     job job; /* first */
     void *bytes;
     size_t size;
+    pages *owner;
 } old_pages;
 
 static void *map(size_t size, bool sparse)
@@ -35,7 +36,7 @@ static void reap(pages *p)
 {
     job *j;
     while (!p->others && (j = p->jobs.reap(p->jobs.user)) != NULL)
-        free(j);
+        (void)pages_given_back(j);
 }
 
 int pages_open(pages *p, uint64_t size, bool sparse, const device_settings *s)
@@ -43,6 +44,7 @@ int pages_open(pages *p, uint64_t size, bool sparse, const device_settings *s)
     p->size = (size_t)size;
     p->sparse = sparse;
     p->dirty = 0;
+    p->away = 0;
     p->others = false;
     jobs_here(&p->done, &p->jobs);
     if (s->jobs)
@@ -63,6 +65,7 @@ bool pages_given_back(job *j)
 {
     if (j->run != unmap)
         return false;
+    ((old_pages *)j)->owner->away--;
     free(j);
     return true;
 }
@@ -79,16 +82,21 @@ void pages_close(pages *p)
 
 void pages_clear(pages *p)
 {
-    old_pages *old = p->dirty > LITTLE_BYTES ? calloc(1, sizeof *old) : NULL;
-    void *fresh = old ? map(p->size, p->sparse) : NULL;
+    old_pages *old;
+    void *fresh;
     reap(p);
+    /* not while others are on their way, which a device that clears often would pile up */
+    old = p->dirty > LITTLE_BYTES && !p->away ? calloc(1, sizeof *old) : NULL;
+    fresh = old ? map(p->size, p->sparse) : NULL;
     if (fresh) {
         old->job.run = unmap;
         old->bytes = p->bytes;
         old->size = p->size;
+        old->owner = p;
+        p->away++;
         p->bytes = fresh;
         p->jobs.submit(p->jobs.user, &old->job);
-    } else { /* little, or the system has no room for both: then it is done here */
+    } else { /* little, or there is no room for both: then it is done here */
         free(old);
         if (p->dirty > LITTLE_BYTES && !madvise(p->bytes, p->size, MADV_DONTNEED))
             p->dirty = 0;

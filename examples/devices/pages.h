@@ -10,6 +10,7 @@ typedef struct pages {
     size_t size;
     bool sparse;    /* may be larger than the machine's memory */
     uint64_t dirty; /* bytes from the start that may not be 0 any more: pages_written() */
+    unsigned away;  /* jobs that have not come back */
     jobs jobs;
     bool others;     /* the jobs are its owner's, who takes them back */
     jobs_queue done; /* of those run here */

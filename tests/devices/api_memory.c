@@ -392,10 +392,69 @@ static void test_hot_reset(void **state)
     assert_int_equal(ep_config_get(&ep, 0x10), 0xc);
 }
 
+/* Jobs that no thread takes. */
+static job *kept[4];
+static unsigned kept_count;
+
+static void keep_job(void *user, job *j)
+{
+    (void)user;
+    assert_true(kept_count < 4);
+    kept[kept_count++] = j;
+}
+
+static job *give_back(void *user)
+{
+    (void)user;
+    if (!kept_count)
+        return NULL;
+    kept[kept_count - 1]->run(kept[kept_count - 1]);
+    return kept[--kept_count];
+}
+
+static void nothing(void *user)
+{
+    (void)user;
+}
+
+static job *none_yet(void *user)
+{
+    (void)user;
+    return NULL;
+}
+
+/* Pages on their way back to the system are not piled up by who clears again and again. */
+static void test_cleared_pages_do_not_pile_up(void **state)
+{
+    const jobs slow = { NULL, keep_job, none_yet, NULL, nothing };
+    const device_settings s = { .jobs = &slow };
+    pages p;
+    (void)state;
+    memset(&p, 0, sizeof p);
+    assert_int_equal(pages_open(&p, 1 << 20, false, &s), 0);
+    for (unsigned i = 0; i < 3; i++) {
+        memset(p.bytes, 1, 1 << 20);
+        pages_written(&p, 1 << 20);
+        pages_clear(&p);
+        assert_int_equal(kept_count, 1);
+        for (unsigned at = 0; at < 1 << 20; at += 4096)
+            assert_int_equal(p.bytes[at], 0);
+    }
+    p.jobs.reap = give_back;
+    pages_clear(&p); /* takes it back */
+    memset(p.bytes, 1, 1 << 20);
+    pages_written(&p, 1 << 20);
+    pages_clear(&p); /* control: now there is one again */
+    assert_int_equal(kept_count, 1);
+    pages_close(&p);
+    assert_int_equal(kept_count, 0);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
+        CASE(test_cleared_pages_do_not_pile_up),
         CASE(test_identity_and_capability),
         CASE(test_bar_is_sized),
         CASE(test_completer_id_is_captured),
