@@ -374,10 +374,11 @@ bool slot_congested(const guest_slot *s)
 
 /* ==== 3  Up: to other slots =================================================================== */
 
-/* The other slot has room for `tlps` more of this one's device, and this one for the answer. */
-static bool peer_has_room(const guest_slot *to, unsigned cls, unsigned tlps)
+/* The other slot has room for one more of this one's device, and this one for the answer.  A write
+   that is cut may be up to 32: asked for all at once, another slot's small ones would take the room. */
+static bool peer_has_room(const guest_slot *to, unsigned cls)
 {
-    return to->peers_waiting[cls] + tlps <= SLOT_QUEUE_PEERS &&
+    return to->peers_waiting[cls] < SLOT_QUEUE_PEERS &&
            (cls == DXPU_POSTED || to->peer_requests < SLOT_PEER_REQUESTS);
 }
 
@@ -448,7 +449,7 @@ static int send_to_peer(guest_slot *s, unsigned number, const dxpu_tlp *t, dxpu_
     bool cut = most != UINT32_MAX, pushed;
     if (!to->up || to->closing)
         return PEER_REFUSED;
-    if (!peer_has_room(to, cls, cut ? ((uint32_t)t->payload.len + most - 1) / most : 1))
+    if (!peer_has_room(to, cls))
         return peer_in_time(s, to, cls, now) ? PEER_WAITS : PEER_REFUSED;
     if (cls == DXPU_NONPOSTED) {
         dxpu_be_to_range(t->first_be, t->last_be, t->length_dw, &offset, &span);
