@@ -487,8 +487,12 @@ static void on_disconnected(void *user, const char *why)
     f->accesses.line.bytes = 0;
     f->reset_token = 0;
     hide(f); /* until the device is as after power-up */
-    if (f->live || (f->there && f->setup == SETUP_DONE))
+    if (f->live || (f->there && f->setup == SETUP_DONE)) {
+        /* no driver goes on: the device is to know, which a hot reset does not say */
+        slot_event(f->slot, DXPU_EVENT_SLOT_POWER, 0);
+        slot_event(f->slot, DXPU_EVENT_SLOT_POWER, DXPU_EVENT_ON);
         reset_device(f);
+    }
     f->live = f->unready = false;
     f->lost.count = 0;
     tell_reach(f);
