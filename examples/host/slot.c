@@ -375,7 +375,8 @@ bool slot_congested(const guest_slot *s)
 /* ==== 3  Up: to other slots =================================================================== */
 
 /* The other slot has room for one more of this one's device, and this one for the answer.  A write
-   that is cut may be up to 32: asked for all at once, another slot's small ones would take the room. */
+   that is cut may be up to 32 of them: if it waited for so much room, small writes of a third slot
+   would take it first. */
 static bool peer_has_room(const guest_slot *to, unsigned cls)
 {
     return to->peers_waiting[cls] < SLOT_QUEUE_PEERS &&
