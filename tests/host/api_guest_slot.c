@@ -842,7 +842,7 @@ static void test_requests_of_the_device_are_answered(void **state)
     assert_int_equal(unsupported, 4);
 }
 
-/* A line that takes `line_room` completions and then no more, and has `line_reads` reads of 4 KB. */
+/* A line that takes `line_room` completions, then no more, and has `line_reads` reads of 4 KB. */
 static unsigned line_room, line_reads;
 static uint8_t line_read[16];
 
