@@ -5,6 +5,7 @@ certificates, a frozen etcd does not hang it, records go from SQLite to etcd and
 Prints `ok NAME`, `not ok NAME` or `skip NAME REASON` for each case.  Programs come from $DXPU_BIN,
 else build/."""
 # SPDX-License-Identifier: MIT
+import functools
 import os
 import signal
 import sys
@@ -116,9 +117,10 @@ def standby_obeys_signals_and_leads_with_the_peers_of_today():
             f.write("%s may=box\n" % l.public("box"))
         args = ("--listen", "127.0.0.1:0", "--http", "127.0.0.1:0", "--standby", "--peers", peers,
                 "--audit")
-        first, second, third = (l.start("dxpu-manager", "--store", etcd.address(), *args,
-                                        l.file("audit%d" % i)) for i in range(3))
+        start = functools.partial(l.start, "dxpu-manager", "--store", etcd.address(), *args)
+        first = start(l.file("audit0"))
         first.says("users at")
+        second, third = (start(l.file("audit%d" % i)) for i in (1, 2))
         for process in (second, third):
             process.says("standby: .* leads")
         os.rename(l.file("audit1"), l.file("audit1.old"))

@@ -202,6 +202,9 @@ class Fake(Stream):
 
 # ---- Proxies that do as ordered ----
 
+REGISTER_MAX = 256  # slots in one message
+
+
 class Robots:
     """Boxes and hosts by hand, in a thread: each order is done at once and registered."""
 
@@ -209,7 +212,9 @@ class Robots:
         self.fakes, self.nodes, self.tables = [], [], {}
         for role, slots in kinds:
             fake = Fake(manager, role, slots=slots)
-            self.nodes.append(fake.register()[0])
+            for first in range(1, slots + 1, REGISTER_MAX):
+                node = fake.register(first, min(REGISTER_MAX, slots + 1 - first))[0]
+            self.nodes.append(node)
             self.fakes.append(fake)
             self.tables[fake] = {n: (EMPTY if role == HOST else WIPED, 0, 0, 0, 0)
                                  for n in range(1, slots + 1)}
