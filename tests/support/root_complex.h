@@ -12,6 +12,7 @@
 #define ROOT_COMPLEX_H_INCLUDED
 
 #include "device.h"
+#include "pages.h"
 
 #include <stdlib.h>
 
@@ -454,7 +455,8 @@ static inline unsigned rc_jobs_run(jobs_queue *kept)
         job *j = kept->head;
         kept->head = j->next;
         j->run(j);
-        free(j);
+        if (!pages_given_back(j))
+            free(j);
         count++;
     }
     kept->tail = &kept->head;
