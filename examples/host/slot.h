@@ -136,6 +136,12 @@ void slot_close(guest_slot *s, uint8_t reason);
    `user` comes back with its completions.  False: it will not be sent (counted). */
 bool slot_send(guest_slot *s, dxpu_tlp *t, uint64_t user, uint64_t now_ns);
 void slot_event(guest_slot *s, uint8_t type, uint8_t flags);
+/* The device is to know that no driver of before goes on: a reset alone does not say so. */
+static inline void slot_power_cycle(guest_slot *s)
+{
+    slot_event(s, DXPU_EVENT_SLOT_POWER, 0);
+    slot_event(s, DXPU_EVENT_SLOT_POWER, DXPU_EVENT_ON);
+}
 /* What the device may reach has changed: notify the box, ahead of all that is sent from now on. */
 void slot_reach(guest_slot *s);
 /* More TLPs of the guest wait than are good for latency: take no more from it.  After the hold time

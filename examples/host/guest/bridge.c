@@ -328,10 +328,8 @@ static void power_cycle(bridge *g)
 {
     for (unsigned i = 0; i < g->guest.set->slots; i++) {
         guest_slot *s = &g->guest.slots[i];
-        if (!dxpu_vswitch_link_up(&g->vs, (uint8_t)s->number))
-            continue;
-        slot_event(s, DXPU_EVENT_SLOT_POWER, 0);
-        slot_event(s, DXPU_EVENT_SLOT_POWER, DXPU_EVENT_ON);
+        if (dxpu_vswitch_link_up(&g->vs, (uint8_t)s->number))
+            slot_power_cycle(s);
     }
 }
 

@@ -488,9 +488,7 @@ static void on_disconnected(void *user, const char *why)
     f->reset_token = 0;
     hide(f); /* until the device is as after power-up */
     if (f->live || (f->there && f->setup == SETUP_DONE)) {
-        /* no driver goes on: the device is to know, which a hot reset does not say */
-        slot_event(f->slot, DXPU_EVENT_SLOT_POWER, 0);
-        slot_event(f->slot, DXPU_EVENT_SLOT_POWER, DXPU_EVENT_ON);
+        slot_power_cycle(f->slot);
         reset_device(f);
     }
     f->live = f->unready = false;
