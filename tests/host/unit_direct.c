@@ -36,7 +36,7 @@ static struct {
     uint8_t data[REQUEST_BYTES + 4];
     bool done;
 } sent[SENT_MAX];
-static unsigned sent_count, hot_resets;
+static unsigned sent_count, hot_resets, power_offs, power_ons;
 static bool congested, takes;
 static uint8_t image[SHADOW_BYTES];
 
@@ -70,6 +70,8 @@ void slot_event(guest_slot *s, uint8_t type, uint8_t flags)
 {
     (void)s;
     hot_resets += type == DXPU_EVENT_HOT_RESET && flags;
+    power_offs += type == DXPU_EVENT_SLOT_POWER && !flags;
+    power_ons += type == DXPU_EVENT_SLOT_POWER && flags;
 }
 
 void slot_reach(guest_slot *s)
@@ -309,7 +311,8 @@ static int setup(void **state)
     image[EXPRESS + 7] = 0x10;
     congested = paused = shown = connected = level = false;
     takes = true;
-    sent_count = hot_resets = writes_answered = reads_answered = levels_off = 0;
+    sent_count = hot_resets = power_offs = power_ons = writes_answered = reads_answered =
+        levels_off = 0;
     the = direct_form.open(&settings, lines, 1000000000);
     assert_non_null(the);
     f = &((direct *)the)->functions[0];
@@ -383,6 +386,19 @@ static void test_v44_resets_pause_the_client(void **state)
     assert_true(paused && hot_resets == 2);
     answer_all(DXPU_CPL_SC);
     assert_false(paused);
+}
+
+/* The machine has gone, and its driver with it: only then the device is to know of it. */
+static void test_v44_the_end_of_a_machine_is_a_loss_of_power(void **state)
+{
+    (void)state;
+    connected_device();
+    cb.reset(cb.user, TOKEN);
+    answer_all(DXPU_CPL_SC);
+    assert_true(hot_resets == 1 && power_offs == 0 && power_ons == 0); /* control */
+    connected = false;
+    cb.disconnected(cb.user, "it ended");
+    assert_true(hot_resets == 2 && power_offs == 1 && power_ons == 1);
 }
 
 /* What is behind the reset in one write would reach a device without BARs. */
@@ -659,6 +675,7 @@ int main(void)
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         CASE(test_v44_resets_pause_the_client),
+        CASE(test_v44_the_end_of_a_machine_is_a_loss_of_power),
         CASE(test_v44_write_ends_with_the_reset),
         CASE(test_v17_writes_wait_for_a_slow_device),
         CASE(test_v45_reads_at_the_loss_are_ones),
