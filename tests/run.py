@@ -8,7 +8,7 @@ reason`, one a line.  A suite fails as a whole when it crashes, runs out of time
 without a failed test, or runs no test at all.  The last line is `N passed, N failed, N skipped`.
 
 Suites whose name begins with net_ wait more than they work: they run beside the others, those with
-a guest (GUESTS) one at a time, and those that use only loopback one at a time beside them.  Of the
+a guest (GUESTS) one at a time, and those that use only loopback two at a time beside them.  Of the
 others N run at a time: first those that run programs, compilers, other machines and valgrind
 (PROGRAMS), which take long; then the core suites, of dxpu.h and what is in C beside it, so that no
 core is idle at the end.
@@ -184,7 +184,7 @@ def run_all(suites, jobs, timeout):
     start = time.monotonic()
     ends = {}
     with concurrent.futures.ThreadPoolExecutor(max(1, jobs)) as pool, \
-            concurrent.futures.ThreadPoolExecutor(1) as lane, \
+            concurrent.futures.ThreadPoolExecutor(2) as lane, \
             concurrent.futures.ThreadPoolExecutor(1) as guest_lane:
         kinds = (("program", programs, pool), ("core", core, pool), ("network", loopback, lane),
                  ("guest", guests, guest_lane))

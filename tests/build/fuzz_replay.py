@@ -13,7 +13,7 @@ import tempfile
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "fuzz"))
 import seeds as corpus  # noqa: E402
-CHANGED_PER_SEED = 20 if os.environ.get("DXPU_WHOLE") else 4
+CHANGED_PER_SEED = 20 if os.environ.get("DXPU_WHOLE") else 2
 failed = 0
 
 # A compiler of dxpu.h alone: all other objects and programs are empty.

@@ -94,9 +94,14 @@ with tempfile.TemporaryDirectory() as folder:
             script("net_loop.sh", wait % ("loop", "guest"))]
     expect("runner_runs_guests_beside_loopback", ["--timeout", "30", *meet], 0,
            "2 passed, 0 failed, 0 skipped")
-    once = "mkdir %s/busy && sleep 0.2 && rmdir %s/busy && echo ok alone\n" % (folder, folder)
-    alone = [script("net_%s.sh" % name, once) for name in "bcd"]
-    expect("runner_runs_net_suites_one_at_a_time", ["--jobs", "2", *alone], 0,
+    pair = [script("net_one.sh", wait % ("one", "other")),
+            script("net_other.sh", wait % ("other", "one"))]
+    expect("runner_runs_net_suites_two_at_a_time", ["--timeout", "30", *pair], 0,
+           "2 passed, 0 failed, 0 skipped")
+    once = ("cd %s; for n in 1 2; do if mkdir busy$n; then sleep 0.2; rmdir busy$n; echo ok room; "
+            "exit; fi; done; exit 1\n" % folder)
+    three = [script("net_%s.sh" % name, once) for name in "bcd"]
+    expect("runner_runs_no_three_net_suites", ["--jobs", "3", *three], 0,
            "3 passed, 0 failed, 0 skipped")
 
     # Fails while the mark is not there, and sets it: a machine that is slow once.

@@ -8,7 +8,7 @@ Skipped, loudly, where no QEMU or no guest can be had.
 
     tests/guest/net_guest.py [--cycles N] [--cut SECONDS] [--keep DIR] [STORY...]
 
-`make check` means 6 cycles of hot-plug, 3 crashes of the worker (DXPU_CRASHES) and a cut of four
+`make check` means 4 cycles of hot-plug, 1 crash of the worker (DXPU_CRASHES) and a cut of four
 times the hold; `make check-long`, which sets DXPU_SEEDS above 1000, 50, a storm of 200 more, 20
 crashes and a cut of 60 s."""
 # run.py: --timeout 1200
@@ -1046,11 +1046,11 @@ def keep(l, folder):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--cycles", type=int, default=50 if LONG else 6)
+    parser.add_argument("--cycles", type=int, default=50 if LONG else 4)
     parser.add_argument("--cut", type=int, default=60 if LONG else 4 * HOLD,
                         help="seconds without network")
     parser.add_argument("--crashes", type=int,
-                        default=int(os.environ.get("DXPU_CRASHES", 20 if LONG else 3)),
+                        default=int(os.environ.get("DXPU_CRASHES", 20 if LONG else 1)),
                         help="of the worker process")
     parser.add_argument("--keep", help="copy all logs there at the end")
     parser.add_argument("stories", nargs="*")

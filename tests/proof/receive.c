@@ -50,7 +50,7 @@ void proof_replay(void)
    stubs    none
    open     nothing
    unwind   65
-   when     check
+   when     long
    control  - if (beyond > INT32_MAX)
             + if (dxpui_seq_cmp(f->ack, fl->next) > 0) */
 void proof_ack_valid(void)
@@ -82,7 +82,7 @@ void proof_ack_valid(void)
    stubs    none
    open     three and four prefixes
    unwind   10
-   when     check
+   when     long
    control  - dxpui_tlp_header_dw(type, (h[0] & 0x20) != 0) != r->header_dw)
             + dxpui_tlp_header_dw(type, (h[0] & 0x20) != 0) > r->header_dw) */
 void proof_record_fits(void)

@@ -178,7 +178,7 @@ void proof_tlp_header(void)
    stubs    none
    open     nothing
    unwind   15
-   when     check
+   when     long
    control  - if (*all >= DXPU_PREFIXES_MAX || (!is_local && *all - *local >= 4))
             + if (*all >= DXPU_PREFIXES_MAX || (!is_local && *all - *local >= 5)) */
 void proof_tlp_prefixes(void)

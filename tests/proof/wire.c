@@ -120,7 +120,7 @@ static bool offer_within(const dxpu_offer *o)
    stubs    none
    open     the arithmetic of the channel on what was accepted
    unwind   80
-   when     check
+   when     long
    control  - if (body.len < DXPU_OFFER_BYTES)
             + if (body.len < DXPU_OFFER_BYTES - 1) */
 void proof_offer_decode(void)
