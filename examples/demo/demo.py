@@ -3,7 +3,8 @@
 
 First a capture goes through dxpu-host and dxpu-box over a bad network, every TLP is checked, and
 the round trip on a good network is compared with plain UDP.  Then a stock Linux guest under QEMU,
-or the built-in root complex where none can be had, uses a box's NVMe controller."""
+or the built-in root complex where none can be had, uses a box's NVMe controller, and a second guest
+draws by Mesa on GPUs that are lent to it."""
 # SPDX-License-Identifier: MIT
 import argparse
 import json
@@ -16,6 +17,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import lab  # noqa: E402
 import machines  # noqa: E402
+import opengl  # noqa: E402
 import paths  # noqa: E402
 import story  # noqa: E402
 
@@ -211,7 +213,22 @@ def part_story(args, figures):
     return True
 
 
-PARTS = (part_replay, part_ratio, part_paths, part_story)
+def part_opengl(args, figures):
+    if args.fast or args.built_in:
+        say("   skip: OpenGL by Mesa needs a guest")
+        return True
+    with lab.Lab() as l:
+        begin = time.monotonic()
+        try:
+            figures["opengl"] = opengl.tell_story(l, step, say)
+        except machines.Missing as missing:
+            say("   skip: OpenGL by Mesa: %s" % missing)
+            return True
+        figures["opengl"]["seconds"] = time.monotonic() - begin
+    return True
+
+
+PARTS = (part_replay, part_ratio, part_paths, part_story, part_opengl)
 
 
 def run(args):

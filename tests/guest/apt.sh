@@ -5,6 +5,8 @@
 #     fail() { echo "$*" >&2; exit 1; }
 #     apt_open DIR SUITE...             make the state in DIR and read the lists of the suites
 #     apt_private install -y --download-only PACKAGE...     into DIR/cache/archives
+#     apt_programs FILE...              unpack these packages into $all, a new directory; programs
+#                       and libraries (by their place in it) go to $dir/root, its lib
 #
 # Descriptor 9, a caller's lock, is not handed on.  SPDX-License-Identifier: MIT
 
@@ -79,4 +81,41 @@ DPkg::Post-Invoke {};
 APT::Update::Post-Invoke {};
 APT::Update::Post-Invoke-Success {};
 END
+}
+
+loader=lib64/ld-linux-x86-64.so.2
+
+# keep FILE: copy a file of all/ to root/, at the same place, with the links that lead to it
+keep() {
+    mkdir -p "$dir/root${1%/*}"
+    cp -L "$all$1" "$dir/root$1"
+}
+
+apt_programs() {
+    # /lib and the like in /usr, whether the suite's packages know of that or not
+    for folder in bin sbin lib lib64; do
+        mkdir -p "$all/usr/$folder"
+        ln -s "usr/$folder" "$all/$folder"
+    done
+    for package in "$apt_dir"/cache/archives/*.deb; do
+        dpkg -x "$package" "$all" || fail "cannot unpack ${package##*/} (disk full?)"
+    done
+    path=$all/lib/x86_64-linux-gnu:$all/usr/lib/x86_64-linux-gnu
+    path=$path:$all/usr/lib/x86_64-linux-gnu/ceph
+    keep /$loader
+    for program in "$@"; do
+        [ -e "$all$program" ] || continue # another suite has it elsewhere
+        keep "$program"
+        [ "$program" != /bin/busybox ] || continue # static
+        # the loader lists what it would load; every library goes to one directory
+        "$all/$loader" --library-path "$path" --list "$all$program" 2>/dev/null |
+            sed -n 's/.* => \([^ ]*\) (.*/\1/p'
+    done | sort -u >"$dir/libraries"
+    mkdir -p "$dir/root/lib"
+    while read -r library; do
+        case $library in
+        "$all"/*) cp -L "$library" "$dir/root/lib/" ;;
+        *) fail "$library is of this machine, not of the packages" ;;
+        esac
+    done <"$dir/libraries"
 }

@@ -31,7 +31,6 @@ cloud) image=linux-image-cloud-amd64 dir=$dir/$suite-cloud ;;
 *) fail "DXPU_GUEST_KERNEL: must be cloud, or empty" ;;
 esac
 apt=$dir/apt
-loader=lib64/ld-linux-x86-64.so.2
 programs='/bin/busybox /usr/bin/fio /usr/sbin/nvme /usr/bin/lspci /usr/bin/setpci'
 # What a PCIe device may want of Debian's kernel as modules; subdirectories are named where needed.
 folders='lib lib/crc lib/math arch/x86/crypto crypto block drivers/nvme/common drivers/nvme/host
@@ -57,38 +56,6 @@ if is_ready; then
     echo "$dir"
     exit 0
 fi
-
-# keep FILE: copy a file of all/ to root/, at the same place, with the links that lead to it
-keep() {
-    from=$all$1
-    mkdir -p "$dir/root${1%/*}"
-    cp -L "$from" "$dir/root$1"
-}
-
-unpack_programs() {
-    for package in "$apt"/cache/archives/*.deb; do
-        dpkg -x "$package" "$all" || fail "cannot unpack ${package##*/} (disk full?)"
-    done
-    path=$all/lib/x86_64-linux-gnu:$all/usr/lib/x86_64-linux-gnu
-    path=$path:$all/usr/lib/x86_64-linux-gnu/ceph
-    keep /$loader
-    for program in $programs; do
-        keep "$program"
-        [ "$program" != /bin/busybox ] || continue # static
-        # the loader lists what it would load; every library goes to one directory
-        "$all/$loader" --library-path "$path" --list "$all$program" 2>/dev/null |
-            sed -n 's/.* => \([^ ]*\) (.*/\1/p'
-    done | sort -u >"$dir/libraries"
-    mkdir -p "$dir/root/lib"
-    while read -r library; do
-        case $library in
-        "$all"/*) cp -L "$library" "$dir/root/lib/" ;;
-        *) fail "$library is of this machine, not of the packages" ;;
-        esac
-    done <"$dir/libraries"
-    "$dir/root/$loader" --library-path "$dir/root/lib" "$dir/root/usr/bin/fio" --version \
-        >/dev/null || fail "the unpacked fio does not run"
-}
 
 unpack_kernel() {
     kernel=$(APT_CONFIG=$apt/apt.conf apt-cache depends $image |
@@ -129,14 +96,11 @@ all=$dir/all
 trap 'rm -rf "$all" "$apt" "$dir/libraries"' EXIT
 trap 'exit 1' HUP INT TERM
 rm -rf "$all" "$dir/ready" "$dir/root" "$dir/modules"
-# /lib and the like in /usr, whether the suite's packages know of that or not
-for folder in bin sbin lib lib64; do
-    mkdir -p "$all/usr/$folder"
-    ln -s "usr/$folder" "$all/$folder"
-done
 apt_open "$apt" "$suite"
 apt_private install -y --download-only busybox-static fio nvme-cli pciutils
-unpack_programs
+apt_programs $programs
+"$dir/root/$loader" --library-path "$dir/root/lib" "$dir/root/usr/bin/fio" --version \
+    >/dev/null || fail "the unpacked fio does not run"
 unpack_kernel
 echo "$made_of" >"$dir/ready"
 echo "$dir"

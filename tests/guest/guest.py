@@ -36,8 +36,8 @@ class Stuck(Exception):
     """The guest did not do in time what it was asked."""
 
 
-def ask(script):
-    done = subprocess.run([script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def ask(script, *words):
+    done = subprocess.run([script, *words], capture_output=True, text=True)
     if done.returncode:
         raise Missing(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else script)
     return done.stdout.splitlines()

@@ -1,7 +1,8 @@
 #!/bin/sh
 # tests/guest/initramfs.sh OUTPUT [FILE...]: the guest's root file system, from the directory that
 # fetch.sh prints and tests/guest/init.  Further files go to /bin of the guest, modules (*.ko) to
-# /modules.  Not compressed: the guest's kernel has less to do.
+# /modules; what a directory holds is added at its place.  Not compressed: the guest's
+# kernel has less to do.
 # SPDX-License-Identifier: MIT
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
@@ -28,6 +29,10 @@ for module in $modules; do
     }
 done >"$tree/modules/order"
 for file in "$@"; do
+    [ ! -d "$file" ] || {
+        cp -R "$file/." "$tree"
+        continue
+    }
     case $file in
     *.ko) cp "$file" "$tree/modules/" ;;
     *) cp "$file" "$tree/bin/" ;;

@@ -12,12 +12,9 @@ Prints `ok NAME`, `not ok NAME` or `skip NAME` for each check and `# ...` lines 
 Skipped, loudly, where no QEMU or no guest can be had, or dxpu-render cannot render."""
 # run.py: --timeout 600
 # SPDX-License-Identifier: MIT
-import json
 import os
 import re
 import signal
-import socket
-import subprocess
 import sys
 import traceback
 
@@ -26,65 +23,32 @@ sys.path.insert(0, os.path.join(HERE, "..", "support"))
 import rooms  # noqa: E402,F401
 import guest  # noqa: E402
 from cases import until  # noqa: E402
+import desktop  # noqa: E402
+from desktop import NODE, renderers  # noqa: E402
 import lab  # noqa: E402
 import suite  # noqa: E402
 from suite import HANG, check, figure  # noqa: E402
 from net_guest_virtio_gpu import BDF  # noqa: E402
 
-NODE = "/dev/dri/renderD128"
 SLOTS = 3  # of the second dxpu-host
 FRAMES = 100
-TAG = "DXPU_TEST_RENDERER=%d" % os.getpid()
-
-
-def renderers():
-    """Processes of dxpu-render that this test has caused."""
-    found = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open("/proc/%s/comm" % pid) as name, open("/proc/%s/environ" % pid) as words:
-                if name.read() == "dxpu-render\n" and TAG in words.read().split("\0"):
-                    found.append(int(pid))
-        except OSError:
-            pass  # it has ended, or is another user's
-    return found
+BOXES = {name: ("--listen", "127.0.0.1:0", "--slot", "1=" + slot) for name, slot in (
+    ("gpu1", "virtio-gpu,render,attribute=rack=1"), ("gpu2", "virtio-gpu,render,attribute=rack=2"),
+    ("disk", "virtio-blk,size=16M,attribute=rack=2"))}
 
 
 class World:
     def __init__(self, l):
-        done = subprocess.run([os.path.join(lab.BIN, "dxpu-render"), "--check"],
-                              stderr=subprocess.PIPE, text=True)
-        if done.returncode:
-            raise guest.Missing("dxpu-render: " + done.stderr.strip()[:300])
-        os.environ.update([TAG.split("=")])
+        desktop.can_render()
         self.lab, self.qmp = l, l.file("qmp")
-        tools = newest()
-        modules = suite.modules(tools, ("virtio_blk",) + suite.DISPLAY)
-        modules["virtio_blk"] = modules.pop("virtio_blk")  # after what it needs
+        tools = desktop.newest()
         self.box = l.start("dxpu-box", "--listen", "127.0.0.1:0", "--device", "virtio-gpu",
                            "--render", "--json")
         self.relay = l.start("dxpu-relay", "--to", self.box.address(), "--json", "--loss", 10)
-        self.host, self.guest = suite.machine(l, tools, self.relay.address() + "/1", modules,
-                                              [suite.program(l, "virgl")], self.ports())
+        self.host, self.guest = suite.machine(
+            l, tools, self.relay.address() + "/1", desktop.modules(tools),
+            [suite.program(l, "virgl")], desktop.ports(self.qmp, SLOTS))
         figure("Linux %s" % self.guest.version)
-
-    def ports(self):
-        words = ["-qmp", "unix:%s,server=on,wait=off" % self.qmp]
-        for n in range(1, SLOTS + 1):
-            words += ["-device", "pcie-root-port,id=rp%d,chassis=%d,slot=%d" % (n, n, n)]
-        return words
-
-
-def newest():
-    """Of Debian 13, unless another suite is named."""
-    if not os.environ.get("DXPU_GUEST_SUITE"):
-        os.environ["DXPU_GUEST_SUITE"] = "trixie"
-        try:
-            return guest.tools()
-        except guest.Missing as why:
-            figure("Debian 12: %s" % why)
-            del os.environ["DXPU_GUEST_SUITE"]
-    return guest.tools()
 
 
 def draws(w, name, *more):
@@ -110,8 +74,7 @@ def killed(w):
     g = w.guest
     before = renderers()
     check("one_renderer", len(before) == 1, before)
-    g.must("virgl %s 0 >/tmp/draw 2>&1 & echo $! >/tmp/draw.pid" % NODE)
-    g.wait_for("grep -q drawing /tmp/draw", HANG)
+    desktop.drawing(g, "virgl %s 0" % NODE)
     os.kill(before[0], signal.SIGKILL)
     g.wait_for("grep -q 'FAILED frames' /tmp/draw", HANG)
     check("program_of_before_ends", True)
@@ -140,43 +103,6 @@ def put_away(w):
                                    used["dma_write_bytes"] >> 10))
 
 
-class Pool:
-    """A manager, boxes with two GPUs and a disk, and a dxpu-host that plugs into the guest."""
-
-    def __init__(self, w):
-        l = self.lab = w.lab
-        self.api = "http://" + lab.address(socket.SOCK_STREAM)
-        registry = lab.address(socket.SOCK_STREAM)
-        self.manager = l.start("dxpu-manager", "--listen", registry, "--http",
-                               self.api.split("//")[1], "--store", l.file("pool.db"))
-        self.manager.says("users at")
-        self.registry = registry
-        self.boxes = {name: self.start("dxpu-box", name, "--listen", "127.0.0.1:0", "--state",
-                                       l.file(name + ".state"), "--slot", "1=" + slot)
-                      for name, slot in (("gpu1", "virtio-gpu,render,attribute=rack=1"),
-                                         ("gpu2", "virtio-gpu,render,attribute=rack=2"),
-                                         ("disk", "virtio-blk,size=16M,attribute=rack=2"))}
-        self.host = self.start("dxpu-host", "vm", "--vfio-user", l.file("direct.sock"), "--direct",
-                               "--slots", SLOTS, "--qmp", w.qmp)
-        until(lambda: (self.ask("pool")["slots"]["free"], self.ask("pool")["hosts"]["connected"]) ==
-              (3, 1), "the pool is there")
-
-    def start(self, program, name, *words):
-        return self.lab.start(program, "--manager", self.registry, "--identity",
-                              self.lab.file(name + ".id"), "--name", name, "--json", *words)
-
-    def dxpu(self, *words):
-        return self.lab.run("dxpu", *words, "--manager", self.api)
-
-    def ask(self, *words):
-        done = self.dxpu(*words, "--json")
-        assert done.status == 0, done.errors()
-        return json.loads(done.output())
-
-    def lend(self, model, *words):
-        return self.ask("lease", "create", "--host", "vm", "--model", model, "--wait", *words)
-
-
 def lent(w, p):
     """A GPU and a disk, each with its own fate: two leases."""
     refused = p.dxpu("lease", "create", "--host", "vm", "--model", "gpu", "--attributes", "rack=3")
@@ -189,11 +115,9 @@ def lent(w, p):
     g.wait_for("[ -b /dev/vda ]", HANG)
     g.must("dd if=/dev/urandom of=/tmp/noise bs=64k count=64; "
            "dd if=/tmp/noise of=/dev/vda bs=64k oflag=direct")
-    g.wait_for("[ -e %s ]" % NODE, HANG)
+    desktop.arrived(g)
     where = g.must("readlink -f /sys/class/drm/renderD128/device")
     check("gpu_is_in_the_domain_of_the_machine", "/pci0000:00/" in where, where)
-    # This display has no viewer, and its console would wait for ever for a device that is gone.
-    g.must("echo 0 >/sys/class/vtconsole/vtcon1/bind")
     draws(w, "on_a_lent_gpu", FRAMES)
     return gpu, disk
 
@@ -201,21 +125,13 @@ def lent(w, p):
 def lost(w, p, gpu):
     """Its box is killed while it draws; the guest lets go of it."""
     g = w.guest
-    pci = g.must("readlink -f /sys/class/drm/renderD128/device | "
-                 "sed 's,.*/\\(0000:[^/]*\\)/virtio.*,\\1,;s,.*/,,'").strip()
-    g.must("virgl %s 0 >/tmp/draw 2>&1 & echo $! >/tmp/draw.pid" % NODE)
-    g.wait_for("grep -q drawing /tmp/draw", HANG)
+    place = g.must(desktop.PCI).strip()
+    desktop.drawing(g, "virgl %s 0" % NODE)
     p.boxes["gpu1"].kill()
     p.host.says("channel lost", HANG)
-    g.must("kill -9 $(cat /tmp/draw.pid)")
-    g.wait_for("! kill -0 $(cat /tmp/draw.pid)", HANG)
-    check("program_ends", True)
-    g.start("echo 1 >%s/remove" % suite.device(pci))
-    g.finish(g.next_id, HANG)
-    g.wait_for("[ ! -e %s ]" % NODE, HANG)
-    tasks = g.must(suite.WAITING)
+    tasks, hung = desktop.let_go(g, place)
     check("no_task_waits_for_the_lost_gpu", not tasks, tasks)
-    check("no_task_hung", not re.search(r"blocked for more than|\bhung\b", g.log()), g.log()[-800:])
+    check("no_task_hung", not hung, hung)
     figure("the driver said of its removal: %s" % "; ".join(g.complaints())[:200])
     check("disk_is_as_it_was", g.run("dd if=/dev/vda bs=64k count=64 iflag=direct 2>/dev/null | "
                                      "cmp - /tmp/noise")[0] == 0)
@@ -249,7 +165,7 @@ def run(w):
     draws(w, "first", FRAMES)
     killed(w)
     put_away(w)
-    p = Pool(w)
+    p = desktop.Pool(w.lab, w.qmp, SLOTS, BOXES)
     gpu, disk = lent(w, p)
     lost(w, p, gpu)
     another(w, p, gpu, disk)
