@@ -191,7 +191,6 @@ check-long: all firmware $(SAN_ALL) $(COV_ALL) $(C_TESTS:%.c=build/%) $(BENCHES:
 ## asan       C tests only, with address and undefined-behaviour sanitizers
 asan: $(C_TESTS:%.c=build/san/%)
 	$(PYTHON) tests/run.py --jobs 2 $^
-
 ## cov        line and branch coverage of dxpu.h, merged over the option sets; all of it, or fail
 cov: $(COV_ALL)
 	$(PYTHON) tests/build/cov.py
