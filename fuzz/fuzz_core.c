@@ -37,6 +37,7 @@ static void start(void)
     core_settings set;
     core_result why;
     core_settings_default(&set);
+    set.early = (uint64_t)1 << 32; /* so short a run has no second */
     set.events = 16;
     set.nodes = 16;
     set.slots = 64;

@@ -37,6 +37,7 @@ static void start(void)
 {
     core_settings set;
     core_settings_default(&set);
+    set.early = EARLY;
     assert_int_equal(set.grace_ms, CORE_GRACE_MS);
     set.grace_ms = 5000;
     c = core_open(&disk.base, &set, 1000000 + now_ms, now_ms, &why);
@@ -309,6 +310,7 @@ static void test_m74_old_store(void **state)
     now_ms = 1;
     core_settings set;
     core_settings_default(&set);
+    set.early = EARLY;
     c = core_open(&disk.base, &set, 5, now_ms, &why);
     assert_true(c && core_pool(c)->epoch == epoch);
     core_ends(); /* or it is nonsense */
@@ -1632,6 +1634,7 @@ static void test_strangers(void **state)
     core_settings set;
     uint32_t count, nodes;
     core_settings_default(&set);
+    set.early = EARLY;
     assert_int_equal(set.nodes, 65536);
     core_ends();
     set.nodes = 20;
@@ -1694,6 +1697,7 @@ static void test_events(void **state)
     core_event e[32];
     core_settings set;
     core_settings_default(&set);
+    set.early = EARLY;
     set.events = 8;
     core_ends();
     c = core_open(&disk.base, &set, 1000, 1, &why);
@@ -1779,6 +1783,7 @@ static void test_damaged(void **state)
     core_settings set;
     store_fault f;
     core_settings_default(&set);
+    set.early = EARLY;
     both_connect();
     assert_int_equal(core_set_tenant(c, "t", 5).code, CORE_OK);
     for (unsigned i = 0; i < sizeof keys / sizeof keys[0]; i++) {
@@ -1821,6 +1826,7 @@ static void test_strange_keys(void **state)
     core_settings set;
     store_fault f;
     core_settings_default(&set);
+    set.early = EARLY;
     both_connect();
     (void)lease_one();
     for (unsigned i = 0; i < sizeof names / sizeof names[0]; i++) {
@@ -2607,6 +2613,7 @@ static void test_m131_one_key_among_others(void **state)
     a.text.ptr = (const uint8_t *)text;
     a.text.len = sizeof text - 1;
     core_settings_default(&set);
+    set.early = EARLY;
     set.events = 64;
     core_ends();
     c = core_open(&disk.base, &set, 1000, 1, &why);
@@ -2796,6 +2803,7 @@ static void test_listener_and_names(void **state)
     uint64_t last = 0;
     uint32_t n;
     core_settings_default(&set);
+    set.early = EARLY;
     set.user = &last;
     set.on_event = hear;
     core_ends();
@@ -2824,6 +2832,7 @@ static void test_damaged_lease(void **state)
     store_fault f;
     char key[40];
     core_settings_default(&set);
+    set.early = EARLY;
     both_connect();
     snprintf(key, sizeof key, "lease/%llx", (unsigned long long)lease_one());
     const char *good = rig_value(&disk, key);

@@ -34,16 +34,22 @@ static unsigned deaf; /* a box's slot whose lease does not come up; 0: none */
 
 /* -- The rig -- */
 
-static void start(void)
+static void start_early(uint64_t early)
 {
     core_settings set;
     core_settings_default(&set);
+    set.early = early;
     assert_int_equal(set.retention_ms, CORE_RETENTION_S * 1000u);
     set.grace_ms = GRACE_MS;
     set.retention_ms = retention_ms;
     c = core_open(&disk.base, &set, unix_ms, now_ms, &why);
     if (!c)
         fail_msg("%s", why.text);
+}
+
+static void start(void)
+{
+    start_early(EARLY);
 }
 
 static void tell(unsigned b, unsigned first, unsigned count)
@@ -1854,10 +1860,13 @@ static void test_m100_no_unbind_above_its_own(void **state)
 }
 
 /* More leases than seconds, and then the store of before. */
-static void test_m101_numbers_after_an_old_copy(void **state)
+/* The store is put back as it was, again and again, each time at once, and leases are made as fast
+   as they are granted.  Returns how many numbers were given twice; *refused: how often none was. */
+static unsigned outpace_the_clock(uint64_t early, unsigned *refused)
 {
-    (void)state;
-    uint64_t given[100];
+    enum { LIVES = 4, TRIES = 200 }; /* each leaves a slot behind that is in doubt */
+    static uint64_t given[LIVES * TRIES];
+    unsigned count = 0, twice = 0;
     core_request r = { .model = "nvme", .host = host_node, .count = 1 };
     bool existed;
     rig_store copy;
@@ -1866,26 +1875,79 @@ static void test_m101_numbers_after_an_old_copy(void **state)
         store_change one = { disk.record[i].key, disk.record[i].value, disk.record[i].len };
         rig_change(&copy, &one);
     }
-    for (unsigned i = 0; i < 100; i++) {
-        assert_int_equal(core_create(c, &r, &given[i], &existed).code, CORE_OK);
-        assert_int_equal(core_release(c, given[i], false).code, CORE_OK);
-        (void)after(10);
+    for (unsigned life = 0; life < LIVES; life++) {
+        core_close(c);
+        rig_store_free(&disk);
+        rig_store_init(&disk);
+        for (unsigned i = 0; i < copy.records; i++) {
+            store_change one = { copy.record[i].key, copy.record[i].value, copy.record[i].len };
+            rig_change(&disk, &one);
+        }
+        start_early(early);
+        tell(0, 1, SLOTS);
+        tell(1, 1, SLOTS);
+        host_tells(1, PORTS);
+        pump();
+        for (unsigned i = 0; i < TRIES; i++) {
+            uint64_t lease;
+            core_result made = core_create(c, &r, &lease, &existed);
+            *refused += made.code == CORE_E_PACE;
+            if (made.code == CORE_OK) {
+                for (unsigned j = 0; j < count; j++)
+                    twice += given[j] == lease;
+                given[count++] = lease;
+                assert_int_equal(core_release(c, lease, false).code, CORE_OK);
+            }
+            (void)after(i % 4 == 0); /* four times as fast as there are milliseconds */
+        }
     }
-    core_close(c);
-    rig_store_free(&disk);
-    disk = copy;
-    start();
-    tell(0, 1, SLOTS);
-    tell(1, 1, SLOTS);
-    host_tells(1, PORTS);
-    pump();
-    for (unsigned i = 0; i < 50; i++) {
-        uint64_t lease;
-        assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_OK);
-        for (unsigned j = 0; j < 100; j++)
-            assert_int_not_equal(lease, given[j]);
-        assert_int_equal(core_release(c, lease, false).code, CORE_OK);
-        (void)after(10);
+    rig_store_free(&copy);
+    assert_true(count > LIVES);
+    return twice;
+}
+
+static void test_m101_never_twice(void **state)
+{
+    (void)state;
+    unsigned refused = 0, free_runs = 0;
+    assert_int_equal(outpace_the_clock(0, &refused), 0);
+    assert_true(refused > 0);
+    (void)after(1000);
+    assert_true(outpace_the_clock(EARLY, &free_runs) > 0); /* the control: nothing holds it back */
+    assert_int_equal(free_runs, 0);
+}
+
+/* What was held back is made when its time has come; the clock of a run whose tables are ahead of
+   the time of day (it was set back) is the monotonic one. */
+static void test_m101_waits_for_the_clock(void **state)
+{
+    (void)state;
+    core_request r = { .model = "nvme", .host = host_node, .count = 1 };
+    uint64_t lease, last = 0;
+    bool existed;
+    for (unsigned back = 0; back < 2; back++) {
+        core_close(c);
+        unix_ms -= back ? 86400000 : 0;
+        start_early(0);
+        assert_int_equal(c->serials_ahead, back);
+        tell(0, 1, SLOTS);
+        tell(1, 1, SLOTS);
+        host_tells(1, PORTS);
+        pump();
+        (void)after(1000);
+        for (unsigned i = 0; i < 2; i++) {
+            unsigned made = 0;
+            while (core_create(c, &r, &lease, &existed).code == CORE_OK) {
+                assert_true(lease >> POOL_INDEX_BITS > last);
+                last = lease >> POOL_INDEX_BITS;
+                assert_int_equal(core_release(c, lease, false).code, CORE_OK);
+                pump();
+                made++;
+            }
+            assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_E_PACE);
+            assert_in_range(made, i ? 25 : 250, i ? 26 : 262);
+            (void)after(100);
+        }
     }
 }
 
@@ -2158,7 +2220,8 @@ int main(void)
         CASE(test_m100_nothing_is_ordered_unseen),
         CASE(test_m99_forget),
         CASE(test_m100_no_unbind_above_its_own),
-        CASE(test_m101_numbers_after_an_old_copy),
+        CASE(test_m101_never_twice),
+        CASE(test_m101_waits_for_the_clock),
         CASE(test_m102_replace_keeps_the_group),
     };
     cmocka_set_test_filter(getenv("DXPU_TEST"));

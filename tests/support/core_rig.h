@@ -5,6 +5,9 @@
 
 #include "core_internal.h"
 
+/* Leases that a test may make at once. */
+enum { EARLY = 1 << 20 };
+
 /* -- A store in memory -- */
 
 typedef struct rig_record {

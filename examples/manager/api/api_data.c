@@ -271,7 +271,10 @@ static bool adopt_slot(api_conn *c, adopting *w, uint32_t slot)
     if (w->more)
         return true;
     core_result r = core_adopt(c->a->core, slot, w->tenant, &of);
-    if (r.code == CORE_E_STORE || r.code == CORE_E_MEMORY)
+    w->more = r.code == CORE_E_PACE && w->adopted + w->freed;
+    if (w->more)
+        return true;
+    if (r.code == CORE_E_STORE || r.code == CORE_E_MEMORY || r.code == CORE_E_PACE)
         return api_done(c, r);
     if (r.code != CORE_OK) {
         of.what = CORE_ADOPT_NOT;

@@ -135,6 +135,7 @@ void api_problem_core(api_conn *c, const core_result *r)
         [CORE_E_AWAY] = { 409, "state" },
         [CORE_E_STORE] = { 503, "store" },
         [CORE_E_MEMORY] = { 503, "store" },
+        [CORE_E_PACE] = { 503, "busy" },
     };
     unsigned i = (unsigned)r->code < sizeof of / sizeof of[0] ? (unsigned)r->code : 0;
     if ((r->code == CORE_E_CAPACITY || r->code == CORE_E_AWAY) && core_is_starting(c->a->core)) {

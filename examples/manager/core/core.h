@@ -31,7 +31,8 @@ typedef enum core_code {
     CORE_E_AWAY,     /* the box that it is about is not connected */
     CORE_E_STORE,    /* nothing was changed: the store cannot write; try again in a second */
     CORE_E_DAMAGED,  /* of core_open(): the records are not what this program can load, ever */
-    CORE_E_MEMORY    /* nothing was changed: out of memory; try again in a second */
+    CORE_E_MEMORY,   /* nothing was changed: out of memory; try again in a second */
+    CORE_E_PACE      /* nothing was changed: leases outpace their numbers (M-101); the same */
 } core_code;
 
 /* What a request led to; text is a sentence with the remedy, empty when it is CORE_OK. */
@@ -224,9 +225,11 @@ typedef struct core_settings {
     uint32_t events;        /* kept [10,000] */
     uint32_t nodes;         /* that there may be [65,536] */
     uint32_t slots;         /* of all boxes and hosts [1,048,576] */
-    uint64_t salt;          /* a random number of this run: how far its epochs and numbers of leases
-                               begin above those before, so that a run that began with the same old
-                               store, at a clock that stands back, gave others [0] */
+    uint64_t salt;  /* a random number of this run: how far its epochs begin above those before,
+                               and where the clock stands back, numbers of leases, so that a run
+                               that began with the same old store gave others [0] */
+    uint64_t early; /* leases that may be made before the time of their numbers (M-101): of a pool
+                       that is never put back as it was, as in tests [0] */
     void *user;
     void (*on_event)(void *user, const core_event *e); /* after it is durable; or NULL */
 } core_settings;

@@ -138,6 +138,9 @@ static core_result adopt(core *c, uint32_t slot, const char *tenant, core_adopti
                              .model = t->pool->slot[slot].model,
                              .count = 1,
                              .need = POOL_ANY };
+    core_result pace = corei_may_number(c);
+    if (a->what != CORE_ADOPT_BACK && pace.code != CORE_OK)
+        return pace;
     int rc = a->what == CORE_ADOPT_BACK ? pool_keep(t->pool, slot)
                                         : pool_adopt(t->pool, &q, slot, &a->lease);
     if (rc != POOL_OK)

@@ -257,6 +257,7 @@ struct core {
        between them may have been given from another store, of which this one is a backup. */
     uint64_t stored_epoch, first_epoch;
     uint64_t first_serial; /* of a lease */
+    bool serials_ahead;    /* it is not by the clock, which stands back: see corei_serial_limit() */
     uint64_t term;         /* of this run; stored: in the store, too (M-144) */
     bool term_stored;
     uint64_t offset_ms;    /* unix_ms - mono_ms, as it is believed; modulo 2^64 */
@@ -526,6 +527,8 @@ bool corei_is_kept_from(const core *c, uint32_t host, uint32_t slot);
 
 /* -- Requests (core_requests.c) -- */
 
+/* May one more lease be made by now (M-101)? */
+core_result corei_may_number(const core *c);
 /* In a transaction: the tenant of this name, which may be new; CORE_NONE: there is no room.  Slots
    and nodes may stand elsewhere then. */
 uint32_t corei_tenant_for(core *c, const char *name);
@@ -550,6 +553,8 @@ bool corei_retain_due(core *c, uint32_t slot);
 void corei_retain_save(core *c);
 /* The time of day by which leases begin and end. */
 uint64_t corei_day_ms(const core *c);
+/* The highest serial that a lease may get by now (M-101). */
+uint64_t corei_serial_limit(const core *c);
 void corei_clock_begin(core *c, bool held);
 /* An event reports that expiries are held, once. */
 void corei_clock_tell(core *c);

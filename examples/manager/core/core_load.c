@@ -683,8 +683,9 @@ static uint64_t higher(uint64_t a, uint64_t b)
 }
 
 /* A store that was put back may be older than what this pool's proxies know, so that its highest
-   epoch, and serial, were given already: both go on above the time of day, too; and where that
-   stands back, at another place than a run that began with the same store. */
+   epoch, and serial, were given already: both go on above the time of day, too.  No run gives a
+   serial before its time, so none gives one of a run before it; only where the clock stands back
+   does it begin, as epochs do always, at another place than one that began with the same store. */
 static void load_epochs(core *c, loading *l)
 {
     pool *p = l->t.pool;
@@ -694,8 +695,10 @@ static void load_epochs(core *c, loading *l)
     if (!c->t.pool) { /* the program starts */
         c->stored_epoch = p->epoch;
         c->first_epoch = higher(clock, p->epoch) + c->set.salt % COREI_EPOCH_SALT;
-        c->first_serial = higher(clock / 1000 * COREI_SERIALS / 1000, l->serial) +
-                          (c->set.salt >> 32) % COREI_SERIAL_SALT;
+        c->first_serial = clock / 1000 * COREI_SERIALS / 1000;
+        c->serials_ahead = l->serial > c->first_serial || !clock;
+        if (c->serials_ahead)
+            c->first_serial = l->serial + (c->set.salt >> 32) % COREI_SERIAL_SALT;
         if (!c->stored_epoch) /* it is new: nothing before was its own */
             l->t.foreign_epoch = c->first_epoch;
     }

@@ -243,12 +243,26 @@ static core_result over_host(const core *c, uint32_t host, unsigned asked)
                         asked);
 }
 
+/* A pool that is put back as it was before continues with the numbers of that moment, so none may
+   be given sooner. */
+core_result corei_may_number(const core *c)
+{
+    if (c->t.pool->serial < corei_serial_limit(c))
+        return all_good;
+    return corei_result(CORE_E_PACE,
+                        "there were more than %d new leases a second since this manager started; "
+                        "try again in a second",
+                        COREI_SERIALS);
+}
+
 /* Slots for it, given out. */
 static core_result grant(core *c, const core_request *r, pool_request *q, pool_choice *choice,
                          uint64_t *lease)
 {
     corei_tables *t = &c->t;
     core_result result = check_request(c, r, q);
+    if (result.code == CORE_OK)
+        result = corei_may_number(c);
     if (result.code != CORE_OK)
         return result;
     corei_wanted wanted;

@@ -71,6 +71,14 @@ uint64_t corei_day_ms(const core *c)
     return c->unix_ms > c->last_unix_ms ? c->unix_ms : c->last_unix_ms;
 }
 
+uint64_t corei_serial_limit(const core *c)
+{
+    uint64_t ran_ms = c->mono_ms - c->open_ms, limit = corei_day_ms(c) * COREI_SERIALS / 1000;
+    if (c->serials_ahead) /* the clock says nothing about them */
+        limit = c->first_serial + 1 + ran_ms * COREI_SERIALS / 1000;
+    return limit + c->set.early;
+}
+
 void corei_clock_tell(core *c)
 {
     if (c->held == c->held_told || corei_begin(c).code != CORE_OK)
