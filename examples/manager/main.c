@@ -445,6 +445,11 @@ static bool settle(void)
     wire_pump(the.wire);
     if (!watch_core())
         return false;
+    if (set.standby && wire_is_cut_off(the.wire)) {
+        log_error("no proxy is heard any more, so another manager may lead, which is heard; start "
+                  "again");
+        return false; /* closing the store gives the lead up */
+    }
     set_due(now);
     return true;
 }

@@ -30,6 +30,7 @@ class Managers:
         self.relays = [Relay(port) for port in etcd.clients]  # of each manager to a member
         self.listen = [lab.address(socket.SOCK_STREAM) for _ in range(3)]
         self.http = [lab.address(socket.SOCK_STREAM) for _ in range(3)]
+        self.ports = [Relay(int(at.rsplit(":", 1)[1])) for at in self.listen]  # for proxies
         self.process = [None] * 3
         for i in range(3):
             self.start(i)
@@ -57,12 +58,12 @@ def dxpu(m, *args):
 
 def pool(l, m):
     """A box and a host that register with whoever leads; the host's control port."""
-    managers = ",".join(m.listen)
+    managers = ",".join("127.0.0.1:%d" % port.port for port in m.ports)
     l.start("dxpu-box", "--manager", managers, "--identity", l.file("box.id"), "--state",
             l.file("box.state"), "--listen", ANY, "--control", ANY, "--device", "memory",
-            "--slots", 4, "--name", "box")
+            "--slots", 8, "--name", "box")
     host = l.start("dxpu-host", "--manager", managers, "--identity", l.file("host.id"), "--listen",
-                   ANY, "--control", ANY, "--slots", 4, "--name", "host", "--vfio-user",
+                   ANY, "--control", ANY, "--slots", 8, "--name", "host", "--vfio-user",
                    l.file("vm"))
     return host.says(r"control port (\S+:\d+)\n").group(1)
 
@@ -134,7 +135,7 @@ def lists_of_managers():
 
 
 @case
-def m143_another_manager_takes_over():
+def m143_m145_another_manager_takes_over():
     with lab.Lab() as l, Cluster(l, 3) as etcd:
         m = Managers(l, etcd)
         m.leader()
@@ -160,6 +161,14 @@ def m143_another_manager_takes_over():
             m.relays[i].whole = False
         old = take_over(l, m, control, made, cut_off)
         check(m.process[old].wait(20) == 4, m.process[old].errors())
+        m.relays[old].whole = True
+        m.start(old)
+
+        def alone(i):  # from proxies, not from etcd
+            m.ports[i].whole = False
+        old = take_over(l, m, control, made, alone)
+        check(m.process[old].wait(20) == 4, m.process[old].errors())
+        check("no proxy is heard" in m.process[old].errors(), m.process[old].errors())
 
 
 if __name__ == "__main__":

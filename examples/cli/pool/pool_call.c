@@ -27,6 +27,8 @@ enum {
     LAST_MAX = 1000,
     RETRY_MIN_MS = 100, /* doubling to RETRY_MAX_MS */
     RETRY_MAX_MS = 2000,
+    RETRY_SEVERAL_MS = 400,  /* of several managers: the next leader serves within seconds */
+    STARTING_MS = 250,       /* where proxies are yet to register: they take less than a second */
     LIST_BYTES_MAX = 1 << 28 /* of its pages together: they are kept until the last one came */
 };
 
@@ -107,9 +109,10 @@ static pool_result ask_again(pool_call *r, const char *method, const char *path,
 {
     uint64_t end_ms = pool_now_ms() + r->retry_s * 1000;
     unsigned pause_ms = RETRY_MIN_MS;
+    unsigned most_ms = r->client.count > 1 ? RETRY_SEVERAL_MS : RETRY_MAX_MS;
     for (;;) {
         pool_result result = pool_client_ask(&r->client, method, path, request);
-        unsigned wait_ms = r->client.retry_after_s * 1000;
+        unsigned wait_ms = r->client.starting ? STARTING_MS : r->client.retry_after_s * 1000;
         if (result == POOL_DONE || result == POOL_WOKEN || r->quiet ||
             !may_ask_again(r, method, request))
             return result;
@@ -121,7 +124,7 @@ static pool_result ask_again(pool_call *r, const char *method, const char *path,
             pool_progress("%s; trying again", r->client.why);
         if (pool_sleep(r, wait_ms))
             return POOL_WOKEN;
-        pause_ms = 2 * pause_ms < RETRY_MAX_MS ? 2 * pause_ms : RETRY_MAX_MS;
+        pause_ms = 2 * pause_ms < most_ms ? 2 * pause_ms : most_ms;
     }
 }
 

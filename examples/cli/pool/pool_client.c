@@ -318,6 +318,7 @@ static void prepare(pool_client *c, const char *path, const char *accept, long t
     c->bytes = 0;
     c->status = 0;
     c->again = POOL_AGAIN_NO;
+    c->starting = false;
     c->retry_after_s = 0;
     c->why[0] = c->error[0] = '\0';
     curl_slist_free_all(c->headers);
@@ -412,13 +413,17 @@ static const char *remedy(long status, const char *path)
     }
 }
 
+static bool is_problem(const pool_client *c, const char *kind)
+{
+    const char *type = json_string_value(json_object_get(c->body, "type"));
+    return type && strcmp(type, kind) == 0;
+}
+
 /* Is this refusal one that passes?  The first two, and 429, are made before anything is done. */
 static pool_again passes(const pool_client *c)
 {
-    const char *type = json_string_value(json_object_get(c->body, "type"));
-    if (c->status == 429 ||
-        (c->status == 503 && type &&
-         (!strcmp(type, "/problems/busy") || !strcmp(type, "/problems/starting"))))
+    if (c->status == 429 || (c->status == 503 && (is_problem(c, "/problems/busy") ||
+                                                  is_problem(c, "/problems/starting"))))
         return POOL_AGAIN_SAFE;
     return c->status == 503 ? POOL_AGAIN_UNKNOWN : POOL_AGAIN_NO;
 }
@@ -433,6 +438,7 @@ static pool_result refused(pool_client *c, const char *path)
     curl_off_t after = 0;
     (void)curl_easy_getinfo(c->curl, CURLINFO_RETRY_AFTER, &after);
     c->again = passes(c);
+    c->starting = is_problem(c, "/problems/starting");
     c->retry_after_s = after > 0 && after < 3600 ? (unsigned)after : 0;
     snprintf(c->why, sizeof c->why, "refused: %.*s%s", (int)pool_text_cut(text, 400), text,
              strchr(text, ';') ? "" : remedy(c->status, path)); /* with a ; it has a remedy */

@@ -22,7 +22,8 @@ enum {
     REFUSAL_TEXT_BYTES = DXPU_CONTROL_TEXT_MAX + 32,
     SILENT_HEARTBEATS = 3, /* then the connection is given up (M-52) */
     ANSWER_MS = 10000,     /* until then all slots must be registered */
-    GREET_MS = 2000,       /* with several managers; then the next one is dialed */
+    GREET_MS = 2000,       /* with several managers; then the next one is dialed, */
+    SILENT_MS = 2000,      /* and one that was silent is left out for that long */
     BACKOFF_MIN_MS = 100,
     BACKOFF_MAX_MS = 5000,
     BACKOFF_SEVERAL_MS = 400, /* with several managers: the next leader serves within seconds */
@@ -68,6 +69,8 @@ struct manager_link {
     dxpu_udp_address address[MANAGERS_MAX]; /* of one pool; only the one that leads answers */
     unsigned managers, dialed, first; /* how many; the one that is dialed or connected; the one that
                                          was connected last */
+    uint64_t dialed_ns;
+    uint64_t silent_ns[MANAGERS_MAX]; /* when one that is frozen or cut off may be dialed again */
     keys *keys;
     uint8_t key[DXPU_NOISE_KEY_BYTES]; /* the managers' */
     char at[DXPU_UDP_TEXT_BYTES], name[MANAGER_NAME_MAX + 1];
@@ -502,11 +505,27 @@ static void complain(const manager_link *m, const char *why, bool greeting)
               dxpu_control_role_name(self(m)->role));
 }
 
+/* The next one in the list, but for those that were silent, if there is another. */
+static void turn_to_next(manager_link *m, unsigned most_ms)
+{
+    uint64_t now_ns = dxpu_udp_now_ns();
+    for (unsigned tries = 0; tries < m->managers; tries++) {
+        m->dialed = (m->dialed + 1) % m->managers;
+        if (m->dialed == m->first) /* all of them were tried */
+            m->backoff_ms = m->backoff_ms * 2 < most_ms ? m->backoff_ms * 2 : most_ms;
+        if (now_ns >= m->silent_ns[m->dialed])
+            return;
+    }
+}
+
 static void on_closed(void *context, secure_conn *conn, const char *why)
 {
     manager_link *m = context;
     unsigned most_ms = m->managers > 1 ? BACKOFF_SEVERAL_MS : BACKOFF_MAX_MS;
     bool greeting = m->state == LINK_GREETING;
+    bool silent = m->state == LINK_UP
+                      ? m->asked[ASKED_HEARTBEAT] >= SILENT_HEARTBEATS
+                      : dxpu_udp_now_ns() - m->dialed_ns >= GREET_MS / 2 * 1000000ull;
     (void)conn;
     requests_peer_free(m->peer);
     m->peer = NULL;
@@ -517,10 +536,10 @@ static void on_closed(void *context, secure_conn *conn, const char *why)
     if (why != m->complaint)
         complain(m, why, greeting);
     m->complaint = why;
-    set_timer(m, m->backoff_ms);
-    m->dialed = (m->dialed + 1) % m->managers;
-    if (m->dialed == m->first) /* all of them were tried */
-        m->backoff_ms = m->backoff_ms * 2 < most_ms ? m->backoff_ms * 2 : most_ms;
+    if (silent)
+        m->silent_ns[m->dialed] = dxpu_udp_now_ns() + SILENT_MS * 1000000ull;
+    set_timer(m, m->backoff_ms / m->managers); /* a round of all takes as long as one alone */
+    turn_to_next(m, most_ms);
 }
 
 static void dial(manager_link *m)
@@ -532,6 +551,7 @@ static void dial(manager_link *m)
     set.idle_ms = 0; /* heartbeats do this */
     if (m->managers > 1)
         set.greet_ms = GREET_MS;
+    m->dialed_ns = dxpu_udp_now_ns();
     dxpu_udp_print(&m->address[m->dialed], m->at);
     m->conn =
         secure_connect(m->base, &m->address[m->dialed], &set, keys_own(m->keys), m->key, &cb, &why);

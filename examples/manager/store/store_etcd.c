@@ -49,7 +49,7 @@ enum {
     PAUSE_MS = 50,             /* when no member can be reached */
     LOOK_MS = 2000,            /* between two looks of the leader at it */
     STANDBY_MS = 100,          /* between two looks at the leader's key */
-    STEP_DOWN_MS = 1000,       /* after the lease must have ended, as far as is known here */
+    STEP_DOWN_MS = 500,        /* etcd looks that often at its leases: then this one has ended */
     LATE_MS = 2000,            /* etcd may end a lease that much later */
     COMPACT_REVISIONS = 10000, /* of history are kept at most, besides a time */
     CODE_NOT_FOUND = 5,        /* gRPC's */

@@ -452,6 +452,7 @@ static bool take_register(wire_proxy *p, const dxpu_control *m)
                    node ? NULL : why.text);
         return false;
     }
+    w->silent = 0;
     w->count.registers++;
     memcpy(p->identity, r->identity, 16);
     p->instance = r->instance;
@@ -480,6 +481,7 @@ static bool do_heartbeat(wire_proxy *p, const dxpu_control *m)
         return false;
     }
     p->owner->count.heartbeats++;
+    p->owner->silent = 0;
     p->heard_ms = now_ms();
     /* What was said before it ended proves nothing; what it says so much later does. */
     if (p->rival && p->heard_ms >= p->rival_ms + p->owner->set.heartbeat_ms) {
@@ -792,6 +794,7 @@ static void look_at(wire_proxy *p, uint64_t now, uint64_t late)
     p->heard_ms += late;
     if (now > p->heard_ms + (uint64_t)SILENT_HEARTBEATS * w->set.heartbeat_ms) {
         w->count.silent++;
+        w->silent++;
         drop(p, "three heartbeats are missing");
     } else if (order_overdue(p, now, late)) {
         w->count.unanswered++;
@@ -931,6 +934,11 @@ void wire_close(wire *w)
         event_free(w->again);
     free(w->by_node);
     free(w);
+}
+
+bool wire_is_cut_off(const wire *w)
+{
+    return !w->nodes && w->silent > 1;
 }
 
 void wire_report(const wire *w, report *r)

@@ -49,6 +49,9 @@ void wire_clock(core *c);
 /* Hear new proxies that had to wait, send what the core orders: after each turn of the loop. */
 void wire_pump(wire *w);
 
+/* Were there several proxies, and did all of them fall silent?  Another manager may be reached. */
+bool wire_is_cut_off(const wire *w);
+
 #define WIRE_COUNTERS(X)                                                                           \
     X(hellos, "greetings of proxies")                                                              \
     X(registers, "registers taken")                                                                \

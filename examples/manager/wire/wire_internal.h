@@ -64,6 +64,8 @@ struct wire {
     wire_proxy *first;
     wire_proxy **by_node; /* in order of their numbers */
     unsigned nodes, room;
+    unsigned
+        silent; /* that were lost one after the other for their silence, and none heard since */
     wire_counters count;
     histogram answers;
     uint8_t out[DXPU_CONTROL_HEADER_BYTES + DXPU_CONTROL_BODY_MAX];
