@@ -118,6 +118,13 @@ static unsigned do_drain(void *user, const dxpu_control_drain *m)
     return change(m->slot ? m->slot : 1);
 }
 
+static unsigned do_plug(void *user, const dxpu_control_plug *m)
+{
+    (void)user;
+    must(m->device.len == 6);
+    return change(m->slot);
+}
+
 static unsigned do_shot(void *user, unsigned number)
 {
     uint8_t *png;
@@ -222,8 +229,9 @@ static unsigned rule(const peer *k, const dxpu_control *m, uint16_t *type)
 {
     bool managers = m->type >= DXPU_CONTROL_BIND && m->type <= DXPU_CONTROL_RESET;
     bool hosts = m->type == DXPU_CONTROL_ATTACH || m->type == DXPU_CONTROL_DETACH;
+    bool plugs = m->type == DXPU_CONTROL_PLUG;
     if ((hosts && box) || (managers && (!box || !k->manager)) ||
-        (m->type == DXPU_CONTROL_SCREENSHOT && !box))
+        ((plugs || m->type == DXPU_CONTROL_SCREENSHOT) && !box))
         return DXPU_CONTROL_CODE_ROLE;
     if (requests_slot(m) > SLOTS)
         return DXPU_CONTROL_CODE_NO_SLOT;
@@ -232,8 +240,8 @@ static unsigned rule(const peer *k, const dxpu_control *m, uint16_t *type)
                                                  : DXPU_CONTROL_DONE;
     if (m->type == DXPU_CONTROL_SCREENSHOT)
         return rule_picture(k, &m->u.screenshot);
-    changes += managers || hosts;
-    if (managers || hosts)
+    changes += managers || hosts || plugs;
+    if (managers || hosts || plugs)
         return refusal;
     return m->type == DXPU_CONTROL_ASK ? DXPU_CONTROL_CODE_NONE : DXPU_CONTROL_CODE_TYPE;
 }
@@ -390,9 +398,14 @@ static void say_change(peer *k, input *in, uint8_t how)
     } else if (kind == 5) {
         m.type = DXPU_CONTROL_RESET;
         m.u.reset.slot = slot;
-    } else {
+    } else if (kind == 6) {
         m.type = DXPU_CONTROL_DRAIN;
-        m.u.drain = (dxpu_control_drain){ slot, kind & 1 };
+        m.u.drain = (dxpu_control_drain){ slot, how & 0x80 };
+    } else {
+        m.type = DXPU_CONTROL_PLUG;
+        m.u.plug = (dxpu_control_plug){
+            slot, DXPU_CONTROL_REPLACE, how & 0x80, { (const uint8_t *)"memory", 6 }
+        };
     }
     far_say(&k->far, in, &m);
 }
@@ -520,10 +533,11 @@ static void step(input *in)
 static void start(uint8_t how)
 {
     static const secure_callbacks cb = { peers, on_manager, control_on_bytes, control_on_closed };
-    control_proxy proxy = {
-        NULL, "dxpu-host", DXPU_CONTROL_ROLE_HOST, 0, SLOTS, NULL, NULL, NULL, NULL, NULL, NULL,
-        NULL, do_slot
-    };
+    control_proxy proxy = { NULL, "dxpu-host", DXPU_CONTROL_ROLE_HOST,
+                            0,    SLOTS,       NULL,
+                            NULL, NULL,        NULL,
+                            NULL, NULL,        NULL,
+                            NULL, do_slot };
     secure_settings set = { .keys = &lists };
     const char *why;
     box = how & 1;
@@ -535,6 +549,7 @@ static void start(uint8_t how)
         proxy.unbind = do_unbind;
         proxy.reset = do_reset;
         proxy.drain = do_drain;
+        proxy.plug = do_plug;
     } else {
         proxy.attach = do_attach;
         proxy.detach = do_detach;

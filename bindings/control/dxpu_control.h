@@ -1,4 +1,4 @@
-/* dxpu_control.h - what drives a proxy: attach, detach, status, screenshot, on a byte stream
+/* dxpu_control.h - what drives a proxy: attach, detach, status, plug, on a byte stream
    SPDX-License-Identifier: MIT
 
    A proxy carries TLPs over channels (dxpu.h).  Over a stream such as TCP, a command or a manager
@@ -65,6 +65,7 @@ extern "C" {
     X(STATUS, 0x0013, "status")                                                                    \
     X(SCREENSHOT, 0x0014, "screenshot")                                                            \
     X(PICTURE, 0x0015, "picture")                                                                  \
+    X(PLUG, 0x0016, "plug")                                                                        \
     X(REGISTER, 0x0020, "register")                                                                \
     X(NODE, 0x0021, "node")                                                                        \
     X(BIND, 0x0022, "bind")                                                                        \
@@ -147,7 +148,7 @@ enum { DXPU_CONTROL_ALARMS(DXPUI_CTL_ALARM) DXPU_CONTROL_ALARM_END };
     X(MUST, 4, "must-understand", "the message needs something this proxy does not know")          \
     X(ORDER, 5, "order", "hello must be the first message, and sent once")                         \
     X(NO_SLOT, 6, "no-such-slot", "there is no such slot; status shows how many there are")        \
-    X(BUSY, 7, "busy", "the slot has another device; detach it first")                             \
+    X(BUSY, 7, "busy", "the slot has another device; detach or unplug it first")                   \
     X(CLOSING, 8, "closing", "the slot's last channel is still closing; ask again soon")           \
     X(EMPTY, 9, "empty", "nothing is attached to this slot")                                       \
     X(EPOCH, 10, "epoch", "another lease epoch is attached to this slot")                          \
@@ -164,7 +165,11 @@ enum { DXPU_CONTROL_ALARMS(DXPUI_CTL_ALARM) DXPU_CONTROL_ALARM_END };
     X(DRAINED, 21, "drained",                                                                      \
       "the slot accepts no new lease; end the drain, or bind another slot")                        \
     X(STATE, 22, "state", "the box cannot write its --state file; make room on its disk")          \
-    X(KEY, 23, "key", "the other proxy's public key is not known here; name it, or see --peers")
+    X(KEY, 23, "key", "the other proxy's public key is not known here; name it, or see --peers")   \
+    X(LENT, 24, "lent",                                                                            \
+      "the slot is lent, or keeps a tenant's data; end that, or pull its device out with --force") \
+    X(DEVICE, 25, "device", "the box cannot make this device; see the box's messages")             \
+    X(FIXED, 26, "fixed", "devices of this box stay in their slots; start it with --hot-plug")
 #define DXPUI_CTL_CODE(name, value, word, text) DXPU_CONTROL_CODE_##name = (value),
 enum { DXPU_CONTROL_CODES(DXPUI_CTL_CODE) DXPU_CONTROL_CODE_END };
 #undef DXPUI_CTL_CODE
@@ -251,6 +256,17 @@ typedef struct dxpu_control_picture {
     uint32_t offset; /* of this piece */
     dxpu_bytes png;  /* 1..DXPU_CONTROL_PIECE_MAX bytes */
 } dxpu_control_picture;
+
+/* What a plug does with the device of a box's slot. */
+enum { DXPU_CONTROL_INSERT = 1, DXPU_CONTROL_REMOVE = 2, DXPU_CONTROL_REPLACE = 3 };
+
+/* Put a device into a box's slot, or pull it out.  Answered by done or error. */
+typedef struct dxpu_control_plug {
+    uint16_t slot;     /* 1.. */
+    uint8_t how;       /* DXPU_CONTROL_INSERT to _REPLACE */
+    bool force;        /* also out of a slot that is lent */
+    dxpu_bytes device; /* the new one, KIND[,KEY=VALUE]..., up to 255; of remove none */
+} dxpu_control_plug;
 
 /* A proxy reports to a manager what it is and has, slot by slot.  Answered by node or error. */
 typedef struct dxpu_control_register {
@@ -376,6 +392,7 @@ typedef struct dxpu_control {
         dxpu_control_status status;
         dxpu_control_screenshot screenshot;
         dxpu_control_picture picture;
+        dxpu_control_plug plug;
         dxpu_control_register reg;
         dxpu_control_node node;
         dxpu_control_bind bind;
@@ -472,6 +489,7 @@ enum { /* fixed part of each body */
        DXPUI_CTL_STATUS_BYTES = 16,
        DXPUI_CTL_SCREENSHOT_BYTES = 8,
        DXPUI_CTL_PICTURE_BYTES = 16,
+       DXPUI_CTL_PLUG_BYTES = 5,
        DXPUI_CTL_REGISTER_BYTES = 40,
        DXPUI_CTL_NODE_BYTES = 8,
        DXPUI_CTL_TERM_BYTES = 8,
@@ -826,6 +844,28 @@ static void dxpui_ctl_put_picture(uint8_t *p, const dxpu_control_picture *m)
     dxpu_put_be32(p + 12, (uint32_t)m->png.len);
     if (m->png.len)
         memcpy(p + DXPUI_CTL_PICTURE_BYTES, m->png.ptr, m->png.len);
+}
+
+static int dxpui_ctl_get_plug(dxpu_bytes b, dxpu_control_plug *m)
+{
+    int rc;
+    m->slot = dxpu_get_be16(b.ptr);
+    m->how = b.ptr[2];
+    m->force = b.ptr[3] != 0;
+    if (!m->slot || m->how < DXPU_CONTROL_INSERT || m->how > DXPU_CONTROL_REPLACE || b.ptr[3] > 1)
+        return DXPU_E_RECORD; /* M-24 */
+    rc = dxpui_ctl_get_text(dxpui_ctl_from(b, 4), &m->device);
+    if (rc == DXPU_OK && (m->device.len == 0) != (m->how == DXPU_CONTROL_REMOVE))
+        rc = DXPU_E_RECORD;
+    return rc;
+}
+
+static void dxpui_ctl_put_plug(uint8_t *p, const dxpu_control_plug *m)
+{
+    dxpu_put_be16(p, m->slot);
+    p[2] = m->how;
+    p[3] = m->force;
+    dxpui_ctl_put_text(p + 4, m->device);
 }
 
 static int dxpui_ctl_check_register(const dxpu_control_register *m, size_t there)
@@ -1282,6 +1322,8 @@ static size_t dxpui_ctl_fixed(unsigned type)
         return DXPUI_CTL_SCREENSHOT_BYTES;
     case DXPU_CONTROL_PICTURE:
         return DXPUI_CTL_PICTURE_BYTES;
+    case DXPU_CONTROL_PLUG:
+        return DXPUI_CTL_PLUG_BYTES;
     case DXPU_CONTROL_REGISTER:
         return DXPUI_CTL_REGISTER_BYTES;
     case DXPU_CONTROL_NODE:
@@ -1322,6 +1364,8 @@ static int dxpui_ctl_get(dxpu_bytes b, dxpu_control *m)
         return dxpui_ctl_get_screenshot(b, &m->u.screenshot);
     case DXPU_CONTROL_PICTURE:
         return dxpui_ctl_get_picture(b, &m->u.picture);
+    case DXPU_CONTROL_PLUG:
+        return dxpui_ctl_get_plug(b, &m->u.plug);
     case DXPU_CONTROL_REGISTER:
         return dxpui_ctl_get_register(b, &m->u.reg);
     case DXPU_CONTROL_NODE:
@@ -1389,6 +1433,9 @@ static void dxpui_ctl_put(uint8_t *p, const dxpu_control *m)
         break;
     case DXPU_CONTROL_PICTURE:
         dxpui_ctl_put_picture(p, &m->u.picture);
+        break;
+    case DXPU_CONTROL_PLUG:
+        dxpui_ctl_put_plug(p, &m->u.plug);
         break;
     case DXPU_CONTROL_REGISTER:
         dxpui_ctl_put_register(p, &m->u.reg);
@@ -1460,6 +1507,8 @@ static int dxpui_ctl_variable(const dxpu_control *m, size_t *bytes)
         return dxpui_ctl_texts(m->u.error.text, bytes);
     case DXPU_CONTROL_ALARM:
         return dxpui_ctl_texts(m->u.alarm.text, bytes);
+    case DXPU_CONTROL_PLUG:
+        return dxpui_ctl_texts(m->u.plug.device, bytes);
     case DXPU_CONTROL_STATUS:
         return dxpui_ctl_entries(m->u.status.entries.len, m->u.status.count,
                                  m->u.status.entry_bytes,

@@ -5,6 +5,7 @@
               5 Reports to the manager */
 #include "leases.h"
 #include "log.h"
+#include "plug.h"
 #include "shards.h"
 
 enum { TEXT_BYTES = 160 };
@@ -62,8 +63,10 @@ static bool speaks_of(uint8_t phase, uint64_t recorded, uint64_t now, bool prist
 
 /* The data of another medium are neither lent nor wiped before an operator has looked; the file
    is unchanged, so that the lease is back with the medium. */
-static void do_not_serve(box *b, unsigned number)
+static void do_not_serve(box *b, unsigned number, uint64_t recorded)
 {
+    b->slots[number - 1].its_phase = b->phase[number - 1];
+    b->slots[number - 1].its_medium = recorded;
     log_warning(
         "slot %u: its lease (%s) has its data on another --file, --size or disk, and "
         "is not served from this one; start the box with that one, or, when it is gone, have "
@@ -73,26 +76,31 @@ static void do_not_serve(box *b, unsigned number)
     b->slots[number - 1].broken = b->slots[number - 1].elsewhere = true;
 }
 
-static void look(box *b, unsigned number)
+/* Compares what is recorded with what is in the slot.  False: that is not to be recorded. */
+static bool compare(box *b, unsigned number)
 {
     slot *s = &b->slots[number - 1];
     uint8_t *phase = &b->phase[number - 1];
     uint64_t recorded = b->medium[number - 1], now = 0;
     bool pristine = true;
+    if (s->kind == &no_device_kind)
+        return true; /* it says what is to be in the slot */
     if (s->kind->medium)
         now = s->kind->medium(s->device, &pristine);
     if (!now)
         now = NOTHING_LASTS;
     b->medium[number - 1] = now;
     if (s->unfit && *phase != DXPU_CONTROL_SLOT_WIPING && *phase != DXPU_CONTROL_SLOT_UNWIPED) {
-        *phase = DXPU_CONTROL_SLOT_EMPTY; /* create() has said why; as in do_not_serve() */
+        s->its_phase = *phase; /* create() has said why; as in do_not_serve() */
+        s->its_medium = recorded;
+        *phase = DXPU_CONTROL_SLOT_EMPTY;
         s->broken = s->elsewhere = true;
-        return;
+        return false;
     }
     if (!speaks_of(*phase, recorded, now, pristine)) {
         if (*phase != DXPU_CONTROL_SLOT_WIPED && *phase != DXPU_CONTROL_SLOT_UNWIPED) {
-            do_not_serve(b, number);
-            return;
+            do_not_serve(b, number, recorded);
+            return false;
         }
         *phase = DXPU_CONTROL_SLOT_EMPTY;
         if (!pristine)
@@ -102,23 +110,29 @@ static void look(box *b, unsigned number)
     }
     if (pristine && *phase == DXPU_CONTROL_SLOT_EMPTY)
         *phase = DXPU_CONTROL_SLOT_WIPED; /* it has no data */
-    state_note(b->state, &b->entries[number - 1], *phase, now, &b->lease_key[number - 1]);
+    return true;
 }
 
 void leases_look(box *b)
 {
-    for (unsigned i = 0; i < b->count; i++)
-        look(b, i + 1);
+    for (unsigned i = 0; i < b->count; i++) {
+        if (compare(b, i + 1))
+            state_note(b->state, &b->entries[i], b->phase[i], b->medium[i], &b->lease_key[i]);
+    }
+}
+
+static void report_medium(const box *b, unsigned i)
+{
+    if (b->slots[i].broken)
+        manager_alarm(b->manager, i + 1, DXPU_CONTROL_ALARM_STORAGE, b->entries[i].epoch_seen,
+                      b->slots[i].unfit ? "its layout is damaged, or belongs to other data"
+                                        : "its lease was served from another file or disk");
 }
 
 void leases_tell(const box *b)
 {
-    for (unsigned i = 0; i < b->count; i++) {
-        if (b->slots[i].broken)
-            manager_alarm(b->manager, i + 1, DXPU_CONTROL_ALARM_STORAGE, b->entries[i].epoch_seen,
-                          b->slots[i].unfit ? "its layout is damaged, or belongs to other data"
-                                            : "its lease was served from another file or disk");
-    }
+    for (unsigned i = 0; i < b->count; i++)
+        report_medium(b, i);
 }
 
 /* A lease is admitted by its key, or, at a box without keys, by its epoch alone. */
@@ -127,21 +141,58 @@ static bool lease_fits(const box *b, unsigned i)
     return b->lease_key[i].known == !keys_plain(b->keys);
 }
 
+static void begin(box *b, unsigned i)
+{
+    dxpu_box_entry *e = &b->entries[i];
+    if (b->phase[i] == DXPU_CONTROL_SLOT_HELD && !lease_fits(b, i)) {
+        log_warning("slot %u: its lease %s; the slot waits for the manager's next one", i + 1,
+                    b->lease_key[i].known ? "has a key, and this box runs with --plain"
+                                          : "was granted without a key");
+    } else if (b->phase[i] == DXPU_CONTROL_SLOT_HELD) {
+        e->used = true;
+        e->epoch = e->epoch_seen;
+    } else if (b->phase[i] == DXPU_CONTROL_SLOT_WIPING) {
+        b->slots[i].wipe_waits = true; /* the file may be an old copy: M-105 */
+    }
+}
+
 void leases_begin(box *b)
 {
-    for (unsigned i = 0; i < b->count; i++) {
-        dxpu_box_entry *e = &b->entries[i];
-        if (b->phase[i] == DXPU_CONTROL_SLOT_HELD && !lease_fits(b, i)) {
-            log_warning("slot %u: its lease %s; the slot waits for the manager's next one", i + 1,
-                        b->lease_key[i].known ? "has a key, and this box runs with --plain"
-                                              : "was granted without a key");
-        } else if (b->phase[i] == DXPU_CONTROL_SLOT_HELD) {
-            e->used = true;
-            e->epoch = e->epoch_seen;
-        } else if (b->phase[i] == DXPU_CONTROL_SLOT_WIPING) {
-            b->slots[i].wipe_waits = true; /* the file may be an old copy: M-105 */
-        }
+    for (unsigned i = 0; i < b->count; i++)
+        begin(b, i);
+}
+
+/* The phase says whether it is lent. */
+static void begin_again(box *b, unsigned i)
+{
+    b->entries[i].used = false;
+    b->entries[i].epoch = 0;
+    begin(b, i);
+}
+
+void leases_unplugged(box *b, unsigned number)
+{
+    slot *s = &b->slots[number - 1];
+    if (s->elsewhere) {
+        b->phase[number - 1] = s->its_phase;
+        b->medium[number - 1] = s->its_medium;
     }
+    s->broken = s->elsewhere = s->unfit = false;
+    if (b->managed)
+        begin_again(b, number - 1);
+}
+
+bool leases_plugged(box *b, unsigned number)
+{
+    bool is_recorded = compare(b, number);
+    lease_change c;
+    begin_again(b, number - 1);
+    report_medium(b, number - 1);
+    if (!is_recorded)
+        return false;
+    c = change_of(b, number, CHANGE_DEVICE);
+    (void)change(b, number, &c);
+    return true;
 }
 
 static void end_wipe(box *b, unsigned number)
@@ -169,6 +220,8 @@ bool leases_wiping(const shard *sh)
 static void go_on_wiping(slot *s, unsigned number)
 {
     int rc = DEVICE_WIPED; /* reset() leaves nothing */
+    if (s->kind == &no_device_kind && s->keeps)
+        rc = DEVICE_UNWIPED; /* what it has lost still has the data */
     if (s->kind->wipe)
         rc = s->kind->wipe(s->device, s->wipe_begins);
     s->wipe_begins = false;
@@ -221,6 +274,8 @@ static unsigned refuse_bind(const box *b, const dxpu_control_bind *m)
     bool wipes = phase == DXPU_CONTROL_SLOT_WIPING && !s->wipe_waits;
     if (m->keyed != !keys_plain(b->keys))
         return DXPU_CONTROL_CODE_KEY;
+    if (s->arrival)
+        return DXPU_CONTROL_CODE_BUSY;
     if (m->epoch <= e->epoch_seen && !waits(b, m))
         return DXPU_CONTROL_CODE_EPOCH;
     bool goes_on = e->used && e->host_node == m->host_node && e->host_slot == m->host_slot;
@@ -282,6 +337,8 @@ unsigned leases_unbind(box *b, const dxpu_control_unbind *m)
     lease_change next = change_of(b, m->slot, CHANGE_UNBIND);
     if (m->epoch < e->epoch_seen)
         return DXPU_CONTROL_CODE_EPOCH; /* M-63 */
+    if (s->arrival)
+        return DXPU_CONTROL_CODE_BUSY; /* its data come or go */
     if (s->change.by == CHANGE_WIPED && !e->used && m->epoch == e->epoch_seen && !m->keep)
         return DXPU_CONTROL_CODE_NONE; /* M-54: asked again, and it is done but for the file */
     if (is_changing(s))                /* as in leases_bind() */
@@ -317,6 +374,11 @@ void leases_written(box *b, unsigned number, bool kept)
     /* of a wipe the file may say `wiping` still: it would only be done again */
     bool holds = kept || c.by == CHANGE_WIPED;
     s->change.by = CHANGE_NONE;
+    if (c.by == CHANGE_DEVICE) { /* it is as it was found */
+        plug_written(s, kept);
+        return;
+    }
+    s->its_phase = DXPU_CONTROL_SLOT_EMPTY; /* that lease is over */
     if (holds) {
         b->entries[number - 1] = c.entry;
         b->phase[number - 1] = c.phase;
@@ -412,7 +474,7 @@ void leases_device(const box *b, unsigned number, dxpu_control_device *out)
         out->peer_node = e->host_node;
         out->peer_slot = e->host_slot;
     }
-    snprintf(out->model, sizeof out->model, "%s", s->model ? s->model : s->kind->name);
+    snprintf(out->model, sizeof out->model, "%s", s->model);
     snprintf(out->attributes, sizeof out->attributes, "%s", s->attributes);
     snprintf(out->serial, sizeof out->serial, "%s", s->serial);
 }

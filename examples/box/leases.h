@@ -24,6 +24,10 @@ void leases_begin(box *b);
 /* Before, of what was read: does it speak of what is in the slots now (M-67)?  The file is to say
    what is found, and medium[] does. */
 void leases_look(box *b);
+/* The same when the device of a slot leaves, which takes its lease's medium with it, and when one
+   comes while the box runs.  True: that is written, and plug_written() follows. */
+void leases_unplugged(box *b, unsigned number);
+bool leases_plugged(box *b, unsigned number);
 /* Report to the manager what leases_look() found, once there is one. */
 void leases_tell(const box *b);
 /* DXPU_REASON_NONE: the slot is lent to this node under this epoch. */

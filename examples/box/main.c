@@ -41,7 +41,7 @@ static struct {
     sandbox_settings sandbox;
     uint64_t limit_tlps, limit_bytes;
     dxpu_guard_allowed allowed;
-    bool json, stats, isolate;
+    bool json, stats, isolate, hot_plug;
 } set = { .fabric = FABRIC_SETTINGS_DEFAULT(NULL),
           .slots = 1,
           .disk_threads = JOBS_SHARE,
@@ -87,7 +87,7 @@ static const option_row rows[] = {
       OPTION_SIZE, &set.device.bar_bytes, 4096, (uint64_t)1 << 44 },
     { "slots", "N", "slots, numbered from 1 (1)", OPTION_NUMBER, &set.slots, 1, SLOTS_MAX },
     { "slot", "N=KIND[,KEY=VALUE]...",
-      "device of one slot, as --device and its options, or vfio-user,socket=PATH; repeatable",
+      "device of one slot, as --device and its options, vfio-user,socket=PATH or none; repeatable",
       OPTION_LIST, &set.slot, 1, 0 },
     { "cores", "N", "threads, each with its own slots and port, from --listen's on (1)",
       OPTION_NUMBER, &set.fabric.shards, 1, SHARDS_MAX },
@@ -111,6 +111,9 @@ static const option_row rows[] = {
       &set.model, 0, 0 },
     { "control", "ADDR:PORT", "address for status and screenshots (off); :PORT is on loopback",
       OPTION_TEXT, &set.control, 0, 0 },
+    { "hot-plug", NULL,
+      "at the control port, devices may be plugged in and unplugged, with any file of this machine",
+      OPTION_FLAG, &set.hot_plug, 0, 0 },
     { "limit-tlps", "N", "maximum TLPs per second from the device of a lease (no limit)",
       OPTION_NUMBER, &set.limit_tlps, 1000, LIMIT_RATE_MAX },
     { "limit-bytes", "SIZE", "maximum bytes per second to and from that device (no limit)",
@@ -258,6 +261,8 @@ static const char *plans_wrong;
 /* What is wrong with the options together; NULL: nothing. */
 static const char *check(void)
 {
+    if (set.hot_plug && (!set.control || set.isolate))
+        return "--hot-plug: goes with --control, and without --isolate";
     if (set.fabric.shards > set.slots)
         return "--cores: at most as many as --slots";
     if (set.device.memory_bytes & (set.device.memory_bytes - 1))
@@ -305,6 +310,7 @@ static int open_control(void)
                             .unbind = shards_unbind,
                             .reset = shards_reset,
                             .drain = shards_drain,
+                            .plug = shards_plug,
                             .slot = shards_describe };
     manager_proxy link = { &the_box, shards_device, slots_paths, shards_node };
     if (!set.control && !set.manager.address)
@@ -389,7 +395,8 @@ static int open_box(void)
     bool wrong;
     int rc;
     the_box.count = (unsigned)set.slots;
-    the_box.plans = plans.slot;
+    the_box.plans = &plans;
+    the_box.hot_plug = set.hot_plug;
     rc = slots_connectors(&the_box);
     if (rc)
         return rc;

@@ -6,6 +6,7 @@
 #include "plan.h"
 
 #include "options.h"
+#include "plug.h"
 #include "remote.h"
 #include "virtio_blk.h"
 #include "virtio_gpu.h"
@@ -199,6 +200,8 @@ static const device_kind *find_kind(const slot_plans *p, const char *name)
 {
     if (!strcmp(name, vfio_user_kind.name))
         return &vfio_user_kind;
+    if (!strcmp(name, no_device_kind.name))
+        return &no_device_kind;
     for (unsigned i = 0; i < p->kind_count; i++) {
         if (!strcmp(name, p->kinds[i]->name))
             return p->kinds[i];
@@ -226,10 +229,21 @@ static const char *add_words(const slot_plans *all, slot_plan *p, char *words)
     return bad ? bad : check(p);
 }
 
+const char *plan_read(const slot_plans *all, const char *text, slot_plan *p)
+{
+    const char *bad;
+    char *words = strdup(text);
+    if (!words)
+        return plan_no_memory;
+    bad = add_words(all, p, words);
+    free(words);
+    return bad;
+}
+
 const char *plan_add(slot_plans *p, const char *text)
 {
-    const char *equals = strchr(text, '='), *bad;
-    char number[8] = "", *words;
+    const char *equals = strchr(text, '=');
+    char number[8] = "";
     uint64_t n = 0;
     if (equals && equals - text < (int)sizeof number)
         memcpy(number, text, (size_t)(equals - text));
@@ -237,12 +251,7 @@ const char *plan_add(slot_plans *p, const char *text)
         return wrong("must begin with the number of a slot and =KIND, at most --slots:", text);
     if (p->slot[n - 1].kind)
         return wrong("given twice:", number);
-    words = strdup(equals + 1);
-    if (!words)
-        return plan_no_memory;
-    bad = add_words(p, &p->slot[n - 1], words);
-    free(words);
-    return bad;
+    return plan_read(p, equals + 1, &p->slot[n - 1]);
 }
 
 /* ==== All slots =============================================================================== */
@@ -284,13 +293,17 @@ const char *plan_check(const slot_plans *p)
     return NULL;
 }
 
+void plan_clear(slot_plan *p)
+{
+    for (unsigned k = 0; k < p->text_count; k++)
+        free(p->texts[k]);
+    free(p->files);
+}
+
 void plan_free(slot_plans *p)
 {
-    for (unsigned i = 0; p->slot && i < p->count; i++) {
-        for (unsigned k = 0; k < p->slot[i].text_count; k++)
-            free(p->slot[i].texts[k]);
-        free(p->slot[i].files);
-    }
+    for (unsigned i = 0; p->slot && i < p->count; i++)
+        plan_clear(&p->slot[i]);
     free(p->slot);
     p->slot = NULL;
 }

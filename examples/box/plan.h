@@ -29,6 +29,9 @@ typedef struct slot_plans {
    plan_no_memory is no fault of the text. */
 extern const char plan_no_memory[];
 const char *plan_add(slot_plans *p, const char *text);
+/* What `text` says of a slot, KIND[,KEY=VALUE]..., into *p, which is all 0: as plan_add() else. */
+const char *plan_read(const slot_plans *all, const char *text, slot_plan *p);
+void plan_clear(slot_plan *p);
 /* What is wrong with all slots together, when every text was added; NULL: nothing. */
 const char *plan_check(const slot_plans *p);
 /* The tap of slot index + 1, of several slots that one option names a tap for. */

@@ -5,6 +5,8 @@
 #include "shards.h"
 #include "log.h"
 #include "leases.h"
+#include "plug.h"
+#include "remote.h"
 #include "shots.h"
 
 #include <errno.h>
@@ -45,6 +47,7 @@ static void tick(void *user, uint64_t now)
     shard *sh = user;
     slots_written(sh);
     leases_work(sh);
+    plug_work(sh);
     if (sh->stopping && (!fabric_busy(&sh->fabric) || now >= sh->stop_ns))
         fabric_stop(&sh->fabric);
 }
@@ -422,6 +425,54 @@ unsigned shards_drain(void *user, const dxpu_control_drain *m)
             (void)in_loop(b, i, m, NULL, do_drain);
     }
     return DXPU_CONTROL_CODE_NONE;
+}
+
+typedef struct plug_ask {
+    const dxpu_control_plug *m;
+    slot_plan *plan; /* NULL: no device comes */
+} plug_ask;
+
+static void do_plug(void *arg)
+{
+    ask *a = arg;
+    const plug_ask *p = a->message;
+    a->earlier = take_answer(a->b, a->number);
+    a->code = plug_begin(a->b, p->m, p->plan);
+}
+
+/* What needs a process or a descriptor from before the sandbox cannot come later. */
+static unsigned read_plan(const box *b, const dxpu_control_plug *m, slot_plan *plan)
+{
+    char text[DXPU_CONTROL_TEXT_MAX + 1];
+    const char *bad;
+    memcpy(text, m->device.ptr, m->device.len);
+    text[m->device.len] = '\0';
+    bad = plan_read(b->plans, text, plan);
+    if (!bad && (plan->kind == &vfio_user_kind || plan->kind == &no_device_kind ||
+                 plan->set.descriptor || plan->set.render || plan->set.render_node))
+        bad = "vfio-user, none, fd, render and render-node are for --slot alone";
+    if (!bad)
+        return DXPU_CONTROL_CODE_NONE;
+    log_error("slot %u: no device: %s", m->slot, bad);
+    plan_clear(plan);
+    return bad == plan_no_memory ? DXPU_CONTROL_CODE_MEMORY : DXPU_CONTROL_CODE_DEVICE;
+}
+
+unsigned shards_plug(void *user, const dxpu_control_plug *m)
+{
+    box *b = user;
+    slot_plan plan = { .kind = NULL };
+    plug_ask p = { m, m->how == DXPU_CONTROL_REMOVE ? NULL : &plan };
+    unsigned code = DXPU_CONTROL_CODE_NONE;
+    if (!b->hot_plug)
+        return DXPU_CONTROL_CODE_FIXED;
+    if (p.plan)
+        code = read_plan(b, m, &plan);
+    if (code)
+        return code;
+    code = in_loop(b, m->slot, &p, NULL, do_plug);
+    plan_clear(&plan); /* what was taken over is not in it any more */
+    return code;
 }
 
 unsigned shards_screenshot(void *user, unsigned number)

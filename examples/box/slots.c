@@ -15,6 +15,7 @@
 #include "identity.h"
 #include "isolate.h"
 #include "leases.h"
+#include "plug.h"
 #include "program.h"
 #include "remote.h"
 
@@ -807,87 +808,169 @@ static int watch_device(slot *s)
     return -1;
 }
 
-/* The model's, or, in a process of its own, that of the kind that lends it.  0, or -1 after a
-   message. */
-static int open_device(box *b, unsigned index, device_settings *own)
+/* jobs, counted: a device without any left can be destroyed at once. */
+static void counted_submit(void *user, job *j)
 {
-    slot *s = &b->slots[index];
-    isolated apart;
-    const device_kind *model = s->kind;
-    bool isolates = b->starter && model != &vfio_user_kind;
-    s->ids = (device_ids){ model->vendor, model->device, model->class_code };
-    if (isolates) {
-        if (isolate(b->starter, index + 1, model, b->disk_threads, own, &apart))
-            return -1;
-        s->kind = &vfio_user_kind;
-    }
-    s->keeps = model->wipe && !own->stateless;
-    s->waits = evtimer_new(dxpu_udp_base(s->shard->fabric.udp), on_missing, s);
-    if (!s->waits)
-        return -1;
-    if (b->pool) {
-        s->lane = jobs_lane_new(b->pool, s->shard->wake, &s->jobs);
-        own->jobs = &s->jobs;
-        if (!s->lane)
-            return -1;
-    }
-    if (b->renderers) {
-        own->renderer = b->renderers[index];
-        b->renderers[index] = 0;
-    }
-    if (b->connectors) {
-        own->connector = b->connectors[index];
-        b->connectors[index] = 0;
-    }
-    s->device = s->kind->create(own, &s->port);
-    if (!s->device || watch_device(s))
-        return -1;
-    s->unfit = isolates ? !apart.fits : s->kind->fits && !s->kind->fits(s->device);
-    return 0;
+    slot *s = user;
+    s->jobs_out++;
+    s->lane_jobs.submit(s->lane_jobs.user, j);
+}
+
+static job *counted_reap(void *user)
+{
+    slot *s = user;
+    job *j = s->lane_jobs.reap(s->lane_jobs.user);
+    s->jobs_out -= j != NULL;
+    return j;
+}
+
+static bool counted_cancel(void *user, job *j)
+{
+    slot *s = user;
+    bool is_cancelled = s->lane_jobs.cancel(s->lane_jobs.user, j);
+    s->jobs_out -= is_cancelled;
+    return is_cancelled;
+}
+
+static void counted_settle(void *user)
+{
+    slot *s = user;
+    s->lane_jobs.settle(s->lane_jobs.user);
+}
+
+/* Disks are waited for by the slot's lane.  0, or -1: out of memory. */
+static int open_lane(box *b, slot *s)
+{
+    s->jobs = (jobs){ s, counted_submit, counted_reap, counted_cancel, counted_settle };
+    if (b->pool)
+        s->lane = jobs_lane_new(b->pool, s->shard->wake, &s->lane_jobs);
+    return b->pool && !s->lane ? -1 : 0;
 }
 
 /* NULL: the slot is as those that no --slot names. */
 static const slot_plan *plan_of(const box *b, unsigned index)
 {
-    return b->plans && b->plans[index].kind ? &b->plans[index] : NULL;
+    return b->plans && b->plans->slot[index].kind ? &b->plans->slot[index] : NULL;
+}
+
+int slots_prepare(const box *b, unsigned index, const slot_plan *plan, const device_kind *kind,
+                  const device_settings *set, slot_device *out)
+{
+    device_settings *own = &out->set;
+    unsigned shared = plan ? 0 : index; /* of a name that several slots have */
+    const char *model;
+    *own = plan ? plan->set : *set;
+    out->device = NULL;
+    out->kind = plan ? plan->kind : kind;
+    if (own->file) { /* two devices never share their blocks */
+        if (files_of_slot(own->file, shared, out->files, sizeof out->files)) {
+            log_error("--file: the names are too long");
+            return -1;
+        }
+        own->file = out->files;
+        place_layout(b, index, own, out->layout, sizeof out->layout);
+    }
+    if (own->tap)
+        own->tap = plan_tap(own->tap, shared, out->tap);
+    identify_slot(b, index, shared, own, out->serial, sizeof out->serial);
+    model = plan && plan->model ? plan->model
+            : b->model          ? b->model
+            : out->kind->model  ? out->kind->model
+                                : out->kind->name;
+    snprintf(out->model, sizeof out->model, "%s", model);
+    snprintf(out->attributes, sizeof out->attributes, "%s", plan ? plan->attributes : "");
+    own->timeout_ns = DXPU_NEVER; /* S-110: the channel's hold ends what is never answered */
+    return 0;
+}
+
+void slots_create(slot *s, slot_device *d)
+{
+    d->set.jobs = s->lane ? &s->jobs : NULL;
+    d->device = d->kind->create(&d->set, &s->port);
 }
 
 /* Its device's, and those that the operator gave the slot. */
-static int set_attributes(slot *s, unsigned index, const slot_plan *plan)
+static int set_attributes(slot *s, const slot_device *d)
 {
-    if (s->kind->attributes)
-        s->kind->attributes(s->device, s->attributes);
-    if (!plan || plan_attributes(s->attributes, plan->attributes))
-        return 0;
-    log_error("slot %u: with those of its device, its attributes have more than %d characters",
-              index + 1, DEVICE_ATTRIBUTES_BYTES - 1);
-    return -1;
+    char all[DEVICE_ATTRIBUTES_BYTES] = "";
+    if (d->kind->attributes)
+        d->kind->attributes(d->device, all);
+    if (!plan_attributes(all, d->attributes)) {
+        log_error("slot %u: with those of its device, its attributes have more than %d characters",
+                  (unsigned)(s - s->shard->box->slots) + 1, DEVICE_ATTRIBUTES_BYTES - 1);
+        return -1;
+    }
+    memcpy(s->attributes, all, sizeof all);
+    return 0;
+}
+
+int slots_install(slot *s, slot_device *d)
+{
+    const box *b = s->shard->box;
+    const device_kind *kind_before = s->kind;
+    void *before = s->device;
+    s->kind = d->kind;
+    s->device = d->device;
+    if (set_attributes(s, d) || watch_device(s)) {
+        s->kind = kind_before;
+        s->device = before;
+        return -1;
+    }
+    memcpy(s->serial, d->serial, sizeof s->serial);
+    memcpy(s->model, d->model, sizeof s->model);
+    s->unfit = s->kind->fits && !s->kind->fits(s->device);
+    /* a manager's box keeps the slot, so that it can be wiped */
+    b->entries[s - b->slots].valid = s->kind != &no_device_kind && (b->managed || !s->unfit);
+    if (s->kind == &no_device_kind)
+        s->absent = s->missing = true;
+    return 0;
+}
+
+/* The model's, or, in a process of its own, that of the kind that lends it.  0, or -1 after a
+   message. */
+static int open_device(box *b, unsigned index, slot_device *d)
+{
+    slot *s = &b->slots[index];
+    isolated apart = { .fits = true };
+    const device_kind *model = d->kind;
+    bool isolates = b->starter && model != &vfio_user_kind && model != &no_device_kind;
+    s->ids = (device_ids){ model->vendor, model->device, model->class_code };
+    if (isolates) {
+        if (isolate(b->starter, index + 1, model, b->disk_threads, &d->set, &apart))
+            return -1;
+        d->kind = &vfio_user_kind;
+    }
+    s->keeps = model->wipe && !d->set.stateless;
+    s->waits = evtimer_new(dxpu_udp_base(s->shard->fabric.udp), on_missing, s);
+    if (!s->waits || open_lane(b, s))
+        return -1;
+    if (b->renderers) {
+        d->set.renderer = b->renderers[index];
+        b->renderers[index] = 0;
+    }
+    if (b->connectors) {
+        d->set.connector = b->connectors[index];
+        b->connectors[index] = 0;
+    }
+    slots_create(s, d);
+    s->kind = d->kind;
+    s->device = d->device; /* slots_close() destroys it */
+    if (!d->device || slots_install(s, d))
+        return -1;
+    if (!apart.fits) {
+        s->unfit = true;
+        b->entries[index].valid = b->managed;
+    }
+    return 0;
 }
 
 static int open_slot(box *b, unsigned index, const device_kind *kind, const device_settings *set)
 {
     slot *s = &b->slots[index];
-    const slot_plan *plan = plan_of(b, index);
-    device_settings own = plan ? plan->set : *set;
-    unsigned shared = plan ? 0 : index; /* of a name that several slots have */
-    char files[16384], layout[4096], tap[PLAN_TAP_BYTES];
-    s->kind = plan ? plan->kind : kind;
-    if (own.file) { /* two devices never share their blocks */
-        if (files_of_slot(own.file, shared, files, sizeof files)) {
-            log_error("--file: the names are too long");
-            return -1;
-        }
-        own.file = files;
-        place_layout(b, index, &own, layout, sizeof layout);
-    }
-    if (own.tap)
-        own.tap = plan_tap(own.tap, shared, tap);
-    identify_slot(b, index, shared, &own, s->serial, sizeof s->serial);
-    s->model = plan && plan->model ? plan->model
-               : b->model          ? b->model
-               : s->kind->model    ? s->kind->model
-                                   : s->kind->name;
+    slot_device d;
     s->shard = slots_shard(b, index + 1);
+    if (slots_prepare(b, index, plan_of(b, index), kind, set, &d))
+        return -1;
     for (unsigned cls = 0; cls < DXPU_CLASSES; cls++)
         s->queues[cls].tail = &s->queues[cls].head;
     s->port.user = s;
@@ -895,15 +978,10 @@ static int open_slot(box *b, unsigned index, const device_kind *kind, const devi
     s->port.waiting = device_waits;
     s->port.fault = leases_fault;
     s->port.present = device_present;
-    own.timeout_ns = DXPU_NEVER; /* S-110: the channel's hold ends what is never answered */
     s->limited_ns = DXPU_NEVER;
     limit_init(&s->limit, b->limit_tlps, b->limit_bytes, dxpu_udp_now_ns());
     guard_init(&s->guard, &b->allowed);
-    if (open_device(b, index, &own) || set_attributes(s, index, plan))
-        return -1;
-    /* a manager's box keeps the slot, so that it can be wiped */
-    dxpu_box_slot(&b->table, (uint16_t)(index + 1))->valid = b->managed || !s->unfit;
-    return 0;
+    return open_device(b, index, &d);
 }
 
 /* Where the server of a slot's device is to listen; NULL: it has none. */
@@ -1022,6 +1100,7 @@ void slots_close(box *b)
             event_free(b->slots[i].ready);
         if (b->slots[i].waits)
             event_free(b->slots[i].waits);
+        plug_close(&b->slots[i]);
         if (b->slots[i].device) {
             clear_queues(&b->slots[i]);
             b->slots[i].kind->destroy(b->slots[i].device);

@@ -45,9 +45,10 @@ typedef struct opening {
     dxpu_box_entry entry;    /* the slot's, then */
 } opening;
 
-/* What a manager's order, or the end of a wipe, makes of a lease once it is on disk. */
+/* What a manager's order, the end of a wipe, or another device makes of a lease once it is on
+   disk. */
 typedef struct lease_change {
-    enum { CHANGE_NONE, CHANGE_BIND, CHANGE_UNBIND, CHANGE_WIPED } by;
+    enum { CHANGE_NONE, CHANGE_BIND, CHANGE_UNBIND, CHANGE_WIPED, CHANGE_DEVICE } by;
     dxpu_box_entry entry;
     uint8_t phase;
     state_key key;
@@ -56,6 +57,17 @@ typedef struct lease_change {
 
 struct shard;
 struct shots;
+struct arrival;
+
+/* A device on its way into a slot. */
+typedef struct slot_device {
+    const device_kind *kind;
+    device_settings set; /* some of its texts are these: */
+    char files[16384], layout[4096], tap[PLAN_TAP_BYTES];
+    char serial[32], model[PLAN_MODEL_MAX + 1];
+    char attributes[DEVICE_ATTRIBUTES_BYTES]; /* from the operator */
+    void *device;                             /* NULL: not made */
+} slot_device;
 
 typedef struct slot {
     struct shard *shard; /* whose loop it is in */
@@ -63,17 +75,20 @@ typedef struct slot {
     void *device;
     device_port port;
     struct event *ready;                      /* its descriptor's; NULL: it has none */
-    const char *model;                        /* its name for users; NULL: the kind's */
+    char model[PLAN_MODEL_MAX + 1];           /* its name for users */
     char attributes[DEVICE_ATTRIBUTES_BYTES]; /* what distinguishes it from others of its model */
     device_ids ids;      /* of its model; 0: not known before its server is there */
     bool keeps;          /* its device has data that a reset leaves */
     bool absent;         /* as device_port.present said */
     bool missing;        /* so for longer than a restart of its server takes */
     struct event *waits; /* until then */
-    jobs jobs;           /* the device's, by this lane of the box's pool */
+    jobs jobs;           /* the device's, by */
+    jobs lane_jobs;      /* this lane of the box's pool */
     jobs_lane *lane;
-    fabric_channel *active; /* the incarnation that reaches the device; NULL: none */
-    fabric_paths past;      /* of channels that are over */
+    unsigned jobs_out;       /* of the device, not taken back */
+    struct arrival *arrival; /* of plug.c; NULL: no device comes or leaves */
+    fabric_channel *active;  /* the incarnation that reaches the device; NULL: none */
+    fabric_paths past;       /* of channels that are over */
     waiting_queue queues[DXPU_CLASSES];
     unsigned waiting;     /* TLPs in them */
     unsigned in_reserve;  /* of these */
@@ -94,8 +109,10 @@ typedef struct slot {
     int last_error;               /* of the one that ended last */
     uint8_t last_reason;
     char serial[32];
-    bool broken;      /* what it keeps its data on fails */
-    bool elsewhere;   /* its lease's data are on another medium than is here (M-67) */
+    bool broken;    /* what it keeps its data on fails */
+    bool elsewhere; /* its lease's data are on another medium than is here (M-67): */
+    uint8_t its_phase;
+    uint64_t its_medium;
     bool unfit;       /* what is kept about its data does not fit them (S-163) */
     bool drained;     /* takes no new lease */
     bool wipe_begins; /* with the next step */
@@ -125,6 +142,7 @@ typedef struct shard {
     uint32_t node;
     waiting_reserve reserve;
     unsigned wiping; /* slots */
+    unsigned plugs;  /* slots whose device comes or leaves */
     uint64_t refused_epoch, refused_slot, refused_key;
     bool told_key; /* the first of these */
     bool stopping;
@@ -139,6 +157,7 @@ typedef struct box {
     dxpu_box_entry *entries;
     slot *slots;
     unsigned count;                   /* of slots */
+    bool hot_plug;                    /* devices may come and go */
     unsigned disk_threads;            /* of each slot at once; 0: its loop waits for disks */
     jobs_pool *pool;                  /* NULL: there are none */
     dxpu_guard_allowed allowed;       /* what every device may, besides what is usual */
@@ -153,12 +172,12 @@ typedef struct box {
     uint64_t *medium;     /* of each slot, what its device keeps its data on; 0: not known */
     bool managed;         /* it has a manager: only that one's leases are admitted */
     uint8_t identity[IDENTITY_BYTES];
-    const char *model;      /* NULL: the device kind's name */
-    const slot_plan *plans; /* of each slot; NULL: none has its own */
-    int starter;            /* of devices in processes of their own; 0: none is */
-    int *renderers;         /* of each slot: of render_start(); 0: none.  NULL: none has one */
-    int *connectors;        /* of each slot; 0: none.  NULL: devices start their own */
-    unsigned group_slots;   /* 0: no groups */
+    const char *model;       /* NULL: the device kind's name */
+    const slot_plans *plans; /* NULL: no slot has its own */
+    int starter;             /* of devices in processes of their own; 0: none is */
+    int *renderers;          /* of each slot: of render_start(); 0: none.  NULL: none has one */
+    int *connectors;         /* of each slot; 0: none.  NULL: devices start their own */
+    unsigned group_slots;    /* 0: no groups */
     dxpu_udp_address advertised[DXPU_CONTROL_PATHS_MAX];
     unsigned advertised_count; /* 0: where it listens */
     recorder record;
@@ -182,6 +201,14 @@ void slots_close(box *b);
 
 /* Which loop a slot is in. */
 shard *slots_shard(const box *b, unsigned number);
+
+/* Find out what a slot's device is to be, and make it: this may wait for a disk, and touches
+   nothing of the slot.  plan NULL: of `kind`, by these settings.  0, or -1 after a message. */
+int slots_prepare(const box *b, unsigned index, const slot_plan *plan, const device_kind *kind,
+                  const device_settings *set, slot_device *out);
+void slots_create(slot *s, slot_device *d);
+/* Put one that was made into its slot.  0, or -1 after a message: then it is still d's. */
+int slots_install(slot *s, slot_device *d);
 
 /* The fabric's callbacks; user is the shard. */
 uint8_t slots_authorize(void *user, const dxpu_offer *offer, const uint8_t *key,

@@ -21,7 +21,7 @@ CLASSES = ("posted", "non-posted", "completion")
 PROXIES = ("dxpu-box", "dxpu-host")
 KINDS = {"dxpu-box": "box", "dxpu-host": "host", "dxpu-manager": "manager"}
 KEY_OPTIONS = ("--key", "--peer", "--peers", "--plain", "--help", "--version")
-CONTROL_COMMANDS = ("attach", "detach", "status", "screenshot")
+CONTROL_COMMANDS = ("attach", "detach", "plug", "unplug", "status", "screenshot")
 # Who is on whose list, and what each may there.
 PEERS = {"box": {"host": "fabric", "command": "control"},
          "host": {"box": "fabric", "command": "control"},

@@ -85,6 +85,11 @@ static const uint8_t alarm_bytes[] = {
     0x00, 0x05, 0x02, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x0a, 0x02, 'i',  'o',
 };
 
+static const uint8_t plug_bytes[] = {
+    0x44, 0x58, 0x43, 0x54, 0x01, 0x00, 0x00, 0x16, 0x00, 0x00, 0x00, 0x0b, 0x00, 0x00,
+    0x00, 0x10, 0x00, 0x05, 0x03, 0x01, 0x06, 'm',  'e',  'm',  'o',  'r',  'y',
+};
+
 typedef struct example {
     const uint8_t *bytes;
     size_t len;
@@ -106,6 +111,7 @@ static const example examples[] = {
     { heartbeat_bytes, sizeof heartbeat_bytes },
     { register_bytes, sizeof register_bytes },
     { alarm_bytes, sizeof alarm_bytes },
+    { plug_bytes, sizeof plug_bytes },
 };
 enum { EXAMPLES = sizeof examples / sizeof examples[0] };
 
@@ -177,6 +183,8 @@ static void test_m1_examples_decode(void **state)
             assert_true(text_is(m[7].u.picture.png, "png"));
         if (i == 15)
             assert_true(text_is(m[15].u.alarm.text, "io"));
+        if (i == 16)
+            assert_true(text_is(m[16].u.plug.device, "memory"));
     }
     assert_int_equal(m[0].type, DXPU_CONTROL_HELLO);
     assert_int_equal(m[0].request, 7);
@@ -233,6 +241,9 @@ static void test_m1_examples_decode(void **state)
     assert_int_equal(m[15].u.alarm.slot, 5);
     assert_int_equal(m[15].u.alarm.kind, DXPU_CONTROL_ALARM_STORAGE);
     assert_int_equal(m[15].u.alarm.epoch, 10);
+    assert_int_equal(m[16].u.plug.slot, 5);
+    assert_int_equal(m[16].u.plug.how, DXPU_CONTROL_REPLACE);
+    assert_true(m[16].u.plug.force);
 }
 
 static void test_m9_encode_is_decode_backwards(void **state)
@@ -462,7 +473,7 @@ static void test_m10_types(void **state)
         else
             assert_string_equal(dxpu_control_type_name(type), "unknown");
     }
-    assert_int_equal(known, 17);
+    assert_int_equal(known, 18);
     fresh(); /* the stream goes on behind an unknown one: type is ffffh now */
     assert_int_equal(take(bytes, sizeof bytes), DXPU_OK);
     assert_true(frame.type & DXPU_CONTROL_IGNORABLE);
@@ -610,6 +621,21 @@ static void test_m22_screenshot_ranges(void **state)
     assert_int_equal(decode(bytes, sizeof bytes, &m), DXPU_OK);
     dxpu_put_be32(bytes + 20, DXPU_CONTROL_PICTURE_MAX);
     assert_int_equal(decode(bytes, sizeof bytes, &m), DXPU_E_RECORD);
+}
+
+static void test_m24_plug_ranges(void **state)
+{
+    (void)state;
+    assert_int_equal(changed(&examples[16], 17, 0), DXPU_E_RECORD); /* slot */
+    assert_int_equal(changed(&examples[16], 18, DXPU_CONTROL_INSERT), DXPU_OK);
+    assert_int_equal(changed(&examples[16], 18, DXPU_CONTROL_REMOVE), DXPU_E_RECORD); /* of what? */
+    assert_int_equal(changed(&examples[16], 18, 0), DXPU_E_RECORD);
+    assert_int_equal(changed(&examples[16], 18, 4), DXPU_E_RECORD);
+    assert_int_equal(changed(&examples[16], 19, 0), DXPU_OK);
+    assert_int_equal(changed(&examples[16], 19, 2), DXPU_E_RECORD); /* force */
+    assert_int_equal(changed(&examples[16], 20, 0), DXPU_E_RECORD); /* no device */
+    assert_int_equal(changed(&examples[16], 20, 7), DXPU_E_SHORT);
+    assert_int_equal(changed(&examples[16], 21, 7), DXPU_E_RECORD); /* not printable */
 }
 
 static void test_m23_picture_ranges(void **state)
@@ -1347,6 +1373,7 @@ int main(void)
         cmocka_unit_test(test_m16_status_ranges),
         cmocka_unit_test(test_m20_slot_bytes),
         cmocka_unit_test(test_m22_screenshot_ranges),
+        cmocka_unit_test(test_m24_plug_ranges),
         cmocka_unit_test(test_m23_picture_ranges),
         cmocka_unit_test(test_m23_largest_piece),
         cmocka_unit_test(test_m21_unknown_in_a_slot),

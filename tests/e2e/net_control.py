@@ -225,6 +225,65 @@ def refusals_of_the_box():
 
 
 @case
+def m24_devices_come_and_go():
+    with lab.Lab() as l:
+        box, host = start_box(l, "--hot-plug", "--slot", "3=none"), start_host(l)
+
+        def no(word, *args):
+            answer = dxpu(l, *args, status=1)
+            check(answer["error"] == word and len(answer["reason"]) > 20, answer)
+
+        check([slot(l, box, n)["device"] for n in (1, 2, 3)] == ["memory", "memory", "none"])
+        answer = dxpu(l, "attach", "--wait", host.control, 1, box.address, 3, status=1)
+        check(answer["error"] == "no-such-slot", answer)
+        no("empty", "unplug", box.control, 3)
+        no("busy", "plug", box.control, 1, "vga")
+        no("no-such-slot", "unplug", box.control, 4)
+        for wrong in ("nothing", "memory,size=x", "nvme,file=" + l.file("missing.img"), "none",
+                      "vfio-user,socket=/x", "virtio-net,fd=3", "virtio-gpu,render"):
+            no("device", "plug", box.control, 3, wrong)
+        check(slot(l, box, 3)["device"] == "none")
+        no("role", "unplug", host.control, 1)
+        image = l.file("a.img")
+        plugged = dxpu(l, "plug", box.control, 3, "nvme,size=1M,file=" + image)
+        check(plugged["device"] == "nvme" and plugged["done"], plugged)
+        no("device", "plug", "--replace", box.control, 2, "nvme,file=" + image)  # it is in use
+        check(slot(l, box, 2)["device"] == "none")
+        dxpu(l, "attach", "--wait", host.control, 1, box.address, 3)
+        no("lent", "unplug", box.control, 3)
+        no("lent", "plug", "--replace", box.control, 3, "vga")
+        check(slot(l, host, 1)["state"] == "up")
+        dxpu(l, "unplug", "--force", box.control, 3)
+        lost = until(lambda: (lambda s: s if s["state"] == "dialing" and s["attempts"] else None)
+                     (slot(l, host, 1)), "the host loses it")
+        check("no device in it" in lost["last_reason"], lost)
+        dxpu(l, "plug", box.control, 2, "nvme,file=" + image)  # the disk is free again
+        dxpu(l, "plug", box.control, 3, "memory,memory=8192")
+        state_is(l, host, 1, "up")
+        check(slot(l, host, 1)["incarnations"] == 2 and slot(l, box, 3)["device"] == "memory")
+        dxpu(l, "plug", "--replace", "--force", box.control, 3, "eptest")
+        until(lambda: slot(l, host, 1)["incarnations"] == 3, "another device")
+        dxpu(l, "detach", "--wait", host.control, 1)
+        state_is(l, box, 3, "empty")
+        dxpu(l, "unplug", box.control, 3)  # given back: nothing stands against it
+        stops_well(host, box)
+        check(box.process.result()["slot_3"]["device"] == "none")
+
+
+@case
+def s248_only_with_the_option():
+    with lab.Lab() as l:
+        box = start_box(l)
+        answer = dxpu(l, "unplug", box.control, 1, status=1)
+        check(answer["error"] == "fixed" and "--hot-plug" in answer["reason"], answer)
+        check(slot(l, box, 1)["device"] == "memory")
+        stops_well(box)
+        for wrong in (("--hot-plug",), ("--hot-plug", "--isolate", "--control", ":0")):
+            done = l.run("dxpu-box", "--listen", V4, *wrong)
+            check(done.status == 2 and "--hot-plug" in done.errors(), done.errors())
+
+
+@case
 def higher_epoch_takes_over():
     with lab.Lab() as l:
         box, host, other = start_box(l), start_host(l), start_host(l, "--node", 3)

@@ -28,7 +28,7 @@ import lab  # noqa: E402
 import net_control as by_hand  # noqa: E402
 
 V4 = "127.0.0.1:0"
-BUSY, EPOCH, ROLE, DRAINED, STATE = 7, 10, 12, 21, 22
+BUSY, NO_DEVICE, EPOCH, ROLE, DRAINED, STATE = 7, 9, 10, 12, 21, 22
 GOOD, BROKEN = 1, 2
 STORAGE, FENCED = 2, 3
 MIB = 1 << 20
@@ -461,6 +461,61 @@ def another_file_is_not_what_was_wiped_or_lent():
         check(b.slots[1].state == EMPTY)
         check(b.unbind(1, 5)[0] == WIPING)
         check(b.becomes(1, WIPED).health == GOOD and not has(two))
+
+
+@case
+def m25_leases_and_media_of_devices_that_come_and_go():
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
+        one, two = disk(l, "one", MIB), disk(l, "two", MIB)
+        for path in (one, two):
+            plant(path, 4096)
+        box = start_box(l, m, "--device", "nvme", "--file", one, "--hot-plug")
+        b = m.link(BOX)
+
+        def plug(path, *how):
+            by_hand.dxpu(l, "plug", *how, box.control, 1, "nvme,model=x,file=" + path)
+
+        def unplug(*how, status=0):
+            by_hand.dxpu(l, "unplug", *how, box.control, 1, status=status)
+
+        def health(want):
+            m.until(lambda: b.slots[1].health == want, "health %d" % want)
+            return b.slots[1]
+
+        b.unbind(1, 3)
+        b.becomes(1, WIPED)
+        unplug()
+        check(health(0).model == "none")
+        refused(NO_DEVICE, b.bind, 1, 77, 1, 4)
+        plug(two)
+        check(health(GOOD).state == EMPTY and b.slots[1].model == "x" and has(two), b.slots)
+        plug(one, "--replace")  # the record is of the other one by now: nothing says it was wiped
+        check(b.becomes(1, EMPTY).health == GOOD)
+        b.unbind(1, 5)
+        b.becomes(1, WIPED)
+        b.bind(1, 77, 1, 6)
+        plant(one, 4096)
+        unplug(status=1)  # it is lent
+        for phase in (HELD, KEPT):
+            unplug("--force")
+            check(health(0).state == phase, b.slots)
+            plug(two)
+            check((health(BROKEN).state, b.slots[1].epoch) == (EMPTY, 0), b.slots)
+            refused(BUSY, b.unbind, 1, 6, True)  # what is here is not what is to be kept
+            unplug()
+            plug(one)  # the control: the lease's own
+            check(health(GOOD).state == phase, b.slots)
+            check(b.unbind(1, 6, keep=True) == (KEPT, 0))
+        unplug("--force")
+        health(0)
+        check(b.unbind(1, 6)[0] == WIPING)  # of what is not there
+        b.becomes(1, UNWIPED)
+        check(has(one))
+        plug(two)
+        check(health(GOOD).state == EMPTY and has(two))
+        box.process.kill()
+        box = start_box(l, m, "--device", "nvme", "--file", one)  # which is not taken for wiped
+        check(m.link(BOX, b).slots[1].state == EMPTY and has(one))
 
 
 @case

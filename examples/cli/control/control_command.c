@@ -1,4 +1,5 @@
-/* control_command.c - dxpu attach, detach, status, screenshot: drive proxies that run
+/* control_command.c - dxpu attach, detach, plug, unplug, status, screenshot: drive proxies that
+   run
    SPDX-License-Identifier: MIT
 
    CONTENTS   1 Arguments   2 What is printed   3 Waiting   4 Pictures   5 Commands */
@@ -27,7 +28,7 @@ enum { CONTROL_POLL_MS = 50, TIMEOUT_S = 10 };
 typedef struct request {
     char **words;
     unsigned count;
-    bool json, wait;
+    bool json, wait, force, replace;
     key_options keys;
     const char *box_key;
     uint64_t epoch, timeout_s;
@@ -515,6 +516,38 @@ static int do_detach(request *r)
     return rc ? rc : print_done(r, &s);
 }
 
+/* A device comes into a box's slot, or leaves it. */
+static int do_plug(request *r)
+{
+    dxpu_control m;
+    dxpu_control_slot s;
+    int rc;
+    memset(&m, 0, sizeof m);
+    m.type = DXPU_CONTROL_PLUG;
+    m.u.plug.how = r->count < 3 ? DXPU_CONTROL_REMOVE
+                   : r->replace ? DXPU_CONTROL_REPLACE
+                                : DXPU_CONTROL_INSERT;
+    m.u.plug.force = r->force;
+    rc = read_slot(r, 1, &m.u.plug.slot);
+    if (!rc && r->count == 3) {
+        m.u.plug.device.ptr = (const uint8_t *)r->words[2];
+        m.u.plug.device.len = strlen(r->words[2]);
+        if (!m.u.plug.device.len || m.u.plug.device.len > DXPU_CONTROL_TEXT_MAX)
+            rc = options_wrong("a device is KIND[,KEY=VALUE]..., at most 255 characters");
+    }
+    if (!rc)
+        rc = connect_to(r);
+    if (!rc)
+        rc = change(r, &m);
+    if (!rc)
+        rc = look_at_slot(r, m.u.plug.slot, &s);
+    if (!rc && !r->json && m.u.plug.how != DXPU_CONTROL_REMOVE)
+        printf("slot %u: %s\n", s.number, s.device);
+    else if (!rc)
+        rc = print_done(r, &s);
+    return rc;
+}
+
 /* All slots, as many messages as it takes; into `slots`, or printed when that is NULL. */
 static int show_slots(request *r, json_t *slots)
 {
@@ -653,6 +686,11 @@ static int detach(const option_call *c)
     return run_control(c, do_detach);
 }
 
+static int plug(const option_call *c)
+{
+    return run_control(c, do_plug);
+}
+
 static int show_status(const option_call *c)
 {
     return run_control(c, do_status);
@@ -687,6 +725,18 @@ static const option_row detach_options[] = {
     { "epoch", "N", "only if this lease is attached", OPTION_NUMBER, &the_request.epoch, 1,
       UINT64_MAX },
 };
+static const option_row plug_options[] = {
+    { "replace", NULL, "unplug the device that is in the slot first", OPTION_FLAG,
+      &the_request.replace, 0, 0 },
+    { "force", NULL, "also of a slot that is lent: its host loses the device", OPTION_FLAG,
+      &the_request.force, 0, 0 },
+};
+static const option_row unplug_options[] = {
+    { "force", NULL, "also of a slot that is lent: its host loses the device", OPTION_FLAG,
+      &the_request.force, 0, 0 },
+};
+static const char box_tail[] =
+    "Exit status: 0 done, 1 refused, 2 wrong usage, 3 no connection to the box's control port.\n";
 static const char host_tail[] =
     "Exit status: 0 done, 1 refused, 2 wrong usage, 3 no connection to the host's control port.\n";
 
@@ -712,6 +762,28 @@ static const option_verb control_commands[] = {
       2,
       { OPTION_ROWS(detach_options), OPTION_ROWS(shared_rows) },
       detach },
+    { "plug",
+      "BOX SLOT DEVICE",
+      "put a device into a slot of a box",
+      "Puts a device into an empty slot of a running dxpu-box that was started with --hot-plug. "
+      "DEVICE is KIND[,KEY=VALUE]..., as in its --slot; files are the box's. BOX is where its "
+      "--control is, ADDR:PORT (port 4459).",
+      box_tail,
+      3,
+      3,
+      { OPTION_ROWS(plug_options), OPTION_ROWS(shared_rows) },
+      plug },
+    { "unplug",
+      "BOX SLOT",
+      "take the device out of a slot of a box",
+      "Takes the device out of a slot of a running dxpu-box that was started with --hot-plug, if "
+      "the slot is not lent and keeps no tenant's data. BOX is where its --control is, ADDR:PORT "
+      "(port 4459).",
+      box_tail,
+      2,
+      2,
+      { OPTION_ROWS(unplug_options), OPTION_ROWS(shared_rows) },
+      plug },
     { "status",
       "PROXY [SLOT]",
       "show the slots of a host or a box",
@@ -738,4 +810,4 @@ static const option_verb control_commands[] = {
 };
 
 const option_verbs control_verbs = { "Proxies without a manager, through their --control",
-                                     control_commands, 4 };
+                                     control_commands, 6 };

@@ -206,6 +206,8 @@ uint16_t requests_slot(const dxpu_control *m)
         return m->u.ask.first;
     case DXPU_CONTROL_SCREENSHOT:
         return m->u.screenshot.slot;
+    case DXPU_CONTROL_PLUG:
+        return m->u.plug.slot;
     default:
         return 0;
     }
@@ -222,6 +224,8 @@ static bool allowed(const requests_peer *c, unsigned type)
         return p->detach != NULL;
     case DXPU_CONTROL_SCREENSHOT:
         return p->screenshot != NULL;
+    case DXPU_CONTROL_PLUG:
+        return p->plug != NULL;
     case DXPU_CONTROL_BIND:
         return c->answer && p->bind; /* M-51 */
     case DXPU_CONTROL_UNBIND:
@@ -250,6 +254,8 @@ static unsigned do_change(const requests *o, const dxpu_control *m)
         return p->unbind(p->user, &m->u.unbind);
     case DXPU_CONTROL_RESET:
         return p->reset(p->user, &m->u.reset);
+    case DXPU_CONTROL_PLUG:
+        return p->plug(p->user, &m->u.plug);
     default:
         return p->drain(p->user, &m->u.drain);
     }
@@ -335,6 +341,7 @@ static unsigned act(requests_peer *c, secure_conn *conn, const dxpu_control *m)
     case DXPU_CONTROL_UNBIND:
     case DXPU_CONTROL_RESET:
     case DXPU_CONTROL_DRAIN:
+    case DXPU_CONTROL_PLUG:
         code = do_change(o, m);
         if (code == REQUESTS_LATER) {
             answer_later(c, conn, m);

@@ -1,0 +1,255 @@
+/* plug.c - see plug.h
+   SPDX-License-Identifier: MIT
+
+   CONTENTS   1 No device   2 A device leaves   3 A device comes   4 Requests */
+#include "plug.h"
+#include "leases.h"
+#include "log.h"
+#include "shards.h"
+
+#include <stdlib.h>
+
+/* ==== 1  No device ============================================================================ */
+
+static char nothing; /* what stands for its device */
+
+static void *create(const device_settings *s, const device_port *port)
+{
+    (void)s;
+    (void)port;
+    return &nothing;
+}
+
+static void destroy(void *device)
+{
+    (void)device;
+}
+
+static void take_tlp(void *device, const dxpu_tlp *t, dxpu_bytes bytes)
+{
+    (void)device;
+    (void)t;
+    (void)bytes;
+}
+
+static void take_event(void *device, const dxpu_event *e)
+{
+    (void)device;
+    (void)e;
+}
+
+static void report_nothing(void *device, report *r)
+{
+    (void)device;
+    (void)r;
+}
+
+const device_kind no_device_kind = { .name = "none",
+                                     .create = create,
+                                     .destroy = destroy,
+                                     .tlp = take_tlp,
+                                     .event = take_event,
+                                     .reset = destroy,
+                                     .report = report_nothing };
+
+/* ==== 2  A device leaves ====================================================================== */
+
+struct arrival {
+    job job; /* first: that makes the device */
+    slot *slot;
+    bool leaves, makes, writes; /* the steps: one of them at a time */
+    bool comes;
+    slot_plan plan;
+    bool prepared;
+    slot_device device;
+};
+
+static unsigned number_of(const slot *s)
+{
+    return (unsigned)(s - s->shard->box->slots) + 1;
+}
+
+static void end(slot *s, unsigned code)
+{
+    plan_clear(&s->arrival->plan);
+    free(s->arrival);
+    s->arrival = NULL;
+    s->shard->plugs--;
+    shards_answer(s->shard->box, number_of(s), code);
+    manager_changed(s->shard->box->manager, number_of(s));
+}
+
+/* Its host loses it as one that was pulled out. */
+static void begin_leaving(slot *s)
+{
+    s->absent = s->missing = true;
+    (void)event_del(s->waits);
+    s->shard->box->entries[number_of(s) - 1].valid = false;
+    slots_end(s, DXPU_REASON_NO_SLOT);
+    leases_unplugged(s->shard->box, number_of(s));
+    s->arrival->leaves = true;
+}
+
+static void leave(slot *s)
+{
+    slot_device none = { .kind = &no_device_kind, .device = &nothing, .model = "none" };
+    if (s->kind->tick)
+        s->kind->tick(s->device, dxpu_udp_now_ns());
+    if (s->jobs_out)
+        return;
+    log_info("slot %u: its device is unplugged", number_of(s));
+    if (s->ready)
+        event_free(s->ready);
+    s->ready = NULL;
+    s->kind->destroy(s->device);
+    (void)slots_install(s, &none); /* without attributes and descriptor nothing can fail */
+    s->ids = (device_ids){ 0, 0, 0 };
+    s->arrival->leaves = false;
+}
+
+/* ==== 3  A device comes ======================================================================= */
+
+/* job.run */
+static void make(job *j)
+{
+    struct arrival *a = (struct arrival *)j;
+    slot *s = a->slot;
+    a->prepared = !slots_prepare(s->shard->box, number_of(s) - 1, &a->plan, NULL, NULL, &a->device);
+    if (a->prepared)
+        slots_create(s, &a->device);
+}
+
+static void begin_making(slot *s)
+{
+    s->arrival->makes = true;
+    s->arrival->job.run = make;
+    s->arrival->job.quick = NULL;
+    if (s->lane)
+        s->lane_jobs.submit(s->lane_jobs.user, &s->arrival->job);
+    else
+        make(&s->arrival->job);
+}
+
+/* It was made, or could not be. */
+static void arrive(slot *s)
+{
+    struct arrival *a = s->arrival;
+    const device_kind *kind = a->device.kind;
+    box *b = s->shard->box;
+    if (s->lane && !s->lane_jobs.reap(s->lane_jobs.user))
+        return;
+    a->makes = false;
+    if (!a->prepared || !a->device.device) {
+        log_error("slot %u: no device: it stays empty", number_of(s));
+        end(s, DXPU_CONTROL_CODE_DEVICE);
+        return;
+    }
+    if (slots_install(s, &a->device)) {
+        kind->destroy(a->device.device);
+        end(s, DXPU_CONTROL_CODE_DEVICE);
+        return;
+    }
+    s->ids = (device_ids){ kind->vendor, kind->device, kind->class_code };
+    s->keeps = kind->wipe != NULL;
+    s->absent = s->missing = s->broken = false;
+    log_info("slot %u: %s is plugged in", number_of(s), s->model);
+    a->writes = true;
+    if (!b->managed || !leases_plugged(b, number_of(s)))
+        plug_written(s, true);
+}
+
+void plug_written(slot *s, bool kept)
+{
+    end(s, kept ? DXPU_CONTROL_CODE_NONE : DXPU_CONTROL_CODE_STATE);
+}
+
+static void go_on(slot *s)
+{
+    if (s->arrival->leaves)
+        leave(s);
+    if (s->arrival->leaves || s->arrival->writes)
+        return;
+    if (!s->arrival->comes) {
+        end(s, DXPU_CONTROL_CODE_NONE);
+        return;
+    }
+    if (!s->arrival->makes)
+        begin_making(s);
+    arrive(s);
+}
+
+void plug_work(shard *sh)
+{
+    const box *b = sh->box;
+    for (unsigned i = sh->index; sh->plugs && i < b->count; i += b->shard_count) {
+        if (b->slots[i].arrival)
+            go_on(&b->slots[i]);
+    }
+}
+
+void plug_close(slot *s)
+{
+    struct arrival *a = s->arrival;
+    if (!a)
+        return;
+    if (a->makes && s->lane) {
+        s->lane_jobs.settle(s->lane_jobs.user);
+        (void)s->lane_jobs.reap(s->lane_jobs.user);
+    }
+    if (a->makes && a->prepared && a->device.device)
+        a->device.kind->destroy(a->device.device);
+    plan_clear(&a->plan);
+    free(a);
+    s->arrival = NULL;
+}
+
+/* ==== 4  Requests ============================================================================= */
+
+/* A host has it, or a tenant's data are on it. */
+static bool is_lent(const box *b, unsigned number)
+{
+    switch (b->phase[number - 1]) {
+    case DXPU_CONTROL_SLOT_HELD:
+    case DXPU_CONTROL_SLOT_KEPT:
+    case DXPU_CONTROL_SLOT_UNWIPED:
+        return true;
+    default:
+        return b->entries[number - 1].used || b->slots[number - 1].active;
+    }
+}
+
+static unsigned check(const box *b, const dxpu_control_plug *m)
+{
+    const slot *s = &b->slots[m->slot - 1];
+    bool is_empty = s->kind == &no_device_kind;
+    if (s->arrival || s->opening.channel || s->change.by != CHANGE_NONE ||
+        b->phase[m->slot - 1] == DXPU_CONTROL_SLOT_WIPING)
+        return DXPU_CONTROL_CODE_BUSY;
+    if (is_empty)
+        return m->how == DXPU_CONTROL_REMOVE ? DXPU_CONTROL_CODE_EMPTY : DXPU_CONTROL_CODE_NONE;
+    if (m->how == DXPU_CONTROL_INSERT)
+        return DXPU_CONTROL_CODE_BUSY;
+    return is_lent(b, m->slot) && !m->force ? DXPU_CONTROL_CODE_LENT : DXPU_CONTROL_CODE_NONE;
+}
+
+unsigned plug_begin(box *b, const dxpu_control_plug *m, slot_plan *plan)
+{
+    slot *s = &b->slots[m->slot - 1];
+    unsigned code = check(b, m);
+    if (code)
+        return code;
+    s->arrival = calloc(1, sizeof *s->arrival);
+    if (!s->arrival)
+        return DXPU_CONTROL_CODE_MEMORY;
+    s->arrival->slot = s;
+    if (plan) {
+        s->arrival->plan = *plan;
+        s->arrival->comes = true;
+        memset(plan, 0, sizeof *plan);
+    }
+    s->shard->plugs++;
+    if (s->kind != &no_device_kind)
+        begin_leaving(s);
+    go_on(s); /* most often that is all */
+    return REQUESTS_LATER;
+}
