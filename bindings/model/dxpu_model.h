@@ -128,6 +128,8 @@ typedef struct dxpu_model_work {
     bool queued;                    /* launches are asynchronous [true] */
     double htod_copies, htod_bytes; /* how many, bytes of each; waited for */
     double dtoh_copies, dtoh_bytes;
+    /* In the kernels' stream: kernels wait for them, the host does not. */
+    double ordered_htod_copies, ordered_htod_bytes, ordered_dtoh_copies, ordered_dtoh_bytes;
     double hidden_copies; /* ahead of their use: a round trip each, however long ... */
     double hidden_bytes;  /* ... as long as all their data to the device fit into the step */
     double shared_us;     /* native time spent on traffic that other GPUs' slows (crowding) */
@@ -376,7 +378,10 @@ DXPU_API void dxpu_model_work_default(dxpu_model_work *w)
 DXPU_API double dxpu_model_work_us(const dxpu_model *m, const dxpu_model_work *w, bool pooled)
 {
     double delta = pooled ? dxpu_model_kernel_delta_us(m) : 0;
-    double us = w->kernels * dxpu_model_period_us(w->kernel_us + delta, w->launch_us, w->queued);
+    double busy = w->kernels * (w->kernel_us + delta), us;
+    busy += w->ordered_htod_copies * dxpu_model_htod_us(m, pooled, w->ordered_htod_bytes);
+    busy += w->ordered_dtoh_copies * dxpu_model_dtoh_us(m, pooled, w->ordered_dtoh_bytes);
+    us = dxpu_model_period_us(busy, w->kernels * w->launch_us, w->queued);
     us += pooled ? w->hidden_copies * dxpu_model_rtt_delta_us(m) : 0;
     us += w->htod_copies * dxpu_model_htod_us(m, pooled, w->htod_bytes);
     us += w->dtoh_copies * dxpu_model_dtoh_us(m, pooled, w->dtoh_bytes);

@@ -43,6 +43,7 @@ static void begin(struct call *call)
 {
     const struct settings *s = &inject_settings;
     const struct op *op = &call->op;
+    uint64_t from_ns = s->profile ? inject_now_ns() : 0;
     inject_profile_at_exit();
     call->use = inject_stream_use(call->stream);
     if (call->use == STREAM_CAPTURED) {
@@ -57,18 +58,26 @@ static void begin(struct call *call)
             inject_count_untimed();
         }
     }
-    call->start_ns = s->profile ? inject_now_ns() : 0;
+    if (s->profile) {
+        call->start_ns = inject_now_ns();
+        inject_count_own(call->start_ns - from_ns);
+    }
 }
 
 static CUresult end(struct call *call, CUresult result)
 {
+    bool profile = inject_settings.profile && call->use != STREAM_CAPTURED;
+    uint64_t end_ns = profile ? inject_now_ns() : 0;
     if (call->use == STREAM_CAPTURED) {
         inject_count_captured();
-    } else if (inject_settings.profile) {
-        inject_count_call(call->entry, &call->op, result, inject_now_ns() - call->start_ns);
+    } else if (profile) {
+        inject_count_call(call->entry, &call->op, call->stream, result, call->start_ns, end_ns);
     }
     if (call->timer) {
         inject_time_stop(call->timer, call->stream, result == CUDA_SUCCESS);
+    }
+    if (profile) {
+        inject_count_own(inject_now_ns() - end_ns);
     }
     inject_depth--;
     return result;

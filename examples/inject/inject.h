@@ -112,7 +112,10 @@ extern INJECT_TLS unsigned inject_depth;
 
 /* ---- profile.c */
 
-void inject_count_call(enum entry e, const struct op *op, CUresult result, uint64_t ns);
+/* A call of the program's that the driver worked on from start_ns to end_ns. */
+void inject_count_call(enum entry e, const struct op *op, CUstream stream, CUresult result,
+                       uint64_t start_ns, uint64_t end_ns);
+void inject_count_own(uint64_t ns); /* time of this library's, in this thread */
 void inject_count_kernel(double ns);
 void inject_count_untimed(void);
 void inject_count_captured(void);

@@ -16,7 +16,9 @@
 enum {
     STEPS_PER_OCTAVE = 8,              /* of the histogram: bounds 9 % apart */
     FIRST_STEP = 8 * STEPS_PER_OCTAVE, /* all up to 256 ns, below what events resolve */
-    STEPS = 45 * STEPS_PER_OCTAVE      /* nine hours */
+    STEPS = 45 * STEPS_PER_OCTAVE,     /* nine hours */
+    STREAMS = 4096,
+    GAP_NS = 1000000 /* from here on the host was busy with something else */
 };
 
 typedef _Atomic uint64_t counter;
@@ -24,9 +26,18 @@ typedef _Atomic uint64_t counter;
 static struct {
     counter count[ENTRY_COUNT], bytes[ENTRY_COUNT], ns[ENTRY_COUNT];
     counter htod[ENTRY_COUNT], dtoh[ENTRY_COUNT], htod_bytes[ENTRY_COUNT]; /* of these */
+    /* Of these, behind kernels in their stream, and in their way. */
+    counter ordered_htod[ENTRY_COUNT], ordered_dtoh[ENTRY_COUNT];
+    counter ordered_htod_bytes[ENTRY_COUNT], ordered_dtoh_bytes[ENTRY_COUNT];
     counter kernels[STEPS + 1], untimed, captured;
     counter extra_ops, skipped_ops, extra_copies, extra_bytes, extra_kernels;
+    counter gaps, gap_ns;     /* from launch to launch */
+    counter streams[STREAMS]; /* in which kernels were launched, by hash */
 } total;
+static INJECT_TLS struct {
+    uint64_t launch_ns, own_ns; /* start of the last launch, 0: none; this library's since */
+    bool kernels;               /* were launched in the thread's own stream */
+} thread;
 static atomic_bool at_exit_set;
 static bool is_child;
 
@@ -47,14 +58,66 @@ uint64_t inject_now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-void inject_count_call(enum entry e, const struct op *op, CUresult result, uint64_t ns)
+/* Returns whether kernels were launched in the stream, by this call or before it. */
+static bool has_kernels(CUstream stream, bool launch)
+{
+    uint64_t key = (uintptr_t)stream;
+    if (stream == CU_STREAM_PER_THREAD) {
+        return thread.kernels = thread.kernels || launch;
+    }
+    for (uint64_t i = 0; i < STREAMS; i++) {
+        counter *at = &total.streams[(key / 16 + key + i) % STREAMS];
+        uint64_t found = get(at);
+        if (!found && (!launch || atomic_compare_exchange_strong(at, &found, key))) {
+            return launch;
+        }
+        if (found == key) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* How fast the thread launches while nothing holds it up: not across a copy that it waits for. */
+static void pace(bool launch, bool waits, uint64_t start_ns)
+{
+    if (launch) {
+        uint64_t gap_ns = start_ns - thread.launch_ns - thread.own_ns;
+        if (thread.launch_ns && gap_ns < GAP_NS) {
+            add(&total.gaps, 1);
+            add(&total.gap_ns, gap_ns);
+        }
+        thread.own_ns = 0;
+    }
+    thread.launch_ns = launch ? start_ns : waits ? 0 : thread.launch_ns;
+}
+
+void inject_count_own(uint64_t ns)
+{
+    thread.own_ns += ns;
+}
+
+void inject_count_call(enum entry e, const struct op *op, CUstream stream, CUresult result,
+                       uint64_t start_ns, uint64_t end_ns)
 {
     add(&total.count[e], 1);
-    add(&total.bytes[e], result == CUDA_SUCCESS ? op->bytes : 0);
-    add(&total.htod[e], result == CUDA_SUCCESS && op->htod);
-    add(&total.dtoh[e], result == CUDA_SUCCESS && op->dtoh);
-    add(&total.htod_bytes[e], result == CUDA_SUCCESS ? op->htod_bytes : 0);
-    add(&total.ns[e], ns);
+    add(&total.ns[e], end_ns - start_ns);
+    if (result != CUDA_SUCCESS) {
+        return;
+    }
+    bool launch = op->kernel || strstr(inject_name(e), "GraphLaunch");
+    bool ordered = has_kernels(stream, launch);
+    pace(launch, op->dtoh || (op->htod && !strstr(inject_name(e), "Async")), start_ns);
+    add(&total.bytes[e], op->bytes);
+    add(&total.htod[e], op->htod);
+    add(&total.dtoh[e], op->dtoh);
+    add(&total.htod_bytes[e], op->htod_bytes);
+    if (ordered && (op->htod || op->dtoh)) {
+        add(&total.ordered_htod[e], op->htod);
+        add(&total.ordered_dtoh[e], op->dtoh);
+        add(&total.ordered_htod_bytes[e], op->htod_bytes);
+        add(&total.ordered_dtoh_bytes[e], op->dtoh ? op->bytes - op->htod_bytes : 0);
+    }
 }
 
 static uint64_t bound_ns(int step)
@@ -97,10 +160,15 @@ static void write_calls(FILE *out)
             fprintf(out,
                     "%s\n  {\"name\":\"%s\",\"count\":%" PRIu64 ",\"bytes\":%" PRIu64
                     ",\"htod\":%" PRIu64 ",\"dtoh\":%" PRIu64 ",\"htod_bytes\":%" PRIu64
-                    ",\"ns\":%" PRIu64 "}",
+                    ",\"ns\":%" PRIu64,
                     comma, inject_name((enum entry)e), get(&total.count[e]), get(&total.bytes[e]),
                     get(&total.htod[e]), get(&total.dtoh[e]), get(&total.htod_bytes[e]),
                     get(&total.ns[e]));
+            fprintf(out,
+                    ",\"ordered_htod\":%" PRIu64 ",\"ordered_dtoh\":%" PRIu64
+                    ",\"ordered_htod_bytes\":%" PRIu64 ",\"ordered_dtoh_bytes\":%" PRIu64 "}",
+                    get(&total.ordered_htod[e]), get(&total.ordered_dtoh[e]),
+                    get(&total.ordered_htod_bytes[e]), get(&total.ordered_dtoh_bytes[e]));
             comma = ",";
         }
     }
@@ -119,8 +187,10 @@ static void write_rest(FILE *out)
             comma = ",";
         }
     }
-    fprintf(out, "],\n \"kernels_untimed\":%" PRIu64 ",\n \"captured\":%" PRIu64,
-            get(&total.untimed), get(&total.captured));
+    fprintf(out,
+            "],\n \"kernels_untimed\":%" PRIu64 ",\n \"captured\":%" PRIu64
+            ",\n \"launch_gaps\":%" PRIu64 ",\n \"launch_gap_ns\":%" PRIu64,
+            get(&total.untimed), get(&total.captured), get(&total.gaps), get(&total.gap_ns));
     if (s->inject) {
         fprintf(out,
                 ",\n \"injected\":{\"rtt_us\":%g,\"native_rtt_us\":%g,\"method\":\"%s\",\"calls\":"
@@ -197,5 +267,6 @@ void inject_profile_at_exit(void)
 void inject_profile_forked(void)
 {
     memset(&total, 0, sizeof total);
+    memset(&thread, 0, sizeof thread);
     is_child = true;
 }

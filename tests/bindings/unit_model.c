@@ -229,6 +229,26 @@ static void test_data_copied_ahead(void **state)
     NEAR(dxpu_model_work_us(&m, &w, false), 1e5, 1e-6);
 }
 
+/* Copies among kernels hold those up; while the host is the slower one, nothing. */
+static void test_copies_in_order_with_kernels(void **state)
+{
+    double in = dxpu_model_htod_us(&m, true, 1e6), out = dxpu_model_dtoh_us(&m, true, 1e3);
+    (void)state;
+    w.kernels = 100;
+    w.kernel_us = 50;
+    w.ordered_htod_copies = 2;
+    w.ordered_htod_bytes = 1e6;
+    w.ordered_dtoh_copies = 3;
+    w.ordered_dtoh_bytes = 1e3;
+    NEAR(dxpu_model_work_us(&m, &w, true), 100 * (50 + 1.5 * 5.6) + 2 * in + 3 * out, 1e-6);
+    w.launch_us = 58.4 + (2 * in + 3 * out) / 100 + 1;
+    NEAR(dxpu_model_work_us(&m, &w, true), 100 * w.launch_us, 1e-6);
+    w.queued = false;
+    NEAR(dxpu_model_work_us(&m, &w, true), 200 * w.launch_us - 100, 1e-6);
+    w.ordered_htod_copies = w.ordered_dtoh_copies = 0; /* the control */
+    NEAR(dxpu_model_work_us(&m, &w, true), 100 * (58.4 + w.launch_us), 1e-6);
+}
+
 static void test_gpus_share_proxies(void **state)
 {
     (void)state;
@@ -352,6 +372,7 @@ int main(void)
         cmocka_unit_test_setup(test_the_launch_queue_hides_round_trips, begin),
         cmocka_unit_test_setup(test_performance_falls_with_the_round_trip, begin),
         cmocka_unit_test_setup(test_data_copied_ahead, begin),
+        cmocka_unit_test_setup(test_copies_in_order_with_kernels, begin),
         cmocka_unit_test_setup(test_gpus_share_proxies, begin),
         cmocka_unit_test_setup(test_links_and_the_fitted_line, begin),
         cmocka_unit_test_setup(test_a_trace_of_even_kernels_is_a_period, begin),

@@ -290,13 +290,30 @@ def a_profile_of_the_preloaded_library():
     answer = ask("--trace", PROFILE)
     w = answer["workload"]
     check((w["kernels"], w["htod_copies"], w["dtoh_copies"], w["hidden_copies"], w["streams"]) ==
-          (1000, 10, 5, 50, 0), w)
+          (1000, 10, 5, 46, 0), w)
+    check((w["ordered_htod_copies"], w["ordered_htod_bytes"], w["ordered_dtoh_copies"]) ==
+          (4, 3e5, 0), w)
     near(w["kernel_us"], (0.6 * 8.192 + 0.4 * 262.144) / 1.044, 0.01)
     near(w["short_kernels"], 0.6, 1e-6)
-    near(w["launch_us"], 4, 1e-6)
+    near(w["launch_us"], 12, 1e-6)
     near(w["htod_bytes"], 1e6, 1e-6)
-    extra = 1000 * 1.5 * 5.6 + 50 * 5.6 + 10 * (1e6 / 2635.3 - 1.2 - 1e6 / 11042.5) + 5 * 2.8
+    extra = 1000 * 1.5 * 5.6 + 46 * 5.6 + 5 * 2.8
+    extra += 10 * (1e6 / 2635.3 - 1.2 - 1e6 / 11042.5) + 4 * (3e5 / 2635.3 - 1.2 - 3e5 / 11042.5)
     near(answer["performance"], answer["native_us"] / (answer["native_us"] + extra), 0.001)
+
+
+@case
+def an_old_profile_is_warned_about():
+    """Without the order of copies and the host's pace: copies overlap kernels, L is as it was."""
+    with open(PROFILE, encoding="utf-8") as file:
+        text = file.read()
+    old = re.sub(r',\s*"(?:ordered|launch_gap)\w*":\d+', "", text)
+    status, out, err = with_text(old, "--json")
+    answer = json.loads(out)
+    check(status == 0 and "old profile" in err and len(answer["warnings"]) == 1, err)
+    w = answer["workload"]
+    check((w["hidden_copies"], w["ordered_htod_copies"], w["launch_us"]) == (50, 0, 4), w)
+    check(answer["performance"] > ask("--trace", PROFILE)["performance"] + 1e-3)
 
 
 @case

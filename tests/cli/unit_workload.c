@@ -197,7 +197,11 @@ static void test_rows_left_out_are_reported(void **state)
 
 #define PROFILE(calls, more)                                                                       \
     "{\"version\":1,\"calls\":[{\"name\":\"cuLaunchKernel\",\"count\":100,\"bytes\":0,\"ns\":"     \
-    "5}" calls "],\"kernel_ns_histogram\":[{\"le_ns\":8192,\"count\":100}]" more "}"
+    "5}" calls "],\"kernel_ns_histogram\":[{\"le_ns\":8192,\"count\":100}]" PACE more "}"
+#define PACE ",\"launch_gaps\":50,\"launch_gap_ns\":150000"
+#define ORDER(in, out, in_bytes, out_bytes)                                                        \
+    ",\"ordered_htod\":" #in ",\"ordered_dtoh\":" #out ",\"ordered_htod_bytes\":" #in_bytes        \
+    ",\"ordered_dtoh_bytes\":" #out_bytes
 #define CALL(name, more) ",{\"name\":\"" name "\",\"count\":4,\"bytes\":4000,\"ns\":9" more "}"
 
 static void warned(const char *text, const char *words)
@@ -217,8 +221,8 @@ static void test_profiles_that_are_no_native_run(void **state)
     warned(PROFILE("", ",\"captured\":7"), "7 calls went into graphs");
     warned(PROFILE(CALL("cuGraphLaunch", ""), ""), "launched 4 times");
     warned(PROFILE("", ",\"injected\":{\"rtt_us\":6.8}"), "DXPU_INJECT_RTT_US=6.8");
-    warned(PROFILE(CALL("cuMemcpyAsync", ""), ""), "4 copies");
-    warned(PROFILE(CALL("cuMemcpyDtoDAsync_v2", ""), ""), NULL);
+    warned(PROFILE(CALL("cuMemcpyAsync", ORDER(0, 0, 0, 0)), ""), "4 copies");
+    warned(PROFILE(CALL("cuMemcpyDtoDAsync_v2", ORDER(0, 0, 0, 0)), ""), NULL);
     assert_non_null(read_text(PROFILE("", ",\"captured\":\"x\"")));
     assert_non_null(read_text(PROFILE(CALL("cuMemcpy", ",\"htod\":1,\"htod_bytes\":4001"), "")));
 }
@@ -232,11 +236,76 @@ static void test_copies_by_direction(void **state)
     near(w.sum.htod_bytes, 1000);
     near(w.sum.dtoh_copies, 1);
     near(w.sum.dtoh_bytes, 1000);
-    warned(PROFILE(CALL("cuMemcpyAsync", ",\"htod\":4,\"dtoh\":0,\"htod_bytes\":4000"), ""), NULL);
+    warned(PROFILE(CALL("cuMemcpyAsync",
+                        ",\"htod\":4,\"dtoh\":0,\"htod_bytes\":4000" ORDER(0, 0, 0, 0)),
+                   ""),
+           NULL);
     near(w.sum.hidden_copies, 4);
     near(w.sum.hidden_bytes, 4000);
     warned(PROFILE(CALL("cuMemcpyAsync", ",\"htod\":0,\"dtoh\":0,\"htod_bytes\":0"), ""), NULL);
     assert_true(w.sum.hidden_copies <= 0); /* inside the GPU */
+}
+
+/* Copies in the kernels' streams hold those up, others overlap; synchronous ones are waited for. */
+static void test_copies_in_order_with_kernels(void **state)
+{
+    static const char both[] = ",\"htod\":3,\"dtoh\":1,\"htod_bytes\":3000";
+    char call[600], text[900];
+    double alone;
+    (void)state;
+    assert_null(read_text(PROFILE("", "")));
+    alone = perf_extra_us(&m, &w, 1, PERF_ALL_KINDS);
+    snprintf(call, sizeof call, CALL("cuMemcpyBatchAsync", "%s" ORDER(2, 1, 2000, 500)), both);
+    snprintf(text, sizeof text, PROFILE("%s", ""), call);
+    warned(text, NULL);
+    near(w.sum.ordered_htod_copies, 2);
+    near(w.sum.ordered_htod_bytes, 1000);
+    near(w.sum.ordered_dtoh_copies, 1);
+    near(w.sum.ordered_dtoh_bytes, 500);
+    near(w.sum.hidden_copies, 1);
+    near(w.sum.hidden_bytes, 1000);
+    near(perf_extra_us(&m, &w, 1, PERF_ALL_KINDS),
+         alone + 5.6 +
+             2 * (dxpu_model_htod_us(&m, true, 1000) - dxpu_model_htod_us(&m, false, 1000)) +
+             dxpu_model_dtoh_us(&m, true, 500) - dxpu_model_dtoh_us(&m, false, 500));
+    near(perf_extra_us(&m, &w, 1, 1 << DXPU_MODEL_KERNEL), alone + 5.6);
+    snprintf(call, sizeof call, CALL("cuMemcpy", "%s" ORDER(3, 1, 3000, 1000)), both);
+    snprintf(text, sizeof text, PROFILE("%s", ""), call);
+    warned(text, NULL); /* the control: synchronous */
+    near(w.sum.htod_copies, 3);
+    assert_true(w.sum.ordered_htod_copies <= 0);
+    for (unsigned i = 0; i < 4; i++) { /* more than there are */
+        snprintf(call, sizeof call, CALL("cuMemcpyAsync", "%s,\"%s\":3500"), both,
+                 ((const char *const[]){ "ordered_htod", "ordered_dtoh", "ordered_htod_bytes",
+                                         "ordered_dtoh_bytes" })[i]);
+        snprintf(text, sizeof text, PROFILE("%s", ""), call);
+        assert_non_null(read_text(text));
+    }
+}
+
+/* The host's pace is from launch to launch, not the time of a launch in the driver. */
+static void test_the_pace_of_the_host(void **state)
+{
+    static const char old[] =
+        "{\"version\":1,\"calls\":[{\"name\":\"cuLaunchKernel\",\"count\":100,\"bytes\":0,"
+        "\"ns\":500000}],\"kernel_ns_histogram\":[{\"le_ns\":8192,\"count\":100}]%s}";
+    char text[400];
+    (void)state;
+    snprintf(text, sizeof text, old, ",\"launch_gaps\":50,\"launch_gap_ns\":1000000");
+    warned(text, NULL);
+    near(w.sum.launch_us, 20);
+    near(perf_performance(&m, &w, 1), 1); /* 8.2 us and 8.4 are less */
+    snprintf(text, sizeof text, old, ",\"launch_gaps\":0,\"launch_gap_ns\":0");
+    warned(text, NULL);
+    near(w.sum.launch_us, 5);
+    snprintf(text, sizeof text, old, "");
+    warned(text, "old profile");
+    near(w.sum.launch_us, 5);
+    warned(PROFILE(CALL("cuMemcpyHtoDAsync_v2", ""), ""), "old profile");
+    near(w.sum.hidden_copies, 4);
+    warned(PROFILE(CALL("cuMemcpyHtoD_v2", ""), ""), NULL); /* the control: no order to know */
+    snprintf(text, sizeof text, old, ",\"launch_gaps\":-1");
+    assert_non_null(read_text(text));
 }
 
 /* Whatever bytes there are, a workload that is taken has a sensible performance. */
@@ -284,6 +353,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_rows_left_out_are_reported, begin, end),
         cmocka_unit_test_setup_teardown(test_profiles_that_are_no_native_run, begin, end),
         cmocka_unit_test_setup_teardown(test_copies_by_direction, begin, end),
+        cmocka_unit_test_setup_teardown(test_copies_in_order_with_kernels, begin, end),
+        cmocka_unit_test_setup_teardown(test_the_pace_of_the_host, begin, end),
         cmocka_unit_test_setup_teardown(test_broken_files, begin, end),
     };
     cmocka_set_test_filter(getenv("DXPU_TEST"));

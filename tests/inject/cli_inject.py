@@ -347,8 +347,24 @@ def profiles(rig, kind):
                 "cuLaunchKernel": (0, 0, 0), "cuMemcpyHtoD_v2": (1, 0, 4096),
                 "cuMemcpyDtoH_v2": (0, 1, 0)}, told)  # the other one fails
             check("profile_keys" + suffix, set(told) - {"injected"} == {
-                "version", "calls", "kernel_ns_histogram", "kernels_untimed", "captured"}
+                "version", "calls", "kernel_ns_histogram", "kernels_untimed", "captured",
+                "launch_gaps", "launch_gap_ns"}
                   and ("injected" in told) == bool(settings), told)
+            told = profile(rig, "streams", folder, **settings)
+            ordered = {c["name"]: (c["htod"], c["ordered_htod"], c["ordered_htod_bytes"],
+                                   c["dtoh"], c["ordered_dtoh"], c["ordered_dtoh_bytes"])
+                       for c in told.get("calls", []) if c["htod"] or c["dtoh"]}
+            check("profile_copies_behind_kernels" + suffix, ordered == {
+                "cuMemcpyHtoDAsync_v2": (8, 3, 2011, 0, 0, 0),
+                "cuMemcpyDtoHAsync_v2": (0, 0, 0, 3, 1, 30)}, told)
+        # The clock of the scene goes on by 10 ns when it is read: 20 in each gap, 20 in the copy.
+        # What the library adds, 5.6 us a call when it delays, is not the program's.
+        for name, settings in (("", {}), ("_without_events", {"EVENTS": 0}),
+                               ("_injected", {"RTT_US": RTT_US}),
+                               ("_delayed", {"RTT_US": RTT_US, "METHOD": "delay"})):
+            told = profile(rig, "pace", folder, **settings)
+            check("profile_pace" + name + kind, told.get("launch_gaps") == 4
+                  and told["launch_gap_ns"] == 5000 + 7000 + 20000 + 3000 + 5 * 20, told)
         told = profile(rig, "kernels", folder, EVENTS=0)
         check("profile_without_events" + kind, counts(told).get("cuLaunchKernel") == (4, 0)
               and told.get("kernel_ns_histogram") == [], told)
@@ -450,7 +466,9 @@ def page():
     names = set(re.findall(r'"(\w+)"', known))
     told = set(re.findall(r"(?m)^\.B DXPU_INJECT_(\w+)$", text))
     check("man_page_has_settings", len(names) == 9 and names <= told, names ^ told)
-    keys = {"version", "calls", "kernel_ns_histogram", "kernels_untimed", "captured", "injected"}
+    keys = {"version", "calls", "kernel_ns_histogram", "kernels_untimed", "captured", "injected",
+            "ordered_htod", "ordered_dtoh", "ordered_htod_bytes", "ordered_dtoh_bytes",
+            "launch_gaps", "launch_gap_ns"}
     check("man_page_has_keys", keys <= set(re.findall(r"(?m)^\.B (\w+)$", text)), text)
 
 

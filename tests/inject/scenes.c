@@ -300,6 +300,57 @@ static void scene_delay(void)
     show_own();
 }
 
+/* Copies in a stream of kernels, before its first kernel and behind it, and in another stream. */
+static void scene_streams(void)
+{
+    CUstream kernels, copies;
+    check(cuStreamCreate(&kernels, 1));
+    check(cuStreamCreate(&copies, 1));
+    for (unsigned i = 0; i < 3; i++) {
+        check(cuMemcpyHtoDAsync_v2(gpu, host, 1000, kernels));
+        check(cuMemcpyHtoDAsync_v2(gpu, host, 500, copies));
+        check(cuMemcpyDtoHAsync_v2(back, gpu, 30, i == 1 ? kernels : copies));
+        check(run_work(5000, kernels));
+        check(cuMemsetD8Async(gpu, 0, 64, copies)); /* no kernel */
+    }
+    check(cuMemcpyHtoDAsync_v2(gpu, host, 7, CU_STREAM_PER_THREAD));
+    check(cuLaunchKernel_ptsz(work, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL));
+    check(cuMemcpyHtoDAsync_v2(gpu, host, 11, CU_STREAM_PER_THREAD));
+    check(cuCtxSynchronize());
+}
+
+static void launch_after(uint64_t ns)
+{
+    fake_ns += ns;
+    check(run_work(1000, NULL));
+}
+
+static void *one_launch(void *nothing)
+{
+    check(cuCtxSetCurrent(ctx));
+    launch_after(0);
+    return nothing;
+}
+
+/* Four gaps of 5, 7, 20 and 3 us; a pause, a wait for a copy and another thread do not count. */
+static void scene_pace(void)
+{
+    pthread_t thread;
+    launch_after(0);
+    launch_after(5000);
+    launch_after(1000000);
+    launch_after(7000);
+    check(cuMemcpyDtoHAsync_v2(back, gpu, 64, NULL));
+    pthread_create(&thread, NULL, one_launch, NULL);
+    pthread_join(thread, NULL);
+    launch_after(4000);
+    launch_after(20000);
+    check(cuMemcpyHtoD_v2(gpu, host, 64));
+    launch_after(4000);
+    check(cuMemcpyHtoDAsync_v2(gpu, host, 64, NULL));
+    launch_after(3000);
+}
+
 /* Whether dlsym gives the driver's own function. */
 static void scene_own(void)
 {
@@ -322,7 +373,8 @@ int main(int argc, char **argv)
         { "threads", scene_threads },   { "fork", scene_fork },
         { "nested", scene_nested },     { "kernels", scene_kernels },
         { "time", scene_time },         { "delay", scene_delay },
-        { "own", scene_own },
+        { "own", scene_own },           { "streams", scene_streams },
+        { "pace", scene_pace },
     };
     for (size_t i = 0; argc > 1 && i < sizeof scenes / sizeof *scenes; i++) {
         if (strcmp(argv[1], scenes[i].name) == 0) {

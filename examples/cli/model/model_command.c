@@ -356,6 +356,10 @@ static json_t *workload_json(const model_request *r)
     model_set_real(o, "htod_bytes", s->htod_bytes);
     model_set_real(o, "dtoh_copies", s->dtoh_copies);
     model_set_real(o, "dtoh_bytes", s->dtoh_bytes);
+    model_set_real(o, "ordered_htod_copies", s->ordered_htod_copies);
+    model_set_real(o, "ordered_htod_bytes", s->ordered_htod_bytes);
+    model_set_real(o, "ordered_dtoh_copies", s->ordered_dtoh_copies);
+    model_set_real(o, "ordered_dtoh_bytes", s->ordered_dtoh_bytes);
     model_set_real(o, "hidden_copies", s->hidden_copies);
     json_object_set_new(o, "streams", json_integer(r->w.streams));
     json_object_set_new(o, "lines_passed", json_integer((json_int_t)r->w.lines_passed));
@@ -448,8 +452,11 @@ static void print_workload(const model_request *r)
     if (r->w.op)
         printf("%u streams\n", r->w.streams);
     else
-        printf("%.0f asynchronous copies and memsets; a launch takes the host %.1f us\n",
-               s->hidden_copies, s->launch_us);
+        printf("%.0f more to the device of %.0f bytes, %.0f to the host of %.0f bytes, in the "
+               "kernels' streams\n%.0f other asynchronous copies and memsets; the host launches "
+               "every %.1f us\n",
+               s->ordered_htod_copies, s->ordered_htod_bytes, s->ordered_dtoh_copies,
+               s->ordered_dtoh_bytes, s->hidden_copies, s->launch_us);
 }
 
 static void print_changes(const perf_change changes[PERF_CHANGES], double now)

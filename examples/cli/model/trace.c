@@ -352,7 +352,9 @@ static bool has(const char *name, const char *part)
 typedef struct profile {
     dxpu_model_work sum;
     double launches, launch_ns, graphs; /* graphs: of the launches */
+    double gaps, gap_ns;                /* from launch to launch, of the host */
     double blind;                       /* copies of unknown direction */
+    bool old;                           /* by a libdxpu-inject that did not see order and pace */
 } profile;
 
 /* A number that may be absent: then `otherwise`; -1 for anything else. */
@@ -361,18 +363,36 @@ static double real_or(const json_t *object, const char *key, double otherwise)
     return json_object_get(object, key) ? real_of(object, key) : otherwise;
 }
 
-static void add_copies(profile *p, bool late, bool to_device, double count, double bytes)
+/* Asynchronous copies: those in the kernels' streams hold kernels up. */
+static bool add_async(profile *p, const json_t *call, double htod, double dtoh, double htod_bytes,
+                      double dtoh_bytes)
 {
-    if (late) {
-        p->sum.hidden_copies += count;
-        p->sum.hidden_bytes += to_device ? bytes : 0;
-    } else if (to_device) {
-        p->sum.htod_copies += count;
-        p->sum.htod_bytes += bytes;
-    } else {
-        p->sum.dtoh_copies += count;
-        p->sum.dtoh_bytes += bytes;
-    }
+    double in = real_or(call, "ordered_htod", 0), out = real_or(call, "ordered_dtoh", 0);
+    double in_bytes = real_or(call, "ordered_htod_bytes", 0);
+    double out_bytes = real_or(call, "ordered_dtoh_bytes", 0);
+    if (in < 0 || in > htod || out < 0 || out > dtoh || in_bytes < 0 || in_bytes > htod_bytes ||
+        out_bytes < 0 || out_bytes > dtoh_bytes)
+        return false;
+    p->old |= htod + dtoh > 0 && !json_object_get(call, "ordered_htod");
+    p->sum.ordered_htod_copies += in;
+    p->sum.ordered_htod_bytes += in_bytes;
+    p->sum.ordered_dtoh_copies += out;
+    p->sum.ordered_dtoh_bytes += out_bytes;
+    p->sum.hidden_copies += htod - in + dtoh - out;
+    p->sum.hidden_bytes += htod_bytes - in_bytes;
+    return true;
+}
+
+static bool add_copies(profile *p, const json_t *call, double htod, double dtoh, double htod_bytes,
+                       double dtoh_bytes)
+{
+    if (has(json_string_value(json_object_get(call, "name")), "Async"))
+        return add_async(p, call, htod, dtoh, htod_bytes, dtoh_bytes);
+    p->sum.htod_copies += htod;
+    p->sum.htod_bytes += htod_bytes;
+    p->sum.dtoh_copies += dtoh;
+    p->sum.dtoh_bytes += dtoh_bytes;
+    return true;
 }
 
 /* What one entry of the driver's interface did.  False: a number is missing. */
@@ -381,10 +401,8 @@ static bool read_call(const json_t *call, profile *p)
     const char *name = json_string_value(json_object_get(call, "name"));
     double count = real_of(call, "count"), bytes = real_of(call, "bytes"), ns = real_of(call, "ns");
     double htod, dtoh, htod_bytes;
-    bool late;
     if (!name || count < 0 || bytes < 0 || ns < 0)
         return false;
-    late = has(name, "Async");
     htod = real_or(call, "htod", has(name, "HtoD") || has(name, "HtoA") ? count : 0);
     dtoh = real_or(call, "dtoh", has(name, "DtoH") || has(name, "AtoH") ? count : 0);
     htod_bytes = real_or(call, "htod_bytes", htod > 0 ? bytes : 0);
@@ -400,11 +418,8 @@ static bool read_call(const json_t *call, profile *p)
                !has(name, "AtoA")) {
         p->blind += count;
     }
-    if (htod > 0)
-        add_copies(p, late, true, htod, htod_bytes);
-    if (dtoh > 0)
-        add_copies(p, late, false, dtoh, bytes - htod_bytes);
-    return true;
+    return add_copies(p, call, htod, dtoh, htod > 0 ? htod_bytes : 0,
+                      dtoh > 0 ? bytes - htod_bytes : 0);
 }
 
 /* What makes a profile less than a native run. */
@@ -413,7 +428,7 @@ static bool judge(perf_work *w, const json_t *root, const profile *p, double tim
     double captured = real_or(root, "captured", 0), untimed = real_or(root, "kernels_untimed", 0);
     double without = p->launches - p->graphs - timed;
     const json_t *injected = json_object_get(root, "injected");
-    if (captured < 0 || untimed < 0)
+    if (captured < 0 || untimed < 0 || p->gaps < 0 || p->gap_ns < 0)
         return false;
     if (injected)
         warn(w,
@@ -433,6 +448,11 @@ static bool judge(perf_work *w, const json_t *root, const profile *p, double tim
              without, p->launches - p->graphs);
     if (p->blind > 0)
         warn(w, "%.0f copies without a direction in their name are left out", p->blind);
+    if (p->old)
+        warn(w,
+             "an old profile, without copies' order and the host's pace: asynchronous copies are "
+             "taken to overlap kernels, and a launch to cost the host its time in the driver; "
+             "take it again");
     return true;
 }
 
@@ -453,14 +473,22 @@ static bool read_bars(json_t *bars, double *timed, double *total_us, double *sho
     return true;
 }
 
+static void mean(double *total, double count)
+{
+    *total = count > 0 ? *total / count : 0;
+}
+
 /* Totals into means; what other GPUs' traffic would slow. */
 static void profile_sums(perf_work *w)
 {
     dxpu_model_work *s = &w->sum;
     dxpu_model native;
-    double total_us, htod = s->htod_bytes + s->hidden_bytes, dtoh = s->dtoh_bytes;
-    s->htod_bytes = s->htod_copies > 0 ? s->htod_bytes / s->htod_copies : 0;
-    s->dtoh_bytes = s->dtoh_copies > 0 ? s->dtoh_bytes / s->dtoh_copies : 0;
+    double total_us, htod = s->htod_bytes + s->ordered_htod_bytes + s->hidden_bytes;
+    double dtoh = s->dtoh_bytes + s->ordered_dtoh_bytes;
+    mean(&s->htod_bytes, s->htod_copies);
+    mean(&s->dtoh_bytes, s->dtoh_copies);
+    mean(&s->ordered_htod_bytes, s->ordered_htod_copies);
+    mean(&s->ordered_dtoh_bytes, s->ordered_dtoh_copies);
     dxpu_model_default(&native);
     total_us = dxpu_model_work_us(&native, s, false);
     s->shared_us = total_us - s->kernels * dxpu_model_period_us(s->kernel_us, s->launch_us, true);
@@ -478,6 +506,9 @@ static const char *read_profile(json_t *root, perf_work *w)
     size_t i;
     memset(&p, 0, sizeof p);
     dxpu_model_work_default(&p.sum);
+    p.gaps = real_or(root, "launch_gaps", 0);
+    p.gap_ns = real_or(root, "launch_gap_ns", 0);
+    p.old = !json_object_get(root, "launch_gaps");
     if (real_of(root, "version") < 1 || real_of(root, "version") > 1)
         return refuse(w, "a profile of a version that is not known here");
     if (!json_is_array(calls) || !json_is_array(bars))
@@ -495,7 +526,9 @@ static const char *read_profile(json_t *root, perf_work *w)
     w->sum = p.sum;
     w->sum.kernels = p.launches > timed ? p.launches : timed;
     w->sum.kernel_us = total_us / timed;
-    w->sum.launch_us = p.launches > 0 ? p.launch_ns / p.launches / 1e3 : 0;
+    w->sum.launch_us = p.gaps > 0       ? p.gap_ns / p.gaps / 1e3
+                       : p.launches > 0 ? p.launch_ns / p.launches / 1e3
+                                        : 0;
     w->short_kernels = shorts / timed;
     profile_sums(w);
     return NULL;
@@ -558,6 +591,8 @@ static dxpu_model_work scaled(const perf_work *w, double scale)
     s.kernel_us *= scale;
     s.htod_bytes *= scale;
     s.dtoh_bytes *= scale;
+    s.ordered_htod_bytes *= scale;
+    s.ordered_dtoh_bytes *= scale;
     s.hidden_bytes *= scale;
     s.shared_us *= scale;
     return s;
@@ -601,13 +636,13 @@ double perf_extra_us(const dxpu_model *m, const perf_work *w, double scale, unsi
 {
     dxpu_model_work s = scaled(w, scale);
     if (!(kinds >> DXPU_MODEL_HTOD & 1))
-        s.htod_copies = s.shared_us = 0;
+        s.htod_copies = s.ordered_htod_copies = s.shared_us = 0;
     if (w->op) {
         double crowd = dxpu_model_crowding(m, s.shared_to_device_gbs, s.shared_to_host_gbs) - 1;
         return replay_us(m, w, scale, kinds) + s.shared_us * crowd;
     }
     if (!(kinds >> DXPU_MODEL_DTOH & 1))
-        s.dtoh_copies = 0;
+        s.dtoh_copies = s.ordered_dtoh_copies = 0;
     if (!(kinds >> DXPU_MODEL_KERNEL & 1))
         s.kernels = s.hidden_copies = s.hidden_bytes = 0;
     return dxpu_model_work_us(m, &s, true) - dxpu_model_work_us(m, &s, false);
