@@ -21,6 +21,7 @@ PUBLIC = {"acceptor": "dxpu_acceptor", "af_xdp": "dxpu_af_xdp", "control": "dxpu
           "firmware": "dxpu_firmware dxpu_firmware_keys dxpu_firmware_wire",
           "guard": "dxpu_guard dxpu_windows", "libevent": "dxpu_libevent dxpu_tcp",
           "model": "dxpu_model", "pcap": "dxpu_pcap", "portable": "dxpu_portable",
+          "push": "dxpu_push",
           "secure": "dxpu_noise dxpu_primitives dxpu_secure",
           "sodium": "dxpu_sodium dxpu_sodium_stream",
           "vfio_user": "dxpu_vfio_user dxpu_vfio_user_client",

@@ -1,0 +1,1 @@
+# push rules: what a device reads next travels with its doorbell; no library
