@@ -49,6 +49,7 @@ static struct {
 
 struct timer {
     CUevent from, to;
+    double idle_ns; /* between `from` and the kernel */
     bool busy, pending;
 };
 
@@ -363,7 +364,7 @@ static bool harvest(struct timer *t)
     if (t->pending && driver.cuEventQuery(t->to) == CUDA_SUCCESS) {
         t->pending = false;
         if (driver.cuEventElapsedTime(&ms, t->from, t->to) == CUDA_SUCCESS) {
-            inject_count_kernel((double)ms * 1e6);
+            inject_count_kernel((double)ms * 1e6 - t->idle_ns);
         }
     }
     return !t->pending && !t->busy;
@@ -397,10 +398,12 @@ void *inject_time_start(CUstream stream)
     return t;
 }
 
-void inject_time_stop(void *timer, CUstream stream, bool ran)
+void inject_time_stop(void *timer, CUstream stream, bool ran, uint64_t launch_ns)
 {
     struct timer *t = timer;
     int mode = relaxed();
+    /* Done already: nothing was ahead of the kernel. */
+    t->idle_ns = driver.cuEventQuery(t->from) == CUDA_SUCCESS ? (double)launch_ns : 0;
     bool recorded = ran && driver.cuEventRecord(t->to, stream) == CUDA_SUCCESS;
     inject_device_lock();
     t->pending = recorded;

@@ -74,7 +74,8 @@ static CUresult end(struct call *call, CUresult result)
         inject_count_call(call->entry, &call->op, call->stream, result, call->start_ns, end_ns);
     }
     if (call->timer) {
-        inject_time_stop(call->timer, call->stream, result == CUDA_SUCCESS);
+        inject_time_stop(call->timer, call->stream, result == CUDA_SUCCESS,
+                         end_ns - call->start_ns);
     }
     if (profile) {
         inject_count_own(inject_now_ns() - end_ns);

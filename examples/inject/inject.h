@@ -97,7 +97,8 @@ enum stream_use { STREAM_RUNS, STREAM_CAPTURED, STREAM_UNKNOWN };
 enum stream_use inject_stream_use(CUstream stream); /* nothing may be added unless it runs */
 void inject_extra(const struct cost *cost, CUstream stream);
 void *inject_time_start(CUstream stream); /* NULL: this kernel is not timed */
-void inject_time_stop(void *timer, CUstream stream, bool ran);
+/* launch_ns: of the launch in the driver, for which an idle GPU waits after the first event. */
+void inject_time_stop(void *timer, CUstream stream, bool ran, uint64_t launch_ns);
 void inject_time_harvest(void); /* what has ended, into the profile */
 void inject_context_gone(CUcontext ctx);
 void inject_primary_gone(CUdevice device);

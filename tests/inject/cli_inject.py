@@ -365,6 +365,16 @@ def profiles(rig, kind):
             told = profile(rig, "pace", folder, **settings)
             check("profile_pace" + name + kind, told.get("launch_gaps") == 4
                   and told["launch_gap_ns"] == 5000 + 7000 + 20000 + 3000 + 5 * 20, told)
+        # 1 us passes between the event and the kernel, in which the host launches it.
+        for name, settings, le_ns in (("", {"STANDIN_CLOCK": 1}, 2048), ("_control", {}, 3159)):
+            told = profile(rig, "idle", folder, **settings)
+            check("profile_kernels_of_an_idle_gpu" + name + kind,
+                  told.get("kernel_ns_histogram") == [{"le_ns": le_ns, "count": 4}], told)
+        # A clock that runs in the driver, too: kernels behind others keep their time.
+        told = profile(rig, "kernels", folder, STANDIN_CLOCK=1)
+        bins = [(b["le_ns"], b["count"]) for b in told.get("kernel_ns_histogram", [])]
+        check("profile_kernels_of_a_busy_gpu" + kind,
+              bins == [(2048, 2), (11586, 1), (311744, 1)], told)
         told = profile(rig, "kernels", folder, EVENTS=0)
         check("profile_without_events" + kind, counts(told).get("cuLaunchKernel") == (4, 0)
               and told.get("kernel_ns_histogram") == [], told)

@@ -319,6 +319,15 @@ static void scene_streams(void)
     check(cuCtxSynchronize());
 }
 
+/* Kernels of 2 us, each in an idle stream. */
+static void scene_idle(void)
+{
+    for (int i = 0; i < 4; i++) {
+        check(run_work(800, NULL));
+        check(cuCtxSynchronize());
+    }
+}
+
 static void launch_after(uint64_t ns)
 {
     fake_ns += ns;
@@ -374,7 +383,7 @@ int main(int argc, char **argv)
         { "nested", scene_nested },     { "kernels", scene_kernels },
         { "time", scene_time },         { "delay", scene_delay },
         { "own", scene_own },           { "streams", scene_streams },
-        { "pace", scene_pace },
+        { "pace", scene_pace },         { "idle", scene_idle },
     };
     for (size_t i = 0; argc > 1 && i < sizeof scenes / sizeof *scenes; i++) {
         if (strcmp(argv[1], scenes[i].name) == 0) {
