@@ -166,7 +166,7 @@ LONG_SIMS := $(foreach s,bottleneck channel core explore failover model,$(filter
 ## check      all tests; installs missing Debian packages when run as root
 check: all firmware $(LIBRARIES) $(SAN_ALL) $(COV_ALL) $(LONG_SIMS) $(BENCHES:%.c=build/%)
 	$(PYTHON) tests/run.py --jobs 2 --again $(LONG_SIMS) $(C_TESTS:%.c=build/san/%) \
-	  $(filter-out $(addprefix tests/guest/net_,guest_mesa.py soak_guest.py),$(SCRIPTS))
+	  $(filter-out $(patsubst %,tests/guest/net_%.py,guest_mesa guest_uplink soak_guest),$(SCRIPTS))
 
 ## test       one test: make test T=unit_tlp [K=test_t9*], make test T=net_proxies [K=case]
 TEST := $(wildcard $(addprefix tests/*/$(T),.c .py))

@@ -32,7 +32,7 @@ class Story:
     def boot(self):
         self.step("a second machine: a stock guest with no parameter, no VMD driver, and Mesa")
         begin, qmp = time.monotonic(), self.lab.file("qmp")
-        self.pool = desktop.Pool(self.lab, qmp, PORTS, BOXES)
+        self.pool = desktop.Pool(self.lab, desktop.plugging(self.lab, qmp, PORTS), BOXES)
         self.guest = desktop.boot(self.lab, self.tools, self.mesa, qmp, PORTS)
         self.did("Linux %s, %d empty root ports, after %.1f s" % (self.guest.version, PORTS,
                                                                time.monotonic() - begin))

@@ -99,6 +99,11 @@ class Mesa:
             raise guest.Missing("gles.c is not compiled: %s" % built.stderr.strip()[:300])
 
 
+def plugging(l, qmp, count):
+    """Options of a dxpu-host that plugs into such a guest."""
+    return "--vfio-user", l.file("direct.sock"), "--direct", "--slots", count, "--qmp", qmp
+
+
 def boot(l, tools, mesa, qmp, count, cpus=2):
     """A guest with `count` empty root ports, and Mesa."""
     loaded = modules(tools)
@@ -139,11 +144,10 @@ def let_go(g, place):
 
 
 class Pool:
-    """A manager, a dxpu-host that plugs into a guest of `slots` ports, and boxes: {name: options of
-    dxpu-box}."""
+    """A manager, a dxpu-host with these options, and boxes: {name: options of dxpu-box}."""
 
-    def __init__(self, l, qmp, slots, boxes):
-        self.lab, self.qmp, self.slots = l, qmp, slots
+    def __init__(self, l, host, boxes, slots=0):
+        self.lab = l
         self.api = "http://" + lab.address(socket.SOCK_STREAM)
         self.registry = lab.address(socket.SOCK_STREAM)
         self.manager = l.start("dxpu-manager", "--listen", self.registry, "--http",
@@ -154,17 +158,13 @@ class Pool:
             os.environ["DXPU_TEST_BOX"] = name
             self.boxes[name] = self.start("dxpu-box", name, "--state", l.file(name + ".state"),
                                           *words)
-        self.start_host()
+        self.host = self.start("dxpu-host", "vm", *host)
         until(lambda: (self.ask("pool")["slots"]["free"], self.ask("pool")["hosts"]["connected"]) ==
-              (len(boxes), 1), "the pool is there")
+              (slots or len(boxes), 1), "the pool is there")
 
     def start(self, program, name, *words):
         return self.lab.start(program, "--manager", self.registry, "--identity",
                               self.lab.file(name + ".id"), "--name", name, "--json", *words)
-
-    def start_host(self):
-        self.host = self.start("dxpu-host", "vm", "--vfio-user", self.lab.file("direct.sock"),
-                               "--direct", "--slots", self.slots, "--qmp", self.qmp)
 
     def dxpu(self, *words):
         return self.lab.run("dxpu", *words, "--manager", self.api)

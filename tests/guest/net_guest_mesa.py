@@ -50,7 +50,7 @@ class World:
                  for n in range(2, GPUS + 1)}
         boxes["gpu1"] = ("--listen", at, "--advertise", self.relay.address(), "--slot",
                          "1=virtio-gpu,render,attribute=rack=1")
-        self.pool = desktop.Pool(l, self.qmp, GPUS, boxes)
+        self.pool = desktop.Pool(l, desktop.plugging(l, self.qmp, GPUS), boxes)
         start = time.monotonic()
         self.guest = desktop.boot(l, tools, mesa, self.qmp, GPUS)
         figure("Linux %s with Mesa: %.1f s to its drivers" % (self.guest.version,

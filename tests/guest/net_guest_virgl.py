@@ -165,7 +165,7 @@ def run(w):
     draws(w, "first", FRAMES)
     killed(w)
     put_away(w)
-    p = desktop.Pool(w.lab, w.qmp, SLOTS, BOXES)
+    p = desktop.Pool(w.lab, desktop.plugging(w.lab, w.qmp, SLOTS), BOXES)
     gpu, disk = lent(w, p)
     lost(w, p, gpu)
     another(w, p, gpu, disk)
