@@ -10,6 +10,7 @@
 #include "console.h"
 #include "core.h"
 #include "fabric.h"
+#include "follow.h"
 #include "notify.h"
 #include "open_files.h"
 #include "program.h"
@@ -41,6 +42,7 @@ static struct {
         connections, http_connections, http_waiting, http_streams, nodes, slots;
     sandbox_settings sandbox;
     bool shared_hosts, json, stats, standby;
+    const char *users_at;
     keys_settings keys;
 } set = { "127.0.0.1:4457",
           "127.0.0.1:4456",
@@ -49,7 +51,7 @@ static struct {
           NULL,
           NULL,
           NULL,
-          { NULL, NULL, NULL, NULL, NULL, false, NULL, 0, 0, 0, 0, 0 },
+          { NULL, NULL, NULL, NULL, NULL, NULL, false, NULL, 0, 0, 0, 0, 0 },
           CORE_GRACE_MS,
           CORE_REACH_MS,
           CORE_RETENTION_S,
@@ -68,6 +70,7 @@ static struct {
           false,
           false,
           false,
+          NULL,
           { NULL, NULL, NULL, false, false } };
 
 static const option_row rows[] = {
@@ -90,6 +93,9 @@ static const option_row rows[] = {
     { "etcd-key", "FILE", "secret key of that certificate", OPTION_TEXT, &set.etcd.key, 0, 0 },
     { "standby", NULL, "while another manager leads, wait and take its place when it ends",
       OPTION_FLAG, &set.standby, 0, 0 },
+    { "users-at", "ADDR:PORT",
+      "where users reach --http of this manager, for those who ask a standby (--http)", OPTION_TEXT,
+      &set.users_at, 0, 0 },
     { "export", "FILE", "write the records of the store to this file, and exit", OPTION_TEXT,
       &set.export, 0, 0 },
     { "import", "FILE", "read them into a store that has none, and exit", OPTION_TEXT, &set.import,
@@ -541,13 +547,68 @@ static const char *own_name(void)
     return name;
 }
 
-/* A standby's ports are closed, so that proxies and users go on to the manager that leads. */
+static api_settings users_settings(void)
+{
+    api_settings users;
+    api_settings_default(&users);
+    users.at = set.http;
+    users.tokens = set.tokens;
+    users.connections = (unsigned)set.http_connections;
+    users.waiting = (unsigned)set.http_waiting;
+    users.streams = (unsigned)set.http_streams;
+    users.shared_hosts = set.shared_hosts;
+    return users;
+}
+
+static core_settings tables_settings(void)
+{
+    core_settings settings;
+    core_settings_default(&settings);
+    settings.grace_ms = set.grace_ms;
+    settings.reach_ms = set.reach_ms;
+    settings.retention_ms = set.retention_s * 1000;
+    settings.default_quota = (uint32_t)set.default_quota;
+    settings.events = (uint32_t)set.events;
+    settings.nodes = (uint32_t)set.nodes;
+    settings.slots = (uint32_t)set.slots;
+    return settings;
+}
+
+/* What a standby may redirect to; NULL: that is not known. */
+static const char *users_at(void)
+{
+    const char *port = strrchr(set.http, ':');
+    if (set.users_at)
+        return set.users_at;
+    return port && strcmp(port, ":0") && strncmp(set.http, "0.0.0.0:", 8) &&
+                   strncmp(set.http, "[::]:", 5)
+               ? set.http
+               : NULL;
+}
+
+/* Reads are answered, with tokens of now. */
+static void serve_readers(const char *leader)
+{
+    static follow_settings reads;
+    reads = (follow_settings){ set.etcd, tables_settings(), users_settings() };
+    reads.etcd.waiting = NULL;
+    reads.etcd.reader = reads.tables.reader = true;
+    if (early.hangup || !leader)
+        follow_stop();
+    early.hangup = 0;
+    if (leader)
+        follow_start(&reads);
+}
+
+/* A standby's port for proxies is closed, so that they go on to the manager that leads. */
 static bool wait_for_lead(const char *leader)
 {
     static char said[64];
     const char *who = leader ? leader : "";
     if (stopped_early())
         return false;
+    if (!leader || *leader)
+        serve_readers(leader);
     if (the.waited && strcmp(said, who) == 0 && !early.usr1)
         return true;
     early.usr1 = 0;
@@ -567,8 +628,10 @@ static int open_tables(void)
     (void)umask(077);
     set.etcd.name = own_name();
     set.etcd.waiting = set.standby ? wait_for_lead : NULL;
+    set.etcd.users = users_at();
     the.store = set.etcd.where ? store_open_etcd(&set.etcd, &fault)
                                : store_open_sqlite(store_path(), &fault);
+    follow_stop(); /* the port is this one's now */
     if (the.store || the.stopping)
         return PROGRAM_GOOD;
     log_error("%s", fault.text);
@@ -613,7 +676,7 @@ static void refresh(void)
 static int open_store(void)
 {
     store_fault fault;
-    core_settings settings;
+    core_settings settings = tables_settings();
     core_result why;
     struct timespec t;
     int rc = open_tables();
@@ -626,14 +689,6 @@ static int open_store(void)
         log_error("%s", fault.text);
         return store_status(unfinished);
     }
-    core_settings_default(&settings);
-    settings.grace_ms = set.grace_ms;
-    settings.reach_ms = set.reach_ms;
-    settings.retention_ms = set.retention_s * 1000;
-    settings.default_quota = (uint32_t)set.default_quota;
-    settings.events = (uint32_t)set.events;
-    settings.nodes = (uint32_t)set.nodes;
-    settings.slots = (uint32_t)set.slots;
     settings.salt = (uint64_t)fabric_random() << 32 | fabric_random();
     settings.on_event = on_event;
     (void)clock_gettime(CLOCK_REALTIME, &t);
@@ -667,7 +722,7 @@ static void warn_of_new_key(void)
 static int open_ports(void)
 {
     wire_settings proxies;
-    api_settings users;
+    api_settings users = users_settings();
     bool wrong;
     wire_settings_default(&proxies);
     proxies.listen = set.listen;
@@ -679,13 +734,6 @@ static int open_ports(void)
     the.wire = wire_open(the.base, the.core, &proxies);
     if (!the.wire)
         return PROGRAM_SYSTEM;
-    api_settings_default(&users);
-    users.at = set.http;
-    users.tokens = set.tokens;
-    users.connections = (unsigned)set.http_connections;
-    users.waiting = (unsigned)set.http_waiting;
-    users.streams = (unsigned)set.http_streams;
-    users.shared_hosts = set.shared_hosts;
     users.clock = on_clock;
     users.changed = on_changed;
     users.asked = on_asked;

@@ -6,11 +6,14 @@ find it in their lists.
 Prints `ok NAME` or `skip NAME REASON`, and how long each take-over took.  Programs come from
 $DXPU_BIN, else build/."""
 # SPDX-License-Identifier: MIT
+import json
 import os
 import signal
 import socket
 import sys
 import time
+import urllib.error
+import urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
@@ -106,6 +109,55 @@ def take_over(l, m, control, made, how):
     return old
 
 
+class Unredirected(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *args):
+        return None
+
+
+def ask(http, path, method="GET"):
+    """Status, fields and JSON of an answer."""
+    body = b"{}" if method == "POST" else None
+    request = urllib.request.Request("http://" + http + path, body, method=method,
+                                     headers={"Content-Type": "application/json"})
+    try:
+        answer = urllib.request.build_opener(Unredirected).open(request, timeout=5)
+    except urllib.error.HTTPError as refused:
+        answer = refused
+    with answer:
+        return answer.status, answer.headers, json.loads(answer.read())
+
+
+def standbys_answer(l, m, made):
+    """M-146: reads, of a revision that grows; the rest is the leader's."""
+    leader = m.leader()
+    one = (leader + 1) % 3
+    http = m.http[one]
+    until(lambda: Cluster.listens(int(http.rsplit(":", 1)[1])), "the standby's port")
+
+    def seen():
+        status, fields, body = ask(http, "/v1/leases")
+        check(status == 200 and int(fields["Dxpu-Revision"]) > 0, status, fields)
+        return int(fields["Dxpu-Revision"]), [one["lease"] for one in body["leases"]]
+    until(lambda: seen()[1] == made, "the lease")
+    before = seen()[0]
+    check(ask(m.http[leader], "/v1/leases")[1]["Dxpu-Revision"] is None)
+    check(ask(http, "/v1/health")[2]["role"] == "standby")
+    check(ask(m.http[leader], "/v1/health")[2]["role"] == "leader")
+    node = ask(http, "/v1/nodes")[2]["nodes"][0]
+    check(node["connected"] is None and node["since"] is None, node)
+    for method, path in (("POST", "/v1/leases?wait=5"), ("DELETE", "/v1/leases/" + made[0]),
+                         ("GET", "/v1/snapshot"), ("GET", "/metrics"), ("GET", "/v1/events")):
+        status, fields, body = ask(http, path, method)
+        check(status == 307 and body["type"] == "/problems/leader", method, path, status, body)
+        check(fields["Location"] == "http://" + m.http[leader] + path, fields)
+    check(leases(m) == made)  # nothing was done
+    alone = l.run("dxpu", "lease", "release", made[0], "--yes", "--manager", http)
+    check(alone.status == 3 and "redirects" in alone.errors(), alone.errors())
+    made.append(lend(m, "seen"))  # the list of all has the leader
+    until(lambda: sorted(seen()[1]) == sorted(made), "the new lease")
+    check(seen()[0] > before)
+
+
 @case
 def lists_of_managers():
     with lab.Lab() as l:
@@ -135,12 +187,13 @@ def lists_of_managers():
 
 
 @case
-def m143_m145_another_manager_takes_over():
+def m143_m145_m146_another_manager_takes_over():
     with lab.Lab() as l, Cluster(l, 3) as etcd:
         m = Managers(l, etcd)
         m.leader()
         control = pool(l, m)
         made = [lend(m, "first")]
+        standbys_answer(l, m, made)
 
         old = take_over(l, m, control, made, lambda i: m.process[i].signal(signal.SIGKILL))
         m.process[old].wait(10)

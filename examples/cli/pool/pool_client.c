@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -29,7 +30,8 @@ enum {
     TOKEN_MAX = 512,
     CONNECT_MS = 5000,
     CONNECT_SOON_MS = 1500, /* where there are further managers */
-    PROBE_S = 2,            /* for one of several managers to say that it is there */
+    PROBE_S = 2,            /* for one of several managers to say that it is there, */
+    SILENT_MS = 3000,       /* else it is left out for that long */
     STREAM_LINE_MAX = 1 << 16,
     KEEPALIVE_S =
         15 /* a stream says nothing for long: the system probes whether the peer is reachable */
@@ -445,10 +447,12 @@ static pool_result refused(pool_client *c, const char *path)
     return POOL_REFUSED;
 }
 
+/* A standby redirects to who leads; it may be late, so all are asked who does. */
 static pool_result redirected(pool_client *c)
 {
     char *to = NULL;
     char where[200];
+    c->again = c->count > 1 ? POOL_AGAIN_SAFE : POOL_AGAIN_NO;
     curl_easy_getinfo(c->curl, CURLINFO_REDIRECT_URL, &to);
     snprintf(where, sizeof where, "%.199s", to ? to : "elsewhere");
     text_clean(where);
@@ -524,18 +528,45 @@ static pool_result ask_once(pool_client *c, const char *method, const char *path
     return POOL_NO_ANSWER;
 }
 
+static uint64_t client_ms(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000u + (uint64_t)t.tv_nsec / 1000000u;
+}
+
+static uint64_t *silent_of(pool_client *c)
+{
+    return &c->silent_ms[c->manager % POOL_SILENT_MAX];
+}
+
 /* One that is frozen accepts a connection and answers nothing: none is given a request, which may
-   take long, before it answered a small one. */
+   take long, before it answered a small one.  A standby only where none leads. */
 static void find_manager(pool_client *c)
 {
-    unsigned timeout_s = c->timeout_s;
+    unsigned timeout_s = c->timeout_s, standby = c->count;
+    bool safe;
     c->timeout_s = PROBE_S;
     for (unsigned tries = 0; c->count > 1 && !c->found && tries < c->count; tries++) {
-        pool_result result = ask_once(c, "GET", "/v1/health", NULL);
-        if (result == POOL_NO_ANSWER)
+        uint64_t began_ms = client_ms();
+        if (began_ms < *silent_of(c)) {
             next_manager(c);
-        else
-            c->found = true;
+            continue;
+        }
+        pool_result result = ask_once(c, "GET", "/v1/health", NULL);
+        if (result == POOL_NO_ANSWER && client_ms() - began_ms >= PROBE_S * 500)
+            *silent_of(c) = client_ms() + SILENT_MS;
+        const char *role = json_string_value(json_object_get(c->body, "role"));
+        c->standby = result == POOL_DONE && role && strcmp(role, "standby") == 0;
+        c->found = result != POOL_NO_ANSWER && !c->standby;
+        if (c->standby)
+            standby = c->manager;
+        if (!c->found)
+            next_manager(c);
+    }
+    if (!c->found && standby < c->count) {
+        (void)use_manager(c, standby, &safe);
+        c->standby = true;
     }
     c->timeout_s = timeout_s;
 }
@@ -550,7 +581,8 @@ pool_result pool_client_ask(pool_client *c, const char *method, const char *path
         result = ask_once(c, method, path, request);
         if (result == POOL_NO_ANSWER)
             next_manager(c);
-    } while (result == POOL_NO_ANSWER && c->again == POOL_AGAIN_SAFE && ++tries < c->count);
+    } while (result == POOL_NO_ANSWER && c->again == POOL_AGAIN_SAFE && !c->standby &&
+             ++tries < c->count);
     return result;
 }
 

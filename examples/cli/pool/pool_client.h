@@ -35,15 +35,19 @@ typedef enum pool_again {
     POOL_AGAIN_UNKNOWN /* yes, if asking twice does no harm: it is unknown whether it was done */
 } pool_again;
 
+enum { POOL_SILENT_MAX = 16 };
+
 typedef struct pool_client {
     CURL *curl;
     CURLM *multi;
     struct curl_slist *headers;
-    char managers[2048];     /* as they were given */
-    unsigned count, manager; /* how many; the one that is asked: */
-    bool found;              /* it has answered */
-    char base[512];          /* "http://127.0.0.1:4456", without a / at its end */
-    char *bearer;            /* a header, or NULL */
+    char managers[2048];                 /* as they were given */
+    unsigned count, manager;             /* how many; the one that is asked: */
+    uint64_t silent_ms[POOL_SILENT_MAX]; /* when one that did not answer is asked again */
+    bool found;                          /* it has answered, and leads */
+    bool standby;                        /* it is one, and answers from the store; none leads */
+    char base[512];                      /* "http://127.0.0.1:4456", without a / at its end */
+    char *bearer;                        /* a header, or NULL */
     unsigned timeout_s;
     int wake_fd; /* -1: none */
     /* the last answer */
@@ -54,7 +58,7 @@ typedef struct pool_client {
     json_t *body; /* an object, its strings cleaned; NULL: none came */
     char why[600];
     pool_again again;
-    bool starting; /* the refusal is for proxies that are yet to register */
+    bool starting;          /* the refusal is for proxies that are yet to register */
     unsigned retry_after_s; /* as the manager asks for; 0: it does not */
     char error[CURL_ERROR_SIZE];
     struct pool_stream *stream;

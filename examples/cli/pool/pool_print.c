@@ -11,13 +11,16 @@
 
 static void node_state(pool_table *t, const json_t *o)
 {
-    bool connected = json_is_true(json_object_get(o, "connected"));
+    const json_t *connected = json_object_get(o, "connected");
     bool draining = json_is_true(json_object_get(o, "draining"));
-    pool_table_add(t, "%s",
-                   !connected                                      ? "disconnected"
-                   : json_is_object(json_object_get(o, "suspect")) ? "suspect"
-                   : draining                                      ? "draining"
-                                                                   : "connected");
+    bool suspect = json_is_object(json_object_get(o, "suspect"));
+    const char *state = json_is_null(connected)    ? "unknown" /* to a standby */
+                        : !json_is_true(connected) ? "disconnected"
+                        : suspect && draining      ? "suspect, draining"
+                        : suspect                  ? "suspect"
+                        : draining                 ? "draining"
+                                                   : "connected";
+    pool_table_add(t, "%s", state);
 }
 
 /* Short texts in one cell. */

@@ -221,6 +221,52 @@ static bool well_put(api_conn *c)
     return true;
 }
 
+/* What the store has alone, a standby knows, too. */
+static bool is_stored(const api_conn *c)
+{
+    void (*const stored[])(api_conn *) = { api_get_health, api_get_openapi, api_get_pool,
+                                           api_get_nodes,  api_get_boxes,   api_get_hosts,
+                                           api_get_node,   api_get_slots,   api_get_slot,
+                                           api_get_leases, api_get_lease,   api_get_tenants };
+    for (unsigned i = 0; i < sizeof stored / sizeof stored[0]; i++)
+        if (c->route->handle == stored[i])
+            return true;
+    return false;
+}
+
+/* The rest is the leader's to answer. */
+static void redirect(api_conn *c)
+{
+    char at[API_TARGET_MAX_BYTES + STORE_USERS_BYTES + 16];
+    const api_head *h = &c->head;
+    if (!c->a->users[0]) {
+        api_problem(c, 503, "busy",
+                    "this manager is a standby and does not know where users of the leader are "
+                    "(--users-at there); try again in a second");
+        return;
+    }
+    snprintf(at, sizeof at, "http://%s%s%s%s", c->a->users, h->path, h->query ? "?" : "",
+             h->query ? h->query : "");
+    api_add_field(c, "Location", at);
+    api_problem(c, 307, "leader", "this manager is a standby; the leader is at http://%s",
+                c->a->users);
+}
+
+/* Was the request answered?  A standby says of what moment its answers are. */
+static bool follow(api_conn *c)
+{
+    char revision[24];
+    if (!c->a->follows)
+        return false;
+    if (!is_stored(c)) {
+        redirect(c);
+        return true;
+    }
+    snprintf(revision, sizeof revision, "%llu", (unsigned long long)c->a->revision);
+    api_add_field(c, "Dxpu-Revision", revision);
+    return false;
+}
+
 void api_dispatch(api_conn *c)
 {
     bool star = !strcmp(c->head.path, "*"), options = c->head.method == EVHTTP_REQ_OPTIONS;
@@ -239,7 +285,8 @@ void api_dispatch(api_conn *c)
     } else if (well_put(c) && (c->route->method == EVHTTP_REQ_GET || api_may_change(c))) {
         if (c->a->set.clock)
             c->a->set.clock(c->a->set.user);
-        c->route->handle(c);
+        if (!follow(c))
+            c->route->handle(c);
     }
 }
 
@@ -355,6 +402,18 @@ void api_close(api *a)
     free(a->reported);
     free(a->budget);
     free(a);
+}
+
+void api_follow(api *a, uint64_t revision, const char *users)
+{
+    a->follows = true;
+    a->revision = revision;
+    snprintf(a->users, sizeof a->users, "%s", users);
+}
+
+void api_set_core(api *a, core *c)
+{
+    a->core = c;
 }
 
 const char *api_address(const api *a)

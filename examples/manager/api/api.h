@@ -62,6 +62,12 @@ const char *api_address(const api *a);
 /* Read the file of tokens again.  False after a message on stderr: the old ones stay. */
 bool api_reload(api *a);
 
+/* From now on it is a standby's, which only answers reads, of the store's revision; users: where
+   changes go, "": that is not known. */
+void api_follow(api *a, uint64_t revision, const char *users);
+/* Other tables take the place of those of api_open(). */
+void api_set_core(api *a, core *c);
+
 /* For core_settings.on_event: to the streams, and whoever waits. */
 void api_event(api *a, const core_event *e);
 /* A proxy's answer to ask: its slots' counters, for /metrics. */

@@ -51,7 +51,7 @@ typedef struct api_route {
 } api_route;
 
 enum { API_BODY_NONE, API_BODY_OPTIONAL, API_BODY_JSON };
-enum { API_ROUTES_MAX = 48, API_STATUSES = 19 };
+enum { API_ROUTES_MAX = 48, API_STATUSES = 20 };
 
 const api_route *api_routes(unsigned *count);
 void api_dispatch(api_conn *c);
@@ -146,6 +146,9 @@ struct api {
     core *core;
     api_settings set;
     char address[DXPU_UDP_TEXT_BYTES];
+    bool follows; /* another manager leads, */
+    uint64_t revision;
+    char users[STORE_USERS_BYTES]; /* here; "": unknown */
     bool loopback;
     struct evhttp *http;
     struct event *tick, *news;

@@ -89,6 +89,12 @@ static json_t *addresses(const core_node *n)
     return out;
 }
 
+/* A standby does not know: null. */
+static json_t *is_connected(const api *a, const core_node *n)
+{
+    return a->follows ? json_null() : json_boolean(n->connected);
+}
+
 typedef struct node_counts {
     unsigned free, leased, broken; /* broken: quarantined ones, too */
 } node_counts;
@@ -149,14 +155,14 @@ json_t *api_json_node(const api *a, uint32_t node, const api_caller *caller)
         snprintf(identity + 2 * i, 3, "%02x", n->identity[i]);
     if (n->keyed)
         dxpu_sodium_key_print(n->key, key);
-    out = json_pack("{s:o, s:s, s:o, s:o, s:o, s:o, s:b, s:o, s:b, s:o, s:o, s:o, s:o, s:o, s:o}",
-                    "node", number(n->number), "role", dxpu_control_role_name(n->role), "name",
-                    api_json_text(n->name), "program", api_json_text(n->program), "identity",
-                    text_or_null(tenant ? "" : identity), "key", text_or_null(tenant ? "" : key),
-                    "connected", n->connected, "since", api_json_time(n->since_unix_ms), "draining",
-                    n->draining, "addresses", addresses(n), "slots", number(n->total), "free",
-                    number(slots.free), "leased", number(slots.leased), "broken",
-                    number(slots.broken), "owner", text_or_null(n->owner));
+    out = json_pack(
+        "{s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:b, s:o, s:o, s:o, s:o, s:o, s:o}", "node",
+        number(n->number), "role", dxpu_control_role_name(n->role), "name", api_json_text(n->name),
+        "program", api_json_text(n->program), "identity", text_or_null(tenant ? "" : identity),
+        "key", text_or_null(tenant ? "" : key), "connected", is_connected(a, n), "since",
+        api_json_time(a->follows ? 0 : n->since_unix_ms), "draining", n->draining, "addresses",
+        addresses(n), "slots", number(n->total), "free", number(slots.free), "leased",
+        number(slots.leased), "broken", number(slots.broken), "owner", text_or_null(n->owner));
     add_suspect(a, node, out);
     return out;
 }
@@ -265,7 +271,7 @@ json_t *api_json_slot(const api *a, uint32_t slot, const api_caller *caller)
     api_slot_name(a, slot, name);
     o = json_pack(
         "{s:s, s:o, s:o, s:o, s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:s, s:s, s:b, s:o, s:o, "
-        "s:s, s:s, s:b, s:o, s:o}",
+        "s:s, s:s, s:o, s:o, s:o}",
         "slot", name, "node", number(n->number), "node_name", api_json_text(n->name), "number",
         number(d->number), "model", api_json_text(d->model), "attributes",
         text_or_null(d->attributes), "data", data_name(d->data), "serial", api_json_text(d->serial),
@@ -275,7 +281,7 @@ json_t *api_json_slot(const api *a, uint32_t slot, const api_caller *caller)
         "dirty", q->dirty, "epoch", number_or_null(q->epoch, 0), "lease",
         api_sees_lease(a, caller, lease) ? api_json_lease_id(lease) : json_null(), "health",
         health_name(d->health), "box_state", dxpu_control_state_name(d->state), "connected",
-        n->connected, "retained_for", api_json_lease_id(owner), "retained_left_s",
+        is_connected(a, n), "retained_for", api_json_lease_id(owner), "retained_left_s",
         owner ? seconds_left(core_slot_left_ms(a->core, slot)) : json_null());
     if (o && !api_sees_slot(a, caller, slot))
         hide_slot(o, api_slot_state(a, caller, slot));
@@ -305,8 +311,8 @@ static json_t *lease_slots(const api *a, uint64_t lease, const core_lease *more,
         (void)core_slot_trouble(a->core, slots[i], why);
         api_slot_name(a, slots[i], name);
         (void)json_array_append_new(
-            out, json_pack("{s:s, s:b, s:o, s:o, s:s, s:o, s:o, s:o}", "slot", name,
-                           "box_connected", nodes[of[slots[i]].node].connected, "host_slot",
+            out, json_pack("{s:s, s:o, s:o, s:o, s:s, s:o, s:o, s:o}", "slot", name,
+                           "box_connected", is_connected(a, &nodes[of[slots[i]].node]), "host_slot",
                            host ? number(more->port[i]) : json_null(), "epoch",
                            number(p->slot[slots[i]].epoch), "state",
                            core_phase_name(core_slot_phase(a->core, slots[i])), "why",
@@ -362,7 +368,7 @@ json_t *api_json_lease(const api *a, uint64_t lease)
         api_json_text(core_tenants(a->core, &count)[l->tenant].name), "key",
         text_or_null(more->key), "host", host ? number(host->number) : json_null(), "host_name",
         host ? api_json_text(host->name) : json_null(), "host_connected",
-        host ? json_boolean(host->connected) : json_null(), "model",
+        host ? is_connected(a, host) : json_null(), "model",
         api_json_text(core_models(a->core, &count)[l->model].name), "attributes",
         text_or_null(more->attributes), "data", keeps_data(a, lease) ? "persistent" : "none",
         "count", number(l->count), "need", needs[l->need < POOL_NEEDS ? l->need : 0], "need_kept",
@@ -389,7 +395,8 @@ static json_t *nodes_of(const api *a, unsigned role)
         connected += n[i].connected;
         draining += n[i].draining;
     }
-    json_t *out = json_pack("{s:o, s:o}", "total", number(total), "connected", number(connected));
+    json_t *out = json_pack("{s:o, s:o}", "total", number(total), "connected",
+                            a->follows ? json_null() : number(connected));
     if (role == DXPU_CONTROL_ROLE_BOX)
         (void)json_object_set_new(out, "draining", number(draining));
     return out;

@@ -14,6 +14,7 @@ static const struct {
     { 201, "Created" },
     { 202, "Accepted" },
     { 204, "No Content" },
+    { 307, "Temporary Redirect" },
     { 400, "Bad Request" },
     { 401, "Unauthorized" },
     { 403, "Forbidden" },
@@ -61,6 +62,7 @@ static const char *title_of(unsigned status, const char *kind)
         { "rate", "Too many changes" },
         { "expired", "The token has expired" },
         { "starting", "The manager has just started" },
+        { "leader", "Another manager leads" },
         { "erases", "It erases data, and is not confirmed" },
     };
     for (unsigned i = 0; kind && i < sizeof titles / sizeof titles[0]; i++) {

@@ -85,7 +85,7 @@ void core_close(core *c)
 {
     if (!c)
         return;
-    if (c->t.pool && !c->dead && !c->failed)
+    if (c->t.pool && !c->dead && !c->failed && !c->set.reader)
         corei_retain_save(c);
     corei_tables_free(&c->t);
     corei_history_free(&c->history);

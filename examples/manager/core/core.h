@@ -225,6 +225,7 @@ typedef struct core_settings {
     uint32_t events;        /* kept [10,000] */
     uint32_t nodes;         /* that there may be [65,536] */
     uint32_t slots;         /* of all boxes and hosts [1,048,576] */
+    bool reader;            /* its store is a reader's: nothing is stored at the end [false] */
     uint64_t salt;  /* a random number of this run: how far its epochs begin above those before,
                                and where the clock stands back, numbers of leases, so that a run
                                that began with the same old store gave others [0] */

@@ -739,7 +739,8 @@ core_result corei_load(core *c)
             (void)pool_set_spares(l.t.pool, (uint16_t)i, l.spares[i]);
         if (!starts)
             carry_over(&l, &c->t);
-        hide_all(&l.t);
+        if (!c->set.reader) /* which lends none of them */
+            hide_all(&l.t);
         load_end(&l);
         corei_tables_free(&c->t);
         c->t = l.t;

@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 enum { STORE_KEY_MAX_BYTES = 200, STORE_VALUE_MAX_BYTES = 1 << 20, STORE_CHANGES_MAX = 1024 };
 
@@ -61,7 +62,8 @@ store *store_open_sqlite(const char *path, store_fault *f);
 typedef struct store_etcd_settings {
     const char *where;           /* etcd://HOST[:PORT][,HOST[:PORT]...][/PREFIX] */
     const char *ca, *cert, *key; /* files for TLS; ca NULL: none, and only on this machine */
-    const char *name;            /* of this manager, for others that find the store in use */
+    const char *name;            /* of this manager, for others that find the store in use, */
+    const char *users;           /* and where its users are, "10.0.0.1:4456"; NULL: not said */
     bool reader;                 /* loads alone, also while a manager leads */
     /* While another leads, or (NULL) etcd cannot be reached: false ends the waiting.  Not set: it
        is waited only for a lease that is not renewed. */
@@ -84,6 +86,19 @@ const char *store_etcd_check(const store_etcd_settings *set);
    A program that ended without store_close() keeps others out for ttl_s; that long this waits.  A
    reader takes no key, and each of its loads has the records of one moment. */
 store *store_open_etcd(const store_etcd_settings *set, store_fault *f);
+
+enum { STORE_NAME_BYTES = 48, STORE_USERS_BYTES = 64 };
+
+/* What a reader sees of the others. */
+typedef struct store_seen {
+    uint64_t revision;             /* of the last commit; 0: there is none */
+    bool leads;                    /* some manager does, */
+    char users[STORE_USERS_BYTES]; /* which is here for users; "": it does not say */
+} store_seen;
+
+/* Of a reader in etcd.  From now on its loads have the records of that revision, all of them,
+   as long as etcd's history has it: minutes. */
+store_error store_etcd_see(store *s, store_seen *out, store_fault *f);
 
 /* Every record whose key begins with `prefix`, in order of the keys.  Not from inside `each`: a
    commit.  *f is filled unless the result is STORE_OK; so it is below. */

@@ -54,7 +54,7 @@ enum {
     COMPACT_REVISIONS = 10000, /* of history are kept at most, besides a time */
     CODE_NOT_FOUND = 5,        /* gRPC's */
     KEY_BYTES = ETCD_PREFIX_BYTES + STORE_KEY_MAX_BYTES + 16,
-    NAME_BYTES = 48
+    NAME_BYTES = STORE_NAME_BYTES
 };
 
 typedef enum background { BACK_RENEWAL, BACK_COMPACTION, BACK_LOOK } background;
@@ -75,6 +75,7 @@ typedef struct etcd_store {
     uint64_t compact_ms, compact_revision; /* what is old at the next compaction */
     uint64_t look_ms;                      /* when to look at the leader's key again */
     background running;                    /* what the last request in the background was */
+    uint64_t pinned;                       /* a reader's loads are of this revision; 0: of now */
     bool failed;                           /* what etcd has is no longer known, */
     char why[400];                         /* for this reason */
 } etcd_store;
@@ -171,19 +172,25 @@ static bool value_is(const json_t *kv, const char *text)
     return same;
 }
 
-/* Who has the leader's key: "name" of its value. */
-static void leader_name(const json_t *kv, char out[NAME_BYTES])
+/* A text of the leader's key. */
+static void leader_text(const json_t *kv, const char *key, const char *otherwise, char *out,
+                        size_t room)
 {
     size_t len = 0;
     char *value = kv ? etcd_bytes_read(kv, "value", &len) : NULL;
     json_t *j = value ? json_loadb(value, len, 0, NULL) : NULL;
-    const char *name = json_string_value(json_object_get(j, "name"));
-    snprintf(out, NAME_BYTES, "%s", name ? name : "another program");
+    const char *text = json_string_value(json_object_get(j, key));
+    snprintf(out, room, "%s", text ? text : otherwise);
     for (char *c = out; *c; c++)
         if (*c < ' ' || *c > '~')
             *c = '?';
     json_decref(j);
     free(value);
+}
+
+static void leader_name(const json_t *kv, char out[NAME_BYTES])
+{
+    leader_text(kv, "name", "another program", out, NAME_BYTES);
 }
 
 /* ==== Asking ================================================================================== */
@@ -685,6 +692,34 @@ static store_error find_moment(loading *l, uint64_t end_ms, store_fault *f)
     return STORE_OK;
 }
 
+store_error store_etcd_see(store *base, store_seen *out, store_fault *f)
+{
+    etcd_store *s = (etcd_store *)base;
+    uint64_t end_ms = etcd_now_ms() + s->set.commit_ms;
+    bool sent, busy = true;
+    memset(out, 0, sizeof *out);
+    while (busy) {
+        json_t *body = json_pack("{s:[o,o,o]}", "success", range_json(s, "commit"),
+                                 range_json(s, "leader"), range_json(s, "redo"));
+        etcd_answer a = ask(s, "kv/txn", body, end_ms, &sent);
+        if (a.fate != ETCD_DONE)
+            return load_fault(s, &a, f);
+        const json_t *leader = found(a.json, 1);
+        busy = found(a.json, 2) != NULL; /* a large commit is half carried out */
+        (void)etcd_number_read(found(a.json, 0), "mod_revision", &out->revision);
+        out->leads = leader != NULL;
+        if (leader)
+            leader_text(leader, "users", "", out->users, sizeof out->users);
+        json_decref(a.json);
+        s->pinned = a.revision;
+        if (busy && etcd_now_ms() > end_ms)
+            return storei_fault(f, STORE_E_LOCKED, "%s: a large commit is not finished", s->where);
+        if (busy)
+            etcd_sleep_ms(PAUSE_MS);
+    }
+    return STORE_OK;
+}
+
 static store_error etcd_load(store *base, const char *prefix, store_each each, void *user,
                              store_fault *f)
 {
@@ -697,7 +732,8 @@ static store_error etcd_load(store *base, const char *prefix, store_each each, v
         return STORE_OK;
     snprintf(first, sizeof first, "%s/record/%s", s->at.prefix, prefix);
     uint64_t end_ms = etcd_now_ms() + s->set.load_ms;
-    if (s->set.reader)
+    l.revision = s->pinned;
+    if (s->set.reader && !s->pinned)
         rc = find_moment(&l, etcd_now_ms() + s->set.commit_ms, f);
     while (rc == STORE_OK && l.more) {
         if (!goes_on(s, f)) /* what is read may be changed yet, and etcd may not answer */
@@ -856,6 +892,8 @@ static store_error take_lead(etcd_store *s, uint64_t end_ms, uint64_t *held, cha
     json_put_open(&w, NULL, '{');
     json_put_text(&w, "id", s->id);
     json_put_text(&w, "name", s->set.name);
+    if (s->set.users)
+        json_put_text(&w, "users", s->set.users);
     json_put_text(&w, "lease", lease); /* a late attempt under an older one does not lead */
     json_put_close(&w, '}');
     json_t *put = put_json(s, "leader", "", value, strlen(value));
