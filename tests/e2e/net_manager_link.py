@@ -775,13 +775,12 @@ def answers_to_nothing():
             check(b.node == 10, b.node)
 
 
-@case
-def m144_a_former_leader_is_refused():
+def former_leader_is_refused(term):
     """Two managers; the box has seen the term of one, and takes no orders of the other one with a
     lower term, until the higher one has been silent for 20 heartbeats."""
     with lab.Lab(plain=True) as l, fm.Manager(heartbeat_ms=200) as new, fm.Manager(
             nodes=new.nodes, heartbeat_ms=200) as old:
-        new.term, old.term = 5, 4
+        new.term, old.term = 5, term
         box = l.start("dxpu-box", "--plain", "--manager", new.address + "," + old.address,
                       "--identity", l.file("id"), "--state", l.file("state"), "--listen", V4,
                       "--device", "memory")
@@ -799,6 +798,16 @@ def m144_a_former_leader_is_refused():
         link = old.until(taken, "it is the only one there is")
         check(time.monotonic() - began > 3, "20 heartbeats", time.monotonic() - began)
         check(link.slots[1].epoch == 10 and link.bind(1, 77, 1, 11) == (HELD, 11))
+
+
+@case
+def m144_a_former_leader_is_refused():
+    former_leader_is_refused(4)
+
+
+@case
+def m144_a_former_leader_without_a_term_is_refused():
+    former_leader_is_refused(0)
 
 
 @case

@@ -1539,6 +1539,7 @@ def connections_are_bounded_and_known_ones_stay():
             check(more, "the stream of one who is known was closed")
             said += more
         check(still_open(idle) == 3, "connections of a known client were closed")
+        check(m.process.errors().count("was closed to make room") == 1, m.process.errors())
         for s in crowd + idle + kept:
             s.close()
 

@@ -28,7 +28,7 @@ enum {
     RETRY_MIN_MS = 100, /* doubling to RETRY_MAX_MS */
     RETRY_MAX_MS = 2000,
     RETRY_SEVERAL_MS = 400,  /* of several managers: the next leader serves within seconds */
-    STARTING_MS = 250,       /* where proxies are yet to register: they take less than a second */
+    SOON_MS = 250,           /* where proxies are yet to register, or another manager leads */
     LIST_BYTES_MAX = 1 << 28 /* of its pages together: they are kept until the last one came */
 };
 
@@ -112,7 +112,7 @@ static pool_result ask_again(pool_call *r, const char *method, const char *path,
     unsigned most_ms = r->client.count > 1 ? RETRY_SEVERAL_MS : RETRY_MAX_MS;
     for (;;) {
         pool_result result = pool_client_ask(&r->client, method, path, request);
-        unsigned wait_ms = r->client.starting ? STARTING_MS : r->client.retry_after_s * 1000;
+        unsigned wait_ms = r->client.soon ? SOON_MS : r->client.retry_after_s * 1000;
         if (result == POOL_DONE || result == POOL_WOKEN || r->quiet ||
             !may_ask_again(r, method, request))
             return result;

@@ -320,7 +320,7 @@ static void prepare(pool_client *c, const char *path, const char *accept, long t
     c->bytes = 0;
     c->status = 0;
     c->again = POOL_AGAIN_NO;
-    c->starting = false;
+    c->soon = false;
     c->retry_after_s = 0;
     c->why[0] = c->error[0] = '\0';
     curl_slist_free_all(c->headers);
@@ -440,7 +440,11 @@ static pool_result refused(pool_client *c, const char *path)
     curl_off_t after = 0;
     (void)curl_easy_getinfo(c->curl, CURLINFO_RETRY_AFTER, &after);
     c->again = passes(c);
-    c->starting = is_problem(c, "/problems/starting");
+    c->soon = is_problem(c, "/problems/starting");
+    if (c->count > 1 && is_problem(c, "/problems/store")) {
+        c->soon = true; /* it may have lost its lead */
+        c->found = false;
+    }
     c->retry_after_s = after > 0 && after < 3600 ? (unsigned)after : 0;
     snprintf(c->why, sizeof c->why, "refused: %.*s%s", (int)pool_text_cut(text, 400), text,
              strchr(text, ';') ? "" : remedy(c->status, path)); /* with a ; it has a remedy */

@@ -58,7 +58,8 @@ typedef struct pool_client {
     json_t *body; /* an object, its strings cleaned; NULL: none came */
     char why[600];
     pool_again again;
-    bool starting;          /* the refusal is for proxies that are yet to register */
+    bool soon;              /* that may pass in less than a second: proxies are yet to register,
+                               or another manager leads */
     unsigned retry_after_s; /* as the manager asks for; 0: it does not */
     char error[CURL_ERROR_SIZE];
     struct pool_stream *stream;

@@ -369,7 +369,8 @@ static bool is_former(const manager_link *m, uint64_t term)
 {
     uint64_t ms = (uint64_t)m->heartbeat_ms * TERM_HEARTBEATS;
     ms = ms < TERM_MAX_MS ? ms : TERM_MAX_MS;
-    return term && term < m->highest_term && dxpu_udp_now_ns() - m->term_ns < ms * 1000000u;
+    return term < m->highest_term && /* one that could not store its term has 0 */
+           dxpu_udp_now_ns() - m->term_ns < ms * 1000000u;
 }
 
 static void hear_term(manager_link *m)

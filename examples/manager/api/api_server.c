@@ -24,9 +24,10 @@
 
 enum {
     TICK_MS = 100,
-    IDLE_S = 60,          /* between requests, and while one is read: without a byte */
-    STALL_S = 10,         /* an answer waits and nothing of it is taken */
-    KEEP_MS = 15000,      /* a stream is given a comment */
+    IDLE_S = 60,     /* between requests, and while one is read: without a byte */
+    STALL_S = 10,    /* an answer waits and nothing of it is taken */
+    KEEP_MS = 15000, /* a stream is given a comment */
+    DISPLACED_TOLD_MS = 60000,
     AHEAD_BYTES = 131072, /* of requests not yet read; a whole body has to fit */
     HEAD_MAX_BYTES = 16 * 1024,
     LOBBY_MIN = 16,
@@ -301,7 +302,16 @@ static bool is_of(const api_conn *c, const api_caller *who)
 
 static void displace(api *a, const api_conn *c)
 {
+    uint64_t now = api_now_ms();
     a->displaced++;
+    if (now >= a->displaced_told_ms) {
+        log_warning(
+            "HTTP: %s %s was closed to make room, as %llu others before; --http-connections "
+            "%u allows more",
+            c->known.role ? "the idle connection of" : "the connection without a token of", c->from,
+            (unsigned long long)(a->displaced - 1), a->set.connections);
+        a->displaced_told_ms = now + DISPLACED_TOLD_MS;
+    }
     evhttp_connection_free(c->http);
 }
 
