@@ -13,6 +13,7 @@ enum {
     KIND_RULE = 3,
     KIND_DATA = 4
 };
+#define UNKNOWN     UINT32_MAX  /* dxpu_push_kept.next: no push is expected */
 #define VENDOR_NAME 0x64787075u /* "dxpu" */
 
 static void message(dxpu_tlp *out, uint8_t routing, uint8_t *payload, size_t bytes)
@@ -157,6 +158,14 @@ static bool is_valid(const dxpu_push_rule *r, const dxpu_push_offer *o)
         return false;
     span += at ? r->bytes : r->stride;
     return span - 1 <= UINT64_MAX - r->base;
+}
+
+/* A write changes some of the doorbell, or might. */
+static bool is_near(const dxpu_push_rule *r, const dxpu_tlp *t)
+{
+    return r->bytes && t->type == DXPU_TLP_MWR &&
+           (t->address > r->doorbell ? t->address - r->doorbell < r->width
+                                     : r->doorbell - t->address < t->length_dw * 4u);
 }
 
 /* The value that a write has for exactly this doorbell. */
@@ -316,8 +325,8 @@ static bool is_expected(const dxpu_push_kept *k, const dxpu_push_data *d)
     if (!d->data.len || d->data.len > k->room)
         return false;
     if (r->mode == DXPU_PUSH_SINCE)
-        return d->address == entry_at(r, k->next) && d->data.len % r->stride == 0 &&
-               d->data.len / r->stride <= r->entries - k->next;
+        return k->next != UNKNOWN && d->address == entry_at(r, k->next) &&
+               d->data.len % r->stride == 0 && d->data.len / r->stride <= r->entries - k->next;
     if (d->data.len != r->bytes)
         return false;
     return r->stride ? from % r->stride == 0 && from / r->stride < r->entries : from == 0;
@@ -352,6 +361,7 @@ bool dxpu_push_store_arrived(dxpu_push_store *s, const dxpu_push_data *d)
     if (k && k->rule.bytes && k->rule.generation == d->generation && is_expected(k, d)) {
         if (k->rule.mode == DXPU_PUSH_AT)
             drop_of(s, d->rule);
+        dxpu_push_store_touch(s, d->address, (uint32_t)d->data.len); /* the newer one counts */
         c = place(s, d);
         k->room = (uint16_t)(k->room - d->data.len);
         k->fresh = c != NULL;
@@ -384,13 +394,18 @@ void dxpu_push_store_rang(dxpu_push_store *s, const dxpu_tlp *write)
     uint64_t value;
     for (unsigned i = 0; i < s->offer.rules; i++) {
         dxpu_push_kept *k = &s->kept[i];
-        if (!is_doorbell(&k->rule, write, &value))
+        bool exact = is_doorbell(&k->rule, write, &value);
+        if (!exact && !is_near(&k->rule, write))
             continue;
         k->room = k->rule.bytes;
-        if (k->rule.mode == DXPU_PUSH_AT)
-            rang_at(s, k, i, value);
-        else if (value < k->rule.entries)
+        if (exact && k->rule.mode == DXPU_PUSH_SINCE && value < k->rule.entries)
             k->next = (uint32_t)value;
+        else if (k->rule.mode == DXPU_PUSH_SINCE) /* what the device makes of it is its own */
+            k->next = UNKNOWN;
+        else if (exact)
+            rang_at(s, k, i, value);
+        else
+            drop_of(s, i);
     }
 }
 

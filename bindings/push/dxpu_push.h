@@ -1,4 +1,4 @@
-/* dxpu_push.h - push rules: what a device will read next travels with the doorbell that it waits for
+/* dxpu_push.h - push rules: what a device reads next travels with the doorbell before it
    SPDX-License-Identifier: MIT
 
    A box asks its host: "when you forward a write to this doorbell, send me ahead of it what is at
@@ -130,9 +130,9 @@ typedef struct dxpu_push_chunk {
 
 typedef struct dxpu_push_kept {
     dxpu_push_rule rule; /* bytes 0: there is none */
-    uint32_t next;       /* SINCE: the entry at which the next push has to begin */
-    uint16_t room;       /* bytes that may still be pushed before the doorbell arrives */
-    bool fresh;          /* AT: pushed after the last doorbell */
+    uint32_t next; /* SINCE: the entry at which the next push has to begin, UINT32_MAX: none */
+    uint16_t room; /* bytes that may still be pushed before the doorbell arrives */
+    bool fresh;    /* AT: pushed after the last doorbell */
 } dxpu_push_kept;
 
 typedef struct dxpu_push_store {

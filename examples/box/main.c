@@ -67,6 +67,8 @@ static const option_row rows[] = {
       &set.device.block_bytes, 512, 4096 },
     { "cmb", "SIZE", "nvme: controller memory buffer for queues, a power of two from 64K on (none)",
       OPTION_SIZE, &set.device.cmb_bytes, 0, 1 << 30 },
+    { "no-push", NULL, "nvme: make no push rules, also for hosts that offer them", OPTION_FLAG,
+      &set.device.no_push, 0, 0 },
     { "serial", "TEXT", "nvme, virtio-blk: serial number (from machine, node, slot and file)",
       OPTION_TEXT, &set.device.serial, 0, 0 },
     { "read-only", NULL, "virtio-blk: the host cannot write, and a wipe leaves the file as it is",

@@ -167,6 +167,10 @@ static const char *add_key(slot_plan *p, char *key)
         *flag = !value || !strcmp(value, "yes");
         return *flag || !strcmp(value, "no") ? NULL : wrong("must be yes or no:", key);
     }
+    if (!strcmp(key, "push") && value && (!strcmp(value, "yes") || !strcmp(value, "no"))) {
+        p->set.no_push = !strcmp(value, "no");
+        return NULL;
+    }
     if (!value)
         return wrong("unknown key or missing value:", key);
     bad = set_number(&p->set, key, value, &found);

@@ -1,3 +1,3 @@
 # dxpu-box
-uses/examples/box = $(uses/examples/common/program) bindings/guard bindings/vfio_user examples/common/program examples/devices
+uses/examples/box = $(uses/examples/common/program) bindings/guard bindings/push bindings/vfio_user examples/common/program examples/devices
 libs/examples/box := -lpng

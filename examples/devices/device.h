@@ -55,6 +55,7 @@ typedef struct device_settings {
     uint64_t timeout_ns;  /* least time to wait for a completion of the host */
     const jobs *jobs;     /* wait for disks in its place; NULL: it waits itself */
     const char *layout;   /* nvme: file that keeps its layout; NULL: beside the first of `file` */
+    bool no_push;         /* it asks no host for push rules (U-2) */
     bool read_only;       /* virtio-blk: its file is never changed */
     uint64_t bar_bytes;   /* eptest: size of its 64-bit prefetchable BAR; 0: 64 KB */
     const char *socket;   /* vfio-user: where its server listens */

@@ -172,6 +172,7 @@ bool fn_refuse_write(fn *f, const dxpu_tlp *t, int bar)
         pci_error(&f->pci, PCI_POISONED, false, t);
         return true;
     }
+    fn_push_write(f, t);
     return false;
 }
 
@@ -223,6 +224,8 @@ uint32_t fn_write_one(fn *f, uint64_t address, const uint8_t *from, uint32_t byt
         return part;
     }
     part = dxpu_request_next(address, bytes, pci_mps(&f->pci));
+    if (f->push)
+        dxpu_push_store_touch(f->push, address, part);
     own_request(f, &t, DXPU_TLP_MWR, address, part);
     t.payload.ptr = from;
     t.payload.len = t.length_dw * 4u;
@@ -368,6 +371,15 @@ static int fetch_local(fn *f, fn_fetch *x, uint64_t address, uint32_t there)
     return 1;
 }
 
+/* The same of what the host has pushed already. */
+static bool fetch_pushed(fn *f, fn_fetch *x, uint64_t address, uint32_t there)
+{
+    uint32_t n = f->push ? dxpu_push_store_take(f->push, address, there, x->to + x->asked) : 0;
+    if (n)
+        fn_fetch_advance(x, n);
+    return n != 0;
+}
+
 /* Send one read request of x; false when no tag is free. */
 static bool fetch_ask_one(fn *f, fn_fetch *x)
 {
@@ -378,9 +390,13 @@ static bool fetch_ask_one(fn *f, fn_fetch *x)
     dxpu_tlp t;
     if (local)
         return local > 0;
+    if (fetch_pushed(f, x, address, there))
+        return true;
     tag = dxpu_tags_alloc(&f->tags);
     if (tag < 0)
         return false;
+    if (f->push)
+        dxpu_push_store_touch(f->push, address, part);
     own_request(f, &t, DXPU_TLP_MRD, address, part);
     t.tag = (uint16_t)tag;
     if (dxpu_tags_track(&f->tags, &t, f->now_ns, (uint64_t)tag) != DXPU_OK)
@@ -407,7 +423,7 @@ bool fn_fetch_ask(fn *f)
         fetch_unlink(f, x);
         if (x->asked < x->bytes)
             fetch_append(f, x);
-        else if (!x->in_flight) /* all of it was the owner's own */
+        else if (!x->in_flight) /* all of it was the owner's own, or pushed */
             x->done(f->user, x);
     }
     return any;
@@ -612,6 +628,7 @@ static void config_request(fn *f, const dxpu_tlp *t)
         c[FCFG_DEVICE_CONTROL] |= FCFG_PENDING;
     if (pci_config_request(&f->pci, t))
         f->flr(f->user);
+    fn_push_configured(f, t);
     if ((c[FCFG_PM_CONTROL] & 3) == 1 || (c[FCFG_PM_CONTROL] & 3) == 2)
         c[FCFG_PM_CONTROL] = power; /* a state that it does not have is not entered */
     flush_interrupts(f);            /* a mask may be gone */
@@ -634,6 +651,7 @@ bool fn_tlp(fn *f, const dxpu_tlp *t)
     case DXPU_TLP_MSG:
     case DXPU_TLP_MSGD:
         f->count.messages++; /* power limits and the like mean nothing here */
+        fn_push_message(f, t);
         break;
     default:
         if (dxpu_tlp_class(t) == DXPU_NONPOSTED)
@@ -661,6 +679,7 @@ void fn_power_on(fn *f)
 
 void fn_link_reset(fn *f)
 {
+    fn_push_clear(f);
     fn_reset(f);
     fetch_forget(f);
     f->pci.bdf = 0;

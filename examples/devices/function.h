@@ -8,6 +8,7 @@
 #ifndef FUNCTION_H_INCLUDED
 #define FUNCTION_H_INCLUDED
 
+#include "dxpu_push.h"
 #include "pci.h"
 
 /* ==== 1  Settings ============================================================================= */
@@ -57,6 +58,7 @@ typedef struct fn_setup {
        multiple of 4 KB: where `bytes` bytes from `address` on are, to be read or written.  NULL:
        they are the host's.  The function NULL: there is none. */
     uint8_t *(*local)(void *user, uint64_t address, uint32_t bytes, bool write);
+    bool no_push; /* it makes no push rules */
 } fn_setup;
 
 /* ==== 2  The function ========================================================================= */
@@ -101,6 +103,10 @@ typedef struct fn_fetch {
     X(completions_late)                                                                            \
     X(completions_failed)                                                                          \
     X(completion_timeouts)                                                                         \
+    X(push_rules)                                                                                  \
+    X(pushes)                                                                                      \
+    X(pushed_bytes)                                                                                \
+    X(pushes_dropped)                                                                              \
     X(interrupts)
 
 struct fn {
@@ -121,6 +127,8 @@ struct fn {
     fn_fetch *fetch_head, **fetch_tail;
     unsigned local_left; /* accesses of the owner's own memory until the next fn_turn() */
     uint64_t local_accesses;
+    dxpu_push_offer offer; /* of the host */
+    dxpu_push_store *push; /* NULL: there has been no rule since another host came */
 #define FN_FIELD(name) uint64_t name;
     struct {
         FN_COUNTERS(FN_FIELD)
@@ -183,5 +191,26 @@ bool fn_msix_signal(fn *f, unsigned vector);
 /* The table and the pending bits in their BAR.  True when `offset` of BAR `bar` is theirs. */
 bool fn_msix_read(const fn *f, int bar, uint64_t offset, uint32_t *value);
 bool fn_msix_write(fn *f, int bar, uint64_t offset, uint32_t value, uint32_t enabled);
+
+/* ==== 6  Push rules ===================================================== spec/push.md, U-1 ===
+   What the host sends along with a doorbell takes the place of the read that follows it.  Only of
+   memory that the driver gives to the device by the doorbell, and that the device does not write
+   (U-11). */
+
+/* Make a rule for the doorbell at `offset` in BAR `bar`.  r: mode, width, base, entries, start,
+   stride, and the bytes wished for, which the host's offer cuts.  A number other than 0 for
+   fn_push_end(); 0: the host offers none, or there is no room. */
+uint32_t fn_push_begin(fn *f, unsigned bar, uint64_t offset, dxpu_push_rule *r);
+/* The memory is no longer the device's to read in this way.  0: nothing happens. */
+void fn_push_end(fn *f, uint32_t rule);
+/* All rules end, by a reset that the host knows of. */
+void fn_push_clear(fn *f);
+/* Another host comes, or the function goes: nothing is offered. */
+void fn_push_forget(fn *f);
+/* For function.c.  A message, a write that the owner is about to do, and its registers that
+   change. */
+void fn_push_message(fn *f, const dxpu_tlp *t);
+void fn_push_write(fn *f, const dxpu_tlp *t);
+void fn_push_configured(fn *f, const dxpu_tlp *t);
 
 #endif /* FUNCTION_H_INCLUDED */

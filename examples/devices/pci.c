@@ -109,7 +109,7 @@ void pci_bar(pci_function *f, unsigned bar, uint64_t bytes, uint32_t flags)
         pci_register(f, PCI_BAR0 + bar + 1, 0, (uint32_t)(mask >> 32));
 }
 
-static uint64_t bar_base(const pci_function *f, unsigned bar)
+uint64_t pci_bar_base(const pci_function *f, unsigned bar)
 {
     uint32_t low = f->config[PCI_BAR0 + bar];
     uint64_t high = low & PCI_BAR_64 ? f->config[PCI_BAR0 + bar + 1] : 0;
@@ -296,7 +296,7 @@ void pci_poisoned(pci_function *f)
 bool pci_locate(const pci_function *f, unsigned bar, const dxpu_tlp *t, uint32_t bytes,
                 uint64_t *offset)
 {
-    uint64_t base = bar_base(f, bar), at = t->address - base, size = f->bar_bytes[bar];
+    uint64_t base = pci_bar_base(f, bar), at = t->address - base, size = f->bar_bytes[bar];
     if (!(f->config[PCI_COMMAND] & COMMAND_MEMORY) || t->address < base || at >= size ||
         bytes > size - at)
         return false;

@@ -95,6 +95,8 @@ bool pci_config_request(pci_function *f, const dxpu_tlp *t);
    do, or memory is not enabled. */
 bool pci_locate(const pci_function *f, unsigned bar, const dxpu_tlp *t, uint32_t bytes,
                 uint64_t *offset);
+/* Where its memory begins, as software has set it. */
+uint64_t pci_bar_base(const pci_function *f, unsigned bar);
 /* Largest payload that it may send. */
 uint32_t pci_mps(const pci_function *f);
 

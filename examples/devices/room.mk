@@ -1,2 +1,2 @@
 # device models
-uses/examples/devices := examples/common/base
+uses/examples/devices := examples/common/base bindings/push

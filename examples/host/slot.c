@@ -297,6 +297,91 @@ static void program(guest_slot *s, const dxpu_tlp *t)
         slot_reach(s);
 }
 
+/* May this function send requests at all?  SLOT_NOT_REFUSED, or why not. */
+static unsigned look_at(const guest_slot *s, const dxpu_tlp *t)
+{
+    switch (msi_master(&s->msi, t->requester)) {
+    case MSI_STRANGER:
+        return SLOT_REFUSED_requester;
+    case MSI_NO_MASTER:
+        return SLOT_REFUSED_master;
+    default:
+        return t->at == 1 || dxpu_guard_pasid(t) ? SLOT_REFUSED_translated : SLOT_NOT_REFUSED;
+    }
+}
+
+/* A message to the box, of the slot's proxy. */
+static bool queue_message(guest_slot *s, const dxpu_tlp *t)
+{
+    uint8_t bytes[16 + DXPU_PUSH_PAYLOAD_MAX];
+    dxpu_bytes tlp = { bytes, 0 };
+    return dxpu_tlp_encode(t, bytes, sizeof bytes, &tlp.len) == DXPU_OK &&
+           queue_push(&s->queue, DXPU_POSTED, tlp, 0);
+}
+
+/* Rules end here and, when the message or the event before it arrives, at the box (U-2, U-10). */
+static void push_begin(guest_slot *s, bool offer)
+{
+    static const dxpu_push_offer all = { DXPU_PUSH_RULES, DXPU_PUSH_BYTES };
+    uint8_t payload[DXPU_PUSH_OFFER_BYTES];
+    dxpu_tlp t;
+    if (!s->push.offered)
+        return;
+    dxpu_push_table_init(&s->push.table, &all);
+    dxpu_push_offer_message(&all, payload, &t);
+    if (offer && !queue_message(s, &t)) /* without memory; the box makes no rules then */
+        s->push.no_room++;
+}
+
+/* As the device would read it (U-8): in requests that no boundary of 4 KB cuts. */
+static bool push_allowed(guest_slot *s, const dxpu_push_rule *r, const dxpu_push_part *p)
+{
+    dxpu_tlp t;
+    memset(&t, 0, sizeof t);
+    t.type = DXPU_TLP_MRD;
+    t.requester = r->requester;
+    for (uint32_t at = 0, n; at < p->bytes; at += n) {
+        n = dxpu_request_next(p->address + at, p->bytes - at, 4096);
+        t.address = (p->address + at) & ~(uint64_t)3;
+        t.header_dw = t.address >> 32 ? 4 : 3;
+        (void)dxpu_be_from_range(p->address + at, n, &t.first_be, &t.last_be, &t.length_dw);
+        if (look_at(s, &t) != SLOT_NOT_REFUSED || s->host->route(s->host->user, s->number, &t) ||
+            !windows_allow(&s->grants.told, p->address + at, n, WINDOW_READ))
+            return false;
+    }
+    return true;
+}
+
+/* Ahead of a write of the guest: what its box asked to have with it. */
+static void push_ahead(guest_slot *s, const dxpu_tlp *write)
+{
+    uint8_t payload[DXPU_PUSH_PAYLOAD_MAX];
+    dxpu_push_part part[DXPU_PUSH_PARTS];
+    const dxpu_push_rule *r;
+    dxpu_tlp t;
+    unsigned parts =
+        s->push.table.count ? dxpu_push_table_match(&s->push.table, write, part, &r) : 0;
+    if (parts && queue_used(&s->queue, DXPU_POSTED) >= QUEUE_HIGH - DXPU_PUSH_PARTS) {
+        s->push.no_room++;
+        return;
+    }
+    for (unsigned i = 0; i < parts; i++) {
+        if (!push_allowed(s, r, &part[i]) ||
+            !s->host->dma_read(s->host->user, part[i].address, payload + DXPU_PUSH_HEAD_BYTES,
+                               part[i].bytes)) {
+            s->push.refused++;
+            return; /* what comes behind a gap the box would not use */
+        }
+        dxpu_push_data_message(r, part[i].address, part[i].bytes, payload, &t);
+        if (!queue_message(s, &t)) {
+            s->push.no_room++;
+            return;
+        }
+        s->push.sent++;
+        s->push.bytes += part[i].bytes;
+    }
+}
+
 /* Give it a tag, if it needs one, and queue it.  False: it will not be sent (counted). */
 static bool send_now(guest_slot *s, dxpu_tlp *t, uint64_t user, uint64_t now)
 {
@@ -310,6 +395,8 @@ static bool send_now(guest_slot *s, dxpu_tlp *t, uint64_t user, uint64_t now)
         good = dxpu_tlp_encode(t, bytes, sizeof bytes, &tlp.len) == DXPU_OK;
         if (good && user != PROBE_REQUEST)
             program(s, t);
+        if (good && cls == DXPU_POSTED)
+            push_ahead(s, t);
         good = good && queue_push(&s->queue, cls, tlp, user);
         if (!good && cls == DXPU_NONPOSTED)
             (void)dxpu_tags_drop(&s->tags, t->requester, t->tag); /* allocated just above */
@@ -360,6 +447,7 @@ void slot_event(guest_slot *s, uint8_t type, uint8_t flags)
     e.flags = flags;
     if (!s->up)
         return;
+    push_begin(s, false);
     push_event(s, &e);
     slot_reach(s); /* no interrupt is programmed any more */
 }
@@ -491,19 +579,6 @@ static void count_refused(guest_slot *s, unsigned why)
         log_warning("slot %u: refused a request of %s: it %s; further ones are only counted",
                     s->number, s->whose, texts[why]);
     s->alarmed = true;
-}
-
-/* May this function send requests at all?  SLOT_NOT_REFUSED, or why not. */
-static unsigned look_at(const guest_slot *s, const dxpu_tlp *t)
-{
-    switch (msi_master(&s->msi, t->requester)) {
-    case MSI_STRANGER:
-        return SLOT_REFUSED_requester;
-    case MSI_NO_MASTER:
-        return SLOT_REFUSED_master;
-    default:
-        return t->at == 1 || dxpu_guard_pasid(t) ? SLOT_REFUSED_translated : SLOT_NOT_REFUSED;
-    }
 }
 
 static void refuse(guest_slot *s, dxpu_bytes req, uint8_t status, unsigned why)
@@ -650,6 +725,16 @@ static bool take_values(guest_slot *s, const dxpu_tlp *t)
     return rc != 0;
 }
 
+/* What its box asks to have with the guest's doorbells. */
+static bool take_rule(guest_slot *s, const dxpu_tlp *t)
+{
+    dxpu_push_rule r;
+    int rc = s->push.offered ? dxpu_push_rule_decode(t, &r) : 0;
+    if (rc < 0 || (rc > 0 && dxpu_push_table_set(&s->push.table, &r) != DXPU_OK))
+        s->push.rules_refused++;
+    return rc != 0;
+}
+
 static bool take_posted(guest_slot *s, const dxpu_tlp *t, dxpu_bytes bytes, uint64_t now)
 {
     bool vendors = t->message_code == VENDOR_TYPE_0 || t->message_code == VENDOR_TYPE_1;
@@ -657,7 +742,7 @@ static bool take_posted(guest_slot *s, const dxpu_tlp *t, dxpu_bytes bytes, uint
         return take_write(s, t, bytes, now);
     if (vendors && t->message_routing == DXPU_MSG_BY_ID)
         return take_by_id(s, t, bytes, now);
-    if (take_values(s, t))
+    if (take_values(s, t) || take_rule(s, t))
         return true;
     if (t->type == DXPU_TLP_MSG && s->host->message(s->host->user, s->number, t))
         s->messages++;
@@ -844,6 +929,7 @@ void slot_up(guest_slot *s, const char *whose, uint64_t now)
     msi_clear(&s->msi);
     retry_clear(&s->retry);
     grants_clear(&s->grants);
+    push_begin(s, true);
     slot_reach(s);
     s->values.count = 0;
     s->sized = false;
@@ -963,4 +1049,10 @@ void slot_report(const guest_slot *s, report *r)
     report_number(r, "timeouts", s->timeouts);
     report_number(r, "values", s->values.count);
     report_number(r, "values_refused", s->values_refused);
+    report_number(r, "push_rules", s->push.table.count);
+    report_number(r, "push_rules_refused", s->push.rules_refused);
+    report_number(r, "pushes", s->push.sent);
+    report_number(r, "pushed_bytes", s->push.bytes);
+    report_number(r, "pushes_refused", s->push.refused);
+    report_number(r, "pushes_no_room", s->push.no_room);
 }

@@ -7,6 +7,7 @@
 #ifndef SLOT_H_INCLUDED
 #define SLOT_H_INCLUDED
 
+#include "dxpu_push.h"
 #include "grants.h"
 #include "msi.h"
 #include "probe.h"
@@ -24,6 +25,16 @@ enum {
     SLOT_QUEUE_PEERS = 128,  /* TLPs of other slots' devices that wait here, a class */
     SLOT_PEER_REQUESTS = 128 /* of other slots' devices, in flight to this one */
 };
+
+/* What may be pushed to its box (U-2), if anything, and how much was. */
+typedef struct slot_pushes {
+    bool offered; /* set by whoever has called slot_init() */
+    dxpu_push_table table;
+    uint64_t sent, bytes;
+    uint64_t refused;       /* of memory that the device may not read */
+    uint64_t no_room;       /* the doorbell went alone */
+    uint64_t rules_refused; /* malformed, or beyond what was offered */
+} slot_pushes;
 
 /* The way to the device and back.  Each function does what that of dxpu.h does which is named. */
 typedef struct slot_line {
@@ -96,7 +107,8 @@ typedef struct guest_slot {
     uint64_t values_refused;      /* ranges and declarations that are malformed */
     msi_filter msi;               /* what the guest programmed into the device */
     grants grants;                /* what the box knows that the device may reach */
-    bool leaving;                 /* among these, addresses that will be revoked when msi says so */
+    slot_pushes push;
+    bool leaving; /* among these, addresses that will be revoked when msi says so */
     uint64_t probe_ns;
     retry_list retry;      /* configuration requests, until the device is ready */
     uint32_t incarnations; /* times that the line came up */

@@ -418,6 +418,8 @@ static void test_u12_what_is_expected(void **state)
     rang(1);
     rang(4); /* without a push: the host did not see it, or had no room */
     assert_false(pushed(&r, 1, ENTRY, 5));
+    assert_int_equal(taken(2, ENTRY), 1);
+    assert_int_equal(taken(3, 3 * ENTRY), 2);
     assert_true(pushed(&r, 4, ENTRY, 5));
     old = r;
     old.generation--;
@@ -428,12 +430,45 @@ static void test_u12_what_is_expected(void **state)
     assert_false(pushed(&old, 5, ENTRY, 6));
     old.rule = 200;
     assert_false(pushed(&old, 5, ENTRY, 6));
-    assert_int_equal(taken(2, ENTRY), 1);
-    assert_int_equal(taken(3, 3 * ENTRY), 2);
     assert_int_equal(taken(6, 2 * ENTRY), 3);
     assert_int_equal(taken(0, ENTRY), 4);
     assert_int_equal(taken(4, ENTRY), 5);
     assert_int_equal(store.held, 0);
+}
+
+/* What the device makes of such writes is not known here. */
+static void test_u12_other_writes_to_the_doorbell(void **state)
+{
+    const struct {
+        uint64_t at;
+        uint32_t bytes, value;
+        bool expected; /* a push of entry 1 is */
+    } w[] = { { DOORBELL, 4, 1, true },      { DOORBELL, 2, 1, false },
+              { DOORBELL + 3, 1, 1, false }, { DOORBELL - 4, 8, 1, false },
+              { DOORBELL, 8, 1, false },     { DOORBELL, 4, ENTRIES, false },
+              { DOORBELL - 4, 4, 1, true },  { DOORBELL + 4, 4, 1, true } };
+    dxpu_push_rule r = ring();
+    (void)state;
+    for (unsigned i = 0; i < sizeof w / sizeof w[0]; i++) {
+        dxpu_tlp t;
+        begin_store(&r);
+        rang(1);
+        t = write_of(w[i].at, w[i].bytes, w[i].value);
+        dxpu_push_store_rang(&store, &t);
+        assert_int_equal(pushed(&r, 1, ENTRY, 1), w[i].expected);
+        rang(1); /* then it is known again */
+        assert_int_equal(pushed(&r, 1, ENTRY, 2), true);
+        rang(2);
+        assert_int_equal(taken(1, ENTRY), 2);
+        assert_int_equal(store.held, 0);
+    }
+    r = place();
+    begin_store(&r);
+    assert_true(pushed(&r, 1, 32, 1));
+    rang(1);
+    dxpu_tlp t = write_of(DOORBELL, 2, 1);
+    dxpu_push_store_rang(&store, &t);
+    assert_int_equal(taken(1, 32), -1);
 }
 
 /* Doorbells that were on their way when the rule was made: what the host pushes first begins before
@@ -540,6 +575,7 @@ int main(void)
         cmocka_unit_test(test_u13_taken_once),
         cmocka_unit_test(test_u13_touched),
         cmocka_unit_test(test_u12_what_is_expected),
+        cmocka_unit_test(test_u12_other_writes_to_the_doorbell),
         cmocka_unit_test(test_u12_rule_made_late),
         cmocka_unit_test(test_u13_at_ends_with_the_next_doorbell),
         cmocka_unit_test(test_u14_withdrawn),

@@ -34,7 +34,7 @@ def may_use(room, other):
     if room in COMMON:
         return binding or other in COMMON[:COMMON.index(room)]
     if room == DEVICES:
-        return other == COMMON[0]
+        return other in (COMMON[0], "bindings/push")
     if room in PROGRAMS:
         return binding or other in COMMON or other == DEVICES
     if room == "examples/inject":

@@ -1,3 +1,3 @@
 # tests of the device models
-uses/tests/devices := examples/common/base examples/devices
+uses/tests/devices := examples/common/base bindings/push examples/devices
 libs/tests/devices := -lcmocka

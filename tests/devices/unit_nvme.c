@@ -5,7 +5,7 @@
               5 Admin commands   6 Reading and writing   7 Namespaces
               8 Errors   9 Events, aborts, interrupts   10 Resets   11 Accesses under way
               12 The layout   13 A sync that failed   14 The controller memory buffer
-              15 Fuzz */
+              15 Push rules   16 Fuzz */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -4338,7 +4338,190 @@ static void test_s161_short_reads_of_a_turn(void **state)
     drv_close(d);
 }
 
-/* ==== 15  Fuzz =============================================================================== */
+/* ==== 15  Push rules ========================================================================== */
+
+static dxpu_push_table pushes;
+static unsigned push_rules_made, push_rules_ended, pushed_parts;
+static bool push_nothing, push_wrongly; /* the host does not push; or not what is there */
+
+static void push_rule(rc *r, const dxpu_tlp *t)
+{
+    dxpu_push_rule rule;
+    assert_int_equal(t->requester, r->bdf);
+    assert_int_equal(dxpu_push_rule_decode(t, &rule), 1);
+    assert_int_equal(dxpu_push_table_set(&pushes, &rule), DXPU_OK);
+    push_rules_made += rule.bytes != 0;
+    push_rules_ended += !rule.bytes;
+}
+
+/* As a host does: what is in its memory now, then the write. */
+static void push_ahead(rc *r, const dxpu_tlp *write)
+{
+    uint8_t payload[DXPU_PUSH_PAYLOAD_MAX];
+    dxpu_push_part part[DXPU_PUSH_PARTS];
+    const dxpu_push_rule *rule;
+    unsigned parts = dxpu_push_table_match(&pushes, write, part, &rule);
+    dxpu_tlp t;
+    for (unsigned i = 0; i < parts && !push_nothing; i++) {
+        memcpy(payload + DXPU_PUSH_HEAD_BYTES, rc_mem(r, part[i].address, part[i].bytes),
+               part[i].bytes);
+        if (push_wrongly)
+            payload[DXPU_PUSH_HEAD_BYTES] = 0xff; /* an opcode that there is not */
+        dxpu_push_data_message(rule, part[i].address, part[i].bytes, payload, &t);
+        rc_give(r, &t);
+        pushed_parts++;
+    }
+}
+
+static void push_offer(driver *d, uint8_t rules)
+{
+    const dxpu_push_offer offer = { rules, DXPU_PUSH_BYTES };
+    uint8_t payload[DXPU_PUSH_OFFER_BYTES];
+    dxpu_tlp t;
+    dxpu_push_table_init(&pushes, &offer);
+    dxpu_push_offer_message(&offer, payload, &t);
+    rc_give(&d->r, &t);
+}
+
+static driver *push_open(bool offered)
+{
+    driver *d = drv_open(NULL);
+    push_rules_made = push_rules_ended = pushed_parts = 0;
+    push_nothing = push_wrongly = false;
+    d->r.message = push_rule;
+    d->r.ahead = push_ahead;
+    dxpu_push_table_init(&pushes, &(dxpu_push_offer){ 0, 0 });
+    if (offered)
+        push_offer(d, 8);
+    drv_enumerate(d);
+    drv_msix(d);
+    return d;
+}
+
+static driver *push_up(bool offered)
+{
+    driver *d = push_open(offered);
+    drv_enable(d);
+    drv_queues(d, 2);
+    return d;
+}
+
+/* How many reads a command of no data costs; `count` at once. */
+static unsigned push_reads_of(driver *d, unsigned count)
+{
+    unsigned before = d->r.reads, done = 0;
+    sqe s = command(0x00, 1); /* flush */
+    result res;
+    for (unsigned i = 0; i < count; i++)
+        (void)drv_send(d, 1, &s);
+    drv_ring(d, 1);
+    rc_run(&d->r);
+    while (drv_reap(d, 1, &res)) {
+        assert_int_equal(res.status, 0);
+        done++;
+    }
+    assert_int_equal(done, count);
+    drv_consumed(d, 1);
+    return d->r.reads - before;
+}
+
+static void test_u13_entries_come_with_the_doorbell(void **state)
+{
+    driver *d = push_up(true);
+    unsigned fetched = 0;
+    (void)state;
+    assert_int_equal(push_rules_made, 3);
+    for (unsigned i = 0; i < 3 * DEPTH; i++)
+        assert_int_equal(push_reads_of(d, 1), 0);
+    for (unsigned n = 1; n < DEPTH; n++)
+        fetched += push_reads_of(d, n);
+    assert_true(fetched > 0);          /* of more entries at once than a push has */
+    for (unsigned n = 1; n <= 15; n++) /* what wraps costs none either */
+        assert_int_equal(push_reads_of(d, n), 0);
+    drv_close(d);
+    d = push_up(false); /* control */
+    assert_int_equal(push_rules_made, 0);
+    assert_int_equal(push_reads_of(d, 1), 1);
+    drv_close(d);
+}
+
+/* It is the pushed entry that is used, not what is in memory. */
+static void test_u13_what_was_pushed_is_used(void **state)
+{
+    driver *d = push_up(true);
+    sqe s = command(0x00, 1);
+    (void)state;
+    push_wrongly = true;
+    assert_int_equal(drv_do(d, 1, &s).status & 0x7ff, 1); /* Invalid Command Opcode */
+    push_wrongly = false;
+    assert_int_equal(drv_do(d, 1, &s).status, 0);
+    push_nothing = true;
+    assert_int_equal(push_reads_of(d, 1), 1); /* U-9 */
+    push_nothing = false;
+    assert_int_equal(push_reads_of(d, 1), 0);
+    drv_close(d);
+}
+
+static void test_u14_rules_end_with_their_queue(void **state)
+{
+    driver *d = push_up(true);
+    (void)state;
+    assert_int_equal(admin(d, 0x00, 0, 2, 0), 0); /* Delete I/O Submission Queue */
+    assert_int_equal(push_rules_ended, 1);
+    assert_int_equal(pushes.count, 2);
+    assert_int_equal(make_sq(d, 2, DEPTH, 2), 0);
+    assert_int_equal(pushes.count, 3);
+    reg_set32(&d->r, 0x14, 0); /* a reset of the controller */
+    assert_int_equal(pushes.count, 0);
+    drv_enable(d);
+    drv_queues(d, 2);
+    assert_int_equal(pushes.count, 3);
+    assert_int_equal(push_reads_of(d, 1), 0);
+    cfg_write(&d->r, 0x10, BAR); /* its registers might be elsewhere now */
+    assert_int_equal(pushes.count, 0);
+    assert_int_equal(push_reads_of(d, 1), 1);
+    drv_close(d);
+}
+
+static void test_u10_rules_end_with_a_hot_reset(void **state)
+{
+    dxpu_event e = { .type = DXPU_EVENT_HOT_RESET, .flags = DXPU_EVENT_ON };
+    driver *d = push_up(true);
+    (void)state;
+    nvme_kind.event(model(d), &e);
+    assert_int_equal(push_rules_ended, 0); /* the host has sent it */
+    dxpu_push_table_init(&pushes, &(dxpu_push_offer){ 8, DXPU_PUSH_BYTES });
+    drv_enumerate(d);
+    drv_msix(d);
+    drv_enable(d);
+    drv_queues(d, 2);
+    assert_int_equal(pushes.count, 3); /* the offer stands */
+    assert_int_equal(push_reads_of(d, 1), 0);
+    nvme_kind.reset(model(d)); /* another host, which offers nothing */
+    dxpu_push_table_init(&pushes, &(dxpu_push_offer){ 0, 0 });
+    drv_enumerate(d);
+    drv_msix(d);
+    drv_enable(d);
+    drv_queues(d, 2);
+    assert_int_equal(push_reads_of(d, 1), 1);
+    drv_close(d);
+}
+
+/* Queues beyond what is offered are read as ever. */
+static void test_u2_fewer_rules_than_queues(void **state)
+{
+    driver *d = push_open(false);
+    (void)state;
+    push_offer(d, 1);
+    drv_enable(d);
+    drv_queues(d, 2);
+    assert_int_equal(pushes.count, 1);
+    assert_int_equal(push_reads_of(d, 1), 1);
+    assert_int_equal(admin(d, 0x0a, 0, 7, 0), 0); /* the admin queue has the rule */
+    drv_close(d);
+}
+
+/* ==== 16  Fuzz =============================================================================== */
 
 static void fuzz_memory(driver *d)
 {
@@ -4560,6 +4743,11 @@ int main(void)
         cmocka_unit_test(test_s163_a_layout_that_cannot_be_written),
         cmocka_unit_test(test_s164_a_failed_sync_stays),
         cmocka_unit_test(test_s164_one_of_two_syncs_is_given_the_error),
+        cmocka_unit_test(test_u13_entries_come_with_the_doorbell),
+        cmocka_unit_test(test_u13_what_was_pushed_is_used),
+        cmocka_unit_test(test_u14_rules_end_with_their_queue),
+        cmocka_unit_test(test_u10_rules_end_with_a_hot_reset),
+        cmocka_unit_test(test_u2_fewer_rules_than_queues),
         cmocka_unit_test(test_cmb_registers),
         cmocka_unit_test(test_cmb_sizes),
         cmocka_unit_test(test_cmb_entries_need_no_request),

@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "dxpu_push.h"
 #include "grants.h"
 #include "msi.h"
 #include "probe.h"
@@ -233,6 +234,8 @@ static void attach_far(void)
     direct_attach(&the_box, &here, dxpu_udp_now_ns());
 }
 
+static bool push_is_offered;
+
 static void start_with(uint64_t hold_ms, void (*step)(peer *p, uint64_t now))
 {
     fabric_settings s = FABRIC_SETTINGS_DEFAULT("127.0.0.1:0");
@@ -246,6 +249,7 @@ static void start_with(uint64_t hold_ms, void (*step)(peer *p, uint64_t now))
     assert_int_equal(fabric_open(&net, &s, 4, &cb), 0);
     direct_open(&the_box, &the_slot, &net);
     assert_int_equal(slot_init(&the_slot, 1, &the_host, &the_box.line, hold_ms * 1000000u), 0);
+    the_slot.push.offered = push_is_offered;
     peer_start(&far, dxpu_udp_base(net.udp));
     far.cfg.hold_ms = 60000;
     attach_far();
@@ -330,11 +334,194 @@ static void test_requests_in_flight_are_contained(void **state)
     assert_false(the_slot.up);
 }
 
+/* ---- push rules ---- */
+
+static unsigned declarations; /* messages of the box */
+
+static bool all_declared(void)
+{
+    return the_slot.up_tlps >= declarations || peer_polls >= 2000;
+}
+
+enum { RING = 0x400, RING_ENTRY = 64, RING_ENTRIES = 8, RUNG_AT = 0x9008 };
+
+static uint8_t arrived[8]; /* what the box got: 'o' an offer, 'd' data, 'w' a write */
+static unsigned arrivals;
+static dxpu_push_data last_push;
+static uint8_t push_bytes[DXPU_PUSH_BYTES];
+
+static void take_pushes(peer *p, uint64_t now)
+{
+    dxpu_push_offer offer;
+    dxpu_push_data data;
+    dxpu_event e;
+    dxpu_tlp t;
+    refuse_probe(p, now);
+    while (p->open && dxpu_channel_peek_event(&p->ch, &e)) /* what waits behind it may go */
+        assert_int_equal(dxpu_channel_take_event(&p->ch), DXPU_OK);
+    while (p->open && arrivals < sizeof arrived) {
+        dxpu_delivery d = dxpu_channel_peek(&p->ch, DXPU_POSTED);
+        uint8_t what;
+        if (!d.tlp.len)
+            break;
+        assert_int_equal(dxpu_tlp_receive(d.tlp, &t), DXPU_OK);
+        what = t.type == DXPU_TLP_MWR ? 'w' : '?';
+        if (dxpu_push_offer_decode(&t, &offer) == 1)
+            what = 'o';
+        if (dxpu_push_data_decode(&t, &data) == 1) {
+            what = 'd';
+            last_push = data;
+            memcpy(push_bytes, last_push.data.ptr, last_push.data.len);
+        }
+        arrived[arrivals++] = what;
+        assert_int_equal(dxpu_channel_take(&p->ch, DXPU_POSTED, now), DXPU_OK);
+    }
+}
+
+static void start_pushing(bool offered)
+{
+    arrivals = 0;
+    push_is_offered = offered;
+    start_with(60000, take_pushes);
+    push_is_offered = false;
+    far.step = take_pushes;
+    memory_windows = 1;
+    slot_reach(&the_slot);
+}
+
+static void make_rule(unsigned number, uint64_t base, uint16_t bytes)
+{
+    uint8_t payload[DXPU_PUSH_RULE_BYTES];
+    dxpu_push_rule r;
+    dxpu_tlp t;
+    memset(&r, 0, sizeof r);
+    r.rule = (uint8_t)number;
+    r.mode = DXPU_PUSH_SINCE;
+    r.width = 4;
+    r.generation = 7;
+    r.doorbell = RUNG_AT;
+    r.base = base;
+    r.entries = RING_ENTRIES;
+    r.stride = RING_ENTRY;
+    r.bytes = bytes;
+    dxpu_push_rule_message(&r, payload, &t);
+    declarations = (unsigned)the_slot.up_tlps + 1;
+    assert_int_equal(peer_submit(&far, &t), DXPU_OK);
+    run_until(all_declared);
+}
+
+static bool has_rung(void)
+{
+    return arrivals && arrived[arrivals - 1] == 'w';
+}
+
+/* A write of the guest to the doorbell: what arrives at the box for it. */
+static const char *ring_doorbell(uint32_t value)
+{
+    static char text[sizeof arrived + 1];
+    uint8_t data[4];
+    dxpu_tlp t;
+    memset(&t, 0, sizeof t);
+    t.type = DXPU_TLP_MWR;
+    t.header_dw = 3;
+    t.length_dw = 1;
+    t.first_be = 0xf;
+    t.address = RUNG_AT;
+    dxpu_put_le32(data, value);
+    t.payload.ptr = data;
+    t.payload.len = 4;
+    arrivals = 0;
+    assert_true(slot_send(&the_slot, &t, 0, dxpu_udp_now_ns()));
+    run_until(has_rung);
+    memcpy(text, arrived, arrivals);
+    text[arrivals] = '\0';
+    return text;
+}
+
+static void test_u7_data_ahead_of_the_doorbell(void **state)
+{
+    (void)state;
+    start_pushing(true);
+    assert_true(arrivals >= 1 && arrived[0] == 'o'); /* U-2 */
+    make_rule(0, RING, 256);
+    assert_int_equal(the_slot.push.table.count, 1);
+    assert_string_equal(ring_doorbell(1), "dw");
+    assert_true(last_push.address == RING && last_push.generation == 7);
+    assert_int_equal(last_push.data.len, RING_ENTRY);
+    for (unsigned i = 0; i < RING_ENTRY; i++)
+        assert_int_equal(push_bytes[i], 0x5a);
+    assert_string_equal(ring_doorbell(1), "w"); /* nothing new */
+    assert_string_equal(ring_doorbell(7), "dw");
+    assert_string_equal(ring_doorbell(1), "ddw"); /* over the ring's end */
+    assert_int_equal(the_slot.push.sent, 4);
+    assert_int_equal(the_slot.push.bytes, (1 + 4 + 1 + 1) * RING_ENTRY);
+    make_rule(0, RING, 0); /* withdrawn */
+    assert_string_equal(ring_doorbell(2), "w");
+    assert_int_equal(the_slot.push.rules_refused + the_slot.push.refused, 0);
+}
+
+static void test_u8_what_the_device_may_not_read(void **state)
+{
+    (void)state;
+    start_pushing(true);
+    make_rule(0, RING, 256);
+    let_master(0, false);
+    assert_string_equal(ring_doorbell(1), "w");
+    let_master(0, true);
+    assert_string_equal(ring_doorbell(2), "dw");
+    master = false; /* the switch routes it nowhere */
+    assert_string_equal(ring_doorbell(3), "w");
+    master = true;
+    assert_string_equal(ring_doorbell(4), "dw");
+    memory_windows = 0; /* revoked */
+    slot_reach(&the_slot);
+    assert_string_equal(ring_doorbell(5), "w");
+    memory_windows = 1;
+    slot_reach(&the_slot);
+    assert_string_equal(ring_doorbell(6), "dw");
+    make_rule(0, 0x1000 - RING_ENTRY, 256); /* its second entry was never granted */
+    assert_string_equal(ring_doorbell(1), "dw");
+    assert_string_equal(ring_doorbell(2), "w");
+    make_rule(0, UNMAPPED, 256);
+    assert_string_equal(ring_doorbell(1), "w");
+    assert_int_equal(the_slot.push.refused, 5);
+    assert_int_equal(the_slot.refused, 0);
+}
+
+static void test_u10_a_reset_ends_rules(void **state)
+{
+    (void)state;
+    start_pushing(true);
+    make_rule(0, RING, 256);
+    assert_string_equal(ring_doorbell(1), "dw");
+    slot_event(&the_slot, DXPU_EVENT_HOT_RESET, DXPU_EVENT_ON);
+    slot_event(&the_slot, DXPU_EVENT_HOT_RESET, 0);
+    let_master(0, true);
+    far.step = take_pushes;
+    assert_string_equal(ring_doorbell(2), "w");
+    make_rule(0, RING, 256); /* the offer stands */
+    assert_string_equal(ring_doorbell(1), "dw");
+}
+
+static void test_u2_u5_no_offer_no_rules(void **state)
+{
+    (void)state;
+    start_pushing(false);
+    assert_int_equal(arrivals, 0);
+    make_rule(0, RING, 256); /* dropped, as every message that a host does not know */
+    assert_string_equal(ring_doorbell(1), "w");
+    assert_int_equal(the_slot.push.rules_refused + the_slot.refused, 0);
+    teardown(NULL);
+    start_pushing(true);
+    make_rule(DXPU_PUSH_RULES, RING, 256); /* control: these are refused and counted */
+    make_rule(0, RING, DXPU_PUSH_BYTES + 1);
+    assert_int_equal(the_slot.push.rules_refused, 2);
+    assert_string_equal(ring_doorbell(1), "w");
+}
+
 /* ---- values of what is gone ---- */
 
 enum { PLACES = 8 };
-
-static unsigned declarations;
 
 /* One of `count` ranges of a byte each, from this offset on. */
 static void declare(peer *p, unsigned kind, unsigned count, size_t bytes, uint16_t offset)
@@ -381,11 +568,6 @@ static void declare_and_answer(peer *p, uint64_t now)
         }
         (void)peer_submit(p, &cpl);
     }
-}
-
-static bool all_declared(void)
-{
-    return the_slot.up_tlps >= declarations || peer_polls >= 2000;
 }
 
 static bool is_lost(void)
@@ -1396,6 +1578,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(test_silent_device_is_timed_out),
         CASE(test_requests_in_flight_are_contained),
+        CASE(test_u7_data_ahead_of_the_doorbell),
+        CASE(test_u8_what_the_device_may_not_read),
+        CASE(test_u10_a_reset_ends_rules),
+        CASE(test_u2_u5_no_offer_no_rules),
         CASE(test_v49_the_last_declaration_counts),
         CASE(test_v49_declaration_ends_with_its_incarnation),
         CASE(test_v51_device_that_fails_after_it_was_shown),

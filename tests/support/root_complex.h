@@ -63,6 +63,8 @@ typedef struct rc {
     uint8_t data[4096];
     unsigned data_len, cpl_count;
     bool cpl_done;
+    void (*message)(struct rc *r, const dxpu_tlp *t);   /* one with data; NULL: none is expected */
+    void (*ahead)(struct rc *r, const dxpu_tlp *write); /* of each write to the device; or NULL */
 } rc;
 
 static inline uint32_t rnd(rc *r)
@@ -262,6 +264,8 @@ static inline void rc_look(rc *r)
             rc_completion(r, &t);
         else if (t.type == DXPU_TLP_MSG)
             rc_message(r, &t);
+        else if (t.type == DXPU_TLP_MSGD && r->message)
+            r->message(r, &t);
         else
             fail();
         free(c);
@@ -377,6 +381,8 @@ static inline void mmio_write(rc *r, uint64_t address, const uint8_t *data, uint
     memcpy(shifted + (address & 3), data, bytes);
     t.payload.ptr = shifted;
     t.payload.len = t.length_dw * 4u;
+    if (r->ahead)
+        r->ahead(r, &t);
     rc_give(r, &t);
     rc_look(r);
 }

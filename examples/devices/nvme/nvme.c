@@ -199,7 +199,7 @@ static void reg_write(nvme *n, uint32_t offset, uint32_t value, uint32_t enabled
 static void function_reset(void *user)
 {
     nvme *n = user;
-    nvme_queues_clear(n);
+    nvme_queues_clear(n); /* the host learns that their push rules end */
     nvme_features_reset(n);
     fn_reset(&n->fn);
     nvme_cmb_clear(n);
@@ -212,6 +212,7 @@ static void function_reset(void *user)
 /* The link was down: nothing that was in flight will be answered. */
 static void conventional_reset(nvme *n)
 {
+    fn_push_clear(&n->fn); /* as at the host (U-10) */
     function_reset(n);
     fn_link_reset(&n->fn);
 }
@@ -317,6 +318,7 @@ static void nvme_reset(void *device)
     if ((n->cc & NVME_CC_EN) && !(n->csts & REG_CSTS_SHST))
         n->unsafe_shutdowns++;
     conventional_reset(n);
+    fn_push_forget(&n->fn);
     nvme_commands_close(n);
     n->cmbmsc = 0;
     fn_power_on(&n->fn);
@@ -347,6 +349,7 @@ static void nvme_close(nvme *n)
 static void nvme_destroy(void *device)
 {
     nvme *n = device;
+    fn_push_forget(&n->fn);
     nvme_queues_clear(n); /* gives the buffers back */
     nvme_access_drop(n, &n->wiper);
     nvme_drop_buffer(n, &n->wiper);
@@ -421,6 +424,7 @@ static void *nvme_create(const device_settings *s, const device_port *port)
     f.mrrs_bytes = s->mrrs_bytes;
     f.timeout_ns = s->timeout_ns;
     f.serial = s->identity;
+    f.no_push = s->no_push;
     fn_init(&n->fn, &f, port, n, function_reset);
     n->identity = s->identity;
     if (s->serial)

@@ -211,6 +211,7 @@ typedef struct nvme_sq {
     uint64_t base;
     nvme_command *deleter; /* the command that deletes it, until its last command is over */
     fn_fetch fetch;
+    uint32_t push;    /* fn_push_begin(): its entries come with the doorbell */
     uint8_t *entries; /* NVME_BATCH of them, as long as it is there */
 } nvme_sq;
 

@@ -336,6 +336,22 @@ void nvme_cq_open(nvme *n, unsigned id, uint64_t base, uint32_t size, unsigned v
         n->queue_limit = id + 1;
 }
 
+/* Between head and tail the entries are the controller's, which does not write them (U-11). */
+static uint32_t sq_push(nvme *n, unsigned id, uint64_t base, uint32_t size)
+{
+    dxpu_push_rule r;
+    if (nvme_cmb_has(n, base, (uint64_t)size * NVME_SQE_BYTES)) /* it is no memory of the host */
+        return 0;
+    memset(&r, 0, sizeof r);
+    r.mode = DXPU_PUSH_SINCE;
+    r.width = 4;
+    r.base = base;
+    r.entries = size;
+    r.stride = NVME_SQE_BYTES;
+    r.bytes = NVME_BATCH * NVME_SQE_BYTES;
+    return fn_push_begin(&n->fn, 0, NVME_DOORBELLS + (uint64_t)id * 8, &r);
+}
+
 int nvme_sq_open(nvme *n, unsigned id, uint64_t base, uint32_t size, unsigned cqid)
 {
     nvme_sq *sq = &n->sq[id];
@@ -347,6 +363,7 @@ int nvme_sq_open(nvme *n, unsigned id, uint64_t base, uint32_t size, unsigned cq
     sq->size = size;
     sq->base = base;
     n->cq[cqid].users++;
+    sq->push = sq_push(n, id, base, size);
     if (n->queue_limit <= id)
         n->queue_limit = id + 1;
     return 0;
@@ -399,6 +416,7 @@ void nvme_sq_delete(nvme *n, unsigned id, nvme_command *deleter)
         n->free_count[command_pool(id)] += sq->count;
         sq->busy = false;
     }
+    fn_push_end(&n->fn, sq->push);
     sq->valid = false;
     sq->deleter = deleter;
     for (unsigned i = 0; i < NVME_ADMIN_COMMANDS + NVME_IO_COMMANDS; i++) {
@@ -464,6 +482,7 @@ void nvme_queues_clear(nvme *n)
     for (unsigned i = 0; i < n->queue_limit; i++) {
         if (n->sq[i].busy)
             fn_fetch_cancel(&n->fn, &n->sq[i].fetch);
+        fn_push_end(&n->fn, n->sq[i].push);
         sq_clear(&n->sq[i]);
         memset(&n->cq[i], 0, sizeof n->cq[i]);
         nvme_list_clear(&n->cq[i].posting);

@@ -511,6 +511,7 @@ static int open_slots(bridge *g, const slot_line *const *lines)
     for (unsigned i = 0; i < of->set->slots; i++) {
         if (slot_init(&of->slots[i], i + 1, &g->host, lines[i], of->hold_ns))
             return -1;
+        of->slots[i].push.offered = of->set->push;
     }
     return 0;
 }

@@ -661,7 +661,10 @@ static int open_function(direct *d, unsigned n, const slot_line *line)
     f->accesses.send = send_memory;
     f->accesses.unread = on_unread;
     f->accesses.user = f;
-    return slot_init(f->slot, n + 1, &f->host, line, d->guest.hold_ns) ? -1 : open_socket(d, n);
+    if (slot_init(f->slot, n + 1, &f->host, line, d->guest.hold_ns))
+        return -1;
+    f->slot->push.offered = f->set->push;
+    return open_socket(d, n);
 }
 
 static void direct_close(guest *g)

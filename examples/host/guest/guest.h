@@ -26,6 +26,7 @@ typedef struct guest_settings {
     unsigned interrupts;             /* SHADOW_AUTO..: with --direct, which ones it sees */
     const guest_form *form;          /* bridge_form, direct_form */
     const char *qmp; /* plug_parse(): with --direct, how it is plugged in; or NULL */
+    bool push;       /* boxes may ask to have data pushed (U-2) */
 } guest_settings;
 
 /* How the guest takes the device of a slot that is up. */

@@ -1,0 +1,102 @@
+/* function_push.c - push rules of a function: spec/push.md
+   SPDX-License-Identifier: MIT */
+#include "function.h"
+
+#include <stdlib.h>
+
+enum { BAR0 = 0x10, BARS_END = 0x28 }; /* configuration space */
+
+static void send_rule(fn *f, const dxpu_push_rule *r)
+{
+    uint8_t payload[DXPU_PUSH_RULE_BYTES];
+    dxpu_tlp t;
+    dxpu_push_rule_message(r, payload, &t);
+    pci_emit(&f->pci, &t);
+}
+
+/* Memory of it is there while a host offers rules and the device has made one: most have none. */
+static bool has_store(fn *f)
+{
+    if (!f->push && f->offer.rules && !f->set.no_push) {
+        f->push = malloc(sizeof *f->push);
+        if (f->push) {
+            dxpu_push_store_init(f->push);
+            dxpu_push_store_offer(f->push, &f->offer);
+        }
+    }
+    return f->push != NULL;
+}
+
+uint32_t fn_push_begin(fn *f, unsigned bar, uint64_t offset, dxpu_push_rule *r)
+{
+    if (!has_store(f))
+        return 0;
+    r->requester = f->pci.bdf;
+    r->doorbell = pci_bar_base(&f->pci, bar) + offset;
+    if (r->bytes > f->offer.bytes)
+        r->bytes = f->offer.bytes;
+    if (dxpu_push_store_add(f->push, r) < 0)
+        return 0;
+    f->count.push_rules++;
+    send_rule(f, r);
+    return r->generation;
+}
+
+static void end(fn *f, unsigned number)
+{
+    dxpu_push_rule r;
+    if (dxpu_push_store_remove(f->push, number, &r))
+        send_rule(f, &r);
+}
+
+void fn_push_end(fn *f, uint32_t rule)
+{
+    for (unsigned i = 0; f->push && rule && i < DXPU_PUSH_RULES; i++) {
+        if (f->push->kept[i].rule.generation == rule)
+            end(f, i);
+    }
+}
+
+void fn_push_clear(fn *f)
+{
+    if (f->push)
+        dxpu_push_store_clear(f->push);
+}
+
+void fn_push_forget(fn *f)
+{
+    memset(&f->offer, 0, sizeof f->offer);
+    free(f->push);
+    f->push = NULL;
+}
+
+void fn_push_message(fn *f, const dxpu_tlp *t)
+{
+    dxpu_push_offer offer;
+    dxpu_push_data data;
+    bool kept;
+    if (dxpu_push_offer_decode(t, &offer) == 1) {
+        fn_push_forget(f); /* its rules are over at the host, too */
+        f->offer = offer;
+    }
+    if (dxpu_push_data_decode(t, &data) != 1)
+        return;
+    kept = f->push && dxpu_push_store_arrived(f->push, &data);
+    f->count.pushes += kept;
+    f->count.pushed_bytes += kept ? data.data.len : 0;
+    f->count.pushes_dropped += !kept;
+}
+
+void fn_push_write(fn *f, const dxpu_tlp *t)
+{
+    if (f->push)
+        dxpu_push_store_rang(f->push, t);
+}
+
+void fn_push_configured(fn *f, const dxpu_tlp *t)
+{
+    if (t->type != DXPU_TLP_CFGWR0 || t->register_bytes < BAR0 || t->register_bytes >= BARS_END)
+        return;
+    for (unsigned i = 0; f->push && i < DXPU_PUSH_RULES; i++)
+        end(f, i); /* the doorbells are elsewhere now */
+}
