@@ -61,8 +61,8 @@ SCRIPTS   := $(sort $(wildcard $(patsubst %,tests/*/%,cli_*.py net_*.py) \
 FUZZERS   := $(filter-out fuzz/fuzz_main.c,$(wildcard fuzz/fuzz_*.c))
 TARGETS    = $(FUZZERS:fuzz/fuzz_%.c=%)
 # The tests of dxpu.h itself; the second set of options is about the CRC alone.
-COV_TESTS = $(addprefix core/unit_,channel flow paths route tlp wire) core/prop_tlp \
-            $(addprefix core/api_,contract crc frames names vectors) \
+COV_TESTS = $(addprefix core/unit_,channel flow frames paths route tlp wire) core/prop_tlp \
+            $(addprefix core/api_,contract crc names vectors) \
             $(addprefix sim/sim_,channel explore life recovery)
 COV_ALL   = $(COV_TESTS:%=build/cov1/tests/%) build/cov8/tests/core/api_crc \
             build/cov8/tests/core/unit_wire

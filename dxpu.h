@@ -390,10 +390,9 @@ typedef struct dxpu_counters {
     DXPU_COUNTERS(DXPUI_COUNTER_FIELD)
 } dxpu_counters;
 
-/* Name and meaning of counter `index` (the order of DXPU_COUNTERS), and its value in *c (which may
-   be NULL).  Returns NULL past the last: loop from 0 to print them all. */
+/* Name of counter `index` (the order of DXPU_COUNTERS, which has the meanings), NULL past the last:
+   loop from 0 to print them all; and its value in *c (which may be NULL). */
 DXPU_API const char *dxpu_counter_name(unsigned index);
-DXPU_API const char *dxpu_counter_text(unsigned index);
 DXPU_API uint64_t dxpu_counter_value(const dxpu_counters *c, unsigned index);
 
 /* ==== 7  CRC-32 ==================================================================================
@@ -1021,28 +1020,6 @@ typedef struct dxpu_record {
    be ignored are skipped; an event of unknown type becomes type 0 of DXPU_RECORD_EVENT.  O(1). */
 DXPU_API int dxpu_record_next(dxpu_bytes *body, dxpu_record *out);
 
-/* The incremental builder: packs TLPs and events into the body of one frame. */
-typedef struct dxpu_builder {
-    uint8_t *out;
-    size_t cap, used;
-} dxpu_builder;
-
-/* A TLP on its way into frames: the caller's bytes and how far it has come. */
-typedef struct dxpu_tlp_cursor {
-    dxpu_bytes tlp;      /* prefixes (end-end only), header, payload, digest */
-    uint32_t crc;        /* dxpu_crc32 over all of it */
-    uint16_t head_bytes; /* prefixes and header */
-    uint16_t at_bytes;   /* placed so far: 0, then head_bytes .. tlp.len */
-    uint8_t cls, prefix_dw;
-} dxpu_tlp_cursor;
-
-DXPU_API void dxpu_builder_init(dxpu_builder *b, uint8_t *body, size_t cap);
-/* Place what fits.  DXPU_OK: all of it; E_MORE: a part, the frame is full; E_ROOM: nothing.  A TLP
-   is begun only if its header record fits and split only by a full frame.  O(bytes placed). */
-DXPU_API int dxpu_builder_tlp(dxpu_builder *b, dxpu_tlp_cursor *c);
-/* DXPU_OK, E_ROOM, or E_ARG for a type that does not exist. */
-DXPU_API int dxpu_builder_event(dxpu_builder *b, const dxpu_event *e);
-
 /* ==== 13  Channel: life ===================================================== spec/deliver.md ====
    One attachment seen from one end: the reliable, ordered link with credits over datagrams. */
 
@@ -1158,6 +1135,7 @@ typedef struct dxpui_sender {
     uint32_t *placed; /* what was put into frames, in order: class and place in its queue */
     uint32_t placed_mask, placed_head, placed_tail;
     uint32_t submitted;        /* how many, events too: the order of the next */
+    uint32_t waiting;          /* of these not begun in a frame */
     uint16_t partial_bytes;    /* how far the youngest placed TLP is in frames, 0 when all is */
     bool completions_infinite; /* the peer takes any number */
     uint8_t blocked_tries;
@@ -1424,8 +1402,10 @@ static inline dxpu_bytes dxpui_view(const uint8_t *ptr, size_t len)
 /* < 0: a before b.  Windows keep the ambiguous distance of 2^31 out of reach (D-7). */
 static inline int32_t dxpui_seq_cmp(uint32_t a, uint32_t b)
 {
-    uint32_t d = a - b;
-    return d == 0 ? 0 : (d & 0x80000000u) ? -1 : 1;
+    const uint32_t distance = a - b;
+    int32_t order; /* two's complement, as C says of this type */
+    memcpy(&order, &distance, sizeof order);
+    return order;
 }
 
 static inline uint64_t dxpui_min64(uint64_t a, uint64_t b)
@@ -1470,21 +1450,19 @@ DXPU_API const char *dxpu_error_name(int error)
     return dxpui_error(error, true);
 }
 
-#define DXPUI_ROW(name, text) { #name, text },
-static const char *const dxpui_counters[][2] = { DXPU_COUNTERS(DXPUI_ROW) };
+/* A function that names what a number stands for: the table's entry, beyond it `other`. */
+#define DXPUI_NAMES(function, table, other)                                                        \
+    DXPU_API const char *function(unsigned i)                                                      \
+    {                                                                                              \
+        return i < sizeof(table) / sizeof *(table) ? (table)[i] : (other);                         \
+    }
+#define DXPUI_ROW(name, text) #name,
+static const char *const dxpui_counters[] = { DXPU_COUNTERS(DXPUI_ROW) };
 #undef DXPUI_ROW
 enum { DXPUI_COUNTER_COUNT = sizeof dxpui_counters / sizeof dxpui_counters[0] };
 DXPUI_ASSURE(counters, sizeof(dxpu_counters) == DXPUI_COUNTER_COUNT * sizeof(uint64_t));
 
-DXPU_API const char *dxpu_counter_name(unsigned index)
-{
-    return index < DXPUI_COUNTER_COUNT ? dxpui_counters[index][0] : NULL;
-}
-
-DXPU_API const char *dxpu_counter_text(unsigned index)
-{
-    return index < DXPUI_COUNTER_COUNT ? dxpui_counters[index][1] : NULL;
-}
+DXPUI_NAMES(dxpu_counter_name, dxpui_counters, NULL)
 
 DXPU_API uint64_t dxpu_counter_value(const dxpu_counters *c, unsigned index)
 {
@@ -1597,29 +1575,27 @@ static inline unsigned dxpui_tlp_kind(unsigned type)
                             : DXPUI_MEM;
 }
 
-/* Header dwords that a type's Fmt[0] gives, 0 when the type has no such format (T-4). */
-static inline unsigned dxpui_tlp_header_dw(unsigned type, bool fmt0)
-{
-    if (fmt0)
-        return dxpui_tlp_rows[type].dw4 ? 4 : 0;
-    return type == DXPU_TLP_MSG || type == DXPU_TLP_MSGD ? 0 : 3;
-}
-
-/* Type of a header's first byte, DXPU_TLP_TYPE_COUNT for none.  The key is without Fmt[0] and the
+/* What a header's first byte says: type << 8, class << 6, DXPUI_HAS_DATA, header dwords; 0 for none
+   (T-4).  A TLP record has class and header dwords in the same places.  The key is without the
    routing of messages.  Compilers make one table look-up of it. */
-static inline unsigned dxpui_tlp_type(unsigned byte0)
+enum { DXPUI_HAS_DATA = 0x20, DXPUI_LAYOUT = 0xc7 /* class, header dwords */ };
+static inline unsigned dxpui_tlp_first(unsigned byte0)
 {
 #define DXPUI_CASE(name, text, dw4, data, code, cls)                                               \
     case (data) << 6 | (code):                                                                     \
-        type = DXPU_TLP_##name;                                                                    \
+        first = (code) == 0x10 ? 0 : DXPU_TLP_##name << 8 | (cls) << 6 | (data) << 5 | 3;          \
+        break;                                                                                     \
+    case (dw4) ? 0x20 | (data) << 6 | (code):                                                      \
+        0x100 + DXPU_TLP_##name : /* no such byte */                                               \
+                                  first = DXPU_TLP_##name << 8 | (cls) << 6 | (data) << 5 | 4;     \
         break;
-    unsigned type = DXPU_TLP_TYPE_COUNT;
-    switch (byte0 & ((byte0 & 0x18) == 0x10 ? 0xd8u : 0xdfu)) {
+    unsigned first = 0;
+    switch (byte0 & ((byte0 & 0x18) == 0x10 ? 0xf8u : 0xffu)) {
         DXPU_TLP_TYPES(DXPUI_CASE)
     default:
         break;
     }
-    return type;
+    return first;
 #undef DXPUI_CASE
 }
 
@@ -1672,9 +1648,9 @@ static int dxpui_prefix_add(unsigned byte0, unsigned *local, unsigned *all)
     return DXPU_OK;
 }
 
-DXPU_API int dxpu_tlp_measure(dxpu_bytes tlp, dxpu_tlp_shape *out)
+DXPUI_INLINE int dxpui_tlp_measure(dxpu_bytes tlp, dxpu_tlp_shape *out)
 {
-    unsigned local = 0, prefixes = 0, type, header_dw, length_dw;
+    unsigned local = 0, prefixes = 0, first, header_dw, length_dw;
     const uint8_t *h = tlp.ptr;
     size_t left = tlp.len;
     for (; left >= 4 && (h[0] & 0xe0) == 0x80; h += 4, left -= 4) {
@@ -1684,23 +1660,28 @@ DXPU_API int dxpu_tlp_measure(dxpu_bytes tlp, dxpu_tlp_shape *out)
     }
     if (left < 4)
         return DXPU_E_TLP_SHORT;
-    type = dxpui_tlp_type(h[0]);
-    header_dw = type < DXPU_TLP_TYPE_COUNT ? dxpui_tlp_header_dw(type, (h[0] & 0x20) != 0) : 0;
+    first = dxpui_tlp_first(h[0]);
+    header_dw = first & 7;
     if (!header_dw || left < header_dw * 4)
         return header_dw ? DXPU_E_TLP_SHORT : DXPU_E_TLP_TYPE;
     length_dw = (h[2] & 0x3u) << 8 | h[3];
-    out->type = (uint8_t)type;
-    out->cls = dxpui_tlp_rows[type].cls;
+    out->type = (uint8_t)(first >> 8);
+    out->cls = first >> 6 & 3;
     out->local_dw = (uint8_t)local;
     out->prefix_dw = (uint8_t)prefixes;
     out->header_dw = (uint8_t)header_dw;
     out->digest_bytes = h[2] & 0x80 ? 4 : 0;
     out->head_bytes = (uint16_t)((prefixes + header_dw) * 4);
     out->payload_bytes = 0;
-    if (dxpui_tlp_rows[type].data)
+    if (first & DXPUI_HAS_DATA)
         out->payload_bytes = (uint16_t)((length_dw ? length_dw : 1024) * 4);
     out->total_bytes = (uint16_t)(out->head_bytes + out->payload_bytes + out->digest_bytes);
     return DXPU_OK;
+}
+
+DXPU_API int dxpu_tlp_measure(dxpu_bytes tlp, dxpu_tlp_shape *out)
+{
+    return dxpui_tlp_measure(tlp, out);
 }
 
 /* -- The fields of a header, each described once for both ways.  dw[] holds the header as numbers,
@@ -2101,8 +2082,8 @@ static int dxpui_check_common(const dxpu_tlp *t, unsigned kind)
 DXPU_API int dxpu_tlp_check(const dxpu_tlp *t)
 {
     if (t->type >= DXPU_TLP_TYPE_COUNT || t->header_dw < 3 || t->header_dw > 4 ||
-        !dxpui_tlp_header_dw(t->type, t->header_dw == 4))
-        return DXPU_E_TLP_TYPE;
+        !(t->header_dw == 4 ? dxpui_tlp_rows[t->type].dw4 : dxpui_tlp_rows[t->type].code != 0x10))
+        return DXPU_E_TLP_TYPE; /* T-4 */
     unsigned kind = dxpui_tlp_kind(t->type);
     int rc = dxpui_check_prefixes(t);
     if (rc == DXPU_OK)
@@ -2363,24 +2344,13 @@ DXPU_API uint8_t dxpu_tlp_routing(const dxpu_tlp *t)
                                                    : (uint8_t)DXPU_ROUTE_LOCAL;
 }
 
-DXPU_API const char *dxpu_class_name(unsigned cls)
-{
-    static const char *const names[] = { "posted", "non-posted", "completion" };
-    return cls < DXPU_CLASSES ? names[cls] : "?";
-}
-
-DXPU_API const char *dxpu_routing_name(unsigned routing)
-{
-    static const char *const names[] = { "address",   "id",    "to-root",
-                                         "broadcast", "local", "gathered" };
-    return routing <= DXPU_ROUTE_GATHERED ? names[routing] : "?";
-}
-
-DXPU_API const char *dxpu_status_name(unsigned status)
-{
-    static const char *const names[] = { "SC", "UR", "CRS", "?", "CA" };
-    return status <= DXPU_CPL_CA ? names[status] : "?";
-}
+static const char *const dxpui_class_names[] = { "posted", "non-posted", "completion" };
+static const char *const dxpui_routing_names[] = { "address",   "id",    "to-root",
+                                                   "broadcast", "local", "gathered" };
+static const char *const dxpui_status_names[] = { "SC", "UR", "CRS", "?", "CA" };
+DXPUI_NAMES(dxpu_class_name, dxpui_class_names, "?")
+DXPUI_NAMES(dxpu_routing_name, dxpui_routing_names, "?")
+DXPUI_NAMES(dxpu_status_name, dxpui_status_names, "?")
 
 DXPU_API const char *dxpu_message_name(unsigned code)
 {
@@ -2751,7 +2721,7 @@ DXPU_API int dxpu_box_release(dxpu_box_table *t, uint16_t slot)
 /* ==== 11'  Credits and tags =================================================================== */
 DXPU_API uint32_t dxpu_credit_units(uint32_t payload_bytes)
 {
-    return (uint32_t)(((uint64_t)payload_bytes + 15) / 16);
+    return payload_bytes / 16 + (payload_bytes % 16 != 0);
 }
 
 /* What a limit still allows: 0 when it is reached, or behind (F-4). */
@@ -2901,11 +2871,13 @@ static void dxpui_tag_book(dxpu_tags *t, const dxpu_tag_entry *e, bool add)
     t->reserve_data += add ? data : 0u - data;
 }
 
-/* Out of flight, into another state: off the ledgers. */
+/* Out of flight, into another state: off the ledgers.  What waits in a queue will not leave. */
 static void dxpui_tag_land(dxpu_tags *t, uint16_t at)
 {
-    dxpui_tag_book(t, dxpui_tag_at(t, at), false);
+    const dxpu_tag_entry *e = dxpui_tag_at(t, at);
+    dxpui_tag_book(t, e, false);
     t->in_flight--;
+    t->unsent += e->local == DXPUI_TAG_QUEUED;
 }
 
 static void dxpui_tag_tell(const dxpu_tag_entry *e, bool done, dxpu_request *out)
@@ -3098,8 +3070,7 @@ DXPU_API int dxpu_tags_complete(dxpu_tags *t, const dxpu_tlp *cpl, dxpu_request 
     out->bytes = (uint16_t)part;
     out->offset_bytes = (uint16_t)(out->offset_bytes - part);
     if (done) {
-        t->unsent += e->local == DXPUI_TAG_QUEUED; /* a guess: the request has not left */
-        dxpui_tag_land(t, at);
+        dxpui_tag_land(t, at); /* if the request has not left, it was a guess */
         dxpui_tag_free(t, at);
     }
     return DXPU_OK;
@@ -3111,10 +3082,8 @@ DXPU_API int dxpu_tags_drop(dxpu_tags *t, uint16_t requester, uint16_t tag)
     const dxpu_tag_entry *e = at ? dxpui_tag_at(t, at) : NULL;
     if (!e || e->state >= DXPUI_TAG_RESTING)
         return DXPU_E_NONE;
-    if (e->state == DXPUI_TAG_IN_FLIGHT) {
-        t->unsent += e->local == DXPUI_TAG_QUEUED;
+    if (e->state == DXPUI_TAG_IN_FLIGHT)
         dxpui_tag_land(t, at);
-    }
     dxpui_tag_free(t, at);
     return DXPU_OK;
 }
@@ -3139,7 +3108,6 @@ DXPU_API bool dxpu_tags_expire(dxpu_tags *t, uint64_t now_ns, dxpu_request *out)
     dxpu_tag_entry *e = dxpui_tag_at(t, at);
     dxpui_tag_tell(e, true, out);
     dxpui_tag_land(t, at);
-    t->unsent += e->local == DXPUI_TAG_QUEUED;
     dxpui_tag_move(t, at, e->local ? DXPUI_TAG_EXPIRED : DXPUI_TAG_RESTING);
     e->deadline_ns = dxpui_later(now_ns, t->timeout_ns);
     t->count_expired++;
@@ -3158,7 +3126,6 @@ DXPU_API bool dxpu_tags_pop(dxpu_tags *t, dxpu_request *out)
     }
     dxpui_tag_tell(dxpui_tag_at(t, at), true, out);
     dxpui_tag_land(t, at);
-    t->unsent += dxpui_tag_at(t, at)->local == DXPUI_TAG_QUEUED;
     dxpui_tag_free(t, at);
     return true;
 }
@@ -3175,28 +3142,16 @@ DXPU_API uint64_t dxpu_tags_next_ns(const dxpu_tags *t)
 #define DXPUI_TEXT(name, value, text)   text,
 #define DXPUI_NAME(name, value, bytes)  #name,
 #define DXPUI_BYTES(name, value, bytes) bytes,
-static const char *const dxpui_kind_names[] = { DXPU_KINDS(DXPUI_TEXT) };
+static const char *const dxpui_kind_names[] = { "?", DXPU_KINDS(DXPUI_TEXT) };
 static const char *const dxpui_reason_texts[] = { DXPU_REASONS(DXPUI_TEXT) };
-static const char *const dxpui_event_names[] = { DXPU_EVENTS(DXPUI_NAME) };
+static const char *const dxpui_event_names[] = { "?", DXPU_EVENTS(DXPUI_NAME) };
 static const uint8_t dxpui_event_bytes[] = { DXPU_EVENTS(DXPUI_BYTES) };
 #undef DXPUI_TEXT
 #undef DXPUI_NAME
 #undef DXPUI_BYTES
-
-DXPU_API const char *dxpu_kind_name(unsigned kind)
-{
-    return kind >= 1 && kind < DXPU_KIND_END ? dxpui_kind_names[kind - 1] : "?";
-}
-
-DXPU_API const char *dxpu_reason_text(unsigned reason)
-{
-    return reason < DXPU_REASON_END ? dxpui_reason_texts[reason] : "unknown reason";
-}
-
-DXPU_API const char *dxpu_event_name(unsigned type)
-{
-    return type >= 1 && type < DXPU_EVENT_END ? dxpui_event_names[type - 1] : "?";
-}
+DXPUI_NAMES(dxpu_kind_name, dxpui_kind_names, "?")
+DXPUI_NAMES(dxpu_reason_text, dxpui_reason_texts, "unknown reason")
+DXPUI_NAMES(dxpu_event_name, dxpui_event_names, "?")
 
 static size_t dxpui_frame_header_bytes(unsigned kind)
 {
@@ -3240,7 +3195,7 @@ static inline void dxpui_limits_store(uint8_t *p, const dxpu_credits *c)
     }
 }
 
-DXPU_API int dxpu_frame_decode(dxpu_bytes datagram, size_t trailer_bytes, dxpu_frame *out)
+DXPUI_INLINE int dxpui_frame_decode(dxpu_bytes datagram, size_t trailer_bytes, dxpu_frame *out)
 {
     const uint8_t *p = datagram.ptr;
     int rc = dxpui_frame_check(datagram);
@@ -3273,6 +3228,11 @@ DXPU_API int dxpu_frame_decode(dxpu_bytes datagram, size_t trailer_bytes, dxpu_f
         dxpui_zero(&out->limits, sizeof out->limits);
     }
     return DXPU_OK;
+}
+
+DXPU_API int dxpu_frame_decode(dxpu_bytes datagram, size_t trailer_bytes, dxpu_frame *out)
+{
+    return dxpui_frame_decode(datagram, trailer_bytes, out);
 }
 
 /* The header of a frame: all kinds' part, and what those with a sequence have beside it. */
@@ -3427,7 +3387,8 @@ enum {
     DXPUI_TLP_DATA_MAX = DXPU_TLP_PAYLOAD_MAX_BYTES + 4
 };
 
-DXPUI_INLINE int dxpui_record_tlp(dxpu_bytes body, dxpu_record *r)
+/* ranges: false where dxpui_record_fits() follows, which is stricter */
+DXPUI_INLINE int dxpui_record_tlp(dxpu_bytes body, dxpu_record *r, bool ranges)
 {
     const uint8_t *p = body.ptr;
     if (body.len < DXPUI_RECORD_TLP_FIXED + DXPUI_RECORD_TLP_CRC + 12 || p[0] != 0)
@@ -3437,8 +3398,8 @@ DXPUI_INLINE int dxpui_record_tlp(dxpu_bytes body, dxpu_record *r)
     r->header_dw = p[1] & 7;
     r->data_bytes = dxpu_get_be16(p + 2);
     size_t head = 4u * ((size_t)r->prefix_dw + r->header_dw);
-    if (r->cls >= DXPU_CLASSES || (r->header_dw != 3 && r->header_dw != 4) || r->prefix_dw > 4 ||
-        r->data_bytes > DXPUI_TLP_DATA_MAX)
+    if (ranges && (r->cls >= DXPU_CLASSES || (r->header_dw != 3 && r->header_dw != 4) ||
+                   r->prefix_dw > 4 || r->data_bytes > DXPUI_TLP_DATA_MAX))
         return DXPU_E_RECORD; /* W-35, W-36 */
     if (body.len != DXPUI_RECORD_TLP_FIXED + head + DXPUI_RECORD_TLP_CRC)
         return DXPU_E_RECORD; /* W-32 */
@@ -3447,10 +3408,9 @@ DXPUI_INLINE int dxpui_record_tlp(dxpu_bytes body, dxpu_record *r)
     return DXPU_OK;
 }
 
-DXPUI_APART int dxpui_record_event(dxpu_bytes body, dxpu_record *r)
+DXPUI_APART int dxpui_record_event(dxpu_bytes body, dxpu_event *e)
 {
     const uint8_t *p = body.ptr;
-    dxpu_event *e = &r->event;
     dxpui_zero(e, sizeof *e);
     if (body.len < DXPUI_RECORD_EVENT_FIXED)
         return DXPU_E_RECORD; /* W-50 */
@@ -3474,8 +3434,9 @@ DXPUI_APART int dxpui_record_event(dxpu_bytes body, dxpu_record *r)
     return DXPU_OK;
 }
 
-/* dxpu_record_next(), which writes of *r only the type and what records of that type have. */
-DXPUI_INLINE int dxpui_record_next(dxpu_bytes *body, dxpu_record *r)
+/* dxpu_record_next(), which writes of *r only the type and what records of that type have, and an
+   event where the caller wants it: *r then can be in registers. */
+DXPUI_INLINE int dxpui_record_next(dxpu_bytes *body, dxpu_record *r, dxpu_event *event, bool ranges)
 {
     do {
         dxpu_bytes inner;
@@ -3487,11 +3448,11 @@ DXPUI_INLINE int dxpui_record_next(dxpu_bytes *body, dxpu_record *r)
             return DXPU_E_RECORD; /* W-30, W-31 */
         r->type = body->ptr[0];
         if (r->type == DXPU_RECORD_TLP)
-            rc = dxpui_record_tlp(inner, r);
+            rc = dxpui_record_tlp(inner, r, ranges);
         else if (r->type == DXPU_RECORD_PAYLOAD && inner.len)
             r->bytes = inner;
         else if (r->type == DXPU_RECORD_EVENT)
-            rc = dxpui_record_event(inner, r);
+            rc = dxpui_record_event(inner, event);
         else if (!(r->type & 0x80))
             rc = DXPU_E_RECORD; /* W-31, W-40 */
         if (rc != DXPU_OK)
@@ -3505,18 +3466,17 @@ DXPUI_INLINE int dxpui_record_next(dxpu_bytes *body, dxpu_record *r)
 DXPU_API int dxpu_record_next(dxpu_bytes *body, dxpu_record *out)
 {
     dxpui_zero(out, sizeof *out);
-    return dxpui_record_next(body, out);
+    return dxpui_record_next(body, out, &out->event, true);
 }
 
-DXPU_API void dxpu_builder_init(dxpu_builder *b, uint8_t *body, size_t cap)
-{
-    b->out = body;
-    b->cap = cap;
-    b->used = 0;
-}
+/* -- The builder packs TLPs and events into the body of one frame. -- */
+typedef struct dxpui_builder {
+    uint8_t *out;
+    size_t cap, used;
+} dxpui_builder;
 
 /* Open a record of body_bytes; the caller has checked the room.  Returns where its body goes. */
-static uint8_t *dxpui_record_open(dxpu_builder *b, uint8_t type, size_t body_bytes)
+static uint8_t *dxpui_record_open(dxpui_builder *b, uint8_t type, size_t body_bytes)
 {
     uint8_t *p = b->out + b->used;
     p[0] = type;
@@ -3526,46 +3486,50 @@ static uint8_t *dxpui_record_open(dxpu_builder *b, uint8_t type, size_t body_byt
     return p + DXPUI_RECORD_HEADER;
 }
 
-DXPUI_INLINE int dxpui_builder_tlp(dxpu_builder *b, dxpu_tlp_cursor *c)
+/* Copy prefixes and header of a TLP; most have none and four dwords. */
+DXPUI_INLINE void dxpui_copy_head(uint8_t *to, const uint8_t *from, size_t bytes)
 {
-    size_t before = b->used, head = c->head_bytes;
+    if (bytes == 16)
+        memcpy(to, from, 16);
+    else
+        memcpy(to, from, bytes);
+}
+
+/* Place what fits of a TLP from byte *at on: 0, or one behind its header.  DXPU_OK: all, *at is 0;
+   E_MORE: up to *at, the frame is full; E_ROOM: nothing.  A TLP is begun only if its header record
+   fits and split only by a full frame. */
+DXPUI_INLINE int dxpui_builder_tlp(dxpui_builder *b, const uint8_t *tlp, const dxpui_item *it,
+                                   unsigned cls, uint16_t *at)
+{
+    size_t before = b->used, head = it->head_bytes, from = *at;
     size_t record = DXPUI_RECORD_TLP_FIXED + head + DXPUI_RECORD_TLP_CRC;
-    if (c->at_bytes == 0) {
+    if (from == 0) {
         if (b->cap - b->used < DXPUI_RECORD_HEADER + record)
             return DXPU_E_ROOM;
         uint8_t *p = dxpui_record_open(b, DXPU_RECORD_TLP, record);
         p[0] = 0; /* format 0, VC 0 */
-        p[1] = (uint8_t)((unsigned)c->cls << 6 | (unsigned)c->prefix_dw << 3 |
-                         (head / 4 - c->prefix_dw));
-        dxpu_put_be16(p + 2, (uint16_t)(c->tlp.len - head));
-        memcpy(p + DXPUI_RECORD_TLP_FIXED, c->tlp.ptr, head);
-        dxpu_put_be32(p + DXPUI_RECORD_TLP_FIXED + head, c->crc);
-        c->at_bytes = c->head_bytes;
+        p[1] = (uint8_t)(cls << 6 | (unsigned)it->prefix_dw << 3 | (head / 4 - it->prefix_dw));
+        dxpu_put_be16(p + 2, (uint16_t)(it->bytes - head));
+        dxpui_copy_head(p + DXPUI_RECORD_TLP_FIXED, tlp, head);
+        dxpu_put_be32(p + DXPUI_RECORD_TLP_FIXED + head, it->crc);
+        from = head;
     }
-    size_t left = c->tlp.len - c->at_bytes, room = b->cap - b->used;
+    size_t left = it->bytes - from, room = b->cap - b->used;
     room = room > DXPUI_RECORD_HEADER ? room - DXPUI_RECORD_HEADER : 0;
     if (room < left)
         room &= ~(size_t)3; /* W-41: only the last part may end off a dword */
     size_t part = left < room ? left : room;
-    if (part) {
-        uint8_t *p = dxpui_record_open(b, DXPU_RECORD_PAYLOAD, part);
-        memcpy(p, c->tlp.ptr + c->at_bytes, part);
-        c->at_bytes = (uint16_t)(c->at_bytes + part);
-    }
+    if (part)
+        memcpy(dxpui_record_open(b, DXPU_RECORD_PAYLOAD, part), tlp + from, part);
+    *at = part == left ? 0 : (uint16_t)(from + part);
     if (part == left)
         return DXPU_OK;
     return b->used > before ? DXPU_E_MORE : DXPU_E_ROOM;
 }
 
-DXPU_API int dxpu_builder_tlp(dxpu_builder *b, dxpu_tlp_cursor *c)
+/* DXPU_OK or E_ROOM. */
+static int dxpui_builder_event(dxpui_builder *b, const dxpu_event *e)
 {
-    return dxpui_builder_tlp(b, c);
-}
-
-DXPU_API int dxpu_builder_event(dxpu_builder *b, const dxpu_event *e)
-{
-    if (e->type == 0 || e->type >= DXPU_EVENT_END)
-        return DXPU_E_ARG;
     size_t bytes = dxpui_event_bytes[e->type - 1];
     if (b->cap - b->used < DXPUI_RECORD_HEADER + DXPUI_RECORD_EVENT_FIXED + bytes)
         return DXPU_E_ROOM;
@@ -3605,12 +3569,9 @@ enum {
     DXPUI_UNSENT = 8     /* in no frame: its requester waits no longer (F-34) */
 };
 
-DXPU_API const char *dxpu_state_name(unsigned state)
-{
-    static const char *const names[] = { "idle",     "opening", "accepted", "up",
-                                         "draining", "closing", "closed",   "failed" };
-    return state < sizeof names / sizeof names[0] ? names[state] : "?";
-}
+static const char *const dxpui_state_names[] = { "idle",     "opening", "accepted", "up",
+                                                 "draining", "closing", "closed",   "failed" };
+DXPUI_NAMES(dxpu_state_name, dxpui_state_names, "?")
 
 /* What the comments, the bit fields and the 16-bit numbers of this section count on. */
 DXPUI_ASSURE(sizes,
@@ -4061,25 +4022,25 @@ DXPU_API int dxpu_channel_open(dxpu_channel *ch, uint64_t now_ns)
 /* Seen packet numbers: a window of bits below replay_top, for each path, since one is late against
    another by any number of packets.  The path is a part of what is authentic, so that a copy is
    looked for where the original was (D-63).  True when `packet` is new. */
-static bool dxpui_replay_mark(dxpu_channel *ch, const dxpu_frame *f)
+DXPUI_INLINE bool dxpui_replay_mark(dxpu_channel *ch, const dxpu_frame *f)
 {
     dxpui_path *p = &ch->paths.path[f->path < ch->cfg.paths ? f->path : 0];
-    uint64_t size = ch->paths.replay_bits, packet = f->packet;
+    uint64_t size = ch->paths.replay_bits, packet = f->packet, bit = packet & (size - 1);
+    uint64_t *word = &p->replay[bit / 64], mask = (uint64_t)1 << (bit & 63);
+    bool fresh = packet >= p->replay_top || !(*word & mask);
     if (packet == UINT64_MAX)
         return false; /* nothing could come after it */
     if (packet >= p->replay_top) {
-        uint64_t steps = dxpui_min64(packet - p->replay_top + 1, size);
-        for (uint64_t i = 0; i < steps; i++) {
-            uint64_t bit = (packet - i) & (size - 1);
-            p->replay[bit / 64] &= ~((uint64_t)1 << (bit & 63));
+        uint64_t skipped = dxpui_min64(packet - p->replay_top, size);
+        for (uint64_t i = 1; i <= skipped; i++) {
+            uint64_t before = (packet - i) & (size - 1);
+            p->replay[before / 64] &= ~((uint64_t)1 << (before & 63));
         }
         p->replay_top = packet + 1;
     } else if (p->replay_top - packet > size) {
         return false; /* too old to be checked */
     }
-    uint64_t bit = packet & (size - 1), mask = (uint64_t)1 << (bit & 63);
-    bool fresh = !(p->replay[bit / 64] & mask);
-    p->replay[bit / 64] |= mask;
+    *word |= mask;
     return fresh;
 }
 
@@ -4096,9 +4057,9 @@ static int dxpui_authentic(dxpu_channel *ch, const dxpu_frame *f, uint8_t *pkt, 
 }
 
 /* Everything before the frame may change anything. */
-static int dxpui_admit(dxpu_channel *ch, uint8_t *pkt, size_t len, dxpu_frame *f)
+DXPUI_INLINE int dxpui_admit(dxpu_channel *ch, uint8_t *pkt, size_t len, dxpu_frame *f)
 {
-    int rc = dxpu_frame_decode(dxpui_view(pkt, len), ch->link.trailer, f);
+    int rc = dxpui_frame_decode(dxpui_view(pkt, len), ch->link.trailer, f);
     if (rc != DXPU_OK)
         return rc;
     if (f->channel != (f->kind == DXPU_KIND_OPEN ? 0 : ch->cfg.local_id))
@@ -4197,6 +4158,7 @@ DXPU_API bool dxpu_channel_contain(dxpu_channel *ch, dxpu_request *out)
         uint32_t events =
             ch->tx.events.tail - ch->tx.events.head + ch->rx.events.tail - ch->rx.events.head;
         ch->tx.events.head = ch->tx.events.next = ch->tx.events.tail;
+        ch->tx.waiting = 0;
         ch->rx.events.head = ch->rx.events.tail;
         ch->count.contain_dropped += events;
         for (unsigned cls = 0; cls < DXPU_CLASSES; cls++)
@@ -4378,10 +4340,12 @@ static void dxpui_path_sent(dxpu_channel *ch, dxpui_path *p, uint32_t bytes, uin
     p->index++;
     if (ch->cfg.lossless)
         return;
-    uint64_t burst = DXPUI_WINDOW_FIRST * dxpui_pace(p, ch->link.frame_limit);
-    burst = dxpui_max64(burst, DXPUI_PACE_NS);
-    if (dxpui_later(p->pace_ns, burst) < now_ns)
-        p->pace_ns = now_ns - burst;
+    if (p->pace_ns < now_ns && now_ns - p->pace_ns > DXPUI_PACE_NS) {
+        uint64_t burst = DXPUI_WINDOW_FIRST * dxpui_pace(p, ch->link.frame_limit);
+        burst = dxpui_max64(burst, DXPUI_PACE_NS);
+        if (now_ns - p->pace_ns > burst)
+            p->pace_ns = now_ns - burst;
+    }
     p->pace_ns += dxpui_pace(p, bytes);
 }
 
@@ -4702,7 +4666,7 @@ DXPU_API int dxpu_channel_submit(dxpu_channel *ch, dxpu_bytes tlp, uint64_t now_
     dxpu_tlp_shape s;
     int rc = dxpui_may_submit(&ch->link);
     if (rc == DXPU_OK)
-        rc = dxpu_tlp_measure(tlp, &s);
+        rc = dxpui_tlp_measure(tlp, &s);
     if (rc != DXPU_OK)
         return rc;
     if (tlp.len != s.total_bytes)
@@ -4730,6 +4694,7 @@ DXPU_API int dxpu_channel_submit(dxpu_channel *ch, dxpu_bytes tlp, uint64_t now_
     memcpy(f->mem + it->pos, tlp.ptr, tlp.len);
     it->crc = dxpu_crc32(0, tlp.ptr, tlp.len);
     it->order = ch->tx.submitted++;
+    ch->tx.waiting++;
     dxpui_queue_commit(f);
     ch->count.tx_local_prefixes += s.local_dw;
     return DXPU_OK;
@@ -4745,6 +4710,7 @@ DXPU_API int dxpu_channel_submit_event(dxpu_channel *ch, const dxpu_event *e)
     if (!dxpui_events_fit(&ch->tx.events, 1))
         return DXPU_E_AGAIN;
     dxpui_events_push(&ch->tx.events, e, ch->tx.submitted++);
+    ch->tx.waiting++;
     return DXPU_OK;
 }
 
@@ -4787,14 +4753,8 @@ DXPUI_INLINE bool dxpui_discard(dxpui_sender *tx, dxpu_tags *tags)
         tx->placed[tx->placed_tail++ & tx->placed_mask] = (uint32_t)DXPU_NONPOSTED << 30 | f->next;
         dxpui_queue_advance(f);
     }
+    tx->waiting -= waiting - f->waiting;
     return f->waiting != waiting;
-}
-
-/* True when nothing was submitted that is not yet in frames or on its way into them. */
-static bool dxpui_none_waits(const dxpui_sender *tx)
-{
-    return (tx->queue[DXPU_POSTED].waiting | tx->queue[DXPU_NONPOSTED].waiting |
-            tx->queue[DXPU_COMPLETION].waiting | (tx->events.next ^ tx->events.tail)) == 0;
 }
 
 /* What goes into a frame next: a class, DXPUI_PLACED_EVENT, or -1 for nothing.  The oldest of those
@@ -4832,30 +4792,21 @@ static int dxpui_pick(const dxpui_sender *tx, bool *starved)
 
 /* ---- Frames ---- */
 /* Put an element of the sent list into a frame, a TLP from byte *at on; what came of that. */
-DXPUI_INLINE int dxpui_place_element(const dxpui_sender *tx, dxpu_builder *b, uint32_t element,
+DXPUI_INLINE int dxpui_place_element(const dxpui_sender *tx, dxpui_builder *b, uint32_t element,
                                      uint16_t *at)
 {
     unsigned cls = element >> 30;
     uint32_t place = element & 0x3fffffffu;
     if (cls == DXPUI_PLACED_EVENT)
-        return dxpu_builder_event(b, &tx->events.event[place]);
-    dxpu_tlp_cursor c;
+        return dxpui_builder_event(b, &tx->events.event[place]);
     const dxpui_item *it = &tx->queue[cls].items[place];
     if (it->flags & DXPUI_UNSENT)
         return DXPU_OK;
-    c.tlp = dxpui_item_tlp(&tx->queue[cls], it);
-    c.crc = it->crc;
-    c.head_bytes = it->head_bytes;
-    c.at_bytes = *at;
-    c.cls = (uint8_t)cls;
-    c.prefix_dw = it->prefix_dw;
-    int rc = dxpui_builder_tlp(b, &c);
-    *at = rc == DXPU_OK ? 0 : c.at_bytes;
-    return rc;
+    return dxpui_builder_tlp(b, tx->queue[cls].mem + it->pos, it, cls, at);
 }
 
 /* End a body with padding, at least its header (W-45). */
-static void dxpui_pad(dxpu_builder *b, uint32_t dw)
+static void dxpui_pad(dxpui_builder *b, uint32_t dw)
 {
     if (dw)
         dxpui_zero(dxpui_record_open(b, DXPU_RECORD_PADDING, 4 * dw - DXPUI_RECORD_HEADER),
@@ -4864,7 +4815,7 @@ static void dxpui_pad(dxpu_builder *b, uint32_t dw)
 
 /* Rebuild a frame that was sent before: the same elements from the same place fill the same body,
    because the builder's choices depend only on the room (D-16). */
-static void dxpui_refill(const dxpui_sender *tx, const dxpui_frame *s, dxpu_builder *b)
+static void dxpui_refill(const dxpui_sender *tx, const dxpui_frame *s, dxpui_builder *b)
 {
     uint32_t index = s->first;
     uint16_t at = s->at_bytes;
@@ -4896,13 +4847,14 @@ static void dxpui_element_begin(dxpu_channel *ch, int pick, uint32_t element)
         dxpui_queue_advance(f);
         ch->count.tx_tlps++;
     }
+    ch->tx.waiting--;
     ch->tx.placed[ch->tx.placed_tail++ & ch->tx.placed_mask] = element;
 }
 
 /* Fill a new frame: first the rest of the TLP that the last one could not hold, then what was
    picked, then what else may go.  pad: when no more fits, unless what is left is more than the
    header record of a TLP without prefixes needs. */
-static void dxpui_fill(dxpu_channel *ch, dxpui_frame *s, dxpu_builder *b, int pick, bool pad)
+static void dxpui_fill(dxpu_channel *ch, dxpui_frame *s, dxpui_builder *b, int pick, bool pad)
 {
     dxpui_sender *tx = &ch->tx;
     bool starved, rest = tx->partial_bytes != 0;
@@ -4921,7 +4873,7 @@ static void dxpui_fill(dxpu_channel *ch, dxpui_frame *s, dxpu_builder *b, int pi
         rest = false;
         if (rc == DXPU_OK)
             dxpui_discard(tx, ch->cfg.tags);
-        pick = rc != DXPU_OK || dxpui_none_waits(tx) ? -1 : dxpui_pick(tx, &starved);
+        pick = rc != DXPU_OK || !tx->waiting ? -1 : dxpui_pick(tx, &starved);
     }
     uint32_t left_dw = pad && rc != DXPU_OK ? (uint32_t)(b->cap - b->used) / 4 : 0;
     s->padding_dw = left_dw < 8 ? left_dw & 7u : 0;
@@ -4930,7 +4882,7 @@ static void dxpui_fill(dxpu_channel *ch, dxpui_frame *s, dxpu_builder *b, int pi
 }
 
 /* Frames received early: bit i is frame next + 1 + i. */
-DXPUI_APART uint64_t dxpui_sack(const dxpui_receiver *rx, uint32_t mask)
+DXPUI_APART uint64_t dxpui_sack_early(const dxpui_receiver *rx, uint32_t mask)
 {
     uint64_t sack = 0;
     for (uint32_t i = 0, left = rx->early; left && i < 64 && i + 1 <= mask; i++) {
@@ -4967,11 +4919,11 @@ DXPUI_INLINE int dxpui_finish(dxpu_channel *ch, uint8_t kind, uint8_t path, uint
 }
 
 /* A frame with a sequence, its body at its place in out; it reports what we have received. */
-static int dxpui_emit_full(dxpu_channel *ch, uint64_t now_ns, uint8_t kind, uint8_t path,
-                           uint32_t seq, uint8_t *out, size_t body_bytes)
+DXPUI_INLINE int dxpui_emit_full(dxpu_channel *ch, uint64_t now_ns, uint8_t kind, uint8_t path,
+                                 uint32_t seq, uint8_t *out, size_t body_bytes)
 {
     dxpui_receiver *rx = &ch->rx;
-    uint64_t sack = dxpui_sack(rx, ch->cfg.window_frames - 1);
+    uint64_t sack = rx->early ? dxpui_sack_early(rx, ch->cfg.window_frames - 1) : 0;
     dxpui_full_store(out, seq, rx->next, sack, rx->seen,
                      (uint32_t)dxpui_min64(now_ns - rx->seen_ns, UINT32_MAX), rx->ecn_ce,
                      &rx->granted);
@@ -4982,15 +4934,17 @@ static int dxpui_emit_full(dxpu_channel *ch, uint64_t now_ns, uint8_t kind, uint
     return dxpui_finish(ch, kind, path, out, body_bytes);
 }
 
-/* The data frame `seq`: a lost one, or a new one that begins with what was picked. */
-static int dxpui_emit_data(dxpu_channel *ch, uint64_t now_ns, uint8_t path, uint32_t seq, int pick,
-                           bool pad, uint8_t *out)
+/* The body of the data frame `seq`: a lost one, or a new one that begins with what was picked.
+   Returns its bytes; the frame counts as sent. */
+DXPUI_INLINE size_t dxpui_place_data(dxpu_channel *ch, uint64_t now_ns, uint8_t path, uint32_t seq,
+                                     int pick, bool pad, uint8_t *out)
 {
     dxpui_frame *s = dxpui_frame_of(&ch->flight, seq);
     dxpui_path *p = &ch->paths.path[path];
-    dxpu_builder b;
-    dxpu_builder_init(&b, out + DXPU_FRAME_FULL_BYTES,
-                      ch->link.frame_limit - ch->flight.overhead_bytes);
+    dxpui_builder b;
+    b.out = out + DXPU_FRAME_FULL_BYTES;
+    b.cap = ch->link.frame_limit - ch->flight.overhead_bytes;
+    b.used = 0;
     if (seq == ch->flight.next) {
         dxpui_fill(ch, s, &b, pick, pad);
         s->tries = 0;
@@ -5015,7 +4969,7 @@ static int dxpui_emit_data(dxpu_channel *ch, uint64_t now_ns, uint8_t path, uint
     }
     p->log[p->index & (2 * ch->cfg.window_frames - 1)] = (uint16_t)seq;
     dxpui_path_sent(ch, p, dxpui_frame_bytes(&ch->flight, s), now_ns);
-    return dxpui_emit_full(ch, now_ns, DXPU_KIND_DATA, path, seq, out, b.used);
+    return b.used;
 }
 
 /* A frame without sequence; `bytes` of body, the first `given` of them from the caller. */
@@ -5123,7 +5077,7 @@ static uint64_t dxpui_look_ns(const dxpu_channel *ch)
 DXPUI_INLINE bool dxpui_can_send(const dxpu_channel *ch, int *pick, bool *starved)
 {
     *starved = false;
-    *pick = dxpui_none_waits(&ch->tx) ? -1 : dxpui_pick(&ch->tx, starved);
+    *pick = ch->tx.waiting ? dxpui_pick(&ch->tx, starved) : -1;
     bool sending = ch->link.state == DXPU_STATE_UP || ch->link.state == DXPU_STATE_DRAINING;
     return sending && (ch->tx.partial_bytes || *pick >= 0) &&
            ch->flight.next - ch->flight.una < ch->flight.window;
@@ -5131,8 +5085,7 @@ DXPUI_INLINE bool dxpui_can_send(const dxpu_channel *ch, int *pick, bool *starve
 
 static bool dxpui_drained(const dxpu_channel *ch)
 {
-    return ch->flight.una == ch->flight.next && ch->tx.partial_bytes == 0 &&
-           dxpui_none_waits(&ch->tx);
+    return ch->flight.una == ch->flight.next && ch->tx.partial_bytes == 0 && ch->tx.waiting == 0;
 }
 
 /* ---- emit ---- */
@@ -5182,26 +5135,20 @@ DXPUI_APART int dxpui_emit_control(dxpu_channel *ch, uint64_t now_ns, uint8_t *o
     return 0;
 }
 
-/* A class that waits for nothing but credit says so, at RTO with back-off (F-12). */
-static int dxpui_emit_blocked(dxpu_channel *ch, uint64_t now_ns, bool starved, uint8_t *out)
+/* True when a class that waits for nothing but credit is to say so, at RTO with back-off (F-12). */
+DXPUI_APART bool dxpui_blocked(dxpu_channel *ch, uint64_t now_ns)
 {
     dxpui_sender *tx = &ch->tx;
-    if (!starved) {
-        tx->blocked_at_ns = DXPU_NEVER;
-        tx->blocked_tries = 0;
-        return 0;
-    }
     const dxpui_path *p = &ch->paths.path[dxpui_active(&ch->paths)];
     if (tx->blocked_at_ns == DXPU_NEVER)
         tx->blocked_at_ns = now_ns + dxpui_backed_off(&ch->link, p, 0);
     if (now_ns < tx->blocked_at_ns)
-        return 0;
+        return false;
     if (tx->blocked_tries < DXPUI_BACKOFF_MAX)
         tx->blocked_tries++;
     tx->blocked_at_ns = now_ns + dxpui_backed_off(&ch->link, p, tx->blocked_tries);
     ch->count.tx_blocked++;
-    return dxpui_emit_full(ch, now_ns, DXPU_KIND_BLOCKED, dxpui_ack_path(&ch->paths),
-                           ch->flight.next, out, 0);
+    return true;
 }
 
 /* The first frame marked lost. */
@@ -5223,6 +5170,16 @@ static bool dxpui_follows(const dxpu_channel *ch, const uint8_t *first, uint8_t 
     return path == first[DXPU_FRAME_PATH] && bytes >= least;
 }
 
+/* All was delivered that was submitted before close(), and the peer knows what has come: close. */
+DXPUI_APART int dxpui_emit_close(dxpu_channel *ch, uint64_t now_ns, uint8_t *out)
+{
+    dxpui_go(&ch->link, DXPUI_EV_DRAINED);
+    ch->link.heard_ns = now_ns;
+    ch->link.close_path = dxpui_ack_path(&ch->paths);
+    dxpui_try_now(&ch->link, now_ns);
+    return dxpui_emit_control(ch, now_ns, out);
+}
+
 /* Data, a retransmission first; else a word on credit or what has come.  Bytes, 0 for nothing.
    first   of the message that this frame is to be a segment of; NULL: it leaves by itself */
 static int dxpui_emit_sequenced(dxpu_channel *ch, uint64_t now_ns, const uint8_t *first,
@@ -5230,6 +5187,9 @@ static int dxpui_emit_sequenced(dxpu_channel *ch, uint64_t now_ns, const uint8_t
 {
     dxpui_flight *fl = &ch->flight;
     bool starved, fresh, behind = first && first != out;
+    uint8_t kind = 0, path = 0;
+    uint32_t seq = fl->next;
+    size_t body_bytes = 0;
     int pick;
     /* not while the youngest in the list is in frames only in part */
     if (!ch->tx.partial_bytes && dxpui_discard(&ch->tx, ch->cfg.tags))
@@ -5237,39 +5197,44 @@ static int dxpui_emit_sequenced(dxpu_channel *ch, uint64_t now_ns, const uint8_t
     fresh = dxpui_can_send(ch, &pick, &starved);
     if (fl->lost || fresh) {
         uint64_t when_ns;
-        uint8_t path = (uint8_t)dxpui_path_pick(ch, &when_ns);
-        uint32_t seq = fl->lost ? dxpui_first_lost(fl) : fl->next;
-        if (now_ns >= when_ns && (!behind || dxpui_follows(ch, first, path, seq)))
-            return dxpui_emit_data(ch, now_ns, path, seq, pick, first != NULL, out);
+        path = (uint8_t)dxpui_path_pick(ch, &when_ns);
+        seq = fl->lost ? dxpui_first_lost(fl) : seq;
+        if (now_ns >= when_ns && (!behind || dxpui_follows(ch, first, path, seq))) {
+            kind = DXPU_KIND_DATA;
+            body_bytes = dxpui_place_data(ch, now_ns, path, seq, pick, first != NULL, out);
+        }
     }
-    if (behind)
-        return 0;
-    int n = dxpui_emit_blocked(ch, now_ns, starved && !fresh && !fl->lost, out);
-    bool last = ch->link.state == DXPU_STATE_DRAINING && dxpui_drained(ch);
-    if (n == 0 &&
-        (ch->rx.ack_now || (last && ch->rx.unacked))) /* a close ends the peer's waiting */
-        n = dxpui_emit_full(ch, now_ns, DXPU_KIND_ACK, dxpui_ack_path(&ch->paths), fl->next, out,
-                            0);
-    if (n == 0 && last) {
-        dxpui_go(&ch->link, DXPUI_EV_DRAINED);
-        ch->link.heard_ns = now_ns;
-        ch->link.close_path = dxpui_ack_path(&ch->paths);
-        dxpui_try_now(&ch->link, now_ns);
-        n = dxpui_emit_control(ch, now_ns, out);
+    if (kind == 0) {
+        bool last = ch->link.state == DXPU_STATE_DRAINING && dxpui_drained(ch);
+        if (behind)
+            return 0;
+        seq = fl->next;
+        path = dxpui_ack_path(&ch->paths);
+        starved = starved && !fresh && !fl->lost;
+        if (!starved) {
+            ch->tx.blocked_at_ns = DXPU_NEVER;
+            ch->tx.blocked_tries = 0;
+        }
+        if (starved && dxpui_blocked(ch, now_ns))
+            kind = DXPU_KIND_BLOCKED;
+        else if (ch->rx.ack_now || (last && ch->rx.unacked)) /* a close ends the peer's waiting */
+            kind = DXPU_KIND_ACK;
+        else if (last)
+            return dxpui_emit_close(ch, now_ns, out);
     }
-    return n;
+    return kind ? dxpui_emit_full(ch, now_ns, kind, path, seq, out, body_bytes) : 0;
 }
 
 /* True when emit() has nothing to do, which is the answer to every second call of a loop. */
 static inline bool dxpui_rests(const dxpu_channel *ch, uint64_t now_ns)
 {
-    return now_ns < ch->link.look_ns && dxpui_none_waits(&ch->tx) &&
-           ch->link.state == DXPU_STATE_UP &&
-           (ch->rx.ack_now | ch->flight.lost | ch->tx.partial_bytes) == 0;
+    return now_ns < ch->link.look_ns && ch->link.state == DXPU_STATE_UP &&
+           (ch->tx.waiting | ch->rx.ack_now | ch->flight.lost | ch->tx.partial_bytes) == 0;
 }
 
 /* What is due; bytes of a frame, 0, or how the channel ended. */
-DXPUI_APART int dxpui_emit(dxpu_channel *ch, uint64_t now_ns, const uint8_t *first, uint8_t *out)
+DXPUI_APART int dxpui_emit(dxpu_channel *ch, uint64_t now_ns, const uint8_t *first, uint8_t *out,
+                           uint8_t *path)
 {
     int rc = DXPU_OK, n = 0;
     if (now_ns >= ch->link.look_ns) {
@@ -5281,6 +5246,8 @@ DXPUI_APART int dxpui_emit(dxpu_channel *ch, uint64_t now_ns, const uint8_t *fir
     }
     if (n == 0 && rc == DXPU_OK && dxpui_sequenced(&ch->link))
         n = dxpui_emit_sequenced(ch, now_ns, first, out);
+    if (n > 0)
+        *path = out[DXPU_FRAME_PATH];
     return n != 0 ? n : rc;
 }
 
@@ -5294,9 +5261,8 @@ DXPUI_INLINE int dxpui_emit_one(dxpu_channel *ch, uint64_t now_ns, const uint8_t
         return DXPU_E_ARG; /* every timer that is not armed would be due */
     if (cap < ch->cfg.frame_limit_bytes)
         return DXPU_E_ROOM;
-    int n = dxpui_rests(ch, now_ns) ? 0 : dxpui_emit(ch, now_ns, first, out);
-    *path = n > 0 ? out[DXPU_FRAME_PATH] : 0;
-    return n;
+    *path = 0;
+    return dxpui_rests(ch, now_ns) ? 0 : dxpui_emit(ch, now_ns, first, out, path);
 }
 
 DXPU_API int dxpu_channel_emit(dxpu_channel *ch, uint64_t now_ns, uint8_t *out, size_t cap,
@@ -5314,7 +5280,7 @@ DXPU_API int dxpu_channel_emit_many(dxpu_channel *ch, uint64_t now_ns, uint8_t *
     *segment = n > 0 ? (size_t)n : 0;
     for (size_t left = data ? cap / ch->cfg.frame_limit_bytes : 0;
          left > 1 && now_ns < ch->link.look_ns && n == (int)*segment; left--) {
-        n = dxpui_emit(ch, now_ns, out, out + all);
+        n = dxpui_emit(ch, now_ns, out, out + all, path);
         all += n > 0 ? n : 0;
     }
     return all;
@@ -5437,59 +5403,48 @@ static void dxpui_on_ack(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns)
 }
 
 /* ---- Records ---- */
-typedef struct dxpui_body { /* a body, checked: its first records, and where the others are */
-    dxpu_record record[16]; /* a jumbo frame has up to 2,700 */
-    dxpu_bytes rest;
-    unsigned count, events;
-} dxpui_body;
-
-/* True when a TLP's header is what its record says. */
+/* True when a TLP's header is what its record says, and so in range (W-34 ff.). */
 DXPUI_INLINE bool dxpui_record_fits(const dxpu_record *r)
 {
     const uint8_t *h = r->bytes.ptr + 4u * r->prefix_dw;
-    unsigned type = dxpui_tlp_type(h[0]), length_dw = (h[2] & 3u) << 8 | h[3];
+    unsigned first = dxpui_tlp_first(h[0]), length_dw = (h[2] & 3u) << 8 | h[3];
     dxpu_tlp_shape s;
     if (r->prefix_dw &&
         (dxpu_tlp_measure(r->bytes, &s) != DXPU_OK || s.local_dw || s.prefix_dw != r->prefix_dw))
         return false; /* W-37 */
-    if (type == DXPU_TLP_TYPE_COUNT || dxpui_tlp_rows[type].cls != r->cls ||
-        dxpui_tlp_header_dw(type, (h[0] & 0x20) != 0) != r->header_dw)
+    if (first == 0 || (first & DXPUI_LAYOUT) != ((unsigned)r->cls << 6 | r->header_dw))
         return false; /* W-35 */
-    unsigned payload = dxpui_tlp_rows[type].data ? 4 * (length_dw ? length_dw : 1024) : 0;
+    unsigned payload = first & DXPUI_HAS_DATA ? 4 * (length_dw ? length_dw : 1024) : 0;
     return payload + (h[2] & 0x80 ? 4 : 0) == r->data_bytes; /* W-36 */
 }
 
 /* Check a body without using it: every record well formed, every TLP header what its record says,
-   payload records only where payload is due.  The first may continue a TLP of an earlier frame. */
-static int dxpui_parse(dxpu_bytes body, dxpui_body *out)
+   payload records only where payload is due.  The first may continue a TLP of an earlier frame.
+   Returns how many events it brings that need room, or E_RECORD. */
+static int dxpui_parse(dxpu_bytes body)
 {
-    enum { KEPT = sizeof out->record / sizeof out->record[0] };
-    uint32_t left = UINT32_MAX; /* unknown: the frame may start inside a TLP */
-    dxpu_record more, *r = out->record;
-    int rc;
-    out->rest = body;
-    out->count = out->events = 0;
-    while ((rc = dxpui_record_next(&body, r)) == DXPU_OK) {
-        if (r->type == DXPU_RECORD_PAYLOAD) {
-            if (r->bytes.len > left)
+    enum { UNKNOWN = 0x80000000 - DXPU_FRAME_MAX_LIMIT_BYTES }; /* it may start inside a TLP */
+    uint32_t left = UNKNOWN;
+    int rc, events = 0;
+    dxpu_event event;
+    dxpu_record r;
+    while ((rc = dxpui_record_next(&body, &r, &event, false)) == DXPU_OK) {
+        if (r.type == DXPU_RECORD_PAYLOAD) {
+            if (r.bytes.len > left)
                 return DXPU_E_RECORD; /* W-42 */
-            left -= left == UINT32_MAX ? 0 : (uint32_t)r->bytes.len;
-        } else if (left != UINT32_MAX && left != 0) {
+            left -= (uint32_t)r.bytes.len;
+        } else if (left != 0 && left <= DXPUI_TLP_DATA_MAX) {
             return DXPU_E_RECORD; /* W-43 */
-        } else if (r->type == DXPU_RECORD_EVENT) {
+        } else if (r.type == DXPU_RECORD_EVENT) {
             left = 0;
-            out->events += r->event.type != 0; /* unknown ones need no room: W-52 */
-        } else if (dxpui_record_fits(r)) {
-            left = r->data_bytes;
+            events += event.type != 0; /* unknown ones need no room: W-52 */
+        } else if (dxpui_record_fits(&r)) {
+            left = r.data_bytes;
         } else {
             return DXPU_E_RECORD;
         }
-        if (r == &more)
-            continue;
-        out->rest = body;
-        r = ++out->count < KEPT ? r + 1 : &more;
     }
-    return rc == DXPU_E_NONE && out->events <= DXPUI_EVENTS ? DXPU_OK : DXPU_E_RECORD; /* D-36 */
+    return rc == DXPU_E_NONE && events <= DXPUI_EVENTS ? events : DXPU_E_RECORD; /* D-36 */
 }
 
 /* Match the completion `it` with its request; false when there is none. */
@@ -5500,7 +5455,7 @@ DXPUI_APART bool dxpui_rx_match(dxpu_channel *ch, dxpui_item *it, dxpu_bytes byt
     dxpu_tlp t; /* of its fields those that count */
     dxpu_request req;
     dxpui_zero(&t, sizeof t);
-    t.type = (uint8_t)dxpui_tlp_type(h[0]);
+    t.type = (uint8_t)(dxpui_tlp_first(h[0]) >> 8);
     t.length_dw = dxpui_tlp_length(t.type, dw[0]);
     dxpui_fields_completion(dw, &t, &t, false);
     int rc = dxpu_tags_complete(ch->cfg.tags, &t, &req);
@@ -5535,24 +5490,29 @@ DXPUI_INLINE int dxpui_rx_complete(dxpu_channel *ch)
     return DXPU_OK;
 }
 
-DXPUI_INLINE int dxpui_rx_tlp(dxpu_channel *ch, const dxpu_record *r)
+/* The body of a TLP record, which was checked. */
+DXPUI_INLINE int dxpui_rx_tlp(dxpu_channel *ch, const uint8_t *record, uint32_t bytes)
 {
-    dxpui_queue *f = &ch->rx.queue[r->cls];
-    const uint8_t *h = r->bytes.ptr + 4u * r->prefix_dw;
-    uint32_t units = dxpu_credit_units(r->data_bytes - ((h[2] & 0x80) ? 4u : 0u)); /* digest */
+    uint32_t head = bytes - DXPUI_RECORD_TLP_FIXED - DXPUI_RECORD_TLP_CRC;
+    uint32_t data = dxpu_get_be16(record + 2);
+    unsigned cls = record[1] >> 6, prefix_dw = record[1] >> 3 & 7;
+    dxpui_queue *f = &ch->rx.queue[cls];
+    record += DXPUI_RECORD_TLP_FIXED;
+    const uint8_t *h = record + 4u * prefix_dw;
+    uint32_t units = dxpu_credit_units(data - ((h[2] & 0x80) ? 4u : 0u)); /* digest */
     ch->rx.partial.active = 1;
-    ch->rx.partial.cls = r->cls;
-    ch->rx.partial.left_bytes = r->data_bytes;
+    ch->rx.partial.cls = (uint8_t)cls;
+    ch->rx.partial.left_bytes = (uint16_t)data;
     ch->rx.partial.skip = !dxpui_queue_fits(f, units);
     if (!ch->rx.partial.skip) {
-        dxpui_item *it = dxpui_queue_place(f, (uint32_t)r->bytes.len + r->data_bytes);
-        it->bytes = (uint16_t)(r->bytes.len + r->data_bytes);
-        it->head_bytes = (uint16_t)r->bytes.len;
-        it->prefix_dw = r->prefix_dw;
-        it->crc = r->tlp_crc;
-        dxpui_item_describe(it, r->cls, h, units);
-        memcpy(f->mem + it->pos, r->bytes.ptr, r->bytes.len);
-    } else if (r->cls == DXPU_COMPLETION && ch->cfg.tags) {
+        dxpui_item *it = dxpui_queue_place(f, head + data);
+        it->bytes = (uint16_t)(head + data);
+        it->head_bytes = (uint16_t)head;
+        it->prefix_dw = (uint8_t)prefix_dw;
+        it->crc = dxpu_get_be32(record + head);
+        dxpui_item_describe(it, cls, h, units);
+        dxpui_copy_head(f->mem + it->pos, record, head);
+    } else if (cls == DXPU_COMPLETION && ch->cfg.tags) {
         ch->count.rx_cpl_refused++; /* room was reserved for all that we asked for: F-10 */
     } else {
         return dxpui_broken(&ch->link, DXPU_E_CREDIT, DXPU_REASON_CREDIT); /* F-5 */
@@ -5560,40 +5520,42 @@ DXPUI_INLINE int dxpui_rx_tlp(dxpu_channel *ch, const dxpu_record *r)
     return DXPU_OK;
 }
 
-DXPUI_INLINE int dxpui_rx_payload(dxpu_channel *ch, dxpu_bytes bytes)
+DXPUI_INLINE int dxpui_rx_payload(dxpu_channel *ch, const uint8_t *data, uint32_t bytes)
 {
     const dxpui_queue *f = &ch->rx.queue[ch->rx.partial.cls];
     const dxpui_item *it = &f->items[f->tail];
-    if (!ch->rx.partial.active || bytes.len > ch->rx.partial.left_bytes)
+    if (!ch->rx.partial.active || bytes > ch->rx.partial.left_bytes)
         return dxpui_broken(&ch->link, DXPU_E_RECORD, DXPU_REASON_PROTOCOL); /* W-42 */
     if (!ch->rx.partial.skip)
-        memcpy(f->mem + it->pos + it->bytes - ch->rx.partial.left_bytes, bytes.ptr, bytes.len);
-    ch->rx.partial.left_bytes = (uint16_t)(ch->rx.partial.left_bytes - bytes.len);
+        memcpy(f->mem + it->pos + it->bytes - ch->rx.partial.left_bytes, data, bytes);
+    ch->rx.partial.left_bytes = (uint16_t)(ch->rx.partial.left_bytes - bytes);
     return DXPU_OK;
 }
 
-/* Use a checked body that is next in sequence. */
-static int dxpui_rx_body(dxpu_channel *ch, const dxpui_body *b)
+/* Use a body that is next in sequence; it was checked, so that its records end where it does. */
+static int dxpui_rx_body(dxpu_channel *ch, dxpu_bytes body)
 {
-    dxpu_bytes rest = b->rest;
-    dxpu_record more;
+    const uint8_t *p = body.ptr, *end = p + body.len;
+    dxpu_event event;
     int rc = DXPU_OK;
-    for (unsigned i = 0; rc == DXPU_OK; i++) {
-        const dxpu_record *r = i < b->count ? &b->record[i] : &more;
-        if (r == &more && (rest.len == 0 || dxpu_record_next(&rest, &more) != DXPU_OK))
-            break;
-        if (r->type == DXPU_RECORD_PAYLOAD)
-            rc = dxpui_rx_payload(ch, r->bytes);
+    while (rc == DXPU_OK && p != end) {
+        uint32_t type = p[0], bytes = dxpu_get_be16(p + 2);
+        p += DXPUI_RECORD_HEADER;
+        if (type == DXPU_RECORD_PAYLOAD)
+            rc = dxpui_rx_payload(ch, p, bytes);
+        else if (type >= DXPU_RECORD_PADDING)
+            ; /* W-31 */
         else if (ch->rx.partial.active)
             rc = dxpui_broken(&ch->link, DXPU_E_RECORD, DXPU_REASON_PROTOCOL); /* W-43 */
-        else if (r->type == DXPU_RECORD_TLP)
-            rc = dxpui_rx_tlp(ch, r);
-        else if (r->event.type == 0)
-            ch->count.rx_events_ignored++; /* W-52 */
+        else if (type == DXPU_RECORD_TLP)
+            rc = dxpui_rx_tlp(ch, p, bytes);
+        else if (dxpui_record_event(dxpui_view(p, bytes), &event), event.type)
+            dxpui_events_push(&ch->rx.events, &event, ch->rx.arrived++);
         else
-            dxpui_events_push(&ch->rx.events, &r->event, ch->rx.arrived++);
+            ch->count.rx_events_ignored++; /* W-52 */
         if (rc == DXPU_OK && ch->rx.partial.active && ch->rx.partial.left_bytes == 0)
             rc = dxpui_rx_complete(ch);
+        p += bytes;
     }
     ch->rx.next++;
     ch->rx.malformed = 0;
@@ -5607,8 +5569,8 @@ static uint8_t *dxpui_reorder_of(const dxpu_channel *ch, uint32_t slot)
            (size_t)slot * (ch->cfg.frame_limit_bytes - ch->flight.overhead_bytes);
 }
 
-/* Use the frames that waited for the one just used, whose parsed body *b was. */
-static int dxpui_rx_held(dxpu_channel *ch, dxpui_body *b)
+/* Use the frames that waited for the one just used. */
+static int dxpui_rx_held(dxpu_channel *ch)
 {
     int rc = DXPU_OK;
     while (rc == DXPU_OK && ch->rx.early) {
@@ -5616,14 +5578,14 @@ static int dxpui_rx_held(dxpu_channel *ch, dxpui_body *b)
         dxpu_bytes body = dxpui_view(dxpui_reorder_of(ch, slot), ch->rx.early_bytes[slot]);
         if (body.len == 0)
             break;
-        rc = dxpui_parse(body, b);
-        DXPU_ASSERT(rc == DXPU_OK);
-        if (!dxpui_events_fit(&ch->rx.events, b->events))
+        int events = dxpui_parse(body);
+        DXPU_ASSERT(events >= 0);
+        if (!dxpui_events_fit(&ch->rx.events, (unsigned)events))
             break; /* D-36: goes on when an event is taken */
         ch->rx.early_bytes[slot] = 0;
         ch->rx.early--;
         ch->rx.ack_now = true;
-        rc = dxpui_rx_body(ch, b);
+        rc = dxpui_rx_body(ch, body);
     }
     return rc;
 }
@@ -5651,7 +5613,7 @@ static void dxpui_ack_by(dxpu_channel *ch, uint64_t by_ns)
     ch->link.look_ns = dxpui_min64(ch->link.look_ns, ch->rx.ack_at_ns);
 }
 
-static int dxpui_on_data(dxpu_channel *ch, const dxpu_frame *f, dxpui_body *b, uint64_t now_ns,
+static int dxpui_on_data(dxpu_channel *ch, const dxpu_frame *f, unsigned events, uint64_t now_ns,
                          unsigned flags)
 {
     dxpui_receiver *rx = &ch->rx;
@@ -5667,12 +5629,12 @@ static int dxpui_on_data(dxpu_channel *ch, const dxpu_frame *f, dxpui_body *b, u
         return DXPU_OK;
     }
     if (f->sequence != rx->next || rx->early_bytes[f->sequence & (ch->cfg.window_frames - 1)] ||
-        !dxpui_events_fit(&rx->events, b->events)) /* D-36 */
+        !dxpui_events_fit(&rx->events, events)) /* D-36 */
         return dxpui_rx_ahead(ch, f);
     bool gap = rx->early != 0;
-    int rc = dxpui_rx_body(ch, b);
+    int rc = dxpui_rx_body(ch, f->body);
     if (rc == DXPU_OK && gap)
-        rc = dxpui_rx_held(ch, b);
+        rc = dxpui_rx_held(ch);
     if (gap || ++rx->unacked >= dxpui_min64(ch->flight.window / 8 + 1, DXPUI_ACK_FRAMES))
         rx->ack_now = true;
     dxpui_ack_by(ch, now_ns + ch->cfg.ack_delay_ns);
@@ -5775,13 +5737,13 @@ static int dxpui_on_malformed(dxpu_channel *ch, const dxpu_frame *f)
 static int dxpui_on_sequenced(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns,
                               unsigned flags)
 {
-    dxpui_body b;
     bool data = f->kind == DXPU_KIND_DATA;
+    int events = 0;
     if (ch->link.state == DXPU_STATE_OPENING || ch->link.state == DXPU_STATE_CLOSED)
         return DXPU_E_STATE; /* the accept was lost or is late; it will be repeated */
     if (!dxpui_ack_valid(&ch->flight, f))
         return DXPU_E_ACK; /* D-6 */
-    if (data == (f->body.len == 0) || dxpui_parse(f->body, &b) != DXPU_OK)
+    if (data == (f->body.len == 0) || (data && (events = dxpui_parse(f->body)) < 0))
         return dxpui_on_malformed(ch, f); /* W-11, W-30 ff. */
     if (data && dxpui_seq_cmp(f->sequence, ch->rx.next) >= 0 &&
         f->sequence - ch->rx.next >= ch->cfg.window_frames)
@@ -5792,7 +5754,7 @@ static int dxpui_on_sequenced(dxpu_channel *ch, const dxpu_frame *f, uint64_t no
         dxpui_rtt_of_open(ch, now_ns - ch->link.heard_ns);
     }
     if (data)
-        return dxpui_on_data(ch, f, &b, now_ns, flags);
+        return dxpui_on_data(ch, f, (unsigned)events, now_ns, flags);
     if (f->kind == DXPU_KIND_BLOCKED)
         ch->rx.ack_now = true; /* F-13 */
     return DXPU_OK;
@@ -5933,11 +5895,10 @@ DXPU_API bool dxpu_channel_peek_event(const dxpu_channel *ch, dxpu_event *out)
 DXPU_API int dxpu_channel_take_event(dxpu_channel *ch)
 {
     dxpu_event e;
-    dxpui_body b;
     if (!dxpu_channel_peek_event(ch, &e))
         return DXPU_E_NONE;
     ch->rx.events.head++;
-    dxpui_rx_held(ch, &b);
+    dxpui_rx_held(ch);
     return DXPU_OK;
 }
 

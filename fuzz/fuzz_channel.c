@@ -197,8 +197,8 @@ static void put_any(uint8_t how)
 static size_t some_body(uint8_t how, uint8_t body[BODY])
 {
     uint8_t tlp[64];
-    dxpu_builder b;
-    dxpu_tlp_cursor c;
+    dxpui_builder b;
+    cursor c;
     memset(tlp, 0, sizeof tlp);
     tlp[0] = how & 0x10 ? 0x4a : 0x40;
     tlp[3] = 1;
@@ -206,8 +206,8 @@ static size_t some_body(uint8_t how, uint8_t body[BODY])
     if (how & 0x10)
         tlp[10] = next() % 16;
     dxpu_bytes v = { tlp, 16 };
-    dxpu_builder_init(&b, body, BODY);
-    must(cursor_start(&c, v) == DXPU_OK && dxpu_builder_tlp(&b, &c) == DXPU_OK);
+    builder_start(&b, body, BODY);
+    must(cursor_start(&c, v) == DXPU_OK && cursor_place(&b, &c) == DXPU_OK);
     return b.used;
 }
 

@@ -23,12 +23,12 @@ static void fuzz_records(dxpu_bytes body)
     dxpu_record r;
     while (dxpu_record_next(&body, &r) == DXPU_OK) {
         uint8_t bytes[64];
-        dxpu_builder b;
+        dxpui_builder b;
         must(r.type >= DXPU_RECORD_TLP && r.type <= DXPU_RECORD_EVENT);
         if (r.type != DXPU_RECORD_EVENT || r.event.type == 0)
             continue;
-        dxpu_builder_init(&b, bytes, sizeof bytes);
-        must(dxpu_builder_event(&b, &r.event) == DXPU_OK);
+        builder_start(&b, bytes, sizeof bytes);
+        must(dxpui_builder_event(&b, &r.event) == DXPU_OK);
         dxpu_bytes again = { bytes, b.used };
         dxpu_record second;
         must(dxpu_record_next(&again, &second) == DXPU_OK && again.len == 0);
@@ -259,21 +259,21 @@ static void put_data(world *w)
 {
     uint8_t body[1100], tlp[DXPU_TLP_MAX_BYTES];
     dxpu_frame f;
-    dxpu_builder b;
-    dxpu_tlp_cursor c;
+    dxpui_builder b;
+    cursor c;
     uint8_t how = next(&w->in);
     int rc = DXPU_OK;
-    dxpu_builder_init(&b, body, how & 1 ? 200 : sizeof body);
+    builder_start(&b, body, how & 1 ? 200 : sizeof body);
     for (unsigned n = (how >> 1 & 3) + 1u; n; n--) {
         if (how & 8) {
             dxpu_event e;
             memset(&e, 0, sizeof e);
             e.type = (uint8_t)(next(&w->in) % (DXPU_EVENT_END - 1) + 1);
-            dxpu_builder_event(&b, &e);
+            dxpui_builder_event(&b, &e);
         } else {
             must(cursor_start(&c, some_tlp(w, tlp)) == DXPU_OK);
             c.crc ^= (how & 0xf0) == 0xf0;
-            rc = dxpu_builder_tlp(&b, &c);
+            rc = cursor_place(&b, &c);
             if (rc == DXPU_E_MORE)
                 break;
         }
@@ -287,8 +287,8 @@ static void put_data(world *w)
     put(w, &f, body, b.used);
     w->sequence += ahead == 0;
     if (rc == DXPU_E_MORE && !(how & 0x10)) {
-        dxpu_builder_init(&b, body, sizeof body);
-        dxpu_builder_tlp(&b, &c);
+        builder_start(&b, body, sizeof body);
+        cursor_place(&b, &c);
         f.sequence++;
         put(w, &f, body, b.used);
         w->sequence += ahead == 0;

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#define DXPU_IMPLEMENTATION
 #include "dxpu.h"
 
 #define DXPU_MODEL_IMPLEMENTATION
@@ -100,7 +101,7 @@ static double bytes_on_the_cable(uint32_t payload, bool completion, unsigned cou
     static uint8_t data[4096], tlp[4200], body[65535];
     size_t cap = m.mtu_bytes - 28 - DXPU_FRAME_FULL_BYTES - DXPU_FRAME_CRC_BYTES, len, frames = 0;
     dxpu_tlp t;
-    dxpu_builder b;
+    dxpui_builder b;
     memset(&t, 0, sizeof t);
     t.type = completion ? DXPU_TLP_CPLD : DXPU_TLP_MWR;
     t.header_dw = completion ? 3 : 4;
@@ -111,15 +112,15 @@ static double bytes_on_the_cable(uint32_t payload, bool completion, unsigned cou
     t.payload.ptr = data;
     t.payload.len = payload;
     assert_int_equal(dxpu_tlp_encode(&t, tlp, sizeof tlp, &len), DXPU_OK);
-    dxpu_builder_init(&b, body, cap);
+    builder_start(&b, body, cap);
     for (unsigned i = 0; i < count; i++) {
-        dxpu_tlp_cursor c;
+        cursor c;
         dxpu_bytes in = { tlp, len };
         int rc = cursor_start(&c, in);
         assert_int_equal(rc, DXPU_OK);
-        while ((rc = dxpu_builder_tlp(&b, &c)) != DXPU_OK) {
+        while ((rc = cursor_place(&b, &c)) != DXPU_OK) {
             assert_true(rc == DXPU_E_MORE || rc == DXPU_E_ROOM);
-            dxpu_builder_init(&b, body, cap);
+            builder_start(&b, body, cap);
             frames++;
         }
     }

@@ -35,7 +35,7 @@ import rooms  # noqa: E402
 ROOT = rooms.ROOT
 FOLDER = os.path.join(ROOT, "build", "other")
 TESTS = ["unit_tlp", "unit_route", "unit_flow", "unit_wire", "unit_channel", "unit_paths",
-         "prop_tlp", "api_crc", "api_vectors", "api_contract", "api_frames", "api_captures",
+         "prop_tlp", "api_crc", "api_vectors", "api_contract", "unit_frames", "api_captures",
          "api_names"]
 FAST = {"s390x": ["unit_tlp", "unit_route", "unit_wire", "api_vectors"]}
 # Those that run with the large table of the CRC, too.

@@ -63,12 +63,10 @@ static void test_counters(void **state)
     assert_int_equal(c.tx_frames, 1000);
     for (unsigned i = 0; i < COUNTERS; i++) {
         assert_string_equal(dxpu_counter_name(i), counters[i].name);
-        assert_string_equal(dxpu_counter_text(i), counters[i].text);
         assert_int_equal(dxpu_counter_value(&c, i), 1000 + i);
         assert_int_equal(dxpu_counter_value(NULL, i), 0);
     }
     assert_null(dxpu_counter_name(COUNTERS));
-    assert_null(dxpu_counter_text(COUNTERS));
     assert_int_equal(dxpu_counter_value(&c, COUNTERS), 0);
 }
 

@@ -263,7 +263,7 @@ static const char *run_sender(uint64_t seed, unsigned broken)
 static void make_frames(void)
 {
     rig_body body;
-    dxpu_tlp_cursor c = { 0 };
+    cursor c = { 0 };
     uint32_t whole = 0, begun = 0, units = 0;
     while (tlps < TLPS) {
         (void)add_tlp();
@@ -279,7 +279,7 @@ static void make_frames(void)
                 dxpu_bytes tlp = { stream + tlp_at[whole], tlp_at[whole + 1] - tlp_at[whole] };
                 assert_int_equal(cursor_start(&c, tlp), DXPU_OK);
             }
-            rc = dxpu_builder_tlp(&body.b, &c);
+            rc = cursor_place(&body.b, &c);
             if (rc != DXPU_E_ROOM && begun == whole) {
                 begun++;
                 units += dxpu_credit_units((uint32_t)(c.tlp.len - c.head_bytes));

@@ -1795,7 +1795,7 @@ static void test_d52_ring(void **state)
                 frames++;
                 rig_body body; /* the same goes in at the other side */
                 memcpy(body.bytes, r.f.body.ptr, r.f.body.len);
-                dxpu_builder_init(&body.b, body.bytes, sizeof body.bytes);
+                builder_start(&body.b, body.bytes, sizeof body.bytes);
                 body.b.used = r.f.body.len;
                 assert_int_equal(rig_put_data(&r, &body.b), DXPU_OK);
                 lens[sent++ % 8] = len;

@@ -500,7 +500,7 @@ static void test_w50_events(void **state)
     for (uint8_t type = 1; type < DXPU_EVENT_END; type++) {
         dxpu_event e;
         dxpu_record r;
-        dxpu_builder b;
+        dxpui_builder b;
         memset(&e, 0, sizeof e);
         e.type = type;
         e.flags = DXPU_EVENT_ON | DXPU_EVENT_NOT_SUPPORTED;
@@ -514,11 +514,11 @@ static void test_w50_events(void **state)
             e.length = 0x2122232425262728u;
         }
         size_t need = 8u + sizes[type];
-        dxpu_builder_init(&b, bytes, need - 1);
-        assert_int_equal(dxpu_builder_event(&b, &e), DXPU_E_ROOM);
+        builder_start(&b, bytes, need - 1);
+        assert_int_equal(dxpui_builder_event(&b, &e), DXPU_E_ROOM);
         assert_int_equal(b.used, 0);
         b.cap = need;
-        assert_int_equal(dxpu_builder_event(&b, &e), DXPU_OK);
+        assert_int_equal(dxpui_builder_event(&b, &e), DXPU_OK);
         assert_int_equal(b.used, need);
         dxpu_bytes body = view(bytes, need);
         assert_int_equal(dxpu_record_next(&body, &r), DXPU_OK);
@@ -539,8 +539,6 @@ static void test_w52_unknown_event(void **state)
 {
     static const uint8_t unknown[][9] = { { 3, 0, 0, 5, 0, 0x80, 0, 0, 1 },
                                           { 3, 0, 0, 5, DXPU_EVENT_END, 0x80, 0, 0, 1 } };
-    dxpu_event e;
-    dxpu_builder b;
     (void)state;
     for (unsigned i = 0; i < 2; i++) {
         dxpu_record r;
@@ -549,11 +547,6 @@ static void test_w52_unknown_event(void **state)
         assert_int_equal(r.type, DXPU_RECORD_EVENT);
         assert_int_equal(r.event.type, 0);
         assert_int_equal(body.len, 0);
-        memset(&e, 0, sizeof e);
-        e.type = unknown[i][4];
-        dxpu_builder_init(&b, rec, sizeof rec);
-        assert_int_equal(dxpu_builder_event(&b, &e), DXPU_E_ARG);
-        assert_int_equal(b.used, 0);
     }
 }
 
@@ -562,7 +555,7 @@ static void test_w52_unknown_event(void **state)
 static void test_w32_cursor(void **state)
 {
     uint8_t tlp[256];
-    dxpu_tlp_cursor c;
+    cursor c;
     dxpu_bytes mwr = rig_mwr(1, 64, 0);
     (void)state;
     assert_int_equal(cursor_start(&c, mwr), DXPU_OK);
@@ -578,7 +571,7 @@ static void test_w32_cursor(void **state)
 static void test_w33_prefixes(void **state)
 {
     uint8_t tlp[256];
-    dxpu_tlp_cursor c;
+    cursor c;
     dxpu_bytes mwr = rig_mwr(1, 64, 0);
     (void)state;
     memset(tlp, 0, sizeof tlp);
@@ -602,16 +595,16 @@ static void test_w41_split_anywhere(void **state)
     dxpu_bytes mwr = rig_mwr(1, 64, 0);
     (void)state;
     for (size_t cap = 0; cap < 130; cap++) {
-        dxpu_tlp_cursor c;
+        cursor c;
         size_t at = 0;
         unsigned frames = 0;
         assert_int_equal(cursor_start(&c, mwr), DXPU_OK);
         int rc = DXPU_E_MORE;
         while (rc == DXPU_E_MORE) {
-            dxpu_builder b;
+            dxpui_builder b;
             dxpu_record r;
-            dxpu_builder_init(&b, body, cap);
-            rc = dxpu_builder_tlp(&b, &c);
+            builder_start(&b, body, cap);
+            rc = cursor_place(&b, &c);
             assert_true(b.used <= cap && ++frames < 100);
             dxpu_bytes left = view(body, b.used);
             while (dxpu_record_next(&left, &r) == DXPU_OK) {
@@ -637,29 +630,29 @@ static void test_w41_split_anywhere(void **state)
 static void test_w41_no_room_to_go_on(void **state)
 {
     uint8_t body[64];
-    dxpu_builder b;
-    dxpu_tlp_cursor c;
+    dxpui_builder b;
+    cursor c;
     (void)state;
     assert_int_equal(cursor_start(&c, rig_mwr(1, 64, 0)), DXPU_OK);
-    dxpu_builder_init(&b, body, 31); /* a header, and 7 bytes: no dword of payload */
-    assert_int_equal(dxpu_builder_tlp(&b, &c), DXPU_E_MORE);
+    builder_start(&b, body, 31); /* a header, and 7 bytes: no dword of payload */
+    assert_int_equal(cursor_place(&b, &c), DXPU_E_MORE);
     assert_int_equal(b.used, 24);
-    assert_int_equal(dxpu_builder_tlp(&b, &c), DXPU_E_ROOM);
+    assert_int_equal(cursor_place(&b, &c), DXPU_E_ROOM);
     b.cap = 32;
-    assert_int_equal(dxpu_builder_tlp(&b, &c), DXPU_E_MORE);
+    assert_int_equal(cursor_place(&b, &c), DXPU_E_MORE);
     assert_int_equal(b.used, 32);
 }
 
 static void test_w44_several_in_a_frame(void **state)
 {
     uint8_t body[256];
-    dxpu_builder b;
-    dxpu_tlp_cursor c;
+    dxpui_builder b;
+    cursor c;
     (void)state;
-    dxpu_builder_init(&b, body, 3 * 24 + 10);
+    builder_start(&b, body, 3 * 24 + 10);
     for (unsigned i = 0; i < 4; i++) {
         assert_int_equal(cursor_start(&c, rig_mrd((uint16_t)i, 64)), DXPU_OK);
-        assert_int_equal(dxpu_builder_tlp(&b, &c), i < 3 ? DXPU_OK : DXPU_E_ROOM);
+        assert_int_equal(cursor_place(&b, &c), i < 3 ? DXPU_OK : DXPU_E_ROOM);
     }
     assert_int_equal(b.used, 72);
 }

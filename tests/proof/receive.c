@@ -12,8 +12,8 @@ enum { BITS = 64, JUMP = 6 };
    open     more than one number between; larger windows; longer jumps
    unwind   14
    when     long
-   control  - p->replay[bit / 64] |= mask;
-            + (void)mask; */
+   control  - *word |= mask;
+            + (void)word; */
 void proof_replay(void)
 {
     static dxpu_channel ch;
@@ -75,26 +75,31 @@ void proof_ack_valid(void)
 }
 
 /* PROOF record_fits
-   claim    dxpui_record_fits(), which looks a header up once, passes a record exactly when
+   claim    dxpui_record_fits(), which looks a header up once (`dxpui_tlp_first()`), passes a record exactly when
             dxpu_tlp_measure() finds in its bytes a TLP without local prefixes, of the class,
-            prefixes, header and data that the record says; it reads only its bytes
-   bounds   at most two prefixes; any header, class and number of data bytes
+            prefixes, header and data that the record says, so that these are in range; it reads
+            only its bytes and the CRC behind them
+   bounds   at most two prefixes, six dwords; any header, class and number of data bytes
    stubs    none
    open     three and four prefixes
    unwind   10
    when     long
-   control  - dxpui_tlp_header_dw(type, (h[0] & 0x20) != 0) != r->header_dw)
-            + dxpui_tlp_header_dw(type, (h[0] & 0x20) != 0) > r->header_dw) */
+   control  - if (first == 0 || (first & DXPUI_LAYOUT) != ((unsigned)r->cls << 6 | r->header_dw))
+            + if (first == 0 || (first & 7) != r->header_dw) */
 void proof_record_fits(void)
 {
-    uint8_t bytes[24];
+    uint8_t bytes[28];
     dxpu_record r;
     dxpu_tlp_shape s;
     r.prefix_dw = nondet_u8();
     r.header_dw = nondet_u8();
-    given(r.prefix_dw <= 2 && (r.header_dw == 3 || r.header_dw == 4));
+    r.cls = nondet_u8();
+    r.data_bytes = nondet_u16();
+    /* as dxpui_record_tlp() leaves it: no check of ranges, at least three dwords, a CRC behind */
+    given(r.prefix_dw <= 2 && r.header_dw <= 7 && r.cls <= 3);
+    given(r.prefix_dw + r.header_dw >= 3 && r.prefix_dw + r.header_dw <= 6);
     r.bytes.len = 4 * ((size_t)r.prefix_dw + r.header_dw);
-    r.bytes.ptr = bytes + sizeof bytes - r.bytes.len; /* one byte after is a fault */
+    r.bytes.ptr = bytes + sizeof bytes - 4 - r.bytes.len; /* one byte after the CRC is a fault */
     bool good = dxpu_tlp_measure(r.bytes, &s) == DXPU_OK && s.local_dw == 0 &&
                 s.prefix_dw == r.prefix_dw && s.header_dw == r.header_dw && s.cls == r.cls &&
                 s.payload_bytes + s.digest_bytes == r.data_bytes;

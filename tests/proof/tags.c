@@ -168,7 +168,8 @@ void proof_tags_track(void)
    unwind   6
    when     long
    control  - dxpui_tag_book(t, e, false);
-            + (void)e; */
+            - e->left_bytes = (uint16_t)(e->left_bytes - part);
+            + e->left_bytes = (uint16_t)(e->left_bytes - part); */
 void proof_tags_complete(void)
 {
     dxpu_tlp cpl = any_keyed_tlp();

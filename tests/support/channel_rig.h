@@ -157,7 +157,7 @@ static inline int rig_put_offer(rig *r, uint8_t kind)
 }
 
 /* A data frame of the peer with the sequence in r->say, which then rises. */
-static inline int rig_put_data(rig *r, const dxpu_builder *b)
+static inline int rig_put_data(rig *r, const dxpui_builder *b)
 {
     int rc = rig_put(r, DXPU_KIND_DATA, b->out, b->used);
     r->say.sequence++;
@@ -305,19 +305,19 @@ static inline int rig_submit(rig *r, dxpu_bytes tlp)
 
 typedef struct rig_body {
     uint8_t bytes[DXPU_FRAME_MAX_LIMIT_BYTES];
-    dxpu_builder b;
+    dxpui_builder b;
 } rig_body;
 
 static inline void rig_begin(rig_body *body)
 {
-    dxpu_builder_init(&body->b, body->bytes, 1452 - DXPU_FRAME_FULL_BYTES - DXPU_FRAME_CRC_BYTES);
+    builder_start(&body->b, body->bytes, 1452 - DXPU_FRAME_FULL_BYTES - DXPU_FRAME_CRC_BYTES);
 }
 
 static inline void rig_add(rig_body *body, dxpu_bytes tlp)
 {
-    dxpu_tlp_cursor c = { 0 }; /* gcc does not see that an assertion ends it */
+    cursor c = { 0 }; /* gcc does not see that an assertion ends it */
     assert_int_equal(cursor_start(&c, tlp), DXPU_OK);
-    assert_int_equal(dxpu_builder_tlp(&body->b, &c), DXPU_OK);
+    assert_int_equal(cursor_place(&body->b, &c), DXPU_OK);
 }
 
 static inline void rig_add_event(rig_body *body, uint8_t type, uint32_t value)
@@ -326,7 +326,7 @@ static inline void rig_add_event(rig_body *body, uint8_t type, uint32_t value)
     memset(&e, 0, sizeof e);
     e.type = type;
     e.value = value;
-    assert_int_equal(dxpu_builder_event(&body->b, &e), DXPU_OK);
+    assert_int_equal(dxpui_builder_event(&body->b, &e), DXPU_OK);
 }
 
 /* A data frame with one TLP. */

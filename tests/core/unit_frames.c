@@ -1,5 +1,5 @@
-/* spec/vectors/frames.txt through the public interface: what is accepted decodes to the stated
-   fields, is built from them again byte for byte, and does in a channel what the vector says; what
+/* spec/vectors/frames.txt through the public interface and the builder: what is accepted decodes to
+   the stated fields, is built from them again byte for byte, and does in a channel what the vector says; what
    is refused is refused for the stated reason and changes nothing else.
    Directory: argv[1], DXPU_VECTORS, or spec/vectors. */
 #include <setjmp.h>
@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#define DXPU_IMPLEMENTATION
 #include "dxpu.h"
 #include <cmocka.h>
 #include "cursor.h"
@@ -288,7 +289,7 @@ static const char *compare(const vector *v, dxpu_bytes datagram)
 
 /* The TLP that the builder is in, and those that the last frame completed. */
 static struct {
-    dxpu_tlp_cursor c;
+    cursor c;
     bool active;
     uint8_t bytes[BYTES_MAX];
     unsigned tlps, events;
@@ -297,7 +298,7 @@ static struct {
 } made;
 
 /* A record that no function of the library makes. */
-static void put_raw(dxpu_builder *b, unsigned type, const uint8_t *body, size_t len)
+static void put_raw(dxpui_builder *b, unsigned type, const uint8_t *body, size_t len)
 {
     uint8_t *p = b->out + b->used;
     p[0] = (uint8_t)type;
@@ -310,7 +311,7 @@ static void put_raw(dxpu_builder *b, unsigned type, const uint8_t *body, size_t 
 /* All of a TLP has come: a cursor started on the whole of it must say what the records said. */
 static const char *complete(const vector *v)
 {
-    dxpu_tlp_cursor c;
+    cursor c;
     made.active = false;
     if (vector_get(v, "stream"))
         return NULL;
@@ -323,9 +324,9 @@ static const char *complete(const vector *v)
     return NULL;
 }
 
-static const char *put_tlp(const vector *v, unsigned n, dxpu_builder *b)
+static const char *put_tlp(const vector *v, unsigned n, dxpui_builder *b)
 {
-    dxpu_tlp_cursor *c = &made.c;
+    cursor *c = &made.c;
     unsigned prefix_dw;
     size_t head = head_of(v, n, made.bytes, &prefix_dw);
     uint64_t data = record_number(v, n, "data_bytes");
@@ -339,14 +340,14 @@ static const char *put_tlp(const vector *v, unsigned n, dxpu_builder *b)
     c->prefix_dw = (uint8_t)prefix_dw;
     made.active = true;
     b->cap = b->used + 12 + head;
-    WANT(dxpu_builder_tlp(b, c) == (data ? DXPU_E_MORE : DXPU_OK));
+    WANT(cursor_place(b, c) == (data ? DXPU_E_MORE : DXPU_OK));
     return data ? NULL : complete(v);
 }
 
-static const char *put_payload(const vector *v, unsigned n, dxpu_builder *b)
+static const char *put_payload(const vector *v, unsigned n, dxpui_builder *b)
 {
     static uint8_t data[BYTES_MAX];
-    dxpu_tlp_cursor *c = &made.c;
+    cursor *c = &made.c;
     size_t len = bytes_of(record_key(v, n, "data"), data);
     size_t left = made.active ? c->tlp.len - c->at_bytes : 0;
     if (len > left) {
@@ -359,19 +360,19 @@ static const char *put_payload(const vector *v, unsigned n, dxpu_builder *b)
         c->at_bytes = (uint16_t)(c->at_bytes + len);
     } else {
         b->cap = b->used + 4 + len;
-        WANT(dxpu_builder_tlp(b, c) == (len < left ? DXPU_E_MORE : DXPU_OK));
+        WANT(cursor_place(b, c) == (len < left ? DXPU_E_MORE : DXPU_OK));
     }
     return len < left ? NULL : complete(v);
 }
 
-static const char *put_event(const vector *v, unsigned n, dxpu_builder *b)
+static const char *put_event(const vector *v, unsigned n, dxpui_builder *b)
 {
     static uint8_t body[BYTES_MAX];
     dxpu_event e = event_fields(v, n);
     made.events++;
     if (e.type) {
         b->cap = BYTES_MAX;
-        WANT(dxpu_builder_event(b, &e) == DXPU_OK);
+        WANT(dxpui_builder_event(b, &e) == DXPU_OK);
         return NULL;
     }
     body[0] = (uint8_t)record_number(v, n, "event");
@@ -381,7 +382,7 @@ static const char *put_event(const vector *v, unsigned n, dxpu_builder *b)
     return NULL;
 }
 
-static const char *put_records(const vector *v, dxpu_builder *b)
+static const char *put_records(const vector *v, dxpui_builder *b)
 {
     static uint8_t data[BYTES_MAX];
     const char *kind;
@@ -434,10 +435,10 @@ static const char *build(const vector *v)
 {
     static uint8_t out[2 * BYTES_MAX], body[BYTES_MAX];
     dxpu_frame f = frame_of(v);
-    dxpu_builder b;
+    dxpui_builder b;
     size_t header, len;
     memset(body, 0, sizeof body);
-    dxpu_builder_init(&b, body, sizeof body);
+    builder_start(&b, body, sizeof body);
     PASS(put_records(v, &b));
     len = b.used ? b.used : put_control(v, f.kind, body);
     vector_hex(vector_get(v, "rest") ? vector_get(v, "rest") : "", body, sizeof body, &len);
