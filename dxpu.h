@@ -167,6 +167,14 @@
 #error "DXPU_PATHS_MAX: 1..64"
 #endif
 
+/* For users of the codec alone.  All is 74 KB with its tables (x86-64, gcc -O2; 57 KB with -Os). */
+#ifndef DXPU_CHANNEL /* 0: no sections 13 to 16, 36 KB less (24 KB) */
+#define DXPU_CHANNEL 1
+#endif
+#ifndef DXPU_TABLES /* 0: no routing tables, section 10, 4 KB less (3 KB) */
+#define DXPU_TABLES 1
+#endif
+
 #ifndef DXPU_ASSERT /* caller bugs only; may be compiled out without changing any result */
 #define DXPU_ASSERT(x) ((void)0)
 #endif
@@ -650,6 +658,7 @@ typedef struct dxpu_place {
     uint16_t function; /* 0..255, or DXPU_FUNCTION_ALL */
 } dxpu_place;
 
+#if DXPU_TABLES
 /* An address range, both ends included; empty while base > limit. */
 typedef struct dxpu_range {
     uint64_t base;
@@ -751,6 +760,7 @@ DXPU_API int dxpu_box_bind(dxpu_box_table *t, uint16_t slot, uint32_t host_node,
                            uint8_t path, uint64_t epoch);
 /* End a lease.  The epoch seen and its host stay.  DXPU_OK, or E_NONE when the slot is not lent. */
 DXPU_API int dxpu_box_release(dxpu_box_table *t, uint16_t slot);
+#endif
 
 /* ==== 11  Credits and tags ===================================================== spec/flow.md ====
    Flow control as PCIe's (Base Spec 2.6.1): per class, header units (one a TLP) and data units of
@@ -1020,6 +1030,7 @@ typedef struct dxpu_record {
    be ignored are skipped; an event of unknown type becomes type 0 of DXPU_RECORD_EVENT.  O(1). */
 DXPU_API int dxpu_record_next(dxpu_bytes *body, dxpu_record *out);
 
+#if DXPU_CHANNEL
 /* ==== 13  Channel: life ===================================================== spec/deliver.md ====
    One attachment seen from one end: the reliable, ordered link with credits over datagrams. */
 
@@ -1360,6 +1371,7 @@ enum {
     DXPU_WANTS_SUBMIT_COMPLETION = 256
 };
 DXPU_API unsigned dxpu_channel_wants(const dxpu_channel *ch, uint64_t now_ns);
+#endif
 
 #ifdef __cplusplus
 }
@@ -2384,6 +2396,7 @@ DXPU_API uint8_t dxpu_message_action(const dxpu_tlp *t, unsigned direction)
                                                                                 : DXPU_MSG_FORWARD;
 }
 
+#if DXPU_TABLES
 /* ==== 10'  Routing tables ===================================================================== */
 /* dxpu_host_entry.reg: which register each holds, and the bits of it that software can write (the
    type bits of the windows are read-only: 64-bit prefetchable, R-4). */
@@ -2671,6 +2684,8 @@ DXPU_API int dxpu_host_learn(dxpu_host_table *t, uint32_t index, uint16_t regist
     return blocked ? DXPU_E_OVERLAP : DXPU_OK;
 }
 
+DXPUI_ASSURE(box_entry, sizeof(dxpu_box_entry) == 32);
+
 DXPU_API int dxpu_box_init(dxpu_box_table *t, dxpu_box_entry *entries, uint32_t count)
 {
     if (count < 1 || count > 65535)
@@ -2717,6 +2732,7 @@ DXPU_API int dxpu_box_release(dxpu_box_table *t, uint16_t slot)
     e->epoch = 0;
     return DXPU_OK;
 }
+#endif
 
 /* ==== 11'  Credits and tags =================================================================== */
 DXPU_API uint32_t dxpu_credit_units(uint32_t payload_bytes)
@@ -2753,7 +2769,7 @@ static bool dxpui_credit_raise(uint32_t *limit, uint32_t offered)
     return true;
 }
 
-static bool dxpui_credits_raise(dxpu_credits *limit, const dxpu_credits *offered)
+static inline bool dxpui_credits_raise(dxpu_credits *limit, const dxpu_credits *offered)
 {
     bool rose = false;
     if (memcmp(limit, offered, sizeof *limit) == 0) /* as a rule */
@@ -2907,7 +2923,7 @@ static bool dxpui_tag_here(const dxpu_tags *t, uint16_t at, uint32_t order)
 
 /* A request would be next to leave the channel's queue: false when it may not any more, as it has
    expired, was dropped or answered (F-34).  An expired one is free again then. */
-static bool dxpui_tag_may_leave(dxpu_tags *t, uint16_t at, uint32_t order)
+static inline bool dxpui_tag_may_leave(dxpu_tags *t, uint16_t at, uint32_t order)
 {
     bool here = dxpui_tag_here(t, at, order);
     if (here && dxpui_tag_at(t, at)->state == DXPUI_TAG_IN_FLIGHT)
@@ -2919,7 +2935,7 @@ static bool dxpui_tag_may_leave(dxpu_tags *t, uint16_t at, uint32_t order)
 }
 
 /* The peer has a request; if it expired before that, its tag begins to rest. */
-static void dxpui_tag_arrived(dxpu_tags *t, uint16_t at, uint32_t order, uint64_t now_ns)
+static inline void dxpui_tag_arrived(dxpu_tags *t, uint16_t at, uint32_t order, uint64_t now_ns)
 {
     if (!dxpui_tag_here(t, at, order))
         return;
@@ -3469,6 +3485,7 @@ DXPU_API int dxpu_record_next(dxpu_bytes *body, dxpu_record *out)
     return dxpui_record_next(body, out, &out->event, true);
 }
 
+#if DXPU_CHANNEL
 /* -- The builder packs TLPs and events into the body of one frame. -- */
 typedef struct dxpui_builder {
     uint8_t *out;
@@ -3574,8 +3591,7 @@ static const char *const dxpui_state_names[] = { "idle",     "opening", "accepte
 DXPUI_NAMES(dxpu_state_name, dxpui_state_names, "?")
 
 /* What the comments, the bit fields and the 16-bit numbers of this section count on. */
-DXPUI_ASSURE(sizes,
-             sizeof(dxpui_item) == 32 && sizeof(dxpui_frame) == 24 && sizeof(dxpu_box_entry) == 32);
+DXPUI_ASSURE(sizes, sizeof(dxpui_item) == 32 && sizeof(dxpui_frame) == 24);
 DXPUI_ASSURE(events_mask, (DXPUI_EVENTS & (DXPUI_EVENTS - 1)) == 0);
 DXPUI_ASSURE(log_holds, 2 * DXPUI_WINDOW_MAX <= 0x10000);                  /* dxpui_path.log */
 DXPUI_ASSURE(first_holds, DXPUI_TX_HEADERS_MAX + DXPUI_EVENTS <= 0x10000); /* dxpui_frame.first */
@@ -5921,6 +5937,7 @@ DXPU_API unsigned dxpu_channel_wants(const dxpu_channel *ch, uint64_t now_ns)
         wants |= DXPU_WANTS_ACK;
     return wants;
 }
+#endif
 
 #ifdef __cplusplus
 }

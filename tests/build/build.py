@@ -105,7 +105,7 @@ def dialects(f):
     for compiler, std in (("gcc", "c99"), ("clang++", "c++11")):
         body = f.write("body" + extension(compiler), IMPLEMENTATION)
         for option in ("DXPU_CRC_TABLES=1", "DXPU_CRC_TABLES=8", "DXPU_PREFIXES_MAX=4",
-                       "DXPU_STATIC=1"):
+                       "DXPU_STATIC=1", "DXPU_CHANNEL=0", "DXPU_TABLES=0"):
             status, out = f.compile(compiler, std, body, "-D" + option, "-fsyntax-only")
             check("option_" + label(option, compiler), status == 0, out)
         own = f.write("own" + extension(compiler), "#include <stddef.h>\n#include <stdint.h>\n"
@@ -121,6 +121,32 @@ def dialects(f):
         status, out = f.compile(compiler, "c99", "body.c", "-m32", "-ffreestanding", "-I" + FREE,
                                 "-fsyntax-only")
         check("m32_" + compiler, status == 0, out)
+
+
+def switches(f):
+    """What DXPU_CHANNEL and DXPU_TABLES leave out is about as large as section 2 says."""
+    def built(level, *options):
+        source = f.write("all.c", IMPLEMENTATION)
+        status, out = f.run("gcc", "-std=c99", level, "-Wall", "-Wextra", "-Werror", "-c", "-I" +
+                            f.include, *options, "-o", "switched.o", source)
+        names = [name for _, name in f.symbols("", "-g", "switched.o")] if status == 0 else []
+        status, size = f.run("size", "switched.o")
+        return out, names, int(size.split("\n")[1].split()[0]) / 1000 if status == 0 else 0
+    with open(os.path.join(ROOT, "dxpu.h"), encoding="utf-8") as file:
+        text = file.read()
+    for switch, prefixes in (("DXPU_CHANNEL", ("dxpu_channel_",)),
+                             ("DXPU_TABLES", ("dxpu_host_", "dxpu_box_"))):
+        stated = re.search(r"#ifndef %s .*?, (\d+) KB less \((\d+) KB\)" % switch, text)
+        for level, kb in zip(("-O2", "-Os"), stated.groups()):
+            whole, rest = built(level), built(level, "-D%s=0" % switch)
+            left = [n for n in rest[1] if n.startswith(prefixes)]
+            check("switch_%s_%s" % (switch.lower(), level[1:].lower()),
+                  whole[1] and rest[1] and not left and
+                  abs(whole[2] - rest[2] - int(kb)) <= max(1, int(kb) / 8),
+                  "%s%s %s: %.1f KB less, not %s" % (whole[0], rest[0], left,
+                                                     whole[2] - rest[2], kb))
+            check("switch_%s_%s_control" % (switch.lower(), level[1:].lower()),
+                  any(n.startswith(prefixes) for n in whole[1]), "no such name in the whole")
 
 
 PURE = {"vswitch": "DXPU_VSWITCH", "control": "DXPU_CONTROL", "model": "DXPU_MODEL"}
@@ -527,7 +553,7 @@ def main():
     if sys.argv[1:] == ["ship"]:
         ship()
     else:
-        for group in (dialects, pure_bindings, freestanding_bindings, firmware_options,
+        for group in (dialects, switches, pure_bindings, freestanding_bindings, firmware_options,
                       cxx_headers, linking, symbols, programs, sanitizers, clang_sources):
             group(Folder())
         commands()
