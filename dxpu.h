@@ -1316,12 +1316,16 @@ typedef struct dxpu_path_info {
 DXPU_API int dxpu_channel_path(const dxpu_channel *ch, unsigned path, dxpu_path_info *out);
 
 /* ==== 15  Channel: sending =============================================== spec/deliver.md ==== */
-/* Queue one whole TLP (prefixes, header, payload, digest); copied, local prefixes are left out.
+/* Queue one whole TLP (prefixes, header, payload, digest); copied unless it is where reserve()
+   said, local prefixes are left out.
    user   returned with the completions of a non-posted request when the channel has tags
    DXPU_OK; E_AGAIN (the class's queue is full, or no room for its completions); E_NO_TAG;
    E_TAG_BUSY; E_TLP_*; E_CLOSED after close(), or how the channel ended; E_ARG before it was
    opened, and for a request whose completions could never be stored (cfg.rx).  O(len). */
 DXPU_API int dxpu_channel_submit(dxpu_channel *ch, dxpu_bytes tlp, uint64_t now_ns, uint64_t user);
+/* Where a TLP of a class, of at most tlp_bytes, can be written, for submit() of its class to queue
+   without a copy; until then, and whatever else is called.  NULL: E_AGAIN, or out of range. */
+DXPU_API uint8_t *dxpu_channel_reserve(const dxpu_channel *ch, unsigned cls, size_t tlp_bytes);
 /* Queue an event behind all submitted before.  DXPU_OK, E_AGAIN, E_ARG, E_CLOSED, how it ended. */
 DXPU_API int dxpu_channel_submit_event(dxpu_channel *ch, const dxpu_event *e);
 
@@ -4707,13 +4711,25 @@ DXPU_API int dxpu_channel_submit(dxpu_channel *ch, dxpu_bytes tlp, uint64_t now_
     DXPU_ASSERT(it->prefix_dw <= 4);
     dxpui_item_describe(it, s.cls, tlp.ptr + 4u * it->prefix_dw, units);
     it->user = tracked;
-    memcpy(f->mem + it->pos, tlp.ptr, tlp.len);
-    it->crc = dxpu_crc32(0, tlp.ptr, tlp.len);
+    uint8_t *to = f->mem + it->pos;
+    if (to != tlp.ptr)
+        memmove(to, tlp.ptr, tlp.len); /* what was reserved for a longer one can overlap */
+    it->crc = dxpu_crc32(0, to, tlp.len);
     it->order = ch->tx.submitted++;
     ch->tx.waiting++;
     dxpui_queue_commit(f);
     ch->count.tx_local_prefixes += s.local_dw;
     return DXPU_OK;
+}
+
+DXPU_API uint8_t *dxpu_channel_reserve(const dxpu_channel *ch, unsigned cls, size_t tlp_bytes)
+{
+    enum { LEAST = DXPU_TLP_MAX_BYTES - DXPU_TLP_PAYLOAD_MAX_BYTES };
+    const dxpui_queue *f = &ch->tx.queue[cls < DXPU_CLASSES ? cls : 0];
+    uint32_t units = tlp_bytes > LEAST ? dxpu_credit_units((uint32_t)tlp_bytes - LEAST) : 0;
+    if (cls >= DXPU_CLASSES || tlp_bytes > DXPU_TLP_MAX_BYTES || !dxpui_queue_fits(f, units))
+        return NULL;
+    return f->mem + dxpui_queue_place(f, (uint32_t)tlp_bytes)->pos; /* there is room: D-52 */
 }
 
 DXPU_API int dxpu_channel_submit_event(dxpu_channel *ch, const dxpu_event *e)

@@ -41,9 +41,10 @@ static void carry(int from, int to)
 
 static void submit(int end, const dxpu_tlp *t, uint64_t user)
 {
-    uint8_t bytes[DXPU_TLP_MAX_BYTES];
-    size_t len;
-    int rc = dxpu_tlp_encode(t, bytes, sizeof bytes, &len);
+    /* written where it waits; submit() would as well copy it from elsewhere */
+    size_t len, most = DXPU_TLP_HEADER_MAX_BYTES + t->payload.len;
+    uint8_t *bytes = dxpu_channel_reserve(&ch[end], dxpu_tlp_class(t), most);
+    int rc = bytes ? dxpu_tlp_encode(t, bytes, most, &len) : DXPU_E_AGAIN;
     if (rc == DXPU_OK)
         rc = dxpu_channel_submit(&ch[end], (dxpu_bytes){ bytes, len }, now_ns, user);
     if (rc != DXPU_OK) /* E_AGAIN: no room now; a product keeps the TLP and submits it later */

@@ -88,9 +88,15 @@ static inline void sim_free_conn(sim_conn *c)
 
 static inline bool sim_submit(sim *s, sim_conn *c, const uint8_t *bytes, size_t len)
 {
-    dxpu_bytes tlp = { bytes, len };
+    dxpu_bytes tlp = { bytes, len }, queued = tlp;
+    dxpu_tlp_shape shape;
     dxpu_tlp t;
-    int rc = dxpu_channel_submit(&c->ch, tlp, sim_clock(s, c), c->requests);
+    if ((len & 4) && dxpu_tlp_measure(tlp, &shape) == DXPU_OK) { /* written in its place */
+        uint8_t *place = dxpu_channel_reserve(&c->ch, shape.cls, len);
+        if (place)
+            queued.ptr = (const uint8_t *)memcpy(place, bytes, len);
+    }
+    int rc = dxpu_channel_submit(&c->ch, queued, sim_clock(s, c), c->requests);
     if (rc == DXPU_E_AGAIN || rc == DXPU_E_NO_TAG || rc == DXPU_E_TAG_BUSY)
         return false;
     if (rc != DXPU_OK) {
