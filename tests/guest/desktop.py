@@ -104,12 +104,12 @@ def plugging(l, qmp, count):
     return "--vfio-user", l.file("direct.sock"), "--direct", "--slots", count, "--qmp", qmp
 
 
-def boot(l, tools, mesa, qmp, count, cpus=2):
+def boot(l, tools, mesa, qmp, count, extra=(), display="none"):
     """A guest with `count` empty root ports, and Mesa."""
     loaded = modules(tools)
     initrd = guest.initramfs(l.file("desktop"), mesa.tree, *mesa.files, *loaded.values())
-    g = guest.Guest(l, "desktop", tools, initrd, None, memory=MEMORY, cpus=cpus,
-                    extra=ports(qmp, count))
+    g = guest.Guest(l, "desktop", tools, initrd, None, memory=MEMORY, cpus=2, display=display,
+                    extra=[*ports(qmp, count), *extra])
     g.ready()
     for module in loaded:
         g.must("insmod /modules/%s.ko" % module)

@@ -43,9 +43,11 @@ def ask(script, *words):
     return done.stdout.splitlines()
 
 
-def tools():
-    """QEMU's command line, the directory of the kernel; raises Missing."""
-    return ask(os.path.join(TESTS, "support", "qemu.sh")), ask(os.path.join(HERE, "fetch.sh"))[0]
+def tools(*which):
+    """QEMU's command line, the directory of the kernel; raises Missing.  "gl": of a QEMU with its
+    own virtio-gpu-gl."""
+    return (ask(os.path.join(TESTS, "support", "qemu.sh"), *which),
+            ask(os.path.join(HERE, "fetch.sh"))[0])
 
 
 def kernel(folder):
@@ -89,7 +91,7 @@ class Guest:
 
     # one processor: a second one, emulated, takes a third more for the same work
     def __init__(self, lab, name, tools, initrd, socket, append="", memory=512, cpus=1,
-                 reboots=False, extra=()):
+                 reboots=False, extra=(), display="none"):
         qemu, folder = tools
         self.lab, self.name = lab, name
         self.log_file = lab.file(name + ".console")
@@ -103,7 +105,7 @@ class Guest:
             # not `rep movsb`, which an emulated CPU does byte by byte
             "-cpu", "max,phys-bits=46,-erms,-fsrm", "-smp", str(cpus), "-m", str(memory),
             "-object", "memory-backend-memfd,id=m,size=%dM,share=on" % memory,
-            "-nodefaults", "-display", "none", "-monitor", "none",
+            "-nodefaults", "-display", display, "-monitor", "none",
             "-serial", "file:" + self.log_file, "-serial", "stdio",
             "-kernel", kernel(folder), "-initrd", initrd,
             "-append", "console=ttyS0 loglevel=6 panic=-1 %s %s %s" % (

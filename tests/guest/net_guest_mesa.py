@@ -5,7 +5,8 @@ eglinfo names virgl; gles.c draws a triangle, samples a texture, computes and as
 checks every pixel; glmark2 runs to its end.  The first GPU is reached through a relay that loses
 1 %.  While a program draws, one after the other the renderer is killed, the path does nothing for
 less than the hold time and then is cut, a box, the worker and the parent of dxpu-host are killed:
-the guest goes on, no task hangs, and but for the last time another GPU draws.
+the guest goes on, no task hangs, and but for the last time another GPU draws.  Before, a lent GPU and QEMU's own virtio-gpu-gl draw in
+turn in one guest.
 
 Prints `ok NAME`, `not ok NAME` or `skip NAME` for each check and `# ...` lines with figures.
 Skipped, loudly, where no QEMU, guest or Mesa can be had, or dxpu-render cannot render.  It is for
@@ -15,6 +16,7 @@ Skipped, loudly, where no QEMU, guest or Mesa can be had, or dxpu-render cannot 
 import os
 import re
 import signal
+import statistics
 import sys
 import time
 import traceback
@@ -210,6 +212,38 @@ def parent_killed(w):
           w.guest.must("echo here").strip() == "here", w.guest.errors()[-500:])
 
 
+def beside_qemu(l):
+    """Frames a second, of interleaved rounds.  A program draws on the first GPU that it finds: the
+    other one's nodes are elsewhere meanwhile."""
+    desktop.can_render()
+    desktop.newest()
+    tools, mesa, qmp = guest.tools("gl"), desktop.Mesa(l), l.file("qmp")
+    pool = desktop.Pool(l, desktop.plugging(l, qmp, 1), {"gpu": (
+        "--listen", "127.0.0.1:0", "--slot", "1=virtio-gpu,render")})
+    g = desktop.boot(l, tools, mesa, qmp, 1, ["-device", "virtio-gpu-gl-pci,bus=pcie.0,romfile="],
+                     "sdl,gl=on")
+    away, speeds, names = "mkdir -p /dev/%s; mv /dev/dri/* /dev/%s; ", {}, {}
+    g.wait_for("[ -e %s ]" % desktop.NODE, HANG)
+    g.must(away % ("own", "own"))
+    pool.lend("gpu", "--no-replace")
+    g.wait_for("[ -e /dev/dri/renderD129 ]", HANG)
+    g.must(away % ("lent", "lent"))
+    for frames in (FRAMES, 3 * FRAMES, 3 * FRAMES, 3 * FRAMES):  # the first compiles shaders
+        for which in ("own", "lent"):
+            output = g.must("mv /dev/%s/* /dev/dri; gles %d; s=$?; mv /dev/dri/* /dev/%s; exit $s"
+                            % (which, frames, which), HANG)
+            names[which] = re.search(r"^renderer (.*)", output, re.M).group(1)
+            speeds.setdefault(which, []).append(float(
+                re.search(r"^frames \d+ (\S+)", output, re.M).group(1)))
+    check("both_are_virgl", all(name.startswith("virgl") for name in names.values()), names)
+    own, lent = (statistics.median(speeds[which][1:]) for which in ("own", "lent"))
+    figure("gles beside QEMU's own virtio-gpu-gl (%s): lent (%s) %.1f frames a second, QEMU's %.1f:"
+           " ratio %.2f" % (names["own"], names["lent"], lent, own, lent / own))
+    g.kill()
+    for process in (pool.boxes["gpu"], pool.host, pool.manager):
+        check("stops_beside_qemu: " + process.name, process.stop() == 0, process.errors()[-500:])
+
+
 def end(w):
     w.guest.kill()
     for name, box in w.pool.boxes.items():
@@ -224,6 +258,14 @@ STORIES = (through_loss, renderer_killed, path_stops, path_cut, without_loss, bo
 
 
 def main():
+    with lab.Lab() as l:
+        try:
+            beside_qemu(l)
+        except guest.Missing as why:
+            print("skip net_guest_mesa: beside QEMU's own: %s" % why)
+        except Exception as why:
+            traceback.print_exc()
+            check("beside_qemu to its end", False, why, *[p.errors()[-300:] for p in l.processes])
     with lab.Lab() as l:
         try:
             w = World(l)

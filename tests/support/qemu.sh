@@ -6,6 +6,9 @@
 #
 #     mapfile -t qemu < <(tests/support/qemu.sh) && "${qemu[@]}" -version
 #
+# `qemu.sh gl` prints that of a copy under build/qemu-gl (250 MB are fetched once) which also has
+# virtio-gpu-gl and, for `-display sdl,gl=on`, OpenGL without a screen.
+#
 # DXPU_QEMU names another binary (and is then not checked further than its version);
 # DXPU_QEMU_DIR another place than build/qemu; DXPU_QEMU_FETCH=no forbids fetching.
 set -eu
@@ -32,17 +35,23 @@ print() {
     exit 0
 }
 
-if [ -n "${DXPU_QEMU:-}" ]; then
+gl=
+case ${1:-} in
+'') ;;
+gl) gl=-gl ;;
+*) fail "usage: qemu.sh [gl]" ;;
+esac
+if [ -n "${DXPU_QEMU:-}" ] && [ -z "$gl" ]; then
     recent "$DXPU_QEMU" || fail "DXPU_QEMU=$DXPU_QEMU is older than 10.1 or has no vfio-user-pci"
     print "$DXPU_QEMU"
 fi
 own=$(command -v qemu-system-x86_64 || true)
-if [ -n "$own" ] && recent "$own"; then
+if [ -n "$own" ] && [ -z "$gl" ] && recent "$own"; then
     print "$own"
 fi
 
 top=$(cd "$(dirname "$0")/../.." && pwd)
-dir=${DXPU_QEMU_DIR:-$top/build/qemu}
+dir=${DXPU_QEMU_DIR:-$top/build/qemu}$gl
 case $dir in
 /*) ;;
 *) dir=$PWD/$dir ;;
@@ -53,7 +62,8 @@ lib=$root/usr/lib/x86_64-linux-gnu
 
 # The loader is called by name, since the copy brings its own, newer C library.  Its modules come
 # before those of another QEMU that is installed.
-set -- env "QEMU_MODULE_DIR=$lib/qemu" "$lib/ld-linux-x86-64.so.2" --library-path "$lib" \
+set -- env "QEMU_MODULE_DIR=$lib/qemu" SDL_VIDEODRIVER=offscreen SDL_AUDIODRIVER=dummy \
+    "$lib/ld-linux-x86-64.so.2" --library-path "$lib:$lib/pulseaudio" \
     "$root/usr/bin/qemu-system-x86_64" -L "$root/usr/share/qemu" \
     -L "$root/usr/share/seabios"
 [ ! -e "$dir/ready" ] || ! recent "$@" || print "$@"
@@ -75,7 +85,9 @@ trap 'rm -rf "$root.new" "$apt"' EXIT # what is interrupted leaves no half of it
 trap 'exit 1' HUP INT TERM
 rm -rf "$root.new" "$dir/ready"
 apt_open "$apt" trixie trixie-updates trixie-backports
-apt_private install -y --download-only -t trixie-backports qemu-system-x86 seabios ipxe-qemu
+apt_private install -y --download-only -t trixie-backports qemu-system-x86 seabios ipxe-qemu \
+    ${gl:+qemu-system-modules-opengl qemu-system-gui}
+[ -z "$gl" ] || apt_private install -y --download-only libegl1 libegl-mesa0 libgl1 libgl1-mesa-dri
 mkdir -p "$root.new"
 for package in "$apt"/cache/archives/*.deb; do
     [ -e "$package" ] || fail "apt-get fetched nothing"
