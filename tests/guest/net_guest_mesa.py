@@ -5,8 +5,8 @@ eglinfo names virgl; gles.c draws a triangle, samples a texture, computes and as
 checks every pixel; glmark2 runs to its end.  The first GPU is reached through a relay that loses
 1 %.  While a program draws, one after the other the renderer is killed, the path does nothing for
 less than the hold time and then is cut, a box, the worker and the parent of dxpu-host are killed:
-the guest goes on, no task hangs, and but for the last time another GPU draws.  Before, a lent GPU and QEMU's own virtio-gpu-gl draw in
-turn in one guest.
+the guest goes on, no task hangs, and but for the last time another GPU draws.  Before, a lent GPU
+and QEMU's own virtio-gpu-gl draw in turn in one guest.
 
 Prints `ok NAME`, `not ok NAME` or `skip NAME` for each check and `# ...` lines with figures.
 Skipped, loudly, where no QEMU, guest or Mesa can be had, or dxpu-render cannot render.  It is for

@@ -15,7 +15,6 @@ is for `make check-long`."""
 # SPDX-License-Identifier: MIT
 import json
 import os
-import re
 import shutil
 import statistics
 import subprocess
@@ -190,8 +189,7 @@ def lent(w):
         check("lease_of_a_nic_%d" % n, lease["data"] == "none", lease)
         w.up(n)
     where = w.guest.must("for i in /sys/class/net/eth*/device; do readlink -f $i; done")
-    check("own_and_lent", len(re.findall(r"/pci0000:00/\S+/virtio", where)) == 4 and where.count("/pci10000:") == 3,
-          where)
+    check("own_and_lent", where.count("/virtio") == 4 and where.count("/pci10000:") == 3, where)
 
 
 def verified(w):
@@ -246,8 +244,8 @@ def shares(w):
 def fair(w):
     w.net.slow([])
     much, less = shares(w)
-    figure("uplink of %d Mbit/s, %d offered by one adapter, a stream of the other: in one queue %.1f "
-           "and %.1f Mbit/s" % (MBIT, 4 * MBIT, much, less))
+    figure("uplink of %d Mbit/s, %d offered by one adapter, a stream of the other: in one queue "
+           "%.1f and %.1f Mbit/s" % (MBIT, 4 * MBIT, much, less))
     check("control_one_queue_is_unfair", less < much / 3, much, less)
     w.net.slow([w.guest.must("cat /sys/class/net/%s/address" % w.interfaces[n]).strip()
                 for n in OFFERED])
