@@ -355,6 +355,32 @@ static void test_v42_power_states_reset_nothing(void **state)
     assert_int_equal(seen(POWER + 4, 1) & 0xb, 8);
 }
 
+/* The device has the largest payload, whatever the virtual machine sets for its own bus. */
+static void test_v42_largest_payload(void **state)
+{
+    shadow_write w[SHADOW_WRITES_MAX];
+    uint8_t control[2] = { 0x5f, 0x29 };
+    unsigned n;
+    (void)state;
+    image[EXPRESS + 4] = 5;
+    assert_null(init(SHADOW_AUTO));
+    n = shadow_setup(&s, w);
+    assert_int_equal(w[n - 2].at, EXPRESS + 8);
+    assert_int_equal(w[n - 2].bytes, 1);
+    assert_int_equal(w[n - 2].value, 0xb0);
+    assert_int_equal(seen(EXPRESS + 8, 1) & 0xe0, 0);
+    assert_true(shadow_take(&s, EXPRESS + 8, control, 2).forward);
+    assert_int_equal(control[0], 0xbf);
+    assert_int_equal(control[1], 0x29);
+    assert_int_equal(seen(EXPRESS + 8, 1) & 0xe0, 0x40);
+    shadow_reset(&s);
+    assert_int_equal(seen(EXPRESS + 8, 1) & 0xe0, 0);
+    assert_int_equal(s.mps, 5);
+    image[EXPRESS + 4] = 7; /* reserved */
+    assert_null(init(SHADOW_AUTO));
+    assert_int_equal(s.mps, 5);
+}
+
 /* A write of the whole dword: nothing of it is the device's. */
 static void test_v43_msi_enabled_by_a_dword(void **state)
 {
@@ -393,6 +419,7 @@ int main(void)
         cmocka_unit_test_setup(test_v46_extended_ones_without_room, setup),
         cmocka_unit_test_setup(test_v42_what_cannot_be_followed_is_hidden, setup),
         cmocka_unit_test_setup(test_v42_power_states_reset_nothing, setup),
+        cmocka_unit_test_setup(test_v42_largest_payload, setup),
         cmocka_unit_test_setup(test_v43_msi_enabled_by_a_dword, setup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -39,6 +39,12 @@ enum {
     POWER_STATE = 0x03,
     NO_SOFT_RESET = 0x08,
     EXPRESS_BYTES = 20, /* to the end of its link's registers */
+    CAN_MPS = 4,        /* Device Capabilities: 128 << it */
+    MPS_MASK = 7,
+    MPS_MAX = 5,
+    CONTROL = 8, /* Device Control: its lower byte has Max_Payload_Size */
+    MPS_SHIFT = 5,
+    RELAXED = 0x10,     /* set after a reset */
     EXTENDED_BYTES = 8, /* the least that software takes one to have */
     MSI_ENABLE = 0x01,
     MSI_WIDE = 0x80,
@@ -231,6 +237,10 @@ static bool look_at_express(shadow *s, unsigned at, unsigned room)
     if (s->express || room < EXPRESS_BYTES)
         return false;
     s->express = at;
+    s->mps = s->shown[at + CAN_MPS] & MPS_MASK;
+    if (s->mps > MPS_MAX)
+        s->mps = MPS_MAX;
+    s->own[at + CONTROL] = s->writable[at + CONTROL] = MPS_MASK << MPS_SHIFT;
     return true;
 }
 
@@ -394,7 +404,6 @@ void shadow_reset(shadow *s)
 {
     for (unsigned i = 0; i < SHADOW_BYTES; i++)
         s->shown[i] &= (uint8_t) ~(s->own[i] & s->writable[i]);
-    s->mps = 0;
 }
 
 static void add(shadow_write *out, unsigned *count, uint32_t at, uint32_t bytes, uint32_t value)
@@ -414,6 +423,8 @@ unsigned shadow_setup(const shadow *s, shadow_write out[SHADOW_WRITES_MAX])
         if (is_wide(s, i))
             add(out, &n, BAR0 + 4 * i + 4, 4, (uint32_t)(b->address >> 32));
     }
+    if (s->express)
+        add(out, &n, s->express + CONTROL, 1, s->mps << MPS_SHIFT | RELAXED);
     add(out, &n, COMMAND, 2, COMMAND_MEMORY);
     return n;
 }
@@ -454,6 +465,14 @@ void shadow_answer(const shadow *s, uint32_t at, uint8_t *data, uint32_t bytes)
     }
 }
 
+/* The device's part of what is kept here. */
+static uint8_t of_device(const shadow *s, uint32_t at)
+{
+    if (at == COMMAND)
+        return COMMAND_MEMORY;
+    return s->express && at == s->express + CONTROL ? (uint8_t)(s->mps << MPS_SHIFT) : 0;
+}
+
 static bool touches(uint32_t at, uint32_t bytes, uint32_t what)
 {
     return what - at < bytes; /* below: huge */
@@ -465,13 +484,10 @@ shadow_effect shadow_take(shadow *s, uint32_t at, uint8_t *data, uint32_t bytes)
     unsigned msi = shown_msi(s);
     for (uint32_t i = 0; i < bytes; i++) {
         uint8_t *shown = &s->shown[at + i], can = s->writable[at + i], own = s->own[at + i];
-        uint8_t device = at + i == COMMAND ? COMMAND_MEMORY : 0; /* its part of what is kept */
         *shown = (uint8_t)((*shown & ~can) | (data[i] & can));
-        data[i] = (uint8_t)((data[i] & ~own) | (device & own));
+        data[i] = (uint8_t)((data[i] & ~own) | (of_device(s, at + i) & own));
     }
     e.interrupts = msi && touches(at, bytes, msi + 2);
-    if (s->express && touches(at, bytes, s->express + 8u))
-        s->mps = data[s->express + 8u - at] >> 5 & 7;
     if (s->express && touches(at, bytes, s->express + 9u))
         e.flr = (data[s->express + 9u - at] & FLR) && (s->shown[s->express + 7] & FLR_CAN);
     return e;

@@ -3,8 +3,9 @@
 
    Most registers are the device's.  Some are kept here, since their owner is the host: BARs (the
    virtual machine monitor places them, the device has addresses of the host's), memory decoding
-   (always on in the device), power states (the device stays in D0), MSI (its messages are the
-   host's, which makes eventfds of them).  Capabilities that such a function cannot have are hidden:
+   (always on in the device), power states (the device stays in D0), Max_Payload_Size (the virtual
+   machine's root port is not on the device's way to memory), MSI (its messages are the host's,
+   which makes eventfds of them).  Capabilities that such a function cannot have are hidden:
    SR-IOV and ARI, address translation; and those by which BARs move or a reset passes unseen.  Only
    function 0 of a device is shown.
 
@@ -51,7 +52,7 @@ typedef struct shadow {
     uint32_t messages; /* of the MSI that is shown; 0: none */
     bool msix_shown;
     bool pin;     /* it has INTx */
-    unsigned mps; /* Max_Payload_Size: 128 << mps */
+    unsigned mps; /* Max_Payload_Size of the device, the largest that it can have: 128 << mps */
 } shadow;
 
 /* A write to the device's configuration space, within a dword. */
