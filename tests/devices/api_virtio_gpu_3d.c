@@ -547,6 +547,38 @@ static void test_rows_to_the_driver(void **state)
     close_fake(&f);
 }
 
+/* Writes for 10 rows of 64 bytes, by the stride of the driver's memory, and for their answer. */
+static unsigned writes_for_rows(fake *f, uint32_t stride)
+{
+    static const uint32_t box[6] = { 0, 0, 0, 16, 10, 1 };
+    unsigned before;
+    memset(f->d->r.mem + AT_DATA, 0x55, 3 * 8192);
+    start_move(f, 0, FROM_HOST_3D, 3, box, 0, stride);
+    expect(f, RENDER_READ, 1, 3);
+    for (uint32_t i = 0; i < 640; i++)
+        its_slot(f)[i] = (uint8_t)(i % 251);
+    before = f->d->r.writes;
+    answer(f, 0);
+    assert_int_equal(next(f, OK), 0);
+    for (uint32_t i = 0; i < 640; i++)
+        assert_int_equal(*backing(f, i / 64 * stride + i % 64), i % 251);
+    assert_int_equal(*backing(f, 9 * stride + 64), 0x55);
+    return f->d->r.writes - before;
+}
+
+/* Rows that follow one another share writes. */
+static void test_rows_without_gaps(void **state)
+{
+    unsigned apart;
+    fake f;
+    (void)state;
+    open_ready(&f);
+    make_texture(&f);
+    apart = writes_for_rows(&f, 256);
+    assert_int_equal(writes_for_rows(&f, 64), apart - 10 + 640 / 128);
+    close_fake(&f);
+}
+
 /* Beyond a slot it goes in pieces, all of them before the answer. */
 static void test_large_buffer(void **state)
 {
@@ -1559,6 +1591,7 @@ int main(void)
         cmocka_unit_test(test_streams_are_parsed),
         cmocka_unit_test(test_rows_to_the_renderer),
         cmocka_unit_test(test_rows_to_the_driver),
+        cmocka_unit_test(test_rows_without_gaps),
         cmocka_unit_test(test_large_buffer),
         cmocka_unit_test(test_boxes_are_checked),
         cmocka_unit_test(test_picture),

@@ -205,6 +205,14 @@ static uint32_t copy_some(virtio_gpu *g, const uint8_t *from, uint32_t bytes)
     return bytes;
 }
 
+/* Bytes of the piece that follow one another where they go. */
+static uint32_t in_a_row(const gpu_move *m)
+{
+    uint32_t rows =
+        m->way == GPU_TO_DRIVER && m->stride == m->piece_bytes ? m->piece_rows - m->done_row : 1;
+    return rows * m->piece_bytes - m->done_bytes;
+}
+
 /* A turn of what is in the slot; false: there is no room. */
 static bool piece_out(virtio_gpu *g)
 {
@@ -213,7 +221,7 @@ static bool piece_out(virtio_gpu *g)
     uint32_t turn = 0;
     while (m->done_row < m->piece_rows && turn < GPU_RENDER_TURN_BYTES) {
         const uint8_t *from = slot + (size_t)m->done_row * m->piece_bytes + m->done_bytes;
-        uint32_t bytes = m->piece_bytes - m->done_bytes;
+        uint32_t bytes = in_a_row(m);
         if (m->way == GPU_TO_DRIVER && !fn_room(&g->v.fn))
             break;
         bytes = m->way == GPU_TO_PIXELS
@@ -221,10 +229,8 @@ static bool piece_out(virtio_gpu *g)
                     : write_some(g, from, row_from(m, m->done_row) + m->done_bytes, bytes);
         turn += bytes;
         m->done_bytes += bytes;
-        if (m->done_bytes < m->piece_bytes)
-            continue;
-        m->done_bytes = 0;
-        m->done_row++;
+        m->done_row += m->done_bytes / m->piece_bytes;
+        m->done_bytes %= m->piece_bytes;
     }
     g->count.move_bytes += turn;
     if (m->done_row < m->piece_rows)
