@@ -7,6 +7,7 @@
    boxes, emptying the smallest first leaves a remainder that majorizes every other. */
 #include "policy_internal.h"
 
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -90,9 +91,9 @@ static void model_init(pool_model *m)
 {
     memset(m, 0, sizeof *m);
     m->first_spare = POOL_NONE;
-    for (unsigned i = 0; i <= POOL_BOX_SLOTS_MAX; i++) {
+    for (unsigned i = 0; i <= POOL_RANKS; i++) {
         m->box_head[i] = POOL_NONE;
-        for (unsigned j = 0; j <= POOL_BOX_SLOTS_MAX; j++)
+        for (unsigned j = 0; j <= POOL_RANKS; j++)
             m->group_head[i][j] = POOL_NONE;
     }
 }
@@ -134,25 +135,31 @@ static uint64_t from(unsigned count)
     return ~(bit(count) - 1);
 }
 
+static unsigned rank_of(const pool_cell *c)
+{
+    return c->free < POOL_RANKS ? c->free : POOL_RANKS;
+}
+
 /* The list that a cell with free slots is in. */
 static uint32_t *head_of(pool *p, const pool_cell *c)
 {
     pool_model *m = &p->model[c->model];
-    return c->parent == POOL_NONE ? &m->box_head[c->free]
-                                  : &m->group_head[c->free][p->cell[c->parent].free];
+    return c->parent == POOL_NONE ? &m->box_head[rank_of(c)]
+                                  : &m->group_head[rank_of(c)][rank_of(&p->cell[c->parent])];
 }
 
 /* The bit of each of its lists says whether anything is in it. */
 static void mark(pool *p, const pool_cell *c, bool any)
 {
     pool_model *m = &p->model[c->model];
+    unsigned rank = rank_of(c);
     if (c->parent == POOL_NONE) {
-        m->box_mask = any ? m->box_mask | bit(c->free) : m->box_mask & ~bit(c->free);
+        m->box_mask = any ? m->box_mask | bit(rank) : m->box_mask & ~bit(rank);
         return;
     }
-    uint64_t *in_box = &m->group_box_mask[c->free], of_box = bit(p->cell[c->parent].free);
+    uint64_t *in_box = &m->group_box_mask[rank], of_box = bit(rank_of(&p->cell[c->parent]));
     *in_box = any ? *in_box | of_box : *in_box & ~of_box;
-    m->group_mask = *in_box ? m->group_mask | bit(c->free) : m->group_mask & ~bit(c->free);
+    m->group_mask = *in_box ? m->group_mask | bit(rank) : m->group_mask & ~bit(rank);
 }
 
 static void link_cell(pool *p, uint32_t at)
@@ -195,9 +202,9 @@ static void count_free(pool *p, const pool_slot *s, int by)
         if (p->cell[i].parent == s->box_cell)
             unlink_cell(p, i);
     unlink_cell(p, s->box_cell);
-    p->cell[s->box_cell].free = (uint8_t)(p->cell[s->box_cell].free + by);
+    p->cell[s->box_cell].free = (uint16_t)(p->cell[s->box_cell].free + by);
     if (s->group_cell != POOL_NONE)
-        p->cell[s->group_cell].free = (uint8_t)(p->cell[s->group_cell].free + by);
+        p->cell[s->group_cell].free = (uint16_t)(p->cell[s->group_cell].free + by);
     link_cell(p, s->box_cell);
     for (uint32_t i = b->first_cell; i < end; i++)
         if (p->cell[i].parent == s->box_cell)
@@ -264,14 +271,14 @@ static void take(const pool *p, uint32_t cell, const pool_filter *filter, unsign
 {
     const pool_cell *c = &p->cell[cell];
     const pool_box *b = &p->box[c->box];
-    uint64_t taken = 0;
+    uint64_t taken[POOL_BOX_SLOTS_MAX / 64] = { 0 };
     for (; count; count--) {
         unsigned best = POOL_BOX_SLOTS_MAX;
         uint64_t best_rank = UINT64_MAX;
         for (unsigned i = 0; i < b->slots; i++) {
             const pool_slot *s = &p->slot[b->first_slot + i];
             uint64_t rank = 0; /* in no group: nothing is broken up */
-            if (s->state != POOL_FREE || taken >> i & 1 ||
+            if (s->state != POOL_FREE || taken[i / 64] >> i % 64 & 1 ||
                 (s->box_cell != cell && s->group_cell != cell))
                 continue;
             if (s->group_cell != POOL_NONE)
@@ -283,7 +290,7 @@ static void take(const pool *p, uint32_t cell, const pool_filter *filter, unsign
         }
         if (best == POOL_BOX_SLOTS_MAX)
             return;
-        taken |= (uint64_t)1 << best;
+        taken[best / 64] |= (uint64_t)1 << best % 64;
         out->slot[out->count++] = b->first_slot + best;
     }
 }
@@ -293,17 +300,43 @@ static unsigned lowest(uint64_t mask)
     return (unsigned)__builtin_ctzll(mask) + 1;
 }
 
+/* In an order of its own: free slots, those of its box where it is a group, and its place. */
+static bool is_before(const pool *p, uint32_t a, uint32_t b)
+{
+    const pool_cell *x = &p->cell[a], *y = &p->cell[b];
+    if (x->free != y->free)
+        return x->free < y->free;
+    if (x->parent != POOL_NONE && p->cell[x->parent].free != p->cell[y->parent].free)
+        return p->cell[x->parent].free < p->cell[y->parent].free;
+    return a < b;
+}
+
+/* The first of a list in that order, or that after `last`: lists of the last rank have none. */
+static uint32_t in_order(const pool *p, uint32_t head, uint32_t last)
+{
+    uint32_t best = POOL_NONE;
+    for (uint32_t i = head; i != POOL_NONE; i = p->cell[i].next)
+        if ((last == POOL_NONE || is_before(p, last, i)) &&
+            (best == POOL_NONE || is_before(p, i, best)))
+            best = i;
+    return best;
+}
+
 /* From where least is free; `each` slots of a box at most. */
 static bool gather(const pool *p, const pool_request *r, unsigned each, pool_choice *out)
 {
     const pool_model *m = &p->model[r->model];
-    for (uint64_t mask = m->box_mask; mask && out->count < r->count; mask &= mask - 1)
-        for (uint32_t i = m->box_head[lowest(mask)]; i != POOL_NONE && out->count < r->count;
-             i = p->cell[i].next) {
+    for (uint64_t mask = m->box_mask; mask && out->count < r->count; mask &= mask - 1) {
+        unsigned rank = lowest(mask);
+        uint32_t head = m->box_head[rank];
+        for (uint32_t i = rank == POOL_RANKS ? in_order(p, head, POOL_NONE) : head;
+             i != POOL_NONE && out->count < r->count;
+             i = rank == POOL_RANKS ? in_order(p, head, i) : p->cell[i].next) {
             unsigned most = r->count - out->count;
             most = most < p->cell[i].free ? most : p->cell[i].free;
             take(p, i, r->filter, most < each ? most : each, out);
         }
+    }
     return out->count == r->count;
 }
 
@@ -327,6 +360,20 @@ static bool together_fitting(const pool *p, const pool_request *r, bool group, p
     return best != POOL_NONE;
 }
 
+/* Where the rank of a cell, or of its box, says less than its free slots. */
+static uint32_t first_of(const pool *p, const pool_model *m, bool group, unsigned rank)
+{
+    uint32_t best = POOL_NONE;
+    if (!group)
+        return in_order(p, m->box_head[rank], POOL_NONE);
+    for (uint64_t mask = m->group_box_mask[rank]; mask; mask &= mask - 1) {
+        uint32_t one = in_order(p, m->group_head[rank][lowest(mask)], POOL_NONE);
+        if (best == POOL_NONE || is_before(p, one, best))
+            best = one;
+    }
+    return best;
+}
+
 /* All from one box or group, the one with the least free that has enough. */
 static bool together(const pool *p, const pool_request *r, bool group, pool_choice *out)
 {
@@ -336,9 +383,11 @@ static bool together(const pool *p, const pool_request *r, bool group, pool_choi
     uint64_t mask = (group ? m->group_mask : m->box_mask) & from(r->count);
     if (!mask)
         return false;
-    unsigned free = lowest(mask);
-    take(p, group ? m->group_head[free][lowest(m->group_box_mask[free])] : m->box_head[free], NULL,
-         r->count, out);
+    unsigned rank = lowest(mask), of_box = group ? lowest(m->group_box_mask[rank]) : rank;
+    uint32_t cell = group ? m->group_head[rank][of_box] : m->box_head[rank];
+    if (of_box == POOL_RANKS || rank == POOL_RANKS)
+        cell = first_of(p, m, group, rank);
+    take(p, cell, NULL, r->count, out);
     return true;
 }
 
@@ -501,23 +550,28 @@ int pool_choose_other(const pool *p, uint32_t slot, const pool_filter *filter, p
     return POOL_OK;
 }
 
-/* Unassigned slots of a cell that fit, into out. */
-static void list_lendable(const pool *p, uint32_t cell, const pool_filter *filter, pool_choice *out)
+/* Unassigned slots of a cell that fit, the first of them into out: how many there are. */
+static unsigned list_lendable(const pool *p, uint32_t cell, const pool_filter *filter,
+                              pool_choice *out)
 {
     const pool_box *b = &p->box[p->cell[cell].box];
+    unsigned count = 0;
     out->count = 0;
     for (uint32_t i = b->first_slot; i < b->first_slot + b->slots; i++) {
         const pool_slot *s = &p->slot[i];
         if ((s->state == POOL_FREE || s->state == POOL_SPARE) &&
-            (s->box_cell == cell || s->group_cell == cell) && fits(filter, i))
+            (s->box_cell == cell || s->group_cell == cell) && fits(filter, i) && ++count &&
+            out->count < POOL_COUNT_MAX)
             out->slot[out->count++] = i;
     }
+    return count;
 }
 
 int pool_choose_all(const pool *p, uint64_t lease, const pool_filter *filter, pool_choice *out)
 {
     const pool_lease *l = pool_find_lease(p, lease);
     pool_choice found, best = { 0 };
+    unsigned least = UINT_MAX;
     if (!l)
         return POOL_E_UNKNOWN;
     if (l->need != POOL_SAME_BOX && l->need != POOL_SAME_GROUP)
@@ -527,9 +581,11 @@ int pool_choose_all(const pool *p, uint64_t lease, const pool_filter *filter, po
         if (c->slots < l->count || c->model != l->model ||
             (c->parent != POOL_NONE) != (l->need == POOL_SAME_GROUP))
             continue;
-        list_lendable(p, i, filter, &found);
-        if (found.count >= l->count && (!best.count || found.count < best.count))
+        unsigned count = list_lendable(p, i, filter, &found);
+        if (count >= l->count && count < least) {
+            least = count;
             best = found;
+        }
     }
     if (!best.count)
         return POOL_E_PLACE;
@@ -596,7 +652,7 @@ static uint32_t cell_for(pool *p, uint32_t box, uint16_t model, uint32_t parent,
         p->cell[i].slots++;
         return i;
     }
-    b->cells = (uint8_t)(b->cells + (at == end));
+    b->cells = (uint16_t)(b->cells + (at == end));
     p->cell[at] =
         (pool_cell){ .box = box, .parent = parent, .label = label, .model = model, .slots = 1 };
     return at;
@@ -636,7 +692,7 @@ int pool_add_box(pool *p, const pool_slot_info *slots, unsigned count, uint32_t 
     memset(b, 0, sizeof *b);
     b->first_slot = p->slots;
     b->first_cell = 2 * p->slots;
-    b->slots = (uint8_t)count;
+    b->slots = (uint16_t)count;
     p->cells = b->first_cell + 2 * count;
     memset(&p->cell[b->first_cell], 0, 2 * count * sizeof p->cell[0]);
     for (unsigned i = 0; i < count; i++)

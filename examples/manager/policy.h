@@ -19,7 +19,7 @@
 
 #define POOL_NONE UINT32_MAX
 
-enum { POOL_BOX_SLOTS_MAX = 64, POOL_COUNT_MAX = 64 };
+enum { POOL_BOX_SLOTS_MAX = 1024, POOL_COUNT_MAX = 64 };
 
 typedef enum pool_state {
     POOL_FREE,
@@ -120,7 +120,7 @@ typedef struct pool_cell {
     uint32_t parent; /* the box's cell of a group's cell; POOL_NONE: this is a box's cell */
     uint32_t label;  /* of a group */
     uint16_t model;
-    uint8_t free, slots; /* slots 0: nothing stands there, it may become another cell */
+    uint16_t free, slots; /* slots 0: nothing stands there, it may become another cell */
 } pool_cell;
 
 typedef struct pool_slot {
@@ -139,7 +139,7 @@ typedef struct pool_slot {
 
 typedef struct pool_box {
     uint32_t first_slot, first_cell;
-    uint8_t slots, cells; /* at most 64 cells of models and 64 of groups */
+    uint16_t slots, cells; /* as many cells of models as slots at most, and of groups */
     bool draining;
 } pool_box;
 
@@ -161,15 +161,19 @@ typedef struct pool_lease {
     uint8_t count, need;
 } pool_lease;
 
+/* No lease is larger, so all cells of the last rank have room for any. */
+enum { POOL_RANKS = POOL_COUNT_MAX };
+
 typedef struct pool_model {
     uint32_t count[POOL_STATES];
     uint32_t spares_wanted, first_spare;
-    /* Bit n - 1: there is a cell with n free slots. */
-    uint64_t box_mask, group_mask, group_box_mask[POOL_BOX_SLOTS_MAX + 1];
-    uint32_t box_head[POOL_BOX_SLOTS_MAX + 1];
-    /* By free slots in the group, then in its box: of groups as full, those of fuller boxes go
+    /* Cells by rank: their free slots, or POOL_RANKS where there are more.  Bit n - 1: there is one
+       of rank n. */
+    uint64_t box_mask, group_mask, group_box_mask[POOL_RANKS + 1];
+    uint32_t box_head[POOL_RANKS + 1];
+    /* By the rank of the group, then of its box: of groups as full, those of fuller boxes go
        first, so that whole boxes stay whole. */
-    uint32_t group_head[POOL_BOX_SLOTS_MAX + 1][POOL_BOX_SLOTS_MAX + 1];
+    uint32_t group_head[POOL_RANKS + 1][POOL_RANKS + 1];
 } pool_model;
 
 /* Visible so that everything can be listed and checked; changed by the functions below alone. */
@@ -216,7 +220,8 @@ uint32_t pool_spares_for(uint32_t devices, double failures_per_year, double repa
 /* Keep that many back; at once, and whenever slots become free later. */
 int pool_set_spares(pool *p, uint16_t model, uint32_t spares);
 
-/* Which slots the request would get.  Cost: O(count), with boxes of at most 64 slots.  With a
+/* Which slots the request would get.  Cost: O(count) and O(slots) of the boxes
+   chosen; where these have more than 64 free slots, all such boxes are looked at.  With a
    filter those that fit, of the boxes with the fewest free slots first: O(free slots), and no
    promise about pool_room(). */
 int pool_choose(const pool *p, const pool_request *r, pool_choice *out);

@@ -186,6 +186,57 @@ def lists_of_managers():
             check(bool(done.status) == bool(status), managers, done.status, done.errors())
 
 
+def pages(http, query):
+    """All slots of a list, and how many answers they took."""
+    slots, after, answers = [], "", 0
+    while after is not None:
+        body = ask(http, "/v1/slots?limit=500" + query + ("&after=" + after if after else ""))[2]
+        slots += [one["slot"] for one in body["slots"]]
+        after, answers = body["next"], answers + 1
+    return slots, answers
+
+
+@case
+def a_box_of_1024_slots():
+    """It registers, also after a restart of either, is listed by pages, and lends its last slot."""
+    with lab.Lab() as l:
+        listen, http = (lab.address(socket.SOCK_STREAM) for _ in range(2))
+        names = (("box", "dxpu-box", 1024, ("--device", "memory", "--state", l.file("state"))),
+                 ("host", "dxpu-host", 16, ("--vfio-user", l.file("vm"))))
+
+        def start_manager():
+            m = l.start("dxpu-manager", "--store", l.file("db"), "--listen", listen, "--http", http)
+            m.says("users at")
+            return m
+
+        def start_proxy(name, program, slots, more):
+            return l.start(program, "--manager", listen, "--identity",
+                           l.file(name + ".id"), "--listen", ANY, "--control", ANY, "--slots",
+                           slots, "--name", name, *more)
+
+        def connected():
+            return sum(bool(n["connected"]) for n in ask(http, "/v1/nodes")[2]["nodes"]) == 2
+        manager = start_manager()
+        box, _ = (start_proxy(*one) for one in names)
+        until(connected, "both")
+        slots, answers = pages(http, "&state=free")
+        check(len(set(slots)) == 1024 and answers == 3, len(slots), answers)
+        for _ in range(4):
+            done = l.run("dxpu", "lease", "create", "--manager", http, "--host", "host", "--model",
+                         "memory", "--count", 4, "--need", "same-box", "--wait", "--retry", 10)
+            check(done.status == 0, done.errors())
+        lent = pages(http, "&state=leased")[0]
+        check(len(lent) == 16 and len(pages(http, "&state=free")[0]) == 1008, lent)
+        check(manager.stop() == 0, manager.errors())
+        manager = start_manager()
+        until(connected, "both again")
+        check(box.stop() == 0, box.errors())
+        start_proxy(*names[0])
+        until(lambda: all(one["state"] == "active" for one in ask(http, "/v1/leases")[2]["leases"]),
+              "all leases again")
+        check(pages(http, "&state=leased")[0] == lent)
+
+
 @case
 def m143_m145_m146_another_manager_takes_over():
     with lab.Lab() as l, Cluster(l, 3) as etcd:

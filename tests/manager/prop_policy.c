@@ -192,6 +192,11 @@ static unsigned listed(uint32_t head, uint32_t cell)
     return n;
 }
 
+static unsigned rank(unsigned free)
+{
+    return free < POOL_RANKS ? free : POOL_RANKS;
+}
+
 static unsigned wrong_index(void)
 {
     unsigned wrong = 0;
@@ -204,16 +209,16 @@ static unsigned wrong_index(void)
                     (p->slot[j].box_cell == i || p->slot[j].group_cell == i);
         wrong += free != c->free;
         if (free && c->parent == POOL_NONE)
-            wrong += listed(m->box_head[free], i) != 1;
+            wrong += listed(m->box_head[rank(free)], i) != 1;
         else if (free)
-            wrong += listed(m->group_head[free][in_box], i) != 1;
+            wrong += listed(m->group_head[rank(free)][rank(in_box)], i) != 1;
     }
     for (unsigned k = 0; k < MODELS; k++)
-        for (unsigned f = 1; f <= POOL_BOX_SLOTS_MAX; f++) {
+        for (unsigned f = 1; f <= POOL_RANKS; f++) {
             const pool_model *m = &p->model[k];
             wrong += (m->box_mask >> (f - 1) & 1) != (m->box_head[f] != POOL_NONE);
             wrong += (m->group_mask >> (f - 1) & 1) != (m->group_box_mask[f] != 0);
-            for (unsigned g = 1; g <= POOL_BOX_SLOTS_MAX; g++)
+            for (unsigned g = 1; g <= POOL_RANKS; g++)
                 wrong +=
                     (m->group_box_mask[f] >> (g - 1) & 1) != (m->group_head[f][g] != POOL_NONE);
         }
@@ -1060,6 +1065,93 @@ static void number(const char *name, uint64_t *value)
         *value = strtoull(text, NULL, 0);
 }
 
+/* -- Large boxes -- */
+
+enum { LARGE_BOXES = 12, LARGE_SLOTS = LARGE_BOXES * POOL_BOX_SLOTS_MAX, LARGE_GROUP = 100 };
+
+static unsigned free_in(uint32_t box, uint32_t group_cell)
+{
+    unsigned n = 0;
+    for (uint32_t i = p->box[box].first_slot; i < p->box[box].first_slot + p->box[box].slots; i++)
+        n += p->slot[i].state == POOL_FREE &&
+             (group_cell == POOL_NONE || p->slot[i].group_cell == group_cell);
+    return n;
+}
+
+/* No box, or group, that has enough has fewer free slots than what was chosen; of groups with as
+   many, no box has fewer. */
+static void check_least(const pool_request *r, const pool_choice *c)
+{
+    const pool_slot *first = &p->slot[c->slot[0]];
+    bool group = r->need == POOL_SAME_GROUP;
+    unsigned had = free_in(first->box, group ? first->group_cell : POOL_NONE);
+    for (uint32_t i = 0; i < p->slots; i++) {
+        const pool_slot *s = &p->slot[i];
+        if (i != p->box[s->box].first_slot && !(group && i % LARGE_GROUP == 0))
+            continue;
+        unsigned has = free_in(s->box, group ? s->group_cell : POOL_NONE);
+        assert_true(has < r->count || had <= has);
+        if (group && has == had)
+            assert_true(free_in(first->box, POOL_NONE) <= free_in(s->box, POOL_NONE));
+    }
+}
+
+/* One of each of the boxes with the least free. */
+static void check_spread(const pool_choice *c)
+{
+    bool in[LARGE_BOXES] = { false };
+    unsigned most = 0;
+    for (unsigned i = 0; i < c->count; i++) {
+        uint32_t box = p->slot[c->slot[i]].box;
+        assert_false(in[box]);
+        in[box] = true;
+        most = free_in(box, POOL_NONE) > most ? free_in(box, POOL_NONE) : most;
+    }
+    for (uint32_t i = 0; i < p->boxes; i++)
+        assert_true(in[i] || !free_in(i, POOL_NONE) || free_in(i, POOL_NONE) >= most);
+}
+
+static void test_boxes_of_1024_slots(void **state)
+{
+    (void)state;
+    static pool_slot_info info[POOL_BOX_SLOTS_MAX];
+    const pool_limits large = { LARGE_SLOTS, LARGE_BOXES, 1, 1, LARGE_SLOTS, 1 };
+    size_t bytes = pool_bytes(&large);
+    uint32_t at;
+    free(p);
+    p = pool_init(malloc(bytes), bytes, &large);
+    for (unsigned b = 0; b < LARGE_BOXES; b++) {
+        unsigned count = b ? 40 + draw(POOL_BOX_SLOTS_MAX - 40) : POOL_BOX_SLOTS_MAX;
+        for (unsigned i = 0; i < count; i++)
+            info[i] = (pool_slot_info){ 0, (p->slots + i) / LARGE_GROUP };
+        assert_int_equal(pool_add_box(p, info, count, &at), POOL_OK);
+    }
+    assert_int_equal(pool_add_box(p, info, POOL_BOX_SLOTS_MAX + 1, &at), POOL_E_ARG);
+    assert_int_equal(pool_add_host(p, LARGE_SLOTS, &at), POOL_OK);
+    assert_int_equal(pool_add_tenant(p, POOL_NONE, &at), POOL_OK);
+    for (unsigned i = 0; i < 600; i++) {
+        pool_request r = { .count = (uint8_t)(1 + draw(i % 3 ? 64 : LARGE_BOXES)),
+                           .need = (uint8_t)(i % 3 ? 1 + draw(2) : POOL_SPREAD) };
+        pool_choice c;
+        uint64_t lease;
+        if (pool_choose(p, &r, &c) != POOL_OK)
+            continue;
+        assert_int_equal(c.count, r.count);
+        if (r.count > 1 && r.need == POOL_SPREAD)
+            check_spread(&c);
+        else if (r.count > 1)
+            check_least(&r, &c);
+        assert_int_equal(pool_grant(p, &r, &c, &lease), POOL_OK);
+        if (draw(3) == 0) {
+            for (unsigned j = 0; j < c.count; j++)
+                p->slot[c.slot[j]].dirty = false;
+            assert_int_equal(pool_release(p, lease, POOL_WHY_RELEASE), POOL_OK);
+            for (unsigned j = 0; j < c.count; j++)
+                assert_int_equal(pool_wiped(p, c.slot[j], true), POOL_OK);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1075,6 +1167,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_limits_and_errors, begin, end),
         cmocka_unit_test_setup_teardown(test_reasons, begin, end),
         cmocka_unit_test_setup_teardown(test_taint, begin, end),
+        cmocka_unit_test_setup_teardown(test_boxes_of_1024_slots, begin, end),
     };
     number("DXPU_SEED", &seed);
     number("DXPU_ROUNDS", &rounds);

@@ -1970,7 +1970,8 @@ static void test_register_refused(void **state)
     assert_int_equal(rig_register(c, DXPU_CONTROL_ROLE_HOST, BOX, 7, box, SLOTS, 1, SLOTS, &why),
                      0);
     assert_int_equal(why.code, CORE_E_STATE);
-    assert_int_equal(rig_register(c, DXPU_CONTROL_ROLE_BOX, 9, 7, box, 65, 1, 1, &why), 0);
+    assert_int_equal(
+        rig_register(c, DXPU_CONTROL_ROLE_BOX, 9, 7, box, POOL_BOX_SLOTS_MAX + 1, 1, 1, &why), 0);
     assert_int_equal(why.code, CORE_E_ARG);
     assert_int_equal(rig_register(c, DXPU_CONTROL_ROLE_MANAGER, 9, 7, box, 1, 1, 1, &why), 0);
     assert_int_equal(why.code, CORE_E_ARG);

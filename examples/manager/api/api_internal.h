@@ -159,7 +159,7 @@ struct api {
     bool paused;                     /* the system queues further connections */
     unsigned ticks;
     uint64_t accepted, displaced;
-    uint64_t displaced_told_ms; /* when the next one is logged again */
+    uint64_t displaced_told_ms;                          /* when the next one is logged again */
     uint64_t opened_ms, newest;                          /* newest: event */
     uint64_t requests[API_ROUTES_MAX + 1][API_STATUSES]; /* [API_ROUTES_MAX]: no route */
     uint64_t events[CORE_EVENT_TYPES];

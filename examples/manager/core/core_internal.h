@@ -187,7 +187,10 @@ typedef struct corei_tables {
     corei_hash tenant_by_name, lease_by_key;
 } corei_tables;
 
-enum { COREI_MARKS_MAX = 4 * POOL_COUNT_MAX + 64, COREI_TX_EVENTS = 2 * POOL_COUNT_MAX + 32 };
+enum {
+    COREI_MARKS_MAX = 4 * POOL_COUNT_MAX + 64 + POOL_BOX_SLOTS_MAX,
+    COREI_TX_EVENTS = 2 * POOL_COUNT_MAX + 32
+};
 
 typedef enum corei_kind {
     COREI_META,

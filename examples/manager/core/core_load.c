@@ -347,7 +347,7 @@ static uint32_t twice(uint32_t count, uint32_t least)
 static bool load_tables(loading *l)
 {
     uint32_t models = twice(l->models, 4);
-    pool_limits limits = { .slots = twice(l->slots, 2 * POOL_BOX_SLOTS_MAX),
+    pool_limits limits = { .slots = twice(l->slots, POOL_BOX_SLOTS_MAX),
                            .boxes = twice(l->nodes - l->hosts, 16),
                            .hosts = twice(l->hosts, 16),
                            .tenants = twice(l->tenants, 16),
@@ -358,7 +358,7 @@ static bool load_tables(loading *l)
         old->limits.models > limits.models) /* who makes them come and go does it for little */
         limits.models = old->limits.models;
     limits.leases = limits.slots > l->lease_end ? limits.slots : l->lease_end;
-    if (!corei_tables_init(&l->t, &limits, twice(l->ports, 2 * POOL_BOX_SLOTS_MAX))) {
+    if (!corei_tables_init(&l->t, &limits, twice(l->ports, 2 * POOL_COUNT_MAX))) {
         load_no_memory(l);
         return false;
     }

@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { STORE_KEY_MAX_BYTES = 200, STORE_VALUE_MAX_BYTES = 1 << 20, STORE_CHANGES_MAX = 1024 };
+enum { STORE_KEY_MAX_BYTES = 200, STORE_VALUE_MAX_BYTES = 1 << 20, STORE_CHANGES_MAX = 2048 };
 
 typedef enum store_error {
     STORE_OK = 0,
