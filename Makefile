@@ -13,7 +13,7 @@ VERSION := $(shell sed -n 's/.*DXPU_VERSION  *"\(.*\)".*/\1/p' dxpu.h)
 # These targets install the Debian packages they need as root, before anything is built; with
 # `make -n` none does.
 NEED := $(if $(findstring n,$(filter-out --%,$(firstword -$(MAKEFLAGS)))),,$(firstword $(foreach \
-  n,cross check plots demo bench asan cov firmware fuzz prove ship size soak,$(if \
+  n,cross check plots demo-ha demo bench asan cov firmware fuzz prove ship size soak,$(if \
   $(filter $n%,$(MAKECMDGOALS)),$n))))
 ifneq ($(if $(NEED),$(shell tests/packages.sh $(NEED) </dev/null >&2 || echo missing)),)
 $(error packages are missing, see above)
@@ -147,8 +147,9 @@ build/libdxpu-inject.so: $(wildcard examples/inject/*.[ch] bindings/model/*.h) |
 include bindings/install.mk
 
 ## demo       a capture, then a guest's disk, through the proxies and a bad network; figures
-demo: all
-	$(PYTHON) examples/demo/demo.py
+## demo-ha    three managers over etcd: a storm of leases and of trouble, judged; two minutes
+demo demo-ha: all
+	$(PYTHON) $(if $(@:demo=),tests/manager/net_history.py --demo,examples/demo/demo.py)
 
 ## bench      what a TLP costs, beside its floors: a table, and build/bench.json
 bench: all $(BENCHES:%.c=build/%)
@@ -228,13 +229,12 @@ size ship:
 rooms:
 	@$(foreach r,$(ROOMS),echo \
 	  '$r|$(uses/$r)|$(call inc,$r)|$(call archives,,$r)|$(call libs,$r)';)
-
 ## clean      remove build/
 clean: ; rm -rf build
 ## help       this list
 help: ; @sed -n 's/^## //p' $(filter %Makefile %/install.mk,$(MAKEFILE_LIST))
 .PHONY: all demo bench plots check check-long asan cov prove cross fuzz fmt toc spec size ship
-.PHONY: clean help firmware soak rooms test quick
+.PHONY: clean demo-ha help firmware soak rooms test quick
 .SECONDARY .DELETE_ON_ERROR:
 -include $(shell find build -path build/guest -prune -o -path build/qemu -prune -o -name '*.d' \
            -type f -print 2>/dev/null)

@@ -631,7 +631,7 @@ static void step(input *in)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const store_kind kind = { rig_load, slow_commit, NULL, NULL, NULL };
+    static const store_kind kind = { rig_load, slow_commit, NULL, NULL, NULL, NULL };
     input in = { data, size };
     timers_begin();
     memset(number, 0, sizeof number);

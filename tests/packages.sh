@@ -13,6 +13,7 @@ packages='gcc libc6-dev make pkg-config libevent-dev libpcap-dev libjansson-dev 
           libxdp-dev libbpf-dev zlib1g-dev libpng-dev libsqlite3-dev libseccomp-dev
           libcurl4-openssl-dev libsodium-dev libcmocka-dev python3'
 case ${1:-check} in
+demo-ha) tests= packages="$packages etcd-server" ;;
 demo) tests= packages="$packages libdrm-dev" ;;
 bench) tests= ;;
 plots) tests= packages="$packages gnuplot-nox" ;;

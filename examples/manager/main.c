@@ -309,6 +309,13 @@ static void on_clock(void *user)
     wire_clock(the.core);
 }
 
+/* Also of a request that waited while this program was stopped. */
+static bool on_doubt(void *user)
+{
+    (void)user;
+    return !store_is_sure(the.store);
+}
+
 static void on_changed(void *user)
 {
     (void)user; /* settle() follows */
@@ -735,6 +742,7 @@ static int open_ports(void)
     if (!the.wire)
         return PROGRAM_SYSTEM;
     users.clock = on_clock;
+    users.doubtful = on_doubt;
     users.changed = on_changed;
     users.asked = on_asked;
     the.api = api_open(the.base, the.core, &users, &wrong);

@@ -252,6 +252,18 @@ static void redirect(api_conn *c)
                 c->a->users);
 }
 
+/* M-147: of what another manager may have changed nothing is said. */
+static bool refuse_in_doubt(api_conn *c)
+{
+    bool same = c->route->handle == api_get_health || c->route->handle == api_get_openapi;
+    if (same || !c->a->set.doubtful || !c->a->set.doubtful(c->a->set.user))
+        return false;
+    api_problem(c, 503, "store",
+                "this manager has not renewed its lease, so another one may lead; try again in a "
+                "second");
+    return true;
+}
+
 /* Was the request answered?  A standby says of what moment its answers are. */
 static bool follow(api_conn *c)
 {
@@ -285,7 +297,7 @@ void api_dispatch(api_conn *c)
     } else if (well_put(c) && (c->route->method == EVHTTP_REQ_GET || api_may_change(c))) {
         if (c->a->set.clock)
             c->a->set.clock(c->a->set.user);
-        if (!follow(c))
+        if (!follow(c) && !refuse_in_doubt(c))
             c->route->handle(c);
     }
 }

@@ -37,6 +37,8 @@ typedef struct api_settings {
     void *user;
     /* A request is about to be read: call core_clock(). */
     void (*clock)(void *user);
+    /* May another manager have changed the pool, so that nothing is known (M-147)?  NULL: never. */
+    bool (*doubtful)(void *user);
     /* A request changed the core: there are orders to take, and core_next_ms() is another. */
     void (*changed)(void *user);
     /* A request was answered; or NULL.  Of requests that were refused a caller has a number logged

@@ -60,6 +60,11 @@ unsigned store_check_ms(const store *s)
     return s->kind->check_ms ? s->kind->check_ms(s) : UINT_MAX;
 }
 
+bool store_is_sure(const store *s)
+{
+    return !s->kind->sure || s->kind->sure(s);
+}
+
 void store_close(store *s)
 {
     if (s)

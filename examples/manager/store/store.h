@@ -47,6 +47,7 @@ typedef struct store_kind {
     store_error (*commit)(store *s, const store_change *changes, unsigned count, store_fault *f);
     store_error (*check)(store *s, store_fault *f); /* or NULL */
     unsigned (*check_ms)(const store *s);           /* or NULL */
+    bool (*sure)(const store *s);                   /* or NULL */
     void (*close)(store *s);
 } store_kind;
 struct store {
@@ -116,6 +117,10 @@ store_error store_check(store *s, store_fault *f);
 /* After how many milliseconds it has to be called again, whatever else happens; UINT_MAX: it need
    not be. */
 unsigned store_check_ms(const store *s);
+
+/* Is it certain that no other program has changed the store by now?  Of etcd: not from the moment
+   at which the lease may have ended, though it may be renewed yet. */
+bool store_is_sure(const store *s);
 
 void store_close(store *s); /* NULL: nothing */
 

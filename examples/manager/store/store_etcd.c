@@ -846,6 +846,12 @@ static store_error etcd_check(store *base, store_fault *f)
     return give_up(s, STORE_E_IO, f);
 }
 
+static bool etcd_sure(const store *base)
+{
+    const etcd_store *s = (const etcd_store *)base;
+    return !s->failed && s->lease && etcd_now_ms() < s->renewed_ms + 1000 * s->set.ttl_s;
+}
+
 static unsigned etcd_check_ms(const store *base)
 {
     const etcd_store *s = (const etcd_store *)base;
@@ -1049,8 +1055,8 @@ static store_error begin(etcd_store *s, store_fault *f)
 
 store *store_open_etcd(const store_etcd_settings *set, store_fault *f)
 {
-    static const store_kind kind = { etcd_load, etcd_commit, etcd_check, etcd_check_ms,
-                                     etcd_store_close };
+    static const store_kind kind = { etcd_load,     etcd_commit, etcd_check,
+                                     etcd_check_ms, etcd_sure,   etcd_store_close };
     const char *wrong = store_etcd_check(set);
     if (wrong) {
         storei_fault(f, STORE_E_ARG, "%s", wrong);

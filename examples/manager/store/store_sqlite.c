@@ -401,7 +401,8 @@ static bool is_empty(const char *path, store_fault *f)
 
 store *store_open_sqlite(const char *path, store_fault *f)
 {
-    static const store_kind kind = { sqlite_load, sqlite_commit, sqlite_check, NULL, sqlite_close };
+    static const store_kind kind = { sqlite_load, sqlite_commit, sqlite_check,
+                                     NULL,        NULL,          sqlite_close };
     size_t len = strlen(path) + 1;
     file_id file, saved;
     if (file_of(path, "", &file) && !file.number && file_of(path, SAVED, &saved) && saved.number) {
