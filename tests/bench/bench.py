@@ -47,6 +47,8 @@ AIMS = (
     (r"pushed, not pulled .*", "ratio", 3, None),
     (r"nvme read of 4 KB, requests", "value", None, 0),
     (r"nvme write of 4 KB, requests", "value", None, 1),
+    (r"nvme read of 4 KB pushed, requests", "value", None, 0),
+    (r"nvme write of 4 KB pushed, requests", "value", None, 1),
     (r"memory state .*", "ratio", None, 1),
     (r"memory channel by default", "value", None, 128 * 1024),
     (r"memory box of 512 slots", "value", None, 16 << 20),

@@ -1,7 +1,8 @@
 /* What a command of 4 KB costs over a fabric: how many requests the controller makes of the host's
    memory, and how long it takes at a given round trip, in virtual time: each side answers at once.
-   First with the submission queue in the controller memory buffer, then, as the baseline, in host
-   memory.  Of the last row the data are in the buffer, too. */
+   First with the submission queue in the controller memory buffer, or with its entries pushed by
+   the host, then, as the baseline, in host memory.  Of the last row the data are in the buffer,
+   too. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,7 +24,10 @@
 
 enum { BDF = 0x0500, CMB_BYTES = 4 << 20, DEPTH = 64, AT_DATA = 0x100000, CMB_DATA = 0x200000 };
 
+enum { IN_HOST, PUSHED, IN_CMB }; /* the submission queue */
+
 static rc host;
+static dxpu_push_table pushes;
 static uint16_t command_id;
 static uint32_t tail[2];
 
@@ -73,8 +77,46 @@ static unsigned submit(unsigned q, int cmb, const uint32_t dw[16])
     return trips;
 }
 
-/* A controller whose queue 1 is in the buffer, or not. */
-static void open_controller(bool cmb)
+/* rc.message: a push rule. */
+static void push_rule(rc *r, const dxpu_tlp *t)
+{
+    dxpu_push_rule rule;
+    (void)r;
+    bench_must(dxpu_push_rule_decode(t, &rule) == 1 &&
+                   dxpu_push_table_set(&pushes, &rule) == DXPU_OK,
+               "a rule is refused");
+}
+
+/* rc.ahead */
+static void push_ahead(rc *r, const dxpu_tlp *write)
+{
+    uint8_t payload[DXPU_PUSH_PAYLOAD_MAX];
+    dxpu_push_part part[DXPU_PUSH_PARTS];
+    const dxpu_push_rule *rule;
+    unsigned parts = dxpu_push_table_match(&pushes, write, part, &rule);
+    dxpu_tlp t;
+    for (unsigned i = 0; i < parts; i++) {
+        memcpy(payload + DXPU_PUSH_HEAD_BYTES, rc_mem(r, part[i].address, part[i].bytes),
+               part[i].bytes);
+        dxpu_push_data_message(rule, part[i].address, part[i].bytes, payload, &t);
+        rc_give(r, &t);
+    }
+}
+
+static void push_offer(void)
+{
+    const dxpu_push_offer offer = { DXPU_PUSH_RULES, DXPU_PUSH_BYTES };
+    uint8_t payload[DXPU_PUSH_OFFER_BYTES];
+    dxpu_tlp t;
+    dxpu_push_table_init(&pushes, &offer);
+    dxpu_push_offer_message(&offer, payload, &t);
+    host.message = push_rule;
+    host.ahead = push_ahead;
+    rc_give(&host, &t);
+}
+
+/* A controller with queue 1 there. */
+static void open_controller(unsigned where)
 {
     const device_settings set = {
         .memory_bytes = 1 << 20, .mps_bytes = 4096, .mrrs_bytes = 4096, .cmb_bytes = CMB_BYTES
@@ -82,6 +124,8 @@ static void open_controller(bool cmb)
     uint32_t dw[16] = { 5 };
     memset(tail, 0, sizeof tail);
     rc_open(&host, &nvme_kind, &set, BDF);
+    if (where == PUSHED)
+        push_offer();
     host.mps = host.mrrs = 4096;
     cfg_write(&host, 0x10, BAR);
     cfg_write(&host, 0x18, CMB_BAR);
@@ -97,7 +141,7 @@ static void open_controller(bool cmb)
     dw[11] = 1;
     (void)submit(0, -1, dw);
     dw[0] = 1;
-    dw[6] = cmb ? CMB_BAR : (uint32_t)sq_at(1);
+    dw[6] = where == IN_CMB ? CMB_BAR : (uint32_t)sq_at(1);
     dw[11] = 1 << 16 | 1;
     (void)submit(0, -1, dw);
 }
@@ -106,36 +150,42 @@ typedef struct cost {
     unsigned requests, trips;
 } cost;
 
-static cost measure(bool cmb, bool write, bool data)
+static cost measure(unsigned where, bool write, bool data)
 {
     uint32_t dw[16] = { write ? 1 : 2, 1 };
     cost c;
-    open_controller(cmb);
+    open_controller(where);
     dw[6] = data ? CMB_BAR + CMB_DATA : MEM_LOW + AT_DATA;
     dw[12] = 7;
     c.requests = host.reads;
-    c.trips = submit(1, cmb ? 0 : -1, dw);
+    c.trips = submit(1, where == IN_CMB ? 0 : -1, dw);
     c.requests = host.reads - c.requests;
     rc_close(&host);
     return c;
 }
 
-int main(int argc, char **argv)
+static void rows(const char *what, unsigned where)
 {
     static const unsigned rtt_us[] = { 20, 100, 1000 };
-    (void)bench_parse(argc, argv);
     for (unsigned write = 0; write < 2; write++) {
-        const char *what = write ? "write" : "read";
-        cost ours = measure(true, write, false), base = measure(false, write, false);
-        char row[80];
-        snprintf(row, sizeof row, "nvme %s of 4 KB, requests", what);
+        cost ours = measure(where, write, false), base = measure(IN_HOST, write, false);
+        char head[48], row[80];
+        snprintf(head, sizeof head, "nvme %s of 4 KB%s", write ? "write" : "read", what);
+        snprintf(row, sizeof row, "%s, requests", head);
         bench_result(row, ours.requests, base.requests);
         for (unsigned i = 0; i < sizeof rtt_us / sizeof rtt_us[0]; i++) {
-            snprintf(row, sizeof row, "nvme %s of 4 KB, %u us round trip", what, rtt_us[i]);
+            snprintf(row, sizeof row, "%s, %u us round trip", head, rtt_us[i]);
             bench_result(row, ours.trips * rtt_us[i], base.trips * rtt_us[i]);
         }
     }
+}
+
+int main(int argc, char **argv)
+{
+    (void)bench_parse(argc, argv);
+    rows("", IN_CMB);
+    rows(" pushed", PUSHED);
     bench_result("nvme write of 4 KB, data in the buffer, requests",
-                 measure(true, true, true).requests, measure(false, true, false).requests);
+                 measure(IN_CMB, true, true).requests, measure(IN_HOST, true, false).requests);
     return 0;
 }

@@ -139,7 +139,7 @@ def figures():
     with lab.Lab() as l:
         for rtt in (20, 100, 1000):
             for name, offered in (("read", False), ("pushed", True)):
-                w = World(l, offered, ["--mrrs", PAGE], ["--delay-us", rtt / 2])
+                w = World(l, offered, ["--mrrs", PAGE], ["--delay-us", rtt // 2])
                 row = []
                 for opcode in (READ, WRITE):
                     took = []
