@@ -203,7 +203,7 @@ bool fn_msix_write(fn *f, int bar, uint64_t offset, uint32_t value, uint32_t ena
 uint32_t fn_push_begin(fn *f, unsigned bar, uint64_t offset, dxpu_push_rule *r);
 /* The memory is no longer the device's to read in this way.  0: nothing happens. */
 void fn_push_end(fn *f, uint32_t rule);
-/* All rules end, by a reset that the host knows of. */
+/* All rules end, without a word to the host. */
 void fn_push_clear(fn *f);
 /* Another host comes, or the function goes: nothing is offered. */
 void fn_push_forget(fn *f);

@@ -212,7 +212,6 @@ static void function_reset(void *user)
 /* The link was down: nothing that was in flight will be answered. */
 static void conventional_reset(nvme *n)
 {
-    fn_push_clear(&n->fn); /* as at the host (U-10) */
     function_reset(n);
     fn_link_reset(&n->fn);
 }
@@ -317,8 +316,8 @@ static void nvme_reset(void *device)
     nvme *n = device;
     if ((n->cc & NVME_CC_EN) && !(n->csts & REG_CSTS_SHST))
         n->unsafe_shutdowns++;
-    conventional_reset(n);
     fn_push_forget(&n->fn);
+    conventional_reset(n);
     nvme_commands_close(n);
     n->cmbmsc = 0;
     fn_power_on(&n->fn);
