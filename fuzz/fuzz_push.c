@@ -1,4 +1,4 @@
-/* Fuzz target: push rules at both ends.  The input is steps: messages of any bytes, offers, rules,
+/* Fuzz target: push rules at both ends.  Steps of the input: messages of any bytes, offers, rules,
    writes, and what a device takes and touches.  What a host would read lies in the rule's ring and
    is no more than the rule allows; what a box has kept is bounded, is of its rules, and is given out
    once.

@@ -202,7 +202,7 @@ class World:
         self.disk = Box(l, 10, "--device", "nvme", "--file", l.file("disk"), "--size", "64M",
                         "--slots", 2, "--mrrs", 4096)
         self.other = Box(l, 11, "--device", "nvme", "--size", "64M", "--cmb", "%dM" % CMB_MB,
-                         "--mrrs", 4096)
+                         "--mrrs", 4096, "--no-push")
         self.plain = Box(l, 12, "--device", "memory", "--memory", "1M")
         self.leaky = Box(l, 14, "--device", "memory", "--memory", "1M",
                          program=suite.box_without_reset(l))
@@ -232,7 +232,7 @@ class World:
 @story
 def boot_and_enumerate(w):
     a = w.boot("a", "root-ports", ["1=%s/1" % w.line.address(), "2=%s/1" % w.other.at],
-               reboots=True, extra=local_disk(w.lab))
+               ["--push"], reboots=True, extra=local_disk(w.lab))
     ports = a.must("ls -d /sys/bus/pci/devices/10000:00:*/driver | wc -l").strip()
     check("enumerate_root_ports", ports == "4", ports)
     for n in range(1, 5):
@@ -347,9 +347,10 @@ def box_count(box, name):
 
 
 @story
-def submission_queues_in_the_box(w):
-    """How many requests of the controller 32 reads and 32 writes of 4 KB need, with a controller
-    memory buffer, where a driver puts its queues by itself, and without (control)."""
+def submission_queues_without_a_request(w):
+    """How many requests of the controller 32 reads and 32 writes of 4 KB need, with entries that
+    the host pushes, with a controller memory buffer, where a driver puts its queues by itself, and
+    with neither (control: where the driver does not)."""
     a, count = w.a, 32
     # Of Debian's kernels 7.2 has CONFIG_PCI_P2PDMA, 6.1 and 6.12 do not; without it the driver
     # leaves the buffer alone
@@ -362,20 +363,21 @@ def submission_queues_in_the_box(w):
     else:
         check("cmb_is_left_alone", not any(word.isdigit() for word in found), found)
         print("skip cmb_has_the_queues the guest's kernel has no CONFIG_PCI_P2PDMA")
-    for slot, box, in_box in ((1, w.disk, False), (2, w.other, able)):
+    for slot, box, what in ((1, w.disk, "pushed"), (2, w.other, "cmb" if able else "neither")):
         reads = {}
         for rw in ("read", "write"):
             before = box_count(box, "dma_reads")
             a.must(a.fio(slot, "--rw=rand" + rw, "--bs=4k", "--iodepth=1", "--io_size=%dk" % (
                 4 * count), "--size=16m"), HANG)
             reads[rw] = (box_count(box, "dma_reads") - before) / count
-        what = "cmb" if slot == 2 else "no_cmb"
         figure("%s: requests of the controller for a read of 4 KB %.2f, for a write %.2f"
                % (what, reads["read"], reads["write"]))
-        entry = 0 if in_box else 1  # of the submission queue; fio's own few commands come to it
+        entry = int(what == "neither")  # of the submission queue; fio's own few commands come to it
         check(what + "_requests_of_a_read", entry <= reads["read"] < entry + 0.5, reads)
         # the data: one request, of 4,096 bytes
         check(what + "_requests_of_a_write", 1 + entry <= reads["write"] < 1.5 + entry, reads)
+    pushes = box_count(w.disk, "pushes")
+    check("pushes_are_counted", pushes >= 2 * count and not box_count(w.other, "pushes"), pushes)
     # The driver writes CMBMSC once, and has its queues at the same addresses after any reset.
     a.must("nvme reset %s" % a.controller(2))
     for method in a.must("cat %s/reset_method" % a.device(2)).split():
