@@ -156,20 +156,18 @@ static const char *add_key(slot_plan *p, char *key)
 {
     char *value = strchr(key, '=');
     const char *bad;
-    bool found = false, *flag;
+    bool found = false, push = !p->set.no_push, *flag;
     if (value)
         *value++ = '\0';
     flag = !strcmp(key, "read-only")   ? &p->set.read_only
            : !strcmp(key, "stateless") ? &p->set.stateless
            : !strcmp(key, "render")    ? &p->set.render
+           : !strcmp(key, "push")      ? &push
                                        : NULL;
     if (flag) {
         *flag = !value || !strcmp(value, "yes");
+        p->set.no_push = !push;
         return *flag || !strcmp(value, "no") ? NULL : wrong("must be yes or no:", key);
-    }
-    if (!strcmp(key, "push") && value && (!strcmp(value, "yes") || !strcmp(value, "no"))) {
-        p->set.no_push = !strcmp(value, "no");
-        return NULL;
     }
     if (!value)
         return wrong("unknown key or missing value:", key);

@@ -968,6 +968,7 @@ void slot_down(guest_slot *s)
     s->up = s->misfit = s->closing = s->probe.running = false;
     if (was_up)
         s->host->lost(s->host->user, s->number, &s->values);
+    push_begin(s, false);
     contain(s);
     if (was_up)
         s->host->filled(s->host->user, s->number, false);

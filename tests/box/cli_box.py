@@ -260,7 +260,9 @@ def sections(l):
             ("with_an_unknown_key", "unknown key or invalid value: 'listen'",
              "[slot 1]\ndevice = memory\nlisten = x\n"),
             ("with_no_flag", "must be yes or no: 'read-only'",
-             "[slot 1]\ndevice = virtio-blk\nread-only = 2\n")):
+             "[slot 1]\ndevice = virtio-blk\nread-only = 2\n"),
+            ("with_push_of_no_flag", "must be yes or no: 'push'",
+             "[slot 1]\ndevice = nvme\npush = maybe\n")):
         b = run(text)
         got = b.wait(10)
         check("box_section_%s_is_refused" % name, got == 2 and says in b.errors(), got, b.errors())
