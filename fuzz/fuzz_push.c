@@ -1,7 +1,7 @@
 /* Fuzz target: push rules at both ends.  Steps of the input: messages of any bytes, offers, rules,
    writes, and what a device takes and touches.  What a host would read lies in the rule's ring and
-   is no more than the rule allows; what a box has kept is bounded, is of its rules, and is given out
-   once.
+   is no more than the rule allows; what a box has kept is bounded, is of its rules, and is given
+   out once.
    libFuzzer: -max_len=512 */
 #include "dxpu_push.h"
 #include "input.h"

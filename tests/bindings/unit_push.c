@@ -144,6 +144,36 @@ static void test_u1_data(void **state)
     assert_true(!d.data.len && !d.data.ptr);
 }
 
+/* spec/vectors/tlp.txt: msg-vendor1-push-rule and msg-vendor1-push-data */
+static void test_u1_vectors(void **state)
+{
+    static const uint8_t rule[] = { 0x70, 0x00, 0x00, 0x09, 0x01, 0x00, 0x00, 0x7f, 0x00,
+                                    0x00, 0xff, 0xff, 0x64, 0x78, 0x70, 0x75, 0x03, 0x01,
+                                    0x04, 0x02, 0x00, 0x00, 0x00, 0x07, 0x00, 0x00, 0x00,
+                                    0x00, 0xfe, 0x00, 0x10, 0x08, 0x00, 0x00, 0x00, 0x01,
+                                    0x23, 0x45, 0x60, 0x00, 0x00, 0x00, 0x04, 0x00, 0x00,
+                                    0x00, 0x00, 0x05, 0x00, 0x40, 0x04, 0x00 };
+    static const uint8_t data[] = { 0x74, 0x00, 0x00, 0x06, 0x00, 0x00, 0x00, 0x7f, 0x00, 0x00,
+                                    0xff, 0xff, 0x64, 0x78, 0x70, 0x75, 0x04, 0x01, 0x00, 0x06,
+                                    0x00, 0x00, 0x00, 0x07, 0x00, 0x00, 0x00, 0x01, 0x23, 0x45,
+                                    0x61, 0x40, 0x70, 0x75, 0x73, 0x68, 0x65, 0x64, 0x00, 0x00 };
+    const dxpu_bytes all[2] = { { rule, sizeof rule }, { data, sizeof data } };
+    dxpu_push_rule r;
+    dxpu_push_data d;
+    dxpu_tlp t;
+    (void)state;
+    assert_int_equal(dxpu_tlp_receive(all[0], &t), DXPU_OK);
+    assert_int_equal(dxpu_push_rule_decode(&t, &r), 1);
+    assert_true(r.rule == 1 && r.mode == DXPU_PUSH_SINCE && r.width == 4 && r.generation == 7);
+    assert_true(r.requester == 0x0100 && r.doorbell == 0xfe001008u && r.base == 0x123456000u);
+    assert_true(r.entries == 1024 && r.start == 5 && r.stride == 64 && r.bytes == 1024);
+    assert_int_equal(dxpu_tlp_receive(all[1], &t), DXPU_OK);
+    assert_int_equal(dxpu_push_data_decode(&t, &d), 1);
+    assert_true(d.rule == 1 && d.generation == 7 && d.address == r.base + 5u * 64);
+    assert_int_equal(d.data.len, 6);
+    assert_memory_equal(d.data.ptr, "pushed", 6);
+}
+
 /* ==== The host's table ======================================================================== */
 
 static dxpu_push_table table;
@@ -565,6 +595,7 @@ int main(void)
         cmocka_unit_test(test_u1_offers),
         cmocka_unit_test(test_u1_rules),
         cmocka_unit_test(test_u1_data),
+        cmocka_unit_test(test_u1_vectors),
         cmocka_unit_test(test_u5_rules_are_checked),
         cmocka_unit_test(test_u2_offer_is_cut),
         cmocka_unit_test(test_u6_what_is_a_doorbell),

@@ -1,7 +1,7 @@
 /* Push rules over a network that loses, repeats, delays and reorders: a driver puts entries into a
    ring and rings a doorbell, a host pushes them or does not, a device takes them or reads, makes
-   and withdraws its rule, and is reset.  What the device gets of an entry is what was in memory when
-   the host forwarded the doorbell.  Controls break one rule each, and are noticed.
+   and withdraws its rule, and is reset.  What the device gets of an entry is what was in memory
+   when the host forwarded the doorbell.  Controls break one rule each, and are noticed.
    DXPU_SEED=N runs one seed. */
 #include <setjmp.h>
 #include <stdarg.h>
