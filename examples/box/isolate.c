@@ -160,6 +160,10 @@ int isolate(int starter, unsigned slot, const device_kind *kind, unsigned disk_t
         if (s->render)
             add(&w, "--render");
     }
+    if (s->subsystem) {
+        log_error("slot %u: --isolate: a subsystem is in one process", slot);
+        return -1;
+    }
     if (s->descriptor) {
         log_error("slot %u: --isolate: fd is for a slot of the box's own process; use tap=NAME",
                   slot);

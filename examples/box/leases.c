@@ -217,12 +217,39 @@ bool leases_wiping(const shard *sh)
     return any || (sh->wiping && !b->pool);
 }
 
+/* Another slot of its subsystem that is_such(); all of them are in this loop. */
+static bool any_other(const box *b, unsigned number, bool (*is_such)(const box *b, unsigned i))
+{
+    const slot *s = &b->slots[number - 1];
+    bool any = false;
+    for (unsigned i = 0; s->subsystem[0] && i < b->count; i++)
+        any |= i != number - 1 && !strcmp(b->slots[i].subsystem, s->subsystem) && is_such(b, i);
+    return any;
+}
+
+/* Its lease goes on, or its tenant's data are kept. */
+static bool is_in_use(const box *b, unsigned i)
+{
+    return b->entries[i].used || b->phase[i] == DXPU_CONTROL_SLOT_HELD ||
+           b->phase[i] == DXPU_CONTROL_SLOT_KEPT || b->slots[i].change.by == CHANGE_BIND;
+}
+
+/* The data that it shares are being erased, or were to be and could not. */
+static bool is_being_wiped(const box *b, unsigned i)
+{
+    return b->phase[i] == DXPU_CONTROL_SLOT_WIPING || b->phase[i] == DXPU_CONTROL_SLOT_UNWIPED;
+}
+
 static void go_on_wiping(slot *s, unsigned number)
 {
     int rc = DEVICE_WIPED; /* reset() leaves nothing */
+    if (s->wipe_begins)
+        s->leaves = s->kind->leave && any_other(s->shard->box, number, is_in_use); /* S-249 */
     if (s->kind == &no_device_kind && s->keeps)
         rc = DEVICE_UNWIPED; /* what it has lost still has the data */
-    if (s->kind->wipe)
+    if (s->leaves)
+        rc = s->kind->leave(s->device, s->wipe_begins);
+    else if (s->kind->wipe)
         rc = s->kind->wipe(s->device, s->wipe_begins);
     s->wipe_begins = false;
     if (rc != DEVICE_WIPING) {
@@ -281,7 +308,8 @@ static unsigned refuse_bind(const box *b, const dxpu_control_bind *m)
     bool goes_on = e->used && e->host_node == m->host_node && e->host_slot == m->host_slot;
     if (s->drained && phase != DXPU_CONTROL_SLOT_KEPT && !goes_on)
         return DXPU_CONTROL_CODE_DRAINED; /* it is a new one */
-    bool busy = wipes || phase == DXPU_CONTROL_SLOT_UNWIPED || s->elsewhere || s->unfit;
+    bool busy = wipes || phase == DXPU_CONTROL_SLOT_UNWIPED || s->elsewhere || s->unfit ||
+                any_other(b, m->slot, is_being_wiped);
     return busy ? DXPU_CONTROL_CODE_BUSY : DXPU_CONTROL_CODE_NONE;
 }
 

@@ -5,6 +5,7 @@
 #endif
 #include "plan.h"
 
+#include "nvme.h"
 #include "options.h"
 #include "plug.h"
 #include "remote.h"
@@ -143,6 +144,8 @@ static const char *set_text(slot_plan *p, const char *key, const char *value)
         return plan_attributes(p->attributes, value) ? NULL : wrong("too many:", "attributes");
     if (!strcmp(key, "socket") && is_word(value, 107))
         return keep_const(p, value, key, &p->set.socket);
+    if (!strcmp(key, "subsystem") && is_word(value, PLAN_MODEL_MAX))
+        return keep_const(p, value, key, &p->set.subsystem);
     if (!strcmp(key, "tap") && is_word(value, 15))
         return keep_const(p, value, key, &p->set.tap);
     if (!strcmp(key, "render-node") && is_word(value, 255))
@@ -187,6 +190,8 @@ static const char *check(const slot_plan *p)
         return "--slot: namespaces goes without file";
     if (p->set.read_only && (p->kind != &virtio_blk_kind || !p->set.file))
         return "--slot: read-only goes with virtio-blk and file";
+    if (p->kind != &nvme_kind && p->set.subsystem)
+        return "--slot: subsystem is for nvme";
     if (p->kind == &virtio_blk_kind && p->set.file && strchr(p->set.file, ','))
         return "--slot: a virtio-blk device has one file";
     if (p->kind == &virtio_net_kind && !p->set.tap == !p->set.descriptor)
@@ -223,6 +228,7 @@ static const char *add_words(const slot_plans *all, slot_plan *p, char *words)
     p->set.file = p->set.serial = p->set.tap = NULL; /* of slots that share an option */
     p->set.render = false;
     p->set.render_node = NULL;
+    p->set.subsystem = NULL;
     p->set.descriptor = 0;
     p->set.namespaces = 0;
     p->set.read_only = false;

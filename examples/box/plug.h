@@ -2,8 +2,8 @@
    SPDX-License-Identifier: MIT
 
    A slot without a device has one of no_device_kind, which is absent (device_port.present).  A
-   device that leaves is destroyed once its jobs are over, and a new one is made by a job, since both
-   may have to wait for a disk (S-160); meanwhile the slot is absent. */
+   device that leaves is destroyed once its jobs are over, and a new one is made by a job, since
+   both may have to wait for a disk (S-160); meanwhile the slot is absent. */
 #ifndef PLUG_H_INCLUDED
 #define PLUG_H_INCLUDED
 
@@ -11,8 +11,8 @@
 
 extern const device_kind no_device_kind;
 
-/* In the slot's loop.  plan: of the device that comes, NULL: none; taken over, and all of it freed,
-   when it returns REQUESTS_LATER: shards_answer() follows then. */
+/* In the slot's loop.  plan: of the device that comes, NULL: none; taken over, and all of it
+   freed, when it returns REQUESTS_LATER: shards_answer() follows then. */
 unsigned plug_begin(box *b, const dxpu_control_plug *m, slot_plan *plan);
 /* Go on, in each turn of the loop. */
 void plug_work(shard *sh);

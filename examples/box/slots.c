@@ -744,14 +744,19 @@ static void identify_slot(const box *b, unsigned index, unsigned shared, device_
                           char *serial, size_t size)
 {
     char address[DXPU_UDP_TEXT_BYTES];
+    unsigned device = own->subsystem ? 0 : index + 1; /* all slots of a subsystem are one drive */
     if (own->serial) {
         snprintf(serial, size, shared ? "%s-%u" : "%s", own->serial, shared + 1);
         own->identity = identity_of_name(serial);
     } else if (b->managed) {
-        own->identity = identity_of_proxy(b->identity, index + 1);
+        own->identity = identity_of_proxy(b->identity, device);
     } else {
         dxpu_udp_print(dxpu_udp_local(b->shards[0].fabric.udp, 0), address);
-        own->identity = identity_of_slot(b->node, index + 1, own->file, address);
+        own->identity = identity_of_slot(b->node, device, own->file, address);
+    }
+    if (own->subsystem) {
+        own->controller = index + 1;
+        own->identity = block_store_mix(own->identity ^ identity_of_name(own->subsystem));
     }
     if (!own->serial)
         snprintf(serial, size, "DXPU%016llx", (unsigned long long)own->identity);
@@ -893,9 +898,12 @@ void slots_create(slot *s, slot_device *d)
 static int set_attributes(slot *s, const slot_device *d)
 {
     char all[DEVICE_ATTRIBUTES_BYTES] = "";
+    char shared[PLAN_MODEL_MAX + sizeof "subsystem="] = "";
     if (d->kind->attributes)
         d->kind->attributes(d->device, all);
-    if (!plan_attributes(all, d->attributes)) {
+    if (d->set.subsystem)
+        snprintf(shared, sizeof shared, "subsystem=%s", d->set.subsystem);
+    if (!plan_attributes(all, shared) || !plan_attributes(all, d->attributes)) {
         log_error("slot %u: with those of its device, its attributes have more than %d characters",
                   (unsigned)(s - s->shard->box->slots) + 1, DEVICE_ATTRIBUTES_BYTES - 1);
         return -1;
@@ -917,6 +925,7 @@ int slots_install(slot *s, slot_device *d)
         return -1;
     }
     memcpy(s->serial, d->serial, sizeof s->serial);
+    snprintf(s->subsystem, sizeof s->subsystem, "%s", d->set.subsystem ? d->set.subsystem : "");
     memcpy(s->model, d->model, sizeof s->model);
     s->unfit = s->kind->fits && !s->kind->fits(s->device);
     /* a manager's box keeps the slot, so that it can be wiped */
@@ -1059,6 +1068,25 @@ static int open_state(box *b)
     return rc;
 }
 
+/* They share what no lock is around. */
+static bool subsystems_in_one_loop(const box *b)
+{
+    for (unsigned i = 0; i < b->count; i++) {
+        const slot_plan *p = plan_of(b, i);
+        for (unsigned k = 0; p && p->set.subsystem && k < i; k++) {
+            const slot_plan *q = plan_of(b, k);
+            if (!q || !q->set.subsystem || strcmp(p->set.subsystem, q->set.subsystem) != 0 ||
+                (i - k) % b->shard_count == 0)
+                continue;
+            log_error("--cores %u: slots %u and %u of subsystem %s are in different threads; give "
+                      "it slots that are a multiple of %u apart",
+                      b->shard_count, k + 1, i + 1, p->set.subsystem, b->shard_count);
+            return false;
+        }
+    }
+    return true;
+}
+
 int slots_open(box *b, const device_kind *kind, const device_settings *s)
 {
     unsigned count = b->count;
@@ -1076,6 +1104,8 @@ int slots_open(box *b, const device_kind *kind, const device_settings *s)
         log_error("out of memory");
         return PROGRAM_SYSTEM;
     }
+    if (!subsystems_in_one_loop(b))
+        return PROGRAM_USAGE;
     for (unsigned i = 0; i < count; i++) {
         if (open_slot(b, i, kind, s)) {
             log_error(

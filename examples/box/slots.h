@@ -109,7 +109,9 @@ typedef struct slot {
     int last_error;               /* of the one that ended last */
     uint8_t last_reason;
     char serial[32];
-    bool broken;    /* what it keeps its data on fails */
+    char subsystem[PLAN_MODEL_MAX + 1]; /* "": its data are its alone */
+    bool leaves;                        /* its wipe is of what others do not use */
+    bool broken;                        /* what it keeps its data on fails */
     bool elsewhere; /* its lease's data are on another medium than is here (M-67): */
     uint8_t its_phase;
     uint64_t its_medium;

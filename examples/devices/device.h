@@ -45,23 +45,25 @@ typedef struct device_settings {
     uint64_t mrrs_bytes;   /* its Max_Read_Request_Size after a reset; 0: 512, as PCIe has it */
     const char *file; /* nvme, virtio-blk: where its blocks are, commas between namespaces; NULL: in
                          memory */
-    uint64_t file_bytes;  /* nvme, virtio-blk: size of each; 0: its file's, or memory_bytes */
-    uint64_t namespaces;  /* nvme: how many in memory; 0: 1 */
-    uint64_t cmb_bytes;   /* nvme: its controller memory buffer, a power of two; 0: none */
-    uint64_t block_bytes; /* nvme, virtio-blk: 512 or 4096; 0: 512 */
-    uint64_t identity;    /* no other device of the fabric has it: serial number, UUIDs */
-    const char *serial;   /* nvme, virtio-blk: its serial number, 20 characters at most; NULL: of
+    uint64_t file_bytes;   /* nvme, virtio-blk: size of each; 0: its file's, or memory_bytes */
+    uint64_t namespaces;   /* nvme: how many in memory; 0: 1 */
+    uint64_t cmb_bytes;    /* nvme: its controller memory buffer, a power of two; 0: none */
+    uint64_t block_bytes;  /* nvme, virtio-blk: 512 or 4096; 0: 512 */
+    uint64_t identity;     /* no other device of the fabric has it: serial number, UUIDs */
+    const char *serial;    /* nvme, virtio-blk: its serial number, 20 characters at most; NULL: of
                              identity */
-    uint64_t timeout_ns;  /* least time to wait for a completion of the host */
-    const jobs *jobs;     /* wait for disks in its place; NULL: it waits itself */
-    const char *layout;   /* nvme: file that keeps its layout; NULL: beside the first of `file` */
-    bool no_push;         /* it asks no host for push rules (U-2) */
-    bool read_only;       /* virtio-blk: its file is never changed */
-    uint64_t bar_bytes;   /* eptest: size of its 64-bit prefetchable BAR; 0: 64 KB */
-    const char *socket;   /* vfio-user: where its server listens */
-    int connector;        /* vfio-user: of connector_start() for `socket`, which the device closes;
+    const char *subsystem; /* nvme: its name, when controllers share it; NULL: it is alone */
+    uint64_t controller;   /* nvme: its identifier there; 0: 1 */
+    uint64_t timeout_ns;   /* least time to wait for a completion of the host */
+    const jobs *jobs;      /* wait for disks in its place; NULL: it waits itself */
+    const char *layout;    /* nvme: file that keeps its layout; NULL: beside the first of `file` */
+    bool no_push;          /* it asks no host for push rules (U-2) */
+    bool read_only;        /* virtio-blk: its file is never changed */
+    uint64_t bar_bytes;    /* eptest: size of its 64-bit prefetchable BAR; 0: 64 KB */
+    const char *socket;    /* vfio-user: where its server listens */
+    int connector;         /* vfio-user: of connector_start() for `socket`, which the device closes;
                              0: it starts one */
-    bool stateless;       /* vfio-user: a reset leaves nothing of a tenant's data */
+    bool stateless;        /* vfio-user: a reset leaves nothing of a tenant's data */
     const device_medium *medium; /* vfio-user: its server's, as its owner has seen it; NULL: it is
                                     not known */
     int renderer; /* virtio-gpu: of render_start(), which the device closes; 0: it has no 3D */
@@ -123,6 +125,9 @@ typedef struct device_kind {
        is 0; _UNWIPED: it cannot be erased, after a message.  The device is unused meanwhile.
        NULL: reset() leaves nothing. */
     int (*wipe)(void *device, bool begin);
+    /* The same where others go on to use the data: they stay, and what is only of this tenant goes.
+       NULL: its data are its own. */
+    int (*leave)(void *device, bool begin);
     /* A number of what it keeps its data on over its own end: another file or disk has another one,
        0: nothing lasts.  *pristine: nothing has been kept there before create().  NULL: 0, and
        pristine. */

@@ -519,6 +519,53 @@ def m25_leases_and_media_of_devices_that_come_and_go():
 
 
 @case
+def s249_data_of_a_subsystem_are_erased_with_its_last_lease():
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
+        image = disk(l, "image", MIB)
+        slots = [x for n in (1, 2, 3)
+                 for x in ("--slot", "%d=nvme,subsystem=a,file=%s" % (n, image))]
+        box, host = start_box(l, m, "--slots", 3, *slots), start_host(l, m)
+        b, h = m.link(BOX), m.link(HOST)
+        check({(d.state, d.medium) for d in b.slots.values()} == {(EMPTY, b.slots[1].medium)} and
+              "subsystem=a" in b.slots[3].attributes, b.slots)
+        for n in (1, 2, 3):  # whose data these are is not known: repair erases them
+            b.unbind(n, 1)
+            b.becomes(n, WIPED)
+        plant(image, 4096)
+        lend(b, h, 10, 1, 1)
+        lend(b, h, 11, 2, 2)
+        h.detach(1)
+        b.unbind(1, 10)
+        b.becomes(1, WIPED)
+        check(has(image) and b.slots[2].state == UP, b.slots)  # the other lease goes on
+        lend(b, h, 12, 3, 3)
+        h.detach(2)
+        check(b.unbind(2, 11, keep=True)[0] == KEPT)
+        h.detach(3)
+        b.unbind(3, 12)
+        b.becomes(3, WIPED)
+        check(has(image))  # its data are kept
+        check(b.unbind(2, 11)[0] == WIPING)
+        b.becomes(2, WIPED)
+        check(not has(image))  # it was the last
+        # a wipe that is under way, or has failed, keeps the other slots from tenants
+        lend(b, h, 20, 1, 1)
+        h.detach(1)
+        box.process.kill()
+        with open(l.file("box.state")) as f:
+            line = f.read().replace("held", "unwiped")
+        with open(l.file("box.state"), "w") as f:
+            f.write(line)
+        box = start_box(l, m, "--slots", 3, *slots)
+        b = m.link(BOX, b)
+        check(b.slots[1].state == UNWIPED, b.slots)
+        refused(BUSY, b.bind, 2, 77, 1, 21)
+        check(b.unbind(1, 20)[0] == WIPING)
+        b.becomes(1, WIPED)
+        check(b.bind(2, 77, 1, 21) == (HELD, 21))
+
+
+@case
 def state_file_without_media():
     with lab.Lab(plain=True) as l, fm.Manager() as m:
         path = disk(l, "disk", MIB)

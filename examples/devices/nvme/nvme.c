@@ -79,6 +79,7 @@ static void controller_reset(nvme *n)
     uint32_t ready = n->csts & NVME_CSTS_RDY;
     nvme_queues_clear(n);
     nvme_features_reset(n);
+    nvme_reserve_reset(n);
     n->cc = n->intms = 0;
     n->resetting = n->dropped && ready;
     n->csts = n->resetting ? NVME_CSTS_RDY : 0;
@@ -201,6 +202,7 @@ static void function_reset(void *user)
     nvme *n = user;
     nvme_queues_clear(n); /* the host learns that their push rules end */
     nvme_features_reset(n);
+    nvme_reserve_reset(n);
     fn_reset(&n->fn);
     nvme_cmb_clear(n);
     n->resetting = false; /* but it is not ready before accesses of before are over */
@@ -338,8 +340,7 @@ static void nvme_restart(void *device)
 /* What create() has made so far. */
 static void nvme_close(nvme *n)
 {
-    for (uint32_t i = 0; i < n->ns_count; i++)
-        block_store_close(&n->ns[i].store);
+    nvme_subsystem_part(n);
     pages_close(&n->cmb);
     free(n->layout.path);
     free(n);
@@ -352,48 +353,10 @@ static void nvme_destroy(void *device)
     nvme_queues_clear(n); /* gives the buffers back */
     nvme_access_drop(n, &n->wiper);
     nvme_drop_buffer(n, &n->wiper);
-    nvme_access_settle(n);
+    nvme_access_settle(n); /* the last write of the reservations, too */
+    nvme_drop_buffer(n, &n->keeper);
     nvme_commands_close(n);
     nvme_close(n);
-}
-
-static int open_namespace(nvme *n, const char *file, uint64_t bytes)
-{
-    nvme_ns *ns = &n->ns[n->ns_count];
-    if (n->ns_count == NVME_NAMESPACES) {
-        log_error("nvme: more than %d namespaces", NVME_NAMESPACES);
-        return -1;
-    }
-    if (block_store_open(&ns->store, "nvme", file, bytes, false))
-        return -1;
-    n->ns_count++;
-    return 0;
-}
-
-/* One for each file; without files they are in memory. */
-static int open_namespaces(nvme *n, const device_settings *s)
-{
-    uint64_t bytes = s->file_bytes ? s->file_bytes : s->memory_bytes;
-    const char *rest = s->file;
-    while (rest) {
-        const char *comma = strchr(rest, ',');
-        size_t len = comma ? (size_t)(comma - rest) : strlen(rest);
-        char name[4096];
-        if (len == 0 || len >= sizeof name) {
-            log_error("nvme: %s: a name is empty or too long", s->file);
-            return -1;
-        }
-        memcpy(name, rest, len);
-        name[len] = '\0';
-        if (open_namespace(n, name, s->file_bytes))
-            return -1;
-        rest = comma ? comma + 1 : NULL;
-    }
-    for (uint64_t i = 0; !s->file && i < (s->namespaces ? s->namespaces : 1); i++) {
-        if (open_namespace(n, NULL, bytes))
-            return -1;
-    }
-    return 0;
 }
 
 static void *nvme_create(const device_settings *s, const device_port *port)
@@ -422,8 +385,8 @@ static void *nvme_create(const device_settings *s, const device_port *port)
     f.mps_bytes = s->mps_bytes;
     f.mrrs_bytes = s->mrrs_bytes;
     f.timeout_ns = s->timeout_ns;
-    f.serial = s->identity;
     f.no_push = s->no_push;
+    f.serial = s->subsystem ? block_store_mix(s->identity + s->controller) : s->identity;
     fn_init(&n->fn, &f, port, n, function_reset);
     n->identity = s->identity;
     if (s->serial)
@@ -432,7 +395,9 @@ static void *nvme_create(const device_settings *s, const device_port *port)
         snprintf(n->serial, sizeof n->serial, "DXPU%016llx", (unsigned long long)n->identity);
     n->factory_log2 = s->block_bytes == 4096 ? 12 : 9;
     nvme_list_clear(&n->layout.waiting);
-    if (open_namespaces(n, s) || nvme_layout_open(n, s)) {
+    nvme_list_clear(&n->reserving);
+    n->id = s->controller ? (uint16_t)s->controller : NVME_CONTROLLER;
+    if (nvme_subsystem_join(n, s) || nvme_layout_open(n, s)) {
         nvme_close(n);
         return NULL;
     }
@@ -447,9 +412,9 @@ static uint64_t nvme_medium(void *device, bool *pristine)
     uint64_t all = 0;
     *pristine = true;
     for (uint32_t i = 0; i < n->ns_count; i++) {
-        if (n->ns[i].store.medium)
-            all = block_store_mix(all + n->ns[i].store.medium); /* which comes first counts, too */
-        *pristine &= n->ns[i].store.pristine;
+        if (n->ns[i].store->medium)
+            all = block_store_mix(all + n->ns[i].store->medium); /* which comes first counts, too */
+        *pristine &= n->ns[i].store->pristine;
     }
     return all;
 }
@@ -476,7 +441,7 @@ static void nvme_attributes(const void *device, char out[DEVICE_ATTRIBUTES_BYTES
     const nvme *n = device;
     uint64_t size = 0;
     for (unsigned i = 0; i < n->ns_count; i++)
-        size += n->ns[i].store.size;
+        size += n->ns[i].store->size;
     block_store_attributes(size, 0, out);
 }
 
@@ -494,6 +459,7 @@ const device_kind nvme_kind = { .name = "nvme",
                                 .tick = nvme_tick,
                                 .unfinished = nvme_unfinished,
                                 .wipe = nvme_wipe,
+                                .leave = nvme_leave,
                                 .medium = nvme_medium,
                                 .fits = nvme_fits,
                                 .attributes = nvme_attributes };

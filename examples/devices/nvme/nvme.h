@@ -13,6 +13,8 @@
      nvme_log.c        error log, asynchronous events, features
      nvme_admin.c      admin commands
      nvme_io.c         I/O commands
+     nvme_subsystem.c  what controllers of a subsystem share
+     nvme_reserve.c    reservations of its namespaces
      nvme_wipe.c       erasing all blocks
      nvme.c            registers, reset, the device_kind */
 #ifndef NVME_H_INCLUDED

@@ -62,6 +62,12 @@ static int run_layout(nvme_access *a)
     return rc ? error : 0;
 }
 
+static int run_reservations(const nvme_access *a)
+{
+    const char *text = (const char *)a->buffer;
+    return durable_replace(a->path, text, strlen(text)) ? errno : 0;
+}
+
 static int run_op(nvme_access *a)
 {
     switch (a->op) {
@@ -81,6 +87,8 @@ static int run_op(nvme_access *a)
         return block_store_check_zero(a->store, a->at, (size_t)a->bytes);
     case NVME_OP_LAYOUT:
         return run_layout(a);
+    case NVME_OP_RESERVATIONS:
+        return run_reservations(a);
     default:
         return run_look(a);
     }
@@ -105,7 +113,7 @@ static bool quick(job *j)
 static bool uses_buffer(nvme_op op)
 {
     return op == NVME_OP_READ || op == NVME_OP_WRITE || op == NVME_OP_COMPARE ||
-           op == NVME_OP_LAYOUT;
+           op == NVME_OP_LAYOUT || op == NVME_OP_RESERVATIONS;
 }
 
 /* Most bytes of one access of a kind that goes in steps. */
@@ -150,7 +158,7 @@ uint16_t nvme_access_begin(nvme *n, nvme_command *c, nvme_op op, nvme_ns *s, uin
     a->op = op;
     a->sync = sync;
     a->command = c;
-    a->path = n->layout.path;
+    a->path = op == NVME_OP_RESERVATIONS ? n->subsystem->path : n->layout.path;
     a->at = at;
     a->bytes = bytes < most ? bytes : most;
     a->memory_bytes = c->end;
@@ -160,7 +168,7 @@ uint16_t nvme_access_begin(nvme *n, nvme_command *c, nvme_op op, nvme_ns *s, uin
         take_buffer(c, a);
     a->ns = s;
     if (s) {
-        a->store = &s->store;
+        a->store = s->store;
         s->accesses++;
     }
     c->access = a;
@@ -185,6 +193,8 @@ void nvme_access_done(nvme *n, nvme_command *c, const nvme_access *a)
 /* The access is over; its buffer goes back, or with a command that is gone. */
 static void end(nvme *n, nvme_access *a)
 {
+    if (a->op == NVME_OP_RESERVATIONS)
+        nvme_reserve_written(n, a);
     if (a->ns)
         a->ns->accesses--;
     if (a->command) {
@@ -204,6 +214,7 @@ bool nvme_access_cancel(nvme *n, nvme_command *c)
         return true;
     if (!n->jobs.cancel(n->jobs.user, &a->job))
         return false;
+    a->error = ECANCELED;
     end(n, a);
     free(a);
     return true;

@@ -37,24 +37,26 @@ static void identify_controller(const nvme *n, uint8_t *p)
 {
     uint64_t all = 0, unused = 0;
     for (uint32_t i = 0; i < n->ns_count; i++) {
-        all += n->ns[i].store.size;
-        unused += n->ns[i].is.allocated ? 0 : n->ns[i].store.size;
+        all += n->ns[i].store->size;
+        unused += n->ns[i].is.allocated ? 0 : n->ns[i].store->size;
     }
     dxpu_put_le16(p + 0, NVME_VENDOR);
     dxpu_put_le16(p + 2, NVME_VENDOR);
     identify_text(p + 4, 20, n->serial);
     identify_text(p + 24, 40, "dxpu NVMe");
     identify_text(p + 64, 8, "1.0");
-    p[72] = 4;                       /* recommended arbitration burst: 16 */
-    p[77] = NVME_TRANSFER_LOG2 - 12; /* MDTS, in pages of 4 KB */
-    dxpu_put_le16(p + 78, NVME_CONTROLLER);
-    dxpu_put_le32(p + 80, 0x00010400); /* version 1.4 */
-    dxpu_put_le32(p + 84, 1000000);    /* resume: microseconds at most */
-    dxpu_put_le32(p + 88, 5000000);    /* shutdown */
-    dxpu_put_le32(p + 92, 0x100);      /* events: namespaces change */
-    p[111] = 1;                        /* an I/O controller */
-    dxpu_put_le16(p + 256, 0x000a);    /* Format NVM, Namespace Management */
-    p[258] = 3;                        /* aborts at once, less one */
+    p[72] = 4;                            /* recommended arbitration burst: 16 */
+    p[76] = nvme_is_shared(n) ? 0x02 : 0; /* CMIC: several controllers */
+    p[77] = NVME_TRANSFER_LOG2 - 12;      /* MDTS, in pages of 4 KB */
+    dxpu_put_le16(p + 78, n->id);
+    dxpu_put_le32(p + 80, 0x00010400);                      /* version 1.4 */
+    dxpu_put_le32(p + 84, 1000000);                         /* resume: microseconds at most */
+    dxpu_put_le32(p + 88, 5000000);                         /* shutdown */
+    dxpu_put_le32(p + 92, 0x100);                           /* events: namespaces change */
+    dxpu_put_le32(p + 96, nvme_is_shared(n));               /* host identifiers of 128 bits */
+    p[111] = 1;                                             /* an I/O controller */
+    dxpu_put_le16(p + 256, nvme_is_shared(n) ? 0 : 0x000a); /* Format NVM, Namespace Management */
+    p[258] = 3;                                             /* aborts at once, less one */
     p[259] = NVME_EVENT_COMMANDS - 1;
     p[260] = 0x03; /* one firmware slot, read-only */
     p[261] = 0x06; /* effects log; long offsets in logs */
@@ -66,7 +68,8 @@ static void identify_controller(const nvme *n, uint8_t *p)
     p[512] = 0x66; /* submission entries of 64 bytes */
     p[513] = 0x44; /* completion entries of 16 bytes */
     dxpu_put_le32(p + 516, n->ns_count);
-    dxpu_put_le16(p + 520, 0x009d);     /* Compare, DSM, Write Zeroes, Select in features, Verify */
+    /* Compare, DSM, Write Zeroes, Select in features, Verify; reservations */
+    dxpu_put_le16(p + 520, 0x009d | (nvme_is_shared(n) ? 0x0020 : 0));
     p[525] = 0x07;                      /* a volatile cache; Flush of all namespaces */
     dxpu_put_le32(p + 536, 0x00050001); /* SGLs: no alignment, bit buckets, longer than the data */
     identify_nqn(n, p + 768);
@@ -202,17 +205,22 @@ static const nvme_operation admin_operations[] = {
     { 0x80, 0x20007, nvme_format }, /* firmware, keep alive, security, sanitize: none */
 };
 
-const nvme_operation *nvme_admin_operations(size_t *count)
+enum { ADMIN_SHARED = 10 }; /* of these, where others use the namespaces, too */
+
+const nvme_operation *nvme_admin_operations(const nvme *n, size_t *count)
 {
-    *count = sizeof admin_operations / sizeof admin_operations[0];
+    *count =
+        nvme_is_shared(n) ? ADMIN_SHARED : sizeof admin_operations / sizeof admin_operations[0];
     return admin_operations;
 }
 
 uint16_t nvme_admin_command(nvme *n, nvme_command *c)
 {
-    for (size_t i = 0; i < sizeof admin_operations / sizeof admin_operations[0]; i++) {
-        if (admin_operations[i].opcode == c->opcode)
-            return admin_operations[i].run(n, c);
+    size_t count;
+    const nvme_operation *o = nvme_admin_operations(n, &count);
+    for (size_t i = 0; i < count; i++) {
+        if (o[i].opcode == c->opcode)
+            return o[i].run(n, c);
     }
     return NVME_INVALID_OPCODE | NVME_DNR;
 }

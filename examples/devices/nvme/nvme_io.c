@@ -254,24 +254,36 @@ static const nvme_operation io_operations[] = { /* effects as those of admin com
                                                 { 0x05, 1, io_move }, /* Compare */
                                                 { 0x08, 3, io_write_zeroes },
                                                 { 0x09, 3, io_dataset },
-                                                { 0x0c, 1, io_verify }
+                                                { 0x0c, 1, io_verify },
+                                                { 0x0d, 1, nvme_reserve_register },
+                                                { 0x0e, 1, nvme_reserve_report },
+                                                { 0x11, 1, nvme_reserve_acquire },
+                                                { 0x15, 1, nvme_reserve_release }
 };
 
-const nvme_operation *nvme_io_operations(size_t *count)
+enum { IO_ALONE = 7 }; /* of these, where there are no reservations */
+
+const nvme_operation *nvme_io_operations(const nvme *n, size_t *count)
 {
-    *count = sizeof io_operations / sizeof io_operations[0];
+    *count = nvme_is_shared(n) ? sizeof io_operations / sizeof io_operations[0] : IO_ALONE;
     return io_operations;
 }
 
 uint16_t nvme_io_command(nvme *n, nvme_command *c)
 {
     bool all = c->opcode == IO_FLUSH && c->nsid == NVME_NSID_ALL;
-    for (size_t i = 0; i < sizeof io_operations / sizeof io_operations[0]; i++) {
-        if (io_operations[i].opcode != c->opcode)
+    size_t count;
+    const nvme_operation *o = nvme_io_operations(n, &count);
+    for (size_t i = 0; i < count; i++) {
+        uint16_t status;
+        if (o[i].opcode != c->opcode)
             continue;
         c->ns = nvme_active(n, c->nsid);
         c->erased = c->ns ? c->ns->erased : 0;
-        return c->ns || all ? io_operations[i].run(n, c) : nvme_inactive(n, c->nsid);
+        if (!c->ns && !all)
+            return nvme_inactive(n, c->nsid);
+        status = nvme_reserve_check(n, c);
+        return status == NVME_SUCCESS ? o[i].run(n, c) : status;
     }
     return NVME_INVALID_OPCODE | NVME_DNR;
 }

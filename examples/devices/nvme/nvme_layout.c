@@ -32,7 +32,7 @@ static const char *const states[] = { "free", "detached", "attached" };
 void nvme_layout_factory(const nvme *n, nvme_layout *to)
 {
     for (uint32_t i = 0; i < n->ns_count; i++) {
-        nvme_layout whole = { n->ns[i].store.size, n->factory_log2, 0, true, true };
+        nvme_layout whole = { n->ns[i].store->size, n->factory_log2, 0, true, true };
         to[i] = whole;
     }
 }
@@ -59,7 +59,7 @@ static size_t print(const nvme *n, const nvme_layout *l, char text[TEXT_BYTES])
 {
     uint64_t store_bytes[NVME_NAMESPACES];
     for (uint32_t i = 0; i < n->ns_count; i++)
-        store_bytes[i] = n->ns[i].store.size;
+        store_bytes[i] = n->ns[i].store->size;
     return print_sized(n, store_bytes, l, text);
 }
 
@@ -87,7 +87,7 @@ static const char *parse(const nvme *n, const char *text, nvme_layout *l)
     const char *line = text;
     for (uint32_t i = 0; i < n->ns_count; i++) {
         line = strchr(line, '\n');
-        if (!line || !scan(++line, i + 1, n->ns[i].store.size, &l[i]))
+        if (!line || !scan(++line, i + 1, n->ns[i].store->size, &l[i]))
             break;
         if (i + 1 < n->ns_count)
             continue;
@@ -114,7 +114,7 @@ static bool untouched(const nvme *n, const char *text, nvme_layout *l)
     }
     (void)print_sized(n, store_bytes, l, again);
     for (uint32_t i = 0; i < n->ns_count; i++)
-        l[i].bytes = n->ns[i].store.size;
+        l[i].bytes = n->ns[i].store->size;
     return !strcmp(text, again);
 }
 
@@ -160,7 +160,7 @@ static int find_path(nvme *n, const device_settings *s)
     struct stat st;
     if (!s->file)
         return 0;
-    if (!s->layout && !fstat(n->ns[0].store.fd, &st) && S_ISBLK(st.st_mode)) {
+    if (!s->layout && !fstat(n->ns[0].store->fd, &st) && S_ISBLK(st.st_mode)) {
         log_warning(
             "nvme: %.*s is a device: with --state what a host makes of its namespaces lasts "
             "over the end of the box, and without it does not",
@@ -187,7 +187,7 @@ int nvme_layout_open(nvme *n, const device_settings *s)
     nvme_layout_factory(n, found);
     for (uint32_t i = 0; i < n->ns_count; i++) {
         n->ns[i].is = found[i];
-        pristine &= n->ns[i].store.pristine;
+        pristine &= n->ns[i].store->pristine;
     }
     if (find_path(n, s))
         return -1;

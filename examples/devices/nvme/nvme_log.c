@@ -4,7 +4,14 @@
    CONTENTS   1 Error log   2 Log pages   3 Asynchronous events   4 Features */
 #include "nvme_model.h"
 
-enum { LOG_ERRORS = 1, LOG_HEALTH = 2, LOG_FIRMWARE = 3, LOG_CHANGED = 4, LOG_EFFECTS = 5 };
+enum {
+    LOG_ERRORS = 1,
+    LOG_HEALTH = 2,
+    LOG_FIRMWARE = 3,
+    LOG_CHANGED = 4,
+    LOG_EFFECTS = 5,
+    LOG_RESERVATION = 0x80
+};
 enum {
     FEATURE_ARBITRATION = 0x1,
     FEATURE_POWER = 0x2,
@@ -90,13 +97,13 @@ static void log_changed(const nvme *n, uint8_t *page)
     }
 }
 
-static void log_effects(uint8_t *page)
+static void log_effects(const nvme *n, uint8_t *page)
 {
     size_t count;
-    const nvme_operation *o = nvme_admin_operations(&count);
+    const nvme_operation *o = nvme_admin_operations(n, &count);
     for (size_t i = 0; i < count; i++)
         dxpu_put_le32(page + o[i].opcode * 4u, o[i].effects);
-    o = nvme_io_operations(&count);
+    o = nvme_io_operations(n, &count);
     for (size_t i = 0; i < count; i++)
         dxpu_put_le32(page + 1024 + o[i].opcode * 4u, o[i].effects);
 }
@@ -123,8 +130,12 @@ void nvme_log_page(nvme *n, unsigned id, uint8_t *page, uint32_t *size)
         *size = NVME_PAGE_BYTES;
         break;
     case LOG_EFFECTS:
-        log_effects(page);
+        log_effects(n, page);
         *size = NVME_PAGE_BYTES;
+        break;
+    case LOG_RESERVATION:
+        nvme_reserve_log(n, page);
+        *size = nvme_is_shared(n) ? 64 : 0;
         break;
     default:
         *size = 0;
@@ -184,6 +195,10 @@ void nvme_event_read(nvme *n, unsigned page)
         n->events_masked &= (uint8_t)~4u;
         for (uint32_t i = 0; i < n->ns_count; i++)
             n->ns[i].changed = false;
+    }
+    if (page == LOG_RESERVATION && nvme_is_shared(n)) {
+        n->events_masked &= (uint8_t)~0x40u;
+        nvme_reserve_log_read(n);
     }
     event_deliver(n);
 }
@@ -338,6 +353,8 @@ uint16_t nvme_get_features(nvme *n, nvme_command *c)
 {
     unsigned id = c->dw[10] & 0xff, select = c->dw[10] >> 8 & 7; /* current, default, saved, what */
     const feature_row *row = feature_find(c);
+    if (nvme_reserve_is_feature(n, id))
+        return nvme_reserve_get(n, c);
     if (!row || select > 3)
         return NVME_INVALID_FIELD | NVME_DNR;
     if (select == 3) {
@@ -354,6 +371,8 @@ uint16_t nvme_set_features(nvme *n, nvme_command *c)
 {
     unsigned id = c->dw[10] & 0xff;
     const feature_row *row = feature_find(c);
+    if (nvme_reserve_is_feature(n, id))
+        return nvme_reserve_set(n, c);
     if (!row)
         return NVME_INVALID_FIELD | NVME_DNR;
     if (c->dw[10] >> 31)

@@ -47,7 +47,12 @@ enum {
     NVME_TURN_QUICK_BYTES = 1 << 20, /* read in one, of what needs no disk; more is for threads */
 
     NVME_NAMESPACES = 32,
-    NVME_CONTROLLER = 1 /* its identifier: there is one in the subsystem */
+    NVME_CONTROLLER = 1,       /* the identifier of one that is alone in its subsystem */
+    NVME_CONTROLLERS = 0xffef, /* the highest */
+    NVME_REGISTRANTS = 128,    /* hosts, of a namespace */
+    NVME_REGISTRANTS_EACH = 4, /* that came by one controller */
+    NVME_NOTICES = 32,         /* of reservations, not read yet */
+    NVME_HOST_BYTES = 16
 };
 #define NVME_NSID_ALL 0xffffffffu
 
@@ -70,7 +75,10 @@ enum {
     NVME_SGL_TYPE = 0x011,
     NVME_INVALID_CMB = 0x012,
     NVME_PRP_OFFSET = 0x013,
+    NVME_HOST_FORMAT = 0x018,
+    NVME_PREEMPTED = 0x01b,
     NVME_LBA_RANGE = 0x080,
+    NVME_RESERVATION_CONFLICT = 0x083,
     NVME_FORMAT_IN_PROGRESS = 0x084,
     NVME_CQ_INVALID = 0x100,
     NVME_INVALID_QUEUE = 0x101,
@@ -115,14 +123,56 @@ typedef struct nvme_layout {
 } nvme_layout;
 
 typedef struct nvme_ns {
-    block_store store;
+    block_store *store; /* the subsystem's */
     nvme_layout is;
     uint32_t recovery; /* the feature Error Recovery */
     uint32_t accesses; /* of its store that are not over */
     uint32_t erased;   /* times that its blocks went: an access of before is not for it */
     bool erasing;      /* no other access now */
     bool changed;      /* since the list of changed ones was read */
+    uint8_t mask;      /* notices of its reservation that the host does not want */
 } nvme_ns;
+
+/* Whom a controller serves.  A host without an identifier is another one for each controller. */
+typedef struct nvme_host {
+    uint8_t id[NVME_HOST_BYTES];
+    uint16_t alone; /* its controller, when the identifier is 0 */
+} nvme_host;
+
+typedef struct nvme_registrant {
+    nvme_host host;
+    uint64_t key;
+    uint16_t by; /* the controller that it came by */
+} nvme_registrant;
+
+/* Of a namespace. */
+typedef struct nvme_reservation {
+    uint32_t generation;
+    uint8_t type;    /* 0: none is held */
+    bool persists;   /* over the end of the process */
+    uint32_t holder; /* index of its registrant, unless all hold it */
+    uint32_t count;
+    nvme_registrant of[NVME_REGISTRANTS];
+} nvme_reservation;
+
+/* What controllers share: all of one subsystem are in one loop. */
+typedef struct nvme_subsystem nvme_subsystem;
+struct nvme_subsystem {
+    nvme_subsystem *next; /* of those with a name */
+    char *name;           /* NULL: it has one controller, and no reservations */
+    char *files;          /* NULL: it is in memory */
+    struct nvme *first;   /* of its controllers, by nvme.sibling */
+    block_store store[NVME_NAMESPACES];
+    uint32_t stores;
+    bool extended; /* hosts have identifiers of 128 bits, those that have any */
+
+    nvme_reservation *reservation; /* of each store; NULL: there are none */
+    char *path;                    /* where those that persist are; NULL: nowhere */
+    bool keeps;                    /* they can persist */
+    uint64_t version, written,
+        failed;          /* of what is to be in the file, what is, what could not be */
+    struct nvme *writer; /* who writes it now, or NULL */
+};
 
 /* ==== 4  Commands and accesses ================================================================ */
 
@@ -176,9 +226,10 @@ typedef enum nvme_op {
     NVME_OP_ZERO,       /* the first `bytes` of it, set when it is over */
     NVME_OP_DEALLOCATE, /* the same, as a hint */
     NVME_OP_SYNC,
-    NVME_OP_FORGET,   /* sync of a store that was written as a whole, and no longer cached */
-    NVME_OP_ALL_ZERO, /* is it? */
-    NVME_OP_LAYOUT    /* the buffer has the file's text, a zero, and the text before */
+    NVME_OP_FORGET,      /* sync of a store that was written as a whole, and no longer cached */
+    NVME_OP_ALL_ZERO,    /* is it? */
+    NVME_OP_LAYOUT,      /* the buffer has the file's text, a zero, and the text before */
+    NVME_OP_RESERVATIONS /* the buffer has the text of version `at`, and a zero */
 } nvme_op;
 
 /* One access of the medium, by whoever runs jobs: it touches nothing but this and the store.  It
@@ -256,6 +307,9 @@ struct nvme {
     fn fn;
     uint64_t identity;
     char serial[21];
+    nvme_subsystem *subsystem;
+    nvme *sibling;               /* the next controller of it */
+    uint16_t id;                 /* there */
     uint32_t factory_log2;       /* block of a namespace as the box's owner gave it */
     nvme_ns ns[NVME_NAMESPACES]; /* the first has identifier 1 */
     uint32_t ns_count;
@@ -307,6 +361,18 @@ struct nvme {
     uint64_t blocks_read, blocks_written, reads, writes;
     uint64_t power_cycles, unsafe_shutdowns, start_ns, busy_ns;
 
+    /* reservations */
+    nvme_host host;
+    nvme_list reserving; /* commands that wait for what they have done to be over, and kept */
+    nvme_command keeper; /* which no host queued: it writes the file */
+    struct {
+        uint8_t type;
+        uint32_t nsid;
+        uint64_t number;
+    } notices[NVME_NOTICES];
+    unsigned notice_count;
+    uint64_t notices_made;
+
     block_health health;
     struct {
         uint32_t ns; /* index of the namespace */
@@ -345,6 +411,10 @@ void nvme_doorbell(nvme *n, uint32_t offset, uint32_t value);
 void nvme_finish(nvme *n, nvme_command *c, uint16_t status);
 /* Abort a command of another; false: there is none that could be. */
 bool nvme_abort(nvme *n, const nvme_command *self, unsigned sqid, unsigned cid);
+/* Abort all of a namespace that are under way, as far as they can be. */
+void nvme_preempt(nvme *n, const nvme_ns *s);
+/* Some of them are not over. */
+bool nvme_is_preempting(const nvme *n);
 void nvme_drop_buffer(nvme *n, nvme_command *c); /* if it has one */
 /* A zeroed one; false: none. */
 bool nvme_buffer(nvme *n, nvme_command *c, uint32_t bytes);
@@ -401,8 +471,46 @@ void nvme_cmb_read(nvme *n, const dxpu_tlp *t, uint64_t offset);
 /* End a reset, or begin to run, once no access of before is under way. */
 void nvme_become_ready(nvme *n);
 
-/* nvme_wipe.c: device_kind.wipe */
+/* nvme_wipe.c: device_kind.wipe, .leave */
 int nvme_wipe(void *device, bool begin);
+int nvme_leave(void *device, bool begin);
+
+/* nvme_subsystem.c */
+/* Join the subsystem that the settings name, or one of its own.  0, or -1 after a message. */
+int nvme_subsystem_join(nvme *n, const device_settings *s);
+void nvme_subsystem_part(nvme *n);
+/* Several controllers may have it. */
+bool nvme_is_shared(const nvme *n);
+/* Accesses of before, of any of its controllers, that are not over. */
+bool nvme_subsystem_quiet(nvme *n);
+/* What of the reservations persists: read at the start, and its text.  0, or -1 after a message. */
+int nvme_subsystem_read(nvme_subsystem *b);
+char *nvme_subsystem_text(const nvme_subsystem *b); /* NULL: no memory; freed by the caller */
+
+/* nvme_reserve.c */
+/* The status of an I/O command that a reservation forbids its host; else NVME_SUCCESS. */
+uint16_t nvme_reserve_check(const nvme *n, const nvme_command *c);
+uint16_t nvme_reserve_register(nvme *n, nvme_command *c);
+uint16_t nvme_reserve_report(nvme *n, nvme_command *c);
+uint16_t nvme_reserve_acquire(nvme *n, nvme_command *c);
+uint16_t nvme_reserve_release(nvme *n, nvme_command *c);
+/* Features 81h to 83h. */
+bool nvme_reserve_is_feature(const nvme *n, unsigned id);
+uint16_t nvme_reserve_get(nvme *n, nvme_command *c);
+uint16_t nvme_reserve_set(nvme *n, nvme_command *c);
+/* Log page 80h. */
+void nvme_reserve_log(const nvme *n, uint8_t *page);
+void nvme_reserve_log_read(nvme *n);
+/* A reset of the controller: it serves a host without an identifier, another one than before. */
+void nvme_reserve_reset(nvme *n);
+/* The lease is over: registrations that came by this controller alone go; all: every one. */
+void nvme_reserve_leave(nvme *n, bool all);
+/* Go on with what waits; true when something was done. */
+bool nvme_reserve_work(nvme *n);
+/* What was changed is in the file, or cannot be. */
+bool nvme_reserve_kept(const nvme *n);
+/* A write of the file is over, or never began. */
+void nvme_reserve_written(nvme *n, const nvme_access *a);
 
 /* nvme_layout.c */
 /* What is kept beside the medium, or as the box's owner gave it.  0, or -1: no memory. */
@@ -451,8 +559,8 @@ typedef struct nvme_operation {
     /* NVME_PENDING, or the status with which the command is over */
     uint16_t (*run)(nvme *n, nvme_command *c);
 } nvme_operation;
-const nvme_operation *nvme_admin_operations(size_t *count);
-const nvme_operation *nvme_io_operations(size_t *count);
+const nvme_operation *nvme_admin_operations(const nvme *n, size_t *count);
+const nvme_operation *nvme_io_operations(const nvme *n, size_t *count);
 uint16_t nvme_admin_command(nvme *n, nvme_command *c);
 uint16_t nvme_io_command(nvme *n, nvme_command *c);
 void nvme_admin_done(nvme *n, nvme_command *c); /* nvme_transfer()'s ready: success */

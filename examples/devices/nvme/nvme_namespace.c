@@ -51,8 +51,12 @@ void nvme_uuid(const nvme *n, uint64_t index, uint8_t uuid[16])
 }
 
 /* s NULL: what all namespaces have in common. */
-static void identify_namespace(const nvme_ns *s, uint8_t *p)
+static void identify_namespace(const nvme *n, const nvme_ns *s, uint8_t *p)
 {
+    if (nvme_is_shared(n)) {
+        p[30] = 1;                          /* NMIC: several controllers may have it */
+        p[31] = 0xfe | n->subsystem->keeps; /* RESCAP: all types; they persist */
+    }
     p[25] = 1;    /* formats, less one */
     p[33] = 0x09; /* deallocated blocks read as zero; Write Zeroes may deallocate */
     dxpu_put_le32(p + 128, 9u << 16);
@@ -83,12 +87,17 @@ static void identify_descriptors(nvme *n, uint32_t nsid, uint8_t *p)
     nvme_uuid(n, nsid | (uint64_t)n->ns[nsid - 1].is.generation << 32, p + 4);
 }
 
-static void identify_controllers(uint32_t from, bool any, uint8_t *p)
+/* Those from an identifier on, in order, that have the namespace; nsid 0: all. */
+static void identify_controllers(const nvme *n, uint32_t from, uint32_t nsid, uint8_t *p)
 {
-    if (any && from <= NVME_CONTROLLER) {
-        dxpu_put_le16(p, 1);
-        dxpu_put_le16(p + 2, NVME_CONTROLLER);
+    uint32_t count = 0;
+    for (const nvme *o = n->subsystem->first; o; o = o->sibling) {
+        if (o->id < from || (nsid && !o->ns[nsid - 1].is.attached) ||
+            count == NVME_PAGE_BYTES / 2 - 1)
+            continue;
+        dxpu_put_le16(p + 2 + 2 * (size_t)count++, o->id);
     }
+    dxpu_put_le16(p, count);
 }
 
 uint16_t nvme_identify_namespaces(nvme *n, const nvme_command *c, uint8_t *page)
@@ -102,7 +111,7 @@ uint16_t nvme_identify_namespaces(nvme *n, const nvme_command *c, uint8_t *page)
         if (!valid && (cns == 0x11 || !all))
             return NVME_INVALID_NAMESPACE | NVME_DNR;
         if (all || (cns == 0x11 ? there : active))
-            identify_namespace(there, page);
+            identify_namespace(n, there, page);
         return NVME_SUCCESS; /* of an inactive one all is 0 */
     case 0x02:
     case 0x10:
@@ -118,10 +127,10 @@ uint16_t nvme_identify_namespaces(nvme *n, const nvme_command *c, uint8_t *page)
     case 0x12:
         if (!valid)
             return NVME_INVALID_NAMESPACE | NVME_DNR;
-        identify_controllers(controller, active != NULL, page);
+        identify_controllers(n, controller, c->nsid, page);
         return NVME_SUCCESS;
     case 0x13:
-        identify_controllers(controller, true, page);
+        identify_controllers(n, controller, 0, page);
         return NVME_SUCCESS;
     default:
         return NVME_INVALID_FIELD | NVME_DNR;
@@ -201,7 +210,7 @@ static void erase_rest(nvme *n, nvme_command *c)
     s->erasing = true;
     if (s->accesses)
         return; /* nvme_layout_work() comes back */
-    c->end = s->store.size;
+    c->end = s->store->size;
     op = c->at < c->end ? NVME_OP_ZERO : NVME_OP_SYNC;
     if (nvme_access_begin(n, c, op, s, c->at, c->end - c->at, true, erased) != NVME_PENDING)
         turn_over(n, c, NVME_INTERNAL_ERROR);
@@ -239,8 +248,8 @@ static uint32_t free_store(const nvme *n, uint64_t bytes, uint16_t *status)
         if (s->is.allocated)
             continue;
         *status = NVME_NO_CAPACITY | NVME_DNR;
-        if (s->store.size >= bytes &&
-            (best == n->ns_count || s->store.size < n->ns[best].store.size))
+        if (s->store->size >= bytes &&
+            (best == n->ns_count || s->store->size < n->ns[best].store->size))
             best = i;
     }
     return best;
@@ -283,7 +292,7 @@ static uint16_t attach(nvme *n, const nvme_command *c)
     uint32_t first = dxpu_get_le32(c->buffer);
     if (!s) /* a deletion may have come between */
         return nvme_inactive(n, c->nsid);
-    if ((first & 0xffff) != 1 || first >> 16 != NVME_CONTROLLER)
+    if ((first & 0xffff) != 1 || first >> 16 != n->id)
         return NVME_CONTROLLER_LIST | NVME_DNR;
     if (s->is.attached == attached)
         return (attached ? NVME_ALREADY_ATTACHED : NVME_NOT_ATTACHED) | NVME_DNR;

@@ -87,6 +87,7 @@ static void command_stop(nvme *n, nvme_command *c)
     fn_fetch_cancel(&n->fn, &c->fetch);
     (void)nvme_list_remove(&n->sending, c);
     (void)nvme_list_remove(&n->starving, c);
+    (void)nvme_list_remove(&n->reserving, c);
     if (nvme_list_remove(&n->event_commands, c))
         n->event_commands_count--;
     c->event = false;
@@ -166,6 +167,33 @@ bool nvme_abort(nvme *n, const nvme_command *self, unsigned sqid, unsigned cid)
         command_stop(n, c);
         nvme_finish(n, c, NVME_ABORTED);
         return true;
+    }
+    return false;
+}
+
+/* An access that is under way is not stopped: its command ends with it. */
+void nvme_preempt(nvme *n, const nvme_ns *s)
+{
+    for (unsigned i = NVME_ADMIN_COMMANDS;
+         n->commands && i < NVME_ADMIN_COMMANDS + NVME_IO_COMMANDS; i++) {
+        nvme_command *c = &n->commands[i];
+        if (!c->used || c->posting || c->ns != s)
+            continue;
+        c->stop = NVME_PREEMPTED;
+        if (!nvme_access_cancel(n, c))
+            continue;
+        command_stop(n, c);
+        nvme_finish(n, c, NVME_PREEMPTED);
+    }
+}
+
+bool nvme_is_preempting(const nvme *n)
+{
+    for (unsigned i = NVME_ADMIN_COMMANDS;
+         n->commands && i < NVME_ADMIN_COMMANDS + NVME_IO_COMMANDS; i++) {
+        const nvme_command *c = &n->commands[i];
+        if (c->used && !c->posting && c->access && c->stop == NVME_PREEMPTED)
+            return true;
     }
     return false;
 }
@@ -251,6 +279,7 @@ static void sq_start(nvme *n, unsigned sqid, const uint8_t *entry)
     c->result = 0;
     c->bytes = 0;
     c->stop = 0;
+    c->ns = NULL;
     c->fault = NVME_INTERNAL_ERROR;
     c->over = nvme_finish;
     c->fetch.owner = c;
@@ -491,6 +520,7 @@ void nvme_queues_clear(nvme *n)
     nvme_access_drop(n, &n->shutter);
     nvme_list_clear(&n->sending);
     nvme_list_clear(&n->starving);
+    nvme_list_clear(&n->reserving);
     nvme_list_clear(&n->event_commands);
     nvme_list_clear(&n->layout.waiting);
     if (n->layout.owner)
@@ -569,6 +599,7 @@ static bool pump_medium(nvme *n)
     while (nvme_access_reap(n))
         any = true;
     any |= nvme_layout_work(n);
+    any |= nvme_reserve_work(n);
     any |= sq_delete_all(n);
     return any;
 }

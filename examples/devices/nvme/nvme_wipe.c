@@ -41,7 +41,7 @@ static void wipe_verified(nvme *n, nvme_command *c, const nvme_access *a)
         return;
     }
     n->wipe.at += a->bytes;
-    if (n->wipe.at == n->ns[n->wipe.ns].store.size) {
+    if (n->wipe.at == n->ns[n->wipe.ns].store->size) {
         n->wipe.ns++;
         n->wipe.at = 0;
         n->wipe.erased = false;
@@ -57,8 +57,12 @@ static void wipe_over(nvme *n, nvme_command *c, const nvme_access *a)
         return;
     }
     nvme_layout_take(n);
-    for (uint32_t i = 0; i < n->ns_count; i++)
-        n->ns[i].changed = false;
+    for (nvme *o = n->subsystem->first; o; o = o->sibling) {
+        for (uint32_t i = 0; i < n->ns_count; i++) {
+            o->ns[i].is = n->ns[i].is;
+            o->ns[i].changed = false;
+        }
+    }
     n->health.broken = false; /* all of it could be written and read */
     n->wipe.how = DEVICE_WIPED;
 }
@@ -82,7 +86,7 @@ static void wipe_next(nvme *n)
         nvme_layout_keep(n, &n->wiper, wipe_over);
         return;
     }
-    left = s->store.size - n->wipe.at;
+    left = s->store->size - n->wipe.at;
     if (n->wipe.erased)
         status = nvme_access_begin(n, &n->wiper, NVME_OP_ALL_ZERO, s, n->wipe.at, left, false,
                                    wipe_verified);
@@ -105,13 +109,26 @@ int nvme_wipe(void *device, bool begin)
         n->wiper.stop = 0;
         n->wipe.how = DEVICE_WIPING;
         n->wipe.begins = true;
+        nvme_reserve_leave(n, true);
     }
     own = n->wiper.access;
     while (nvme_access_reap(n) && n->wiper.access == own) /* a step at a call */
         continue;
-    if (n->wipe.begins && !n->dropped) {
+    (void)nvme_reserve_work(n);
+    if (n->wipe.begins && nvme_subsystem_quiet(n)) {
         n->wipe.begins = false;
         wipe_next(n);
     }
-    return n->wipe.how;
+    return n->wipe.how == DEVICE_WIPED && !nvme_reserve_kept(n) ? DEVICE_WIPING : n->wipe.how;
+}
+
+int nvme_leave(void *device, bool begin)
+{
+    nvme *n = device;
+    if (begin)
+        nvme_reserve_leave(n, false);
+    while (nvme_access_reap(n))
+        continue;
+    (void)nvme_reserve_work(n);
+    return n->dropped || !nvme_reserve_kept(n) ? DEVICE_WIPING : DEVICE_WIPED;
 }

@@ -1,0 +1,407 @@
+/* nvme_subsystem.c - what controllers of one NVM subsystem share: stores, and what persists of
+   reservations
+   SPDX-License-Identifier: MIT
+
+   A controller without settings for it has a subsystem of its own.  Those of one name are in one
+   loop, and name the same files.  The file of reservations is text as the layout's: a title, for
+   each namespace whose reservation persists a line with its number, generation, type, holder's index
+   and count of registrants, for each of these a line with identifier, key and controller, at last
+   the CRC-32 of all before.
+
+   CONTENTS   1 Stores   2 Joining   3 The file */
+#ifndef _XOPEN_SOURCE
+#define _XOPEN_SOURCE 700 /* strdup() */
+#endif
+#include "nvme_model.h"
+#include "log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static nvme_subsystem *named;
+
+bool nvme_is_shared(const nvme *n)
+{
+    return n->subsystem->name != NULL;
+}
+
+/* ==== 1  Stores =============================================================================== */
+
+static int open_store(nvme_subsystem *b, const char *file, uint64_t bytes)
+{
+    if (b->stores == NVME_NAMESPACES) {
+        log_error("nvme: more than %d namespaces", NVME_NAMESPACES);
+        return -1;
+    }
+    if (block_store_open(&b->store[b->stores], "nvme", file, bytes, false))
+        return -1;
+    b->stores++;
+    return 0;
+}
+
+/* One for each file; without files they are in memory. */
+static int open_stores(nvme_subsystem *b, const device_settings *s)
+{
+    uint64_t bytes = s->file_bytes ? s->file_bytes : s->memory_bytes;
+    const char *rest = s->file;
+    while (rest) {
+        const char *comma = strchr(rest, ',');
+        size_t len = comma ? (size_t)(comma - rest) : strlen(rest);
+        char name[4096];
+        if (len == 0 || len >= sizeof name) {
+            log_error("nvme: %s: a name is empty or too long", s->file);
+            return -1;
+        }
+        memcpy(name, rest, len);
+        name[len] = '\0';
+        if (open_store(b, name, s->file_bytes))
+            return -1;
+        rest = comma ? comma + 1 : NULL;
+    }
+    for (uint64_t i = 0; !s->file && i < (s->namespaces ? s->namespaces : 1); i++) {
+        if (open_store(b, NULL, bytes))
+            return -1;
+    }
+    return 0;
+}
+
+/* ==== 2  Joining ============================================================================== */
+
+static void close_subsystem(nvme_subsystem *b)
+{
+    for (nvme_subsystem **at = &named; *at; at = &(*at)->next) {
+        if (*at == b) {
+            *at = b->next;
+            break;
+        }
+    }
+    for (uint32_t i = 0; i < b->stores; i++)
+        block_store_close(&b->store[i]);
+    free(b->name);
+    free(b->files);
+    free(b->path);
+    free(b->reservation);
+    free(b);
+}
+
+/* Beside the layout; in memory nothing outlives the data, and that is not much. */
+static int find_path(nvme_subsystem *b, const device_settings *s)
+{
+    static const char suffix[] = ".reservations";
+    size_t len = strcspn(s->file ? s->file : "", ",");
+    const char *beside = s->layout ? s->layout : s->file;
+    struct stat st;
+    b->keeps = true;
+    if (!s->file)
+        return 0;
+    if (!s->layout && !fstat(b->store[0].fd, &st) && S_ISBLK(st.st_mode)) {
+        b->keeps = false;
+        return 0;
+    }
+    len = s->layout ? strlen(s->layout) : len;
+    b->path = malloc(len + sizeof suffix);
+    if (!b->path)
+        return -1;
+    memcpy(b->path, beside, len);
+    memcpy(b->path + len, suffix, sizeof suffix);
+    return 0;
+}
+
+static int open_named(nvme_subsystem *b, const device_settings *s)
+{
+    b->name = strdup(s->subsystem);
+    b->files = s->file ? strdup(s->file) : NULL;
+    b->reservation = calloc(b->stores, sizeof *b->reservation);
+    if (!b->name || (s->file && !b->files) || !b->reservation || find_path(b, s)) {
+        log_error("nvme: out of memory");
+        return -1;
+    }
+    b->next = named;
+    named = b;
+    return nvme_subsystem_read(b);
+}
+
+static nvme_subsystem *new_subsystem(const device_settings *s)
+{
+    nvme_subsystem *b = calloc(1, sizeof *b);
+    if (b && !open_stores(b, s) && (!s->subsystem || !open_named(b, s)))
+        return b;
+    if (b)
+        close_subsystem(b);
+    return NULL;
+}
+
+static bool same_files(const char *x, const char *y)
+{
+    return x && y ? !strcmp(x, y) : x == y;
+}
+
+/* NULL after a message; *found: it is there. */
+static nvme_subsystem *find_subsystem(const device_settings *s, bool *found)
+{
+    nvme_subsystem *b = named;
+    while (b && strcmp(b->name, s->subsystem) != 0)
+        b = b->next;
+    *found = b != NULL;
+    if (!b || same_files(b->files, s->file))
+        return b;
+    log_error("nvme: subsystem %s: all of its controllers must have the same files", b->name);
+    return NULL;
+}
+
+/* In the order of their identifiers. */
+static int add_controller(nvme_subsystem *b, nvme *n)
+{
+    nvme **at = &b->first;
+    while (*at && (*at)->id < n->id)
+        at = &(*at)->sibling;
+    if (*at && (*at)->id == n->id) {
+        log_error("nvme: subsystem %s has two controllers with identifier %u", b->name, n->id);
+        return -1;
+    }
+    n->sibling = *at;
+    *at = n;
+    return 0;
+}
+
+int nvme_subsystem_join(nvme *n, const device_settings *s)
+{
+    bool found = false;
+    nvme_subsystem *b = s->subsystem ? find_subsystem(s, &found) : NULL;
+    if (!b && !found)
+        b = new_subsystem(s);
+    if (!b)
+        return -1;
+    if (add_controller(b, n)) {
+        if (!b->first)
+            close_subsystem(b);
+        return -1;
+    }
+    n->subsystem = b;
+    n->ns_count = b->stores;
+    for (uint32_t i = 0; i < b->stores; i++)
+        n->ns[i].store = &b->store[i];
+    return 0;
+}
+
+void nvme_subsystem_part(nvme *n)
+{
+    nvme_subsystem *b = n->subsystem;
+    if (!b)
+        return;
+    for (nvme **at = &b->first; *at; at = &(*at)->sibling) {
+        if (*at == n) {
+            *at = n->sibling;
+            break;
+        }
+    }
+    n->subsystem = NULL;
+    if (!b->first)
+        close_subsystem(b);
+}
+
+bool nvme_subsystem_quiet(nvme *n)
+{
+    bool is_quiet = true;
+    for (nvme *o = n->subsystem->first; o; o = o->sibling) {
+        while (o != n && nvme_access_reap(o)) /* without a host nothing else does */
+            continue;
+        is_quiet &= !o->dropped;
+    }
+    return is_quiet;
+}
+
+/* ==== 3  The file ============================================================================= */
+
+#define TITLE "dxpu nvme reservations 1\n"
+#define CRC   "crc32 "
+enum { LINE_BYTES = 96, HEX_BYTES = 2 * NVME_HOST_BYTES + 1 };
+
+static const uint8_t no_host[NVME_HOST_BYTES];
+
+/* What of it outlives a loss of power: a host without an identifier is not known after it. */
+static uint32_t persistent(const nvme_reservation *r, uint32_t *holder)
+{
+    uint32_t count = 0;
+    *holder = NVME_REGISTRANTS;
+    for (uint32_t i = 0; i < r->count; i++) {
+        if (r->of[i].host.alone)
+            continue;
+        if (r->type && i == r->holder)
+            *holder = count;
+        count++;
+    }
+    return count;
+}
+
+static size_t print_registrant(const nvme_registrant *of, char *text, size_t room)
+{
+    char id[HEX_BYTES];
+    for (unsigned i = 0; i < NVME_HOST_BYTES; i++)
+        (void)snprintf(id + 2 * (size_t)i, 3, "%02x", of->host.id[i]);
+    return (size_t)snprintf(text, room, "%s %016" PRIx64 " %u\n", id, of->key, of->by);
+}
+
+static bool all_hold(uint8_t type)
+{
+    return type >= 5;
+}
+
+static size_t print_reservation(uint32_t nsid, const nvme_reservation *r, char *text, size_t room)
+{
+    uint32_t holder, count = persistent(r, &holder);
+    uint8_t type = all_hold(r->type) ? (count ? r->type : 0) : holder < count ? r->type : 0;
+    size_t at = (size_t)snprintf(text, room, "%" PRIu32 " %" PRIu32 " %u %" PRIu32 " %" PRIu32 "\n",
+                                 nsid, r->generation, type, holder, count);
+    for (uint32_t i = 0; i < r->count; i++) {
+        if (!r->of[i].host.alone)
+            at += print_registrant(&r->of[i], text + at, room - at);
+    }
+    return at;
+}
+
+char *nvme_subsystem_text(const nvme_subsystem *b)
+{
+    size_t room = 2 * LINE_BYTES, at;
+    char *text;
+    for (uint32_t i = 0; i < b->stores; i++)
+        room += (1 + (size_t)b->reservation[i].count) * LINE_BYTES;
+    text = malloc(room);
+    if (!text)
+        return NULL;
+    at = (size_t)snprintf(text, room, "%s", TITLE);
+    for (uint32_t i = 0; i < b->stores; i++) {
+        if (b->reservation[i].persists)
+            at += print_reservation(i + 1, &b->reservation[i], text + at, room - at);
+    }
+    (void)snprintf(text + at, room - at, CRC "%08" PRIx32 "\n", dxpu_crc32(0, text, at));
+    return text;
+}
+
+static bool scan_registrant(const char *line, nvme_registrant *of)
+{
+    char id[HEX_BYTES];
+    unsigned by, byte;
+    if (sscanf(line, "%32s %" SCNx64 " %u", id, &of->key, &by) != 3 ||
+        strlen(id) != HEX_BYTES - 1 || by > NVME_CONTROLLERS)
+        return false;
+    for (unsigned i = 0; i < NVME_HOST_BYTES; i++) {
+        if (sscanf(id + 2 * (size_t)i, "%2x", &byte) != 1)
+            return false;
+        of->host.id[i] = (uint8_t)byte;
+    }
+    of->by = (uint16_t)by;
+    return memcmp(of->host.id, no_host, sizeof no_host) != 0;
+}
+
+/* The reservation whose line is at *line, which becomes the one behind it. */
+static bool scan_reservation(nvme_subsystem *b, const char **line)
+{
+    uint32_t nsid, generation, holder, count;
+    unsigned type;
+    nvme_reservation *r;
+    if (sscanf(*line, "%" SCNu32 " %" SCNu32 " %u %" SCNu32 " %" SCNu32, &nsid, &generation, &type,
+               &holder, &count) != 5 ||
+        nsid < 1 || nsid > b->stores || type > 6 || count > NVME_REGISTRANTS ||
+        (type && !all_hold((uint8_t)type) && holder >= count))
+        return false;
+    r = &b->reservation[nsid - 1];
+    r->generation = generation;
+    r->type = (uint8_t)type;
+    r->holder = holder;
+    r->persists = true;
+    for (r->count = 0; r->count < count; r->count++) {
+        *line = strchr(*line, '\n');
+        if (!*line || !scan_registrant(++*line, &r->of[r->count]))
+            return false;
+    }
+    *line = strchr(*line, '\n');
+    return *line && *++*line;
+}
+
+static bool parse(nvme_subsystem *b, const char *text)
+{
+    const char *line = text + sizeof TITLE - 1;
+    char *again;
+    bool is_same;
+    if (strncmp(text, TITLE, sizeof TITLE - 1) != 0)
+        return false;
+    while (strncmp(line, CRC, sizeof CRC - 1) != 0) {
+        if (!scan_reservation(b, &line))
+            return false;
+    }
+    again = nvme_subsystem_text(b); /* there is one way to write it: so the CRC is right, too */
+    is_same = again && !strcmp(text, again);
+    free(again);
+    return is_same;
+}
+
+/* NULL with errno; ENOENT: there is none. */
+static char *read_text(const nvme_subsystem *b)
+{
+    size_t room = ((size_t)b->stores * (1 + NVME_REGISTRANTS) + 2) * LINE_BYTES;
+    char *text = malloc(room);
+    ssize_t got;
+    int fd = open(b->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY), error;
+    if (fd < 0 || !text) {
+        error = fd < 0 ? errno : ENOMEM;
+        if (fd >= 0)
+            (void)close(fd);
+        free(text);
+        errno = error;
+        return NULL;
+    }
+    got = read(fd, text, room - 1);
+    error = errno;
+    (void)close(fd);
+    if (got >= 0) {
+        text[got] = '\0';
+        return text;
+    }
+    free(text);
+    errno = error;
+    return NULL;
+}
+
+/* Identifiers of 64 bits have zeros behind. */
+static bool is_extended(const nvme_subsystem *b)
+{
+    for (uint32_t i = 0; i < b->stores; i++) {
+        for (uint32_t k = 0; k < b->reservation[i].count; k++) {
+            if (memcmp(b->reservation[i].of[k].host.id + 8, no_host, 8) != 0)
+                return true;
+        }
+    }
+    return false;
+}
+
+static bool is_pristine(const nvme_subsystem *b)
+{
+    bool is = true;
+    for (uint32_t i = 0; i < b->stores; i++)
+        is &= b->store[i].pristine;
+    return is;
+}
+
+int nvme_subsystem_read(nvme_subsystem *b)
+{
+    char *text;
+    if (b->path && is_pristine(b))
+        (void)unlink(b->path); /* it is of others, which were there before */
+    text = b->path ? read_text(b) : NULL;
+    if (!b->path || (!text && errno == ENOENT))
+        return 0;
+    if (text && parse(b, text)) {
+        free(text);
+        b->extended = is_extended(b);
+        return 0;
+    }
+    log_error("nvme: %s: %s; put the right file there, or remove it if no host holds a reservation",
+              b->path, text ? "it is damaged, or of another subsystem" : strerror(errno));
+    free(text);
+    return -1;
+}
