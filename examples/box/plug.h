@@ -16,7 +16,7 @@ extern const device_kind no_device_kind;
 unsigned plug_begin(box *b, const dxpu_control_plug *m, slot_plan *plan);
 /* Go on, in each turn of the loop. */
 void plug_work(shard *sh);
-/* What leases_plugged() found about the medium of a new device is on disk, or could not be written. */
+/* What leases_plugged() found about a new device is on disk, or could not be written. */
 void plug_written(slot *s, bool kept);
 /* The box ends: no device comes any more. */
 void plug_close(slot *s);

@@ -16,12 +16,12 @@ HANG = 30  # seconds
 class Disk:
     """The first slot's NVMe controller, enabled, with `count` pairs of queues of 64 entries."""
 
-    def __init__(self, path, count):
+    def __init__(self, path, count, memory=MEMORY):
         self.guest = vfio_client.Client(path)
         self.fd = os.memfd_create("guest")
-        os.posix_fallocate(self.fd, 0, MEMORY)
-        self.memory = mmap.mmap(self.fd, MEMORY)
-        self.guest.map_memory(0, MEMORY, self.fd)
+        os.posix_fallocate(self.fd, 0, memory)
+        self.memory = mmap.mmap(self.fd, memory)
+        self.guest.map_memory(0, memory, self.fd)
         self.guest.map_slot()
         self.guest.filled()
         # memory, bus mastering, payloads and read requests of 512 bytes, all tags
