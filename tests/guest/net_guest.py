@@ -207,6 +207,11 @@ class World:
         self.leaky = Box(l, 14, "--device", "memory", "--memory", "1M",
                          program=suite.box_without_reset(l))
         self.lossy_disk = Box(l, 13, "--device", "nvme", "--size", "64M")
+        self.shared_control = lab.address(socket.SOCK_STREAM)
+        slots = [x for n in (1, 2) for x in (
+            "--slot", "%d=nvme,subsystem=s,size=16M,file=%s" % (n, l.file("shared")))]
+        self.shared = Box(l, 16, "--slots", 2, "--control", self.shared_control, "--hot-plug",
+                          *slots)
         self.ends = Box(l, 15, "--device", "memory", "--memory", "1M", "--slots", len(ENDS))
         for box in (self.other, self.plain, self.lossy_disk, self.ends):
             box.start()
@@ -901,6 +906,73 @@ def next_user_control(w):
 
 
 @story
+def shared_drive(w):
+    """Both guests have one drive, with the stock driver, and keep apart by reservations: the write
+    that one is not allowed fails there, and the guest goes on."""
+    a, b = w.a, w.b
+    w.shared.start()
+    a.attach(4, w.shared.at, 1, 1)
+    b.attach(2, w.shared.at, 2, 1)
+    a.filled(4)
+    b.filled(2)
+    disks = {a: a.disk(4), b: b.disk(2)}
+    seen = [m.must("nvme id-ctrl %s | grep -E '^(cntlid|cmic)'" % m.controller(slot)).split()
+            for m, slot in ((a, 4), (b, 2))]
+    check("shared_drive_has_two_controllers", seen == [["cmic", ":", "0x2", "cntlid", ":", n]
+                                                       for n in ("0x1", "0x2")], seen)
+
+    def write(m):
+        return m.run("dd if=/dev/urandom of=%s bs=4k count=4 oflag=direct conv=fsync" % disks[m])[0]
+
+    def sums():
+        return [m.must("dd if=%s bs=4k count=4 iflag=direct 2>/dev/null | md5sum" % disks[m])
+                for m in (a, b)]
+
+    def reserve(m, what):
+        return m.run("nvme resv-%s" % what.replace("DISK", disks[m]))
+
+    before = sums()
+    check("shared_drive_is_written", write(a) == 0 and before[0] == before[1])
+    after = sums()
+    check("shared_drive_is_read_by_both", after[0] == after[1] != before[0], before, after)
+    for m, key in ((a, 0x11), (b, 0x22)):
+        status, output = reserve(m, "register DISK --nrkey=%d --rrega=0" % key)
+        check("shared_drive_%s_registers" % m.name, status == 0, output)
+    status, output = reserve(a, "acquire DISK --crkey=17 --rtype=1 --racqa=0")
+    check("shared_drive_is_acquired", status == 0, output)
+    check("shared_drive_only_the_holder_writes", write(a) == 0 and write(b) != 0)
+    now = sums()
+    check("shared_drive_others_read", now[0] == now[1], now)
+    status, output = reserve(b, "report DISK")
+    check("shared_drive_report", status == 0 and re.search(r"regctl\s*: 2", output), output)
+    status, output = reserve(b, "acquire DISK --crkey=34 --prkey=17 --rtype=1 --racqa=2")
+    check("shared_drive_is_preempted", status == 0, output)
+    check("shared_drive_the_former_holder_is_fenced", write(a) != 0 and write(b) == 0)
+    status, output = reserve(b, "release DISK --crkey=34 --rtype=1 --rrela=0")
+    check("shared_drive_is_released", status == 0 and write(a) == 0, output)
+    a.detach(4)
+    a.emptied(4)
+
+
+@story
+def another_device_is_plugged_in(w):
+    """At the box: the guest sees the one go, by surprise, and the other come."""
+    b = w.b
+    pulled = w.lab.run("dxpu", "unplug", "--force", w.shared_control, 2, seconds=HANG)
+    check("unplugged_at_the_box", pulled.status == 0, pulled.errors())
+    b.emptied(2)
+    plugged = w.lab.run("dxpu", "plug", w.shared_control, 2, "nvme,size=8M,file=" +
+                        w.lab.file("plugged"), seconds=HANG)
+    check("plugged_in_at_the_box", plugged.status == 0, plugged.errors())
+    b.filled(2)
+    size = b.must("cat /sys/block/%s/size" % os.path.basename(b.disk(2))).strip()
+    check("plugged_in_is_the_new_one", size == str(8 << 11), size)
+    b.verify(2, "plugged_in_fio", "--rw=randrw", MIXED, "--iodepth=8", "--size=4m")
+    b.detach(2)
+    b.emptied(2)
+
+
+@story
 def host_killed(w):
     """The box takes the slot back; the next host has it.  Guest b does not notice."""
     a, b = w.a, w.b
@@ -1010,7 +1082,7 @@ def end(w):
     check("only_programmed_interrupts_came", all(
         result["slot_%d" % n]["msis_refused"] == 0 for n in (1, 3)) and
         result["slot_1"]["msis"] + result["slot_3"]["msis"] > 0, result)
-    for name in ("disk", "other", "plain", "leaky", "lossy_disk", "ends"):
+    for name in ("disk", "other", "plain", "leaky", "lossy_disk", "shared", "ends"):
         box = getattr(w, name).process
         check("box_%s_stops" % name, box.stop() == 0, box.errors()[-500:])
     lost = w.lossy.stop() == 0 and w.lossy.result()["lost"]
