@@ -1,5 +1,5 @@
-/* unit_nvme_shared.c - NVMe controllers that share a subsystem: what they say of it, reservations by
-   each type and role, their notices, and what outlives a reset, a lease and a loss of power
+/* unit_nvme_shared.c - NVMe controllers that share a subsystem: what they say of it, reservations
+   by each type and role, their notices, and what outlives a reset, a lease and a loss of power
    SPDX-License-Identifier: MIT
 
    CONTENTS   1 Three hosts   2 What they say   3 Access   4 Registering   5 Acquiring
@@ -141,7 +141,7 @@ static void test_one_subsystem_of_three_controllers(void **state)
         assert_int_equal(p[76], 2);                     /* CMIC */
         assert_int_equal(dxpu_get_le16(p + 78), i + 1); /* CNTLID */
         assert_int_equal(dxpu_get_le32(p + 96) & 1, 1); /* identifiers of 128 bits */
-        assert_int_equal(dxpu_get_le16(p + 256), 0);    /* neither Format nor Management */
+        assert_int_equal(dxpu_get_le16(p + 256), 8);    /* Namespace Management, no Format */
         assert_int_equal(dxpu_get_le16(p + 520) & 0x20, 0x20);
         if (i == 0)
             memcpy(nqn, p + 768, sizeof nqn);
@@ -153,7 +153,11 @@ static void test_one_subsystem_of_three_controllers(void **state)
         assert_memory_equal(p, "\3\0\1\0\2\0\3\0\0", 9);
         assert_int_equal(admin(d[i], 0x06, 0, 2u << 16 | 0x13, 0), 0);
         assert_memory_equal(p, "\2\0\2\0\3\0\0", 7);
-        assert_int_equal(admin(d[i], 0x0d, 1, 1, 0), NVME_INVALID_OPCODE | NVME_DNR);
+        assert_int_equal(admin(d[i], 0x0d, 1, 1, 0), NVME_DENIED | NVME_DNR); /* others use it */
+        dxpu_put_le64(p, 8);
+        dxpu_put_le64(p + 8, 8);
+        memset(p + 16, 0, 64);
+        assert_int_equal(admin(d[i], 0x0d, 0, 0, 0), NVME_NO_NSID | NVME_DNR);
         assert_int_equal(admin(d[i], 0x80, 1, 0, 0), NVME_INVALID_OPCODE | NVME_DNR);
         assert_int_equal(admin(d[i], 0x02, 0, 15u << 16 | 5, 0), 0);
     }
@@ -189,6 +193,55 @@ static void test_they_see_each_others_data(void **state)
     s.dw[0] = 2;
     assert_int_equal(drv_do(d[C], 1, &s).status, 0);
     assert_memory_equal(d[C]->r.mem + MEM_DATA, d[A]->r.mem + MEM_DATA, 512);
+}
+
+/* Status of an attachment to, or detachment from, this many controllers from `first` on. */
+static uint16_t attach(unsigned host, bool on, unsigned first, unsigned count)
+{
+    uint8_t *p = d[host]->r.mem + MEM_DATA;
+    memset(p, 0, NVME_PAGE_BYTES);
+    dxpu_put_le16(p, count);
+    for (unsigned i = 0; i < count; i++)
+        dxpu_put_le16(p + 2 + 2 * (size_t)i, first + i);
+    return admin(d[host], 0x15, 1, !on, 0);
+}
+
+static uint32_t event_of(unsigned host);
+static void want_events(unsigned host);
+
+static void test_attachment_is_each_controllers(void **state)
+{
+    const uint8_t *p = d[C]->r.mem + MEM_DATA;
+    (void)state;
+    for (unsigned i = 0; i < HOSTS; i++) {
+        assert_int_equal(admin(d[i], 0x09, 0, 0x0b, 0x100), 0);
+        want_events(i);
+    }
+    assert_int_equal(attach(A, true, 2, 1), NVME_ALREADY_ATTACHED | NVME_DNR);
+    assert_int_equal(attach(A, false, 0, 1), NVME_CONTROLLER_LIST | NVME_DNR);
+    assert_int_equal(attach(A, false, 3, 2), NVME_CONTROLLER_LIST | NVME_DNR); /* there is no 4 */
+    assert_int_equal(attach(A, false, 1, 0), NVME_CONTROLLER_LIST | NVME_DNR);
+    assert_int_equal(attach(A, false, 2, 2), 0); /* from B and C */
+    assert_int_equal(event_of(A), 0);
+    for (unsigned i = B; i < HOSTS; i++) {
+        assert_int_equal(event_of(i), 0x040002); /* namespaces have changed */
+        assert_int_equal(io_of(i, 0x02), INVALID);
+        assert_int_equal(admin(d[i], 0x02, 0, 15u << 16 | 4, 0), 0);
+        assert_int_equal(dxpu_get_le32(d[i]->r.mem + MEM_DATA), 1);
+        want_events(i);
+    }
+    assert_true(may_write(A));
+    assert_int_equal(attach(C, false, 1, 2), NVME_NOT_ATTACHED | NVME_DNR);
+    assert_true(may_write(A)); /* all or none */
+    assert_int_equal(admin(d[C], 0x06, 1, 0x12, 0), 0);
+    assert_memory_equal(p, "\1\0\1\0\0", 5);
+    assert_int_equal(attach(B, true, 3, 1), 0);
+    assert_int_equal(event_of(C), 0x040002);
+    assert_true(may_write(C));
+    nvme_kind.reset(d[B]->r.dev); /* it is the slot's, not the driver's */
+    assert_false(model(d[B])->ns[0].is.attached);
+    assert_int_equal(nvme_kind.leave(d[B]->r.dev, true), DEVICE_WIPED);
+    assert_true(model(d[B])->ns[0].is.attached); /* for whoever comes next */
 }
 
 /* ==== 3  Access =============================================================================== */
@@ -232,7 +285,7 @@ static void test_a_flush_of_all_conflicts_with_one(void **state)
     enroll(A);
     assert_int_equal(acquire(A, 1), 0);
     assert_int_equal(drv_do(d[B], 1, &s).status, CONFLICT);
-    s.dw[1] = 2; /* the other namespace is nobody's */
+    s.dw[1] = 2; /* none holds the other namespace */
     assert_int_equal(drv_do(d[B], 1, &s).status, 0);
 }
 
@@ -796,6 +849,25 @@ static void test_each_change_is_on_disk(void **state)
     assert_int_equal(reservation()->count, 0);
 }
 
+static void test_attachments_persist(void **state)
+{
+    (void)state;
+    assert_int_equal(attach(A, false, 2, 2), 0);
+    lose_power();
+    assert_true(may_write(A));
+    assert_int_equal(io_of(B, 0x02), INVALID);
+    assert_int_equal(attach(A, true, 2, 1), 0);
+    lose_power();
+    assert_true(may_write(B));
+    assert_int_equal(io_of(C, 0x02), INVALID);
+    for (unsigned i = 0; i < HOSTS; i++)
+        nvme_kind.reset(d[i]->r.dev);
+    for (int how = DEVICE_WIPING, first = 1; how == DEVICE_WIPING; first = 0)
+        how = nvme_kind.wipe(d[A]->r.dev, first);
+    lose_power();
+    assert_true(may_write(C));
+}
+
 static void test_a_host_without_an_identifier_does_not_persist(void **state)
 {
     (void)state;
@@ -942,6 +1014,7 @@ int main(void)
         CASE(test_one_subsystem_of_three_controllers),
         cmocka_unit_test(test_alone_it_has_no_reservations),
         CASE(test_they_see_each_others_data),
+        CASE(test_attachment_is_each_controllers),
         CASE(test_what_each_type_allows),
         CASE(test_a_flush_of_all_conflicts_with_one),
         CASE(test_registering),
@@ -962,6 +1035,7 @@ int main(void)
         CASE(test_a_reset_is_one_controllers),
         WITH_DISK(test_persist_through_power_loss),
         WITH_DISK(test_each_change_is_on_disk),
+        WITH_DISK(test_attachments_persist),
         WITH_DISK(test_a_host_without_an_identifier_does_not_persist),
         WITH_DISK(test_a_file_that_cannot_be_written),
         WITH_DISK(test_a_damaged_file_is_refused),

@@ -401,6 +401,7 @@ static void *nvme_create(const device_settings *s, const device_port *port)
         nvme_close(n);
         return NULL;
     }
+    nvme_subsystem_attachments(n);
     nvme_reset(n);
     return n;
 }

@@ -49,14 +49,15 @@ static void identify_controller(const nvme *n, uint8_t *p)
     p[76] = nvme_is_shared(n) ? 0x02 : 0; /* CMIC: several controllers */
     p[77] = NVME_TRANSFER_LOG2 - 12;      /* MDTS, in pages of 4 KB */
     dxpu_put_le16(p + 78, n->id);
-    dxpu_put_le32(p + 80, 0x00010400);                      /* version 1.4 */
-    dxpu_put_le32(p + 84, 1000000);                         /* resume: microseconds at most */
-    dxpu_put_le32(p + 88, 5000000);                         /* shutdown */
-    dxpu_put_le32(p + 92, 0x100);                           /* events: namespaces change */
-    dxpu_put_le32(p + 96, nvme_is_shared(n));               /* host identifiers of 128 bits */
-    p[111] = 1;                                             /* an I/O controller */
-    dxpu_put_le16(p + 256, nvme_is_shared(n) ? 0 : 0x000a); /* Format NVM, Namespace Management */
-    p[258] = 3;                                             /* aborts at once, less one */
+    dxpu_put_le32(p + 80, 0x00010400);        /* version 1.4 */
+    dxpu_put_le32(p + 84, 1000000);           /* resume: microseconds at most */
+    dxpu_put_le32(p + 88, 5000000);           /* shutdown */
+    dxpu_put_le32(p + 92, 0x100);             /* events: namespaces change */
+    dxpu_put_le32(p + 96, nvme_is_shared(n)); /* host identifiers of 128 bits */
+    p[111] = 1;                               /* an I/O controller */
+    dxpu_put_le16(p + 256,
+                  nvme_is_shared(n) ? 0x0008 : 0x000a); /* Format NVM, Namespace Management */
+    p[258] = 3;                                         /* aborts at once, less one */
     p[259] = NVME_EVENT_COMMANDS - 1;
     p[260] = 0x03; /* one firmware slot, read-only */
     p[261] = 0x06; /* effects log; long offsets in logs */
@@ -205,7 +206,7 @@ static const nvme_operation admin_operations[] = {
     { 0x80, 0x20007, nvme_format }, /* firmware, keep alive, security, sanitize: none */
 };
 
-enum { ADMIN_SHARED = 10 }; /* of these, where others use the namespaces, too */
+enum { ADMIN_SHARED = 12 }; /* of these, where others use the namespaces, too */
 
 const nvme_operation *nvme_admin_operations(const nvme *n, size_t *count)
 {

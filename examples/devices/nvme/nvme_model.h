@@ -52,6 +52,7 @@ enum {
     NVME_REGISTRANTS = 128,    /* hosts, of a namespace */
     NVME_REGISTRANTS_EACH = 4, /* that came by one controller */
     NVME_NOTICES = 32,         /* of reservations, not read yet */
+    NVME_DETACHED = 1024,      /* namespaces from controllers */
     NVME_HOST_BYTES = 16
 };
 #define NVME_NSID_ALL 0xffffffffu
@@ -75,6 +76,7 @@ enum {
     NVME_SGL_TYPE = 0x011,
     NVME_INVALID_CMB = 0x012,
     NVME_PRP_OFFSET = 0x013,
+    NVME_DENIED = 0x015,
     NVME_HOST_FORMAT = 0x018,
     NVME_PREEMPTED = 0x01b,
     NVME_LBA_RANGE = 0x080,
@@ -164,6 +166,11 @@ struct nvme_subsystem {
     struct nvme *first;   /* of its controllers, by nvme.sibling */
     block_store store[NVME_NAMESPACES];
     uint32_t stores;
+    struct {
+        uint32_t nsid;
+        uint16_t id; /* the controller's */
+    } detached[NVME_DETACHED];
+    uint32_t detached_count;
     bool extended; /* hosts have identifiers of 128 bits, those that have any */
 
     nvme_reservation *reservation; /* of each store; NULL: there are none */
@@ -483,6 +490,15 @@ void nvme_subsystem_part(nvme *n);
 bool nvme_is_shared(const nvme *n);
 /* Accesses of before, of any of its controllers, that are not over. */
 bool nvme_subsystem_quiet(nvme *n);
+/* A controller of it; NULL: there is none. */
+nvme *nvme_subsystem_find(const nvme *n, uint32_t id);
+/* A namespace is, or is not, attached to a controller of the subsystem.  False: too many are
+   not. */
+bool nvme_subsystem_attach(nvme *n, uint32_t nsid, bool attached);
+/* Attached as by the box's owner: what was detached from this controller. */
+void nvme_subsystem_attach_all(nvme *n);
+/* As they are kept: once the layout is known. */
+void nvme_subsystem_attachments(nvme *n);
 /* What of the reservations persists: read at the start, and its text.  0, or -1 after a message. */
 int nvme_subsystem_read(nvme_subsystem *b);
 char *nvme_subsystem_text(const nvme_subsystem *b); /* NULL: no memory; freed by the caller */
@@ -494,6 +510,10 @@ uint16_t nvme_reserve_register(nvme *n, nvme_command *c);
 uint16_t nvme_reserve_report(nvme *n, nvme_command *c);
 uint16_t nvme_reserve_acquire(nvme *n, nvme_command *c);
 uint16_t nvme_reserve_release(nvme *n, nvme_command *c);
+/* The command changed what is kept: it is over once that is. */
+void nvme_reserve_settle(nvme *n, nvme_command *c, uint16_t status);
+/* The subsystem has changed. */
+void nvme_reserve_changed(const nvme *n);
 /* Features 81h to 83h. */
 bool nvme_reserve_is_feature(const nvme *n, unsigned id);
 uint16_t nvme_reserve_get(nvme *n, nvme_command *c);

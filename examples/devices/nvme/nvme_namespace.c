@@ -350,11 +350,37 @@ uint16_t nvme_management(nvme *n, nvme_command *c)
     case 0:
         return nvme_transfer(n, c, false, NVME_PAGE_BYTES, take_turn_ready);
     case 1:
+        if (nvme_is_shared(n)) /* others use it */
+            return NVME_DENIED | NVME_DNR;
         return c->nsid == NVME_NSID_ALL || allocated(n, c->nsid) ? take_turn(n, c)
                                                                  : nvme_inactive(n, c->nsid);
     default:
         return NVME_INVALID_FIELD | NVME_DNR;
     }
+}
+
+/* Of the controllers that it lists: all or none. */
+static void attach_shared(nvme *n, nvme_command *c)
+{
+    bool attached = (c->dw[10] & 0xf) == 0;
+    uint32_t count = dxpu_get_le16(c->buffer);
+    uint16_t status =
+        !count || count > NVME_PAGE_BYTES / 2 - 1 ? NVME_CONTROLLER_LIST | NVME_DNR : NVME_SUCCESS;
+    for (uint32_t i = 0; status == NVME_SUCCESS && i < count; i++) {
+        const nvme *o = nvme_subsystem_find(n, dxpu_get_le16(c->buffer + 2 + 2 * (size_t)i));
+        if (!o)
+            status = NVME_CONTROLLER_LIST | NVME_DNR;
+        else if (o->ns[c->nsid - 1].is.attached == attached)
+            status = (attached ? NVME_ALREADY_ATTACHED : NVME_NOT_ATTACHED) | NVME_DNR;
+    }
+    for (uint32_t i = 0; status == NVME_SUCCESS && i < count; i++) {
+        nvme *o = nvme_subsystem_find(n, dxpu_get_le16(c->buffer + 2 + 2 * (size_t)i));
+        if (o->ns[c->nsid - 1].is.attached != attached && /* else it is there twice */
+            !nvme_subsystem_attach(o, c->nsid, attached))
+            status = NVME_INTERNAL_ERROR;
+    }
+    nvme_reserve_changed(n);
+    nvme_reserve_settle(n, c, status);
 }
 
 uint16_t nvme_attachment(nvme *n, nvme_command *c)
@@ -363,7 +389,8 @@ uint16_t nvme_attachment(nvme *n, nvme_command *c)
         return NVME_INVALID_FIELD | NVME_DNR;
     if (!allocated(n, c->nsid))
         return nvme_inactive(n, c->nsid);
-    return nvme_transfer(n, c, false, NVME_PAGE_BYTES, take_turn_ready);
+    return nvme_transfer(n, c, false, NVME_PAGE_BYTES,
+                         nvme_is_shared(n) ? attach_shared : take_turn_ready);
 }
 
 /* ==== 6  Format =========================================================== NVMe 1.4, 5.23 ==== */

@@ -158,7 +158,7 @@ void nvme_reserve_log_read(nvme *n)
 
 /* ==== 4  Changes ============================================================================== */
 
-static void changed(const nvme *n)
+void nvme_reserve_changed(const nvme *n)
 {
     n->subsystem->version++;
 }
@@ -220,15 +220,14 @@ static uint32_t preempt_all(nvme *n, const nvme_command *c, uint64_t key, bool a
 
 enum { STAGE_ABORTS = 1, STAGE_FILE = 2 }; /* of a command that waits */
 
-/* What was done is done; over is the command once it is kept. */
-static void settle(nvme *n, nvme_command *c, uint16_t status)
+void nvme_reserve_settle(nvme *n, nvme_command *c, uint16_t status)
 {
     if (status != NVME_SUCCESS) {
         nvme_finish(n, c, status);
         return;
     }
     c->at = n->subsystem->version;
-    c->index = c->opcode == 0x11 && (c->dw[10] & 7) == 2 ? STAGE_ABORTS : STAGE_FILE;
+    c->index = c->sqid && c->opcode == 0x11 && (c->dw[10] & 7) == 2 ? STAGE_ABORTS : STAGE_FILE;
     nvme_drop_buffer(n, c);
     nvme_list_append(&n->reserving, c);
 }
@@ -284,9 +283,9 @@ static void registered(nvme *n, nvme_command *c)
         if (c->dw[10] >> 31)
             (void)set_persistence(n, r, c->dw[10] >> 30 & 1);
         r->generation++;
-        changed(n);
+        nvme_reserve_changed(n);
     }
-    settle(n, c, status);
+    nvme_reserve_settle(n, c, status);
 }
 
 uint16_t nvme_reserve_register(nvme *n, nvme_command *c)
@@ -337,8 +336,8 @@ static void acquired(nvme *n, nvme_command *c)
         r->holder = me;
     }
     if (status == NVME_SUCCESS)
-        changed(n);
-    settle(n, c, status);
+        nvme_reserve_changed(n);
+    nvme_reserve_settle(n, c, status);
 }
 
 uint16_t nvme_reserve_acquire(nvme *n, nvme_command *c)
@@ -363,15 +362,15 @@ static void released(nvme *n, nvme_command *c)
         r->type = 0;
         r->count = 0;
         r->generation++;
-        changed(n);
+        nvme_reserve_changed(n);
     } else if (holds(r, me)) {
         if (r->type != type)
             status = NVME_INVALID_FIELD | NVME_DNR;
         else
             release(n, i);
-        changed(n);
+        nvme_reserve_changed(n);
     }
-    settle(n, c, status);
+    nvme_reserve_settle(n, c, status);
 }
 
 uint16_t nvme_reserve_release(nvme *n, nvme_command *c)
@@ -522,8 +521,8 @@ static uint16_t set_of_namespaces(nvme *n, nvme_command *c, unsigned id)
     }
     if (id == FEATURE_MASK || status != NVME_SUCCESS)
         return status;
-    changed(n);
-    settle(n, c, NVME_SUCCESS);
+    nvme_reserve_changed(n);
+    nvme_reserve_settle(n, c, NVME_SUCCESS);
     return NVME_PENDING;
 }
 
@@ -576,7 +575,7 @@ static void drop(nvme *n, bool (*is_meant)(const nvme *n, const nvme_registrant 
         for (uint32_t k = r->count; k-- > 0;) {
             if (is_meant(n, &r->of[k])) {
                 unregister(n, i, k);
-                changed(n);
+                nvme_reserve_changed(n);
             }
         }
     }
@@ -620,10 +619,12 @@ void nvme_reserve_leave(nvme *n, bool all)
     if (!nvme_is_shared(n))
         return;
     drop(n, all ? any_one : came_by);
+    for (nvme *o = all ? n->subsystem->first : n; o; o = all ? o->sibling : NULL)
+        nvme_subsystem_attach_all(o);
     for (uint32_t i = 0; all && i < n->subsystem->stores; i++)
         memset(&n->subsystem->reservation[i], 0, sizeof n->subsystem->reservation[i]);
     if (all)
-        changed(n);
+        nvme_reserve_changed(n);
 }
 
 /* ==== 9  The file ============================================================================= */

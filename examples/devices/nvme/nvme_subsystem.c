@@ -1,14 +1,15 @@
 /* nvme_subsystem.c - what controllers of one NVM subsystem share: stores, and what persists of
-   reservations
+   attachments and reservations
    SPDX-License-Identifier: MIT
 
    A controller without settings for it has a subsystem of its own.  Those of one name are in one
-   loop, and name the same files.  The file of reservations is text as the layout's: a title, for
-   each namespace whose reservation persists a line with its number, generation, type, holder's index
-   and count of registrants, for each of these a line with identifier, key and controller, at last
-   the CRC-32 of all before.
+   loop, and name the same files.  The file of reservations is text as the layout's: a title, a
+   line for each namespace that is detached from a controller, for each namespace whose
+   reservation persists a line with its number, generation, type, holder's index and count of
+   registrants, for each of these a line with identifier, key and controller, at last the CRC-32
+   of all before.
 
-   CONTENTS   1 Stores   2 Joining   3 The file */
+   CONTENTS   1 Stores   2 Joining   3 Attachments   4 The file */
 #ifndef _XOPEN_SOURCE
 #define _XOPEN_SOURCE 700 /* strdup() */
 #endif
@@ -215,10 +216,66 @@ bool nvme_subsystem_quiet(nvme *n)
     return is_quiet;
 }
 
-/* ==== 3  The file ============================================================================= */
+/* ==== 3  Attachments ========================================================================== */
 
-#define TITLE "dxpu nvme reservations 1\n"
-#define CRC   "crc32 "
+nvme *nvme_subsystem_find(const nvme *n, uint32_t id)
+{
+    nvme *o = n->subsystem->first;
+    while (o && o->id != id)
+        o = o->sibling;
+    return o;
+}
+
+static void forget_detached(nvme_subsystem *b, uint32_t nsid, uint32_t id)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < b->detached_count; i++) {
+        if (b->detached[i].id != id || (nsid && b->detached[i].nsid != nsid))
+            b->detached[kept++] = b->detached[i];
+    }
+    b->detached_count = kept;
+}
+
+bool nvme_subsystem_attach(nvme *n, uint32_t nsid, bool attached)
+{
+    nvme_subsystem *b = n->subsystem;
+    if (attached) {
+        forget_detached(b, nsid, n->id);
+    } else {
+        if (b->detached_count == NVME_DETACHED)
+            return false;
+        b->detached[b->detached_count].nsid = nsid;
+        b->detached[b->detached_count++].id = n->id;
+    }
+    n->ns[nsid - 1].is.attached = attached;
+    nvme_namespace_changed(n, &n->ns[nsid - 1]);
+    return true;
+}
+
+void nvme_subsystem_attach_all(nvme *n)
+{
+    uint32_t before = n->subsystem->detached_count;
+    forget_detached(n->subsystem, 0, n->id);
+    for (uint32_t i = 0; i < n->ns_count; i++)
+        n->ns[i].is.attached = n->ns[i].is.allocated;
+    if (before != n->subsystem->detached_count)
+        nvme_reserve_changed(n);
+}
+
+void nvme_subsystem_attachments(nvme *n)
+{
+    const nvme_subsystem *b = n->subsystem;
+    for (uint32_t i = 0; i < b->detached_count; i++) {
+        if (b->detached[i].id == n->id)
+            n->ns[b->detached[i].nsid - 1].is.attached = false;
+    }
+}
+
+/* ==== 4  The file ============================================================================= */
+
+#define TITLE    "dxpu nvme reservations 1\n"
+#define CRC      "crc32 "
+#define DETACHED "detached "
 enum { LINE_BYTES = 96, HEX_BYTES = 2 * NVME_HOST_BYTES + 1 };
 
 static const uint8_t no_host[NVME_HOST_BYTES];
@@ -270,10 +327,14 @@ char *nvme_subsystem_text(const nvme_subsystem *b)
     char *text;
     for (uint32_t i = 0; i < b->stores; i++)
         room += (1 + (size_t)b->reservation[i].count) * LINE_BYTES;
+    room += b->detached_count * (size_t)LINE_BYTES;
     text = malloc(room);
     if (!text)
         return NULL;
     at = (size_t)snprintf(text, room, "%s", TITLE);
+    for (uint32_t i = 0; i < b->detached_count; i++)
+        at += (size_t)snprintf(text + at, room - at, DETACHED "%" PRIu32 " %u\n",
+                               b->detached[i].nsid, b->detached[i].id);
     for (uint32_t i = 0; i < b->stores; i++) {
         if (b->reservation[i].persists)
             at += print_reservation(i + 1, &b->reservation[i], text + at, room - at);
@@ -323,12 +384,33 @@ static bool scan_reservation(nvme_subsystem *b, const char **line)
     return *line && *++*line;
 }
 
+/* The same of the lines of what is detached. */
+static bool scan_detached(nvme_subsystem *b, const char **line)
+{
+    while (!strncmp(*line, DETACHED, sizeof DETACHED - 1)) {
+        uint32_t nsid, id;
+        if (b->detached_count == NVME_DETACHED ||
+            sscanf(*line + sizeof DETACHED - 1, "%" SCNu32 " %" SCNu32, &nsid, &id) != 2 ||
+            nsid < 1 || nsid > b->stores || id > NVME_CONTROLLERS)
+            return false;
+        b->detached[b->detached_count].nsid = nsid;
+        b->detached[b->detached_count++].id = (uint16_t)id;
+        *line = strchr(*line, '\n');
+        if (!*line)
+            return false;
+        ++*line;
+    }
+    return true;
+}
+
 static bool parse(nvme_subsystem *b, const char *text)
 {
     const char *line = text + sizeof TITLE - 1;
     char *again;
     bool is_same;
     if (strncmp(text, TITLE, sizeof TITLE - 1) != 0)
+        return false;
+    if (!scan_detached(b, &line))
         return false;
     while (strncmp(line, CRC, sizeof CRC - 1) != 0) {
         if (!scan_reservation(b, &line))
@@ -343,7 +425,7 @@ static bool parse(nvme_subsystem *b, const char *text)
 /* NULL with errno; ENOENT: there is none. */
 static char *read_text(const nvme_subsystem *b)
 {
-    size_t room = ((size_t)b->stores * (1 + NVME_REGISTRANTS) + 2) * LINE_BYTES;
+    size_t room = ((size_t)b->stores * (1 + NVME_REGISTRANTS) + NVME_DETACHED + 2) * LINE_BYTES;
     char *text = malloc(room);
     ssize_t got;
     int fd = open(b->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY), error;

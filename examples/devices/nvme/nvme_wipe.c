@@ -57,7 +57,7 @@ static void wipe_over(nvme *n, nvme_command *c, const nvme_access *a)
         return;
     }
     nvme_layout_take(n);
-    for (nvme *o = n->subsystem->first; o; o = o->sibling) {
+    for (nvme *o = n->subsystem->first; o; o = o->sibling) { /* none is lent */
         for (uint32_t i = 0; i < n->ns_count; i++) {
             o->ns[i].is = n->ns[i].is;
             o->ns[i].changed = false;
