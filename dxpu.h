@@ -175,6 +175,10 @@
 #define DXPU_TABLES 1
 #endif
 
+#ifndef DXPU_TRACE /* (ch, event, number): DXPU_TRACE_SENT .. of section 13, as they happen */
+#define DXPU_TRACE(ch, event, number) ((void)0)
+#endif
+
 #ifndef DXPU_ASSERT /* caller bugs only; may be compiled out without changing any result */
 #define DXPU_ASSERT(x) ((void)0)
 #endif
@@ -442,14 +446,8 @@ enum { DXPU_TLP_TYPES(DXPUI_TLP_ENUM) DXPU_TLP_TYPE_COUNT };
 enum { DXPU_ATTR_NS = 0x1, DXPU_ATTR_RO = 0x2, DXPU_ATTR_IDO = 0x4 };
 enum { DXPU_CPL_SC = 0, DXPU_CPL_UR = 1, DXPU_CPL_CRS = 2, DXPU_CPL_CA = 4 }; /* dxpu_tlp.status */
 /* dxpu_tlp.message_routing, Type[2:0] of a message */
-enum {
-    DXPU_MSG_TO_ROOT = 0,
-    DXPU_MSG_BY_ADDRESS = 1,
-    DXPU_MSG_BY_ID = 2,
-    DXPU_MSG_BROADCAST = 3,
-    DXPU_MSG_LOCAL = 4,
-    DXPU_MSG_GATHERED = 5
-};
+enum { DXPU_MSG_TO_ROOT = 0, DXPU_MSG_BY_ADDRESS = 1, DXPU_MSG_BY_ID = 2 };
+enum { DXPU_MSG_BROADCAST = 3, DXPU_MSG_LOCAL = 4, DXPU_MSG_GATHERED = 5 };
 
 enum {
     DXPU_TLP_PAYLOAD_MAX_BYTES = 4096,
@@ -576,14 +574,8 @@ DXPU_API bool dxpu_tlp_is_flr(const dxpu_tlp *t, uint16_t capability);
 
 /* ==== 9  Classifier and messages =========================================== spec/route.md ==== */
 /* how a TLP is routed */
-enum {
-    DXPU_ROUTE_ADDRESS,
-    DXPU_ROUTE_ID,
-    DXPU_ROUTE_TO_ROOT,
-    DXPU_ROUTE_BROADCAST,
-    DXPU_ROUTE_LOCAL,
-    DXPU_ROUTE_GATHERED
-};
+enum { DXPU_ROUTE_ADDRESS = 0, DXPU_ROUTE_ID = 1, DXPU_ROUTE_TO_ROOT = 2 };
+enum { DXPU_ROUTE_BROADCAST = 3, DXPU_ROUTE_LOCAL = 4, DXPU_ROUTE_GATHERED = 5 };
 
 DXPU_API uint8_t dxpu_tlp_class(const dxpu_tlp *t);   /* DXPU_POSTED.. */
 DXPU_API uint8_t dxpu_tlp_routing(const dxpu_tlp *t); /* DXPU_ROUTE_*; reserved ones are local */
@@ -996,12 +988,8 @@ enum { DXPU_RECORD_PADDING = 0x80 }; /* W-45; skipped, as all from here on (W-31
 #define DXPUI_EVENT_ENUM(name, value, bytes) DXPU_EVENT_##name = (value),
 enum { DXPU_EVENTS(DXPUI_EVENT_ENUM) DXPU_EVENT_END };
 /* dxpu_event.flags; a receiver ignores the others */
-enum {
-    DXPU_EVENT_ON = 0x80,
-    DXPU_EVENT_READ = 0x40,
-    DXPU_EVENT_WRITE = 0x20,
-    DXPU_EVENT_NOT_SUPPORTED = 0x01
-};
+enum { DXPU_EVENT_ON = 0x80, DXPU_EVENT_READ = 0x40, DXPU_EVENT_WRITE = 0x20 };
+enum { DXPU_EVENT_NOT_SUPPORTED = 0x01 };
 
 /* A link event: sequenced with the TLPs and a barrier between them (W-50 ff.). */
 typedef struct dxpu_event {
@@ -1046,6 +1034,18 @@ enum {
     DXPU_STATE_FAILED    /* dxpu_status.error says why */
 };
 DXPU_API const char *dxpu_state_name(unsigned state); /* "idle", ... */
+
+/* What DXPU_TRACE() is called with: qlog's events, and their numbers */
+enum {
+    DXPU_TRACE_STATE,    /* connection_state_updated: DXPU_STATE_* */
+    DXPU_TRACE_SENT,     /* packet_sent: packet number */
+    DXPU_TRACE_RECEIVED, /* packet_received: packet number, of one that is used */
+    DXPU_TRACE_DROPPED,  /* packet_dropped: the error, negative */
+    DXPU_TRACE_ACKED,    /* packets_acked: frame sequence of the oldest that is not */
+    DXPU_TRACE_LOST,     /* packet_lost: frame sequence, which is sent again */
+    DXPU_TRACE_TIMER,    /* loss_timer_updated: path whose timer has expired */
+    DXPU_TRACE_WINDOW    /* metrics_updated: bytes of a path's window, reduced */
+};
 
 /* A transport suite that seals frames (AEAD).  All functions return at once.
    seal   encrypt body[body_bytes] in place and write the tag after it; header is authenticated
@@ -2413,15 +2413,6 @@ static const uint32_t dxpui_host_masks[DXPUI_REGS] = { 0x0000ffffu, 0x00ffffffu,
 /* dxpu_host_entry.flags: what is on but overlaps another row's. */
 enum { DXPUI_BLOCKED_BUS = 1, DXPUI_BLOCKED_WINDOW = 2 };
 
-/* Index in reg of a register offset, DXPUI_REGS for one that is not learnt. */
-static unsigned dxpui_host_reg(uint16_t register_bytes)
-{
-    unsigned r = 0;
-    while (r < DXPUI_REGS && dxpui_host_regs[r] != register_bytes)
-        r++;
-    return r;
-}
-
 static const dxpu_range dxpui_range_none = { 1, 0 };
 
 /* The window that a row's registers describe; `pf` has upper halves (Base Spec 7.5.1.3). */
@@ -2669,10 +2660,12 @@ DXPU_API int dxpu_host_set_port(dxpu_host_table *t, uint32_t index, uint16_t por
 DXPU_API int dxpu_host_learn(dxpu_host_table *t, uint32_t index, uint16_t register_bytes,
                              uint8_t be, uint32_t value)
 {
-    unsigned r = dxpui_host_reg(register_bytes);
+    unsigned r = 0;
     uint32_t mask = 0;
     if (!dxpui_host_has(t, index))
         return DXPU_E_NONE;
+    while (r < DXPUI_REGS && dxpui_host_regs[r] != register_bytes)
+        r++;
     for (unsigned i = 0; i < 4; i++)
         mask |= be >> i & 1 ? 0xffu << 8 * i : 0;
     if (r == DXPUI_REGS || mask == 0)
@@ -3914,16 +3907,8 @@ DXPU_API int dxpu_channel_init_sized(dxpu_channel *ch, size_t ch_bytes,
 }
 
 /* ---- States: rows of spec/deliver.md's table; those of D-47 and D-65 in dxpui_go() ---- */
-enum {
-    DXPUI_EV_OPEN,
-    DXPUI_EV_ACCEPT,
-    DXPUI_EV_RX_ACCEPT,
-    DXPUI_EV_RX_SEQUENCED,
-    DXPUI_EV_CLOSE,
-    DXPUI_EV_DRAINED,
-    DXPUI_EV_RX_CLOSE,
-    DXPUI_EV_FAIL
-};
+enum { DXPUI_EV_OPEN, DXPUI_EV_ACCEPT, DXPUI_EV_RX_ACCEPT, DXPUI_EV_RX_SEQUENCED };
+enum { DXPUI_EV_CLOSE = 4, DXPUI_EV_DRAINED, DXPUI_EV_RX_CLOSE, DXPUI_EV_FAIL };
 
 /* The only place that changes the state.  True when it did. */
 static bool dxpui_go(dxpui_link *l, unsigned ev)
@@ -3950,6 +3935,8 @@ static bool dxpui_go(dxpui_link *l, unsigned ev)
     if (ev == DXPUI_EV_FAIL && from != DXPU_STATE_CLOSED)
         l->state = DXPU_STATE_FAILED; /* D-47 */
     l->look_ns = 0;
+    DXPU_TRACE((const dxpu_channel *)((const char *)l - offsetof(dxpu_channel, link)),
+               DXPU_TRACE_STATE, l->state);
     return l->state != from; /* every other pair: no change */
 }
 
@@ -4117,6 +4104,7 @@ DXPU_API int dxpu_channel_accept(dxpu_channel *ch, uint64_t now_ns, uint8_t *ope
     }
     dxpui_go(&ch->link, DXPUI_EV_ACCEPT);
     ch->paths.moves = true;
+    DXPU_TRACE(ch, DXPU_TRACE_RECEIVED, f.packet);
     ch->count.rx_frames++;
     ch->count.rx_bytes += len;
     ch->link.next_try_ns = now_ns;
@@ -4310,6 +4298,7 @@ static void dxpui_congestion(dxpu_channel *ch, dxpui_path *p, uint32_t index)
     p->threshold = p->window / 2;
     p->window = p->threshold > 2 * ch->link.frame_limit ? p->threshold : 2 * ch->link.frame_limit;
     ch->count.tx_congestion++;
+    DXPU_TRACE(ch, DXPU_TRACE_WINDOW, p->window);
 }
 
 /* Transmission `index` was acknowledged.  It counts for the window when that was what held us back,
@@ -4422,6 +4411,7 @@ static void dxpui_mark_lost(dxpu_channel *ch, uint32_t seq)
     if (s->state == 0)
         ch->paths.path[s->path].in_flight -= dxpui_frame_bytes(&ch->flight, s);
     s->state = DXPUI_LOST;
+    DXPU_TRACE(ch, DXPU_TRACE_LOST, seq);
     if (ch->flight.lost == 0 || dxpui_seq_cmp(seq, ch->flight.lost_from) < 0)
         ch->flight.lost_from = seq;
     ch->flight.lost++;
@@ -4540,6 +4530,7 @@ static void dxpui_path_timeout(dxpu_channel *ch, uint8_t path, uint64_t now_ns)
     dxpui_flight *fl = &ch->flight;
     dxpui_path *p = &ch->paths.path[path];
     p->timer_ns = DXPU_NEVER;
+    DXPU_TRACE(ch, DXPU_TRACE_TIMER, path);
     if (!dxpui_path_waits(ch, path))
         return;
     uint32_t oldest = dxpui_path_oldest(fl, path);
@@ -4945,6 +4936,7 @@ DXPUI_INLINE int dxpui_finish(dxpu_channel *ch, uint8_t kind, uint8_t path, uint
     } else {
         dxpu_frame_seal_crc(out, used);
     }
+    DXPU_TRACE(ch, DXPU_TRACE_SENT, packet);
     ch->count.tx_frames++;
     ch->count.tx_bytes += used + l->trailer;
     return (int)(used + l->trailer);
@@ -5408,6 +5400,7 @@ static void dxpui_on_ack(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns)
     }
     if (fl->una != before) {
         fl->unstored = 0;
+        DXPU_TRACE(ch, DXPU_TRACE_ACKED, fl->una);
         if (dxpui_seq_cmp(fl->lost_from, fl->una) < 0)
             fl->lost_from = fl->una;
         dxpui_free_acked(ch, now_ns);
@@ -5842,6 +5835,7 @@ DXPU_API int dxpu_channel_ingest(dxpu_channel *ch, uint64_t now_ns, uint8_t *pkt
     if (rc == DXPU_OK)
         rc = dxpui_dispatch(ch, &f, now_ns, flags);
     if (rc == DXPU_OK || ch->link.state == DXPU_STATE_FAILED) { /* refused: no sign of life */
+        DXPU_TRACE(ch, DXPU_TRACE_RECEIVED, f.packet);
         ch->count.rx_frames++;
         ch->count.rx_bytes += len;
         ch->count.rx_ecn_ce += flags & DXPU_RX_ECN_CE;
@@ -5851,6 +5845,7 @@ DXPU_API int dxpu_channel_ingest(dxpu_channel *ch, uint64_t now_ns, uint8_t *pkt
         if (f.path < ch->cfg.paths)
             dxpui_path_heard(ch, &f, now_ns);
     } else {
+        DXPU_TRACE(ch, DXPU_TRACE_DROPPED, rc);
         dxpui_count_refusal(&ch->count, rc);
     }
     return rc;
@@ -5965,9 +5960,7 @@ DXPU_API unsigned dxpu_channel_wants(const dxpu_channel *ch, uint64_t now_ns)
           _check(), defaults of 126 KB: spec/changes.md has all, with what callers change.
    0.1.0  first: codec, classifier, routing tables, tags, credits, wire version 1, channel.
 
-   MIT License
-
-   Copyright (c) 2026 the dxpu authors
+   MIT License, Copyright (c) 2026 the dxpu authors
 
    Permission is hereby granted, free of charge, to any person obtaining a copy of this software and
    associated documentation files (the "Software"), to deal in the Software without restriction,
