@@ -27,7 +27,9 @@ import lab  # noqa: E402
 
 EPILOG = "exit status: 0 measured, 1 a part could not be measured, 2 usage, 130 interrupted"
 BUSY = ("--wait", "busy", "--json")
-PLAIN_BYTES = 1452  # a datagram of the plain streams: what the proxies' frames may have, too
+PATIENT = ("--hold-ms", 10000)  # on a machine that others use, a proxy may not run for a second
+# A datagram of the plain streams, by MTU: what the proxies' frames may have, too.
+PLAIN_BYTES = {1500: 1452, 9000: 8952}
 
 # What is aimed at: a pattern for rows, of which figure, and the least or the most.
 AIMS = (
@@ -41,8 +43,14 @@ AIMS = (
     (r"route address 4096", "ratio", None, 3),
     (r"read 64 B, .*, p50", "ratio", None, 1.25),
     (r"read 64 B, loopback, p50", "value", None, 4.9),
+    (r"read 64 B, .*, p99", "ratio", None, 1.4),
     (r"frames a second, .*", "ratio", 1, None),
-    (r"write stream .* beside segments", "ratio", 0.8, None),
+    (r"processor a frame, .*", "ratio", None, 1),
+    (r"write stream 256 B.* beside segments", "ratio", 0.35, None),
+    (r"write stream 512 B.* beside segments", "ratio", 0.5, None),
+    (r"read stream 4096 B, 256 tags.* beside segments", "ratio", 0.4, None),
+    (r"both directions .*", "ratio", 0.7, None),
+    (r"write stream .* sealed", "ratio", 0.85, None),
     (r"equation1 .*", "ratio", 0.98, 1.02),
     (r"pushed, not pulled .*", "ratio", 3, None),
     (r"nvme read of 4 KB, requests", "value", None, 0),
@@ -101,6 +109,7 @@ def spread(values):
 class Table:
     def __init__(self):
         self.rows = {}
+        self.lacks = {}  # rows that cannot be measured here, and why
 
     def add(self, name, value, baseline, unit, baseline_name):
         self.rows.setdefault(name, Row(name, unit, baseline_name)).add(value, baseline)
@@ -160,6 +169,10 @@ def part_route(table, size):
 def part_seal(table, size):
     c_rows(table, "ns", "two copies; one Diffie-Hellman", "bench_seal", size.rounds,
            20000 // size.cut)
+    for suite, needs in (("aes-256-gcm", "a processor with AES"),
+                         ("aegis-128l", "that and libsodium 1.0.19")):
+        if not any(suite in name for name in table.rows):
+            table.lacks["seal " + suite] = "there is none here: it needs " + needs
 
 
 def part_equation(table, size):
@@ -325,24 +338,42 @@ def part_round_trip_xdp(table, size):
 
 
 def part_frames(table, size):
-    """Frames a second of a write stream, the two ways over veth in turn."""
+    """Frames a second of a write stream, and what one costs both proxies, the two ways over veth in
+    turn."""
     length = ("--count", 2000) if size.cut > 1 else ("--seconds", 1)
     for _ in range(size.rounds):
-        rates = []
+        rates, costs = [], []
         for transport in (Xdp, Veth):
             with transport() as t, lab.Lab() as l:
-                ours = demo.turn(
-                    l, t.box("dxpu-box", "--listen", t.listen(), "--lossless", *BUSY),
-                    t.host("dxpu-host", "--box", None, "--quiet", "--load", "write", "--size", 512,
-                           "--lossless", *length, *BUSY), 2)
-                rates.append(ours["channel"]["tx_frames"] / ours["seconds"])
+                def run(wait, *length):
+                    words = ("--wait", wait, "--json", "--lossless") + PATIENT
+                    ours = demo.turn(
+                        l, t.box("dxpu-box", "--listen", t.listen(), *words),
+                        t.host("dxpu-host", "--box", None, "--quiet", "--load", "write", "--size",
+                               512, *length, *words), 2)
+                    return ours["channel"]["tx_frames"], ours["seconds"]
+                frames, seconds = run("busy", *length)
+                rates.append(frames / seconds)
+                costs.append(more_costs(lambda count: run("block", "--count", count), size))
         table.add("frames a second, AF_XDP beside UDP", rates[0], rates[1], "frames/s", "UDP, veth")
+        table.add("processor a frame, AF_XDP beside UDP", costs[0], costs[1], "ns", "UDP, veth")
 
 
-def plain_stream(size):
+def more_costs(run, size):
+    """Processor time of a frame: what more of them cost more, so without starting and filling."""
+    seen = []
+    for count in (10000 // size.cut, 100000 // size.cut):
+        begin = processor_ns()
+        frames = run(count)[0]
+        seen.append((processor_ns() - begin, frames))
+    (few_ns, few), (many_ns, many) = seen
+    return (many_ns - few_ns) / (many - few)
+
+
+def plain_stream(size, mtu=1500):
     """Of plain messages, and of segments (GSO): megabytes a second, and processor time in ns of
     sending and receiving one datagram."""
-    done = subprocess.run([program("bench_udp"), "1", str(400 // size.cut), str(PLAIN_BYTES)],
+    done = subprocess.run([program("bench_udp"), "1", str(400 // size.cut), str(PLAIN_BYTES[mtu])],
                           capture_output=True, text=True, timeout=60)
     if done.returncode:
         raise RuntimeError("bench_udp: " + done.stderr)
@@ -358,7 +389,7 @@ def processor_ns():
 def stream_cost(l, count, kind, payload, depth):
     """Processor time in ns of both proxies, TLPs submitted, and frames with data, of one run; they
     block, since looking in vain costs time, too."""
-    words = ("--wait", "block", "--json", "--lossless", "--plain")
+    words = ("--wait", "block", "--json", "--lossless", "--plain") + PATIENT
     begin = processor_ns()
     ours = demo.turn(l, ("dxpu-box", "--listen", "127.0.0.1:0") + words,
                      ("dxpu-host", "--box", None, "--quiet", "--load", kind, "--size", payload,
@@ -379,34 +410,70 @@ def stream_costs(table, l, size, plain):
                       cost * frames / tlps, "ns a TLP", "plain %s for so many TLPs" % name)
 
 
-def part_streams(table, size):
-    box = ("dxpu-box", "--listen", "127.0.0.1:0", "--plain") + BUSY
-    kinds = [("write stream %d B%s" % (n, name), ("--load", "write", "--size", n) + more)
-             for n in (256, 512) for name, more in (("", ()), (", lossless", ("--lossless",)))]
-    kinds += [("write stream 256 B, lossless, window 256",
-               ("--load", "write", "--size", 256, "--lossless", "--window", 256))]
-    kinds += [("read stream %d B, %d tags" % (n, tags),
-               ("--load", "read", "--size", n, "--depth", tags))
-              for n in (256, 512) for tags in (32, 140, 256)]
+def stream(l, size, words, *both):
+    """Megabytes a second of a generated load; `both`: options of either end."""
     length = ("--count", 2000) if size.cut > 1 else ("--seconds", 1)
+    both += ("--plain",) + PATIENT + BUSY
+    return demo.turn(l, ("dxpu-box", "--listen", "127.0.0.1:0") + both,
+                     ("dxpu-host", "--box", None, "--quiet") + words + length + both,
+                     2)["megabytes_per_second"]
+
+
+def beside_plain(table, name, ours, messages, segments):
+    table.add(name + " beside messages", ours, messages, "MB/s", "plain messages")
+    table.add(name + " beside segments", ours, segments, "MB/s", "plain segments")
+
+
+def part_streams(table, size):
+    kinds = [("write stream %d B%s" % (n, name), ("--load", "write", "--size", n), both)
+             for n in (256, 512) for name, both in (("", ()), (", lossless", ("--lossless",)))]
+    kinds += [("write stream 256 B, lossless, window 256", ("--load", "write", "--size", 256),
+               ("--lossless", "--window", 256))]
+    kinds += [("read stream %d B, %d tags" % (n, tags),
+               ("--load", "read", "--size", n, "--depth", tags), ())
+              for n, tags in ((256, 32), (256, 140), (256, 256), (512, 32), (512, 140), (512, 256),
+                              (4096, 256))]
     with lab.Lab() as l:
         for _ in range(size.rounds):
             (messages, segments), costs = plain_stream(size)
             stream_costs(table, l, size, costs)
             table.add("plain stream, messages", messages, segments, "MB/s", "segments")
-            for name, words in kinds:
-                both = ("--lossless",) if "--lossless" in words else ()
-                both += ("--window", 256) if "--window" in words else ()
-                host = ("dxpu-host", "--box", None, "--quiet", "--plain") + words + length + BUSY
-                ours = demo.turn(l, box + both, host, 2)["megabytes_per_second"]
-                table.add(name + " beside messages", ours, messages, "MB/s", "plain messages")
-                table.add(name + " beside segments", ours, segments, "MB/s", "plain segments")
+            for name, words, both in kinds:
+                beside_plain(table, name, stream(l, size, words, *both), messages, segments)
+
+
+def part_jumbo(table, size):
+    """Streams in frames for an MTU of 9000, beside plain datagrams as large."""
+    kinds = [("write stream %d B, lossless, MTU 9000" % n,
+              ("--load", "write", "--size", n), ("--lossless",)) for n in (256, 512)]
+    kinds += [("read stream 4096 B, 256 tags, MTU 9000",
+               ("--load", "read", "--size", 4096, "--depth", 256), ())]
+    with lab.Lab() as l:
+        for _ in range(size.rounds):
+            (messages, segments), _ = plain_stream(size, 9000)
+            table.add("plain stream of 8952 B, messages", messages, segments, "MB/s", "segments")
+            for name, words, both in kinds:
+                ours = stream(l, size, words, *both, "--mtu", 9000)
+                beside_plain(table, name, ours, messages, segments)
+
+
+def part_both(table, size):
+    """Reads and writes together, whose data go opposite ways, beside the sum of each alone."""
+    with lab.Lab() as l:
+        for _ in range(size.rounds):
+            for n in (512, 4096):
+                alone, together = [], ("--size", n, "--depth", 256, "--mps", n)
+                for load in ("mixed", "read", "write"):
+                    alone.append(stream(l, size, ("--load", load) + together, "--lossless"))
+                ours = alone.pop(0)
+                table.add("both directions at once, %d B" % n, ours, sum(alone), "MB/s",
+                          "one direction alone, and the other")
 
 
 def part_sealed(table, size):
     """With keys, and the same without, in turn."""
     length = ("--count", 2000) if size.cut > 1 else ("--seconds", 1)
-    box = ("dxpu-box", "--listen", "127.0.0.1:0") + BUSY
+    box = ("dxpu-box", "--listen", "127.0.0.1:0") + PATIENT + BUSY
     kinds = [("read %d B sealed" % n, "us",
               ("--load", "read", "--size", n, "--count", 5000 // size.cut, "--span", "4K"))
              for n in (64, 256)]
@@ -415,7 +482,7 @@ def part_sealed(table, size):
     with lab.Lab() as l:
         for _ in range(size.rounds):
             for name, unit, words in kinds:
-                host, both = ("dxpu-host", "--box", None, "--quiet") + words + BUSY, []
+                host, both = ("dxpu-host", "--box", None, "--quiet") + words + PATIENT + BUSY, []
                 for plain in ((), ("--plain",)):
                     ours = demo.turn(l, box + plain, host + plain, 2)
                     both.append(ours["rtt_us"]["p50"] if unit == "us"
@@ -485,7 +552,8 @@ PARTS = {"codec": part_codec, "route": part_route, "seal": part_seal,
          "equation": part_equation, "nvme": part_nvme,
          "memory": part_memory, "round-trip": part_round_trip,
          "round-trip-veth": part_round_trip_veth, "round-trip-xdp": part_round_trip_xdp,
-         "frames": part_frames, "streams": part_streams, "devices": part_devices,
+         "frames": part_frames, "streams": part_streams, "jumbo": part_jumbo,
+         "both": part_both, "devices": part_devices,
          "sealed": part_sealed, "cores": part_cores,
          "instructions": part_instructions, "guest": part_guest}
 
@@ -537,7 +605,9 @@ def run(args):
         figures = [row.figures() for row in table.rows.values()]
         print("\n%s" % name)
         print_table(figures)
-        for what, why in (("skipped", skipped.get(name)), ("BROKEN", broken.get(name))):
+        skipped.update(table.lacks)
+        said = [("skipped", skipped.get(name)), ("BROKEN", broken.get(name))]
+        for what, why in said + [("skipped: " + row, why) for row, why in table.lacks.items()]:
             if why:
                 print("%s: %s" % (what, why), flush=True)
         rows += [dict(part=name, **row) for row in figures]

@@ -33,7 +33,9 @@ def expected():
     streams = ["write stream %d B%s" % (n, how) for n in (256, 512) for how in ("", ", lossless")]
     streams += ["write stream 256 B, lossless, window 256"]
     streams += ["read stream %d B, %d tags" % (n, tags) for n in (256, 512)
-                for tags in (32, 140, 256)]
+                for tags in (32, 140, 256)] + ["read stream 4096 B, 256 tags"]
+    jumbo = ["write stream %d B, lossless, MTU 9000" % n for n in (256, 512)]
+    jumbo += ["read stream 4096 B, 256 tags, MTU 9000"]
     return {
         "codec": ["codec %d B" % n for n in PAYLOADS] + ["tlp %d B" % n for n in PAYLOADS]
         + ["codec 8 x %d B" % n for n in PAYLOADS[:-1]],
@@ -60,7 +62,10 @@ def expected():
         "round-trip": trips["loopback"],
         "round-trip-veth": trips["veth"],
         "round-trip-xdp": trips["AF_XDP"],
-        "frames": ["frames a second, AF_XDP beside UDP"],
+        "frames": ["frames a second, AF_XDP beside UDP", "processor a frame, AF_XDP beside UDP"],
+        "jumbo": ["plain stream of 8952 B, messages"]
+        + ["%s beside %s" % (name, floor) for name in jumbo for floor in ("messages", "segments")],
+        "both": ["both directions at once, %d B" % n for n in (512, 4096)],
         "streams": ["plain stream, messages"]
         + ["%s beside %s" % (name, floor) for name in streams
            for floor in ("messages", "segments")]
