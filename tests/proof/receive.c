@@ -75,10 +75,10 @@ void proof_ack_valid(void)
 }
 
 /* PROOF record_fits
-   claim    dxpui_record_fits(), which looks a header up once (`dxpui_tlp_first()`), passes a record exactly when
-            dxpu_tlp_measure() finds in its bytes a TLP without local prefixes, of the class,
-            prefixes, header and data that the record says, so that these are in range; it reads
-            only its bytes and the CRC behind them
+   claim    dxpui_record_fits(), which looks a header up once (`dxpui_tlp_first()`), passes a
+            record exactly when dxpu_tlp_measure() finds in its bytes a TLP without local
+            prefixes, of the class, prefixes, header and data that the record says, so that these
+            are in range; it reads only its bytes and the CRC behind them
    bounds   at most two prefixes, six dwords; any header, class and number of data bytes
    stubs    none
    open     three and four prefixes
