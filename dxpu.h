@@ -1135,7 +1135,7 @@ typedef struct dxpui_link {
     uint64_t hold_ns;  /* the smaller of both ends' */
     uint64_t heard_ns; /* last valid frame; in CLOSING and CLOSED when that began (D-45, D-66) */
     uint64_t next_try_ns;
-    uint64_t look_ns; /* no timer is due before, and no frame of dxpui_emit_control() */
+    uint64_t look_ns; /* no timer is due before but ack_at_ns, no frame of dxpui_emit_control() */
     uint64_t packet;  /* next packet number */
 } dxpui_link;
 
@@ -1572,23 +1572,24 @@ enum { DXPUI_MEM, DXPUI_ATOMIC, DXPUI_IO, DXPUI_CFG, DXPUI_MSG, DXPUI_CPL };
 
 typedef struct dxpui_tlp_row {
     const char *name;
-    uint8_t dw4, data, code, cls;
+    uint8_t dw4, data, code, cls, kind;
 } dxpui_tlp_row;
 
-#define DXPUI_ROW(name, text, dw4, data, code, cls) { text, dw4, data, code, cls },
+#define DXPUI_KIND(code)                                                                           \
+    ((code) >= 0x0c && (code) <= 0x0e ? DXPUI_ATOMIC                                               \
+     : (code) == 0x10                 ? DXPUI_MSG                                                  \
+     : (code) >> 1 == 5               ? DXPUI_CPL                                                  \
+     : (code) >> 1 == 2               ? DXPUI_CFG                                                  \
+     : (code) == 0x02                 ? DXPUI_IO                                                   \
+                                      : DXPUI_MEM)
+#define DXPUI_ROW(name, text, dw4, data, code, cls)                                                \
+    { text, dw4, data, code, cls, DXPUI_KIND(code) },
 static const dxpui_tlp_row dxpui_tlp_rows[] = { DXPU_TLP_TYPES(DXPUI_ROW) };
 #undef DXPUI_ROW
 
 static inline unsigned dxpui_tlp_kind(unsigned type)
 {
-    unsigned code = dxpui_tlp_rows[type].code;
-    if (code >= 0x0c && code <= 0x0e)
-        return DXPUI_ATOMIC;
-    return code == 0x10     ? DXPUI_MSG
-           : code >> 1 == 5 ? DXPUI_CPL
-           : code >> 1 == 2 ? DXPUI_CFG
-           : code == 0x02   ? DXPUI_IO
-                            : DXPUI_MEM;
+    return dxpui_tlp_rows[type].kind;
 }
 
 /* What a header's first byte says: type << 8, class << 6, DXPUI_HAS_DATA, header dwords; 0 for none
@@ -1601,9 +1602,8 @@ static inline unsigned dxpui_tlp_first(unsigned byte0)
     case (data) << 6 | (code):                                                                     \
         first = (code) == 0x10 ? 0 : DXPU_TLP_##name << 8 | (cls) << 6 | (data) << 5 | 3;          \
         break;                                                                                     \
-    case (dw4) ? 0x20 | (data) << 6 | (code):                                                      \
-        0x100 + DXPU_TLP_##name : /* no such byte */                                               \
-                                  first = DXPU_TLP_##name << 8 | (cls) << 6 | (data) << 5 | 4;     \
+    case 0x20 | (data) << 6 | (code):                                                              \
+        first = (dw4) ? DXPU_TLP_##name << 8 | (cls) << 6 | (data) << 5 | 4 : 0;                   \
         break;
     unsigned first = 0;
     switch (byte0 & ((byte0 & 0x18) == 0x10 ? 0xf8u : 0xffu)) {
@@ -3564,7 +3564,17 @@ static int dxpui_builder_event(dxpui_builder *b, const dxpu_event *e)
     return DXPU_OK;
 }
 
-/* ==== 13'  Channel: life ====================================================================== */
+/* ==== 13'  Channel: life ======================================================================
+   A TLP's way, loss included.  At the sender (section 15'):
+     submit()     into tx.queue[class]: its bytes, an item at `tail`
+     emit()       dxpui_fill(): past `next`, into tx.placed and a frame, of which flight.frame has
+                  only where in tx.placed it began: dxpui_refill() makes the same body again
+     an ack       dxpui_acked(): its frames; una moves: dxpui_free_acked() frees past `head`
+     no ack       dxpui_detect_loss(): later transmissions were acknowledged, dxpui_path_timeout():
+                  nothing was; dxpui_mark_lost(), and emit() sends lost frames first
+   At the receiver (section 16'), ingest(): dxpui_on_sequenced() checks all of a frame before it
+   changes anything; in order: dxpui_rx_body() into rx.queue[class]; else into rx.early_bodies,
+   until dxpui_rx_held().  take() moves `next` and `head` together. */
 enum {
     DXPUI_EVENTS = 16, /* link events on their way, each direction; a power of two */
     DXPUI_BACKOFF_MAX = 16,
@@ -5070,10 +5080,6 @@ DXPUI_APART int dxpui_timers(dxpu_channel *ch, uint64_t now_ns)
         if (now_ns >= ch->paths.path[i].timer_ns)
             dxpui_path_timeout(ch, i, now_ns);
     }
-    if (now_ns >= ch->rx.ack_at_ns) {
-        ch->rx.ack_now = true;
-        ch->rx.ack_at_ns = DXPU_NEVER;
-    }
     return DXPU_OK;
 }
 
@@ -5092,8 +5098,7 @@ static uint64_t dxpui_look_ns(const dxpu_channel *ch)
     }
     for (unsigned i = 0; i < ch->cfg.paths; i++)
         t = dxpui_min64(t, dxpui_min64(ch->paths.path[i].timer_ns, ch->paths.path[i].loss_ns));
-    t = dxpui_min64(t, dxpui_min64(l->next_try_ns, ch->rx.ack_at_ns));
-    t = dxpui_min64(t, dxpui_all_silent_ns(ch));
+    t = dxpui_min64(t, dxpui_min64(l->next_try_ns, dxpui_all_silent_ns(ch)));
     return dxpui_min64(t, dxpui_later(l->heard_ns, l->hold_ns));
 }
 
@@ -5252,7 +5257,8 @@ static int dxpui_emit_sequenced(dxpu_channel *ch, uint64_t now_ns, const uint8_t
 /* True when emit() has nothing to do, which is the answer to every second call of a loop. */
 static inline bool dxpui_rests(const dxpu_channel *ch, uint64_t now_ns)
 {
-    return now_ns < ch->link.look_ns && ch->link.state == DXPU_STATE_UP &&
+    return now_ns < ch->link.look_ns && now_ns < ch->rx.ack_at_ns &&
+           ch->link.state == DXPU_STATE_UP &&
            (ch->tx.waiting | ch->rx.ack_now | ch->flight.lost | ch->tx.partial_bytes) == 0;
 }
 
@@ -5268,6 +5274,7 @@ DXPUI_APART int dxpui_emit(dxpu_channel *ch, uint64_t now_ns, const uint8_t *fir
         if (n == 0 && dxpui_alive(&ch->link))
             ch->link.look_ns = dxpui_look_ns(ch);
     }
+    ch->rx.ack_now = ch->rx.ack_now || now_ns >= ch->rx.ack_at_ns;
     if (n == 0 && rc == DXPU_OK && dxpui_sequenced(&ch->link))
         n = dxpui_emit_sequenced(ch, now_ns, first, out);
     if (n > 0)
@@ -5330,7 +5337,8 @@ DXPU_API uint64_t dxpu_channel_next_ns(const dxpu_channel *ch)
     bool last = ch->link.state == DXPU_STATE_DRAINING && dxpui_drained(ch);
     if ((dxpui_sequenced(&ch->link) && ch->rx.ack_now) || last)
         return 0;
-    return dxpui_min64(dxpui_look_ns(ch), dxpui_data_due(ch));
+    return dxpui_min64(dxpui_min64(dxpui_look_ns(ch), dxpui_data_due(ch)),
+                       dxpui_alive(&ch->link) ? ch->rx.ack_at_ns : DXPU_NEVER);
 }
 
 /* ==== 16'  Channel: receiving ================================================================= */
@@ -5443,33 +5451,47 @@ DXPUI_INLINE bool dxpui_record_fits(const dxpu_record *r)
     return payload + (h[2] & 0x80 ? 4 : 0) == r->data_bytes; /* W-36 */
 }
 
-/* Check a body without using it: every record well formed, every TLP header what its record says,
-   payload records only where payload is due.  The first may continue a TLP of an earlier frame.
-   Returns how many events it brings that need room, or E_RECORD. */
-static int dxpui_parse(dxpu_bytes body)
+/* How far a body was checked: what is left of it, payload bytes that are due, events. */
+typedef struct dxpui_checked {
+    dxpu_bytes rest;
+    uint32_t due; /* DXPUI_DUE_UNKNOWN: the frame may start inside a TLP */
+    int events;   /* that need room */
+} dxpui_checked;
+enum { DXPUI_DUE_UNKNOWN = 0x80000000 - DXPU_FRAME_MAX_LIMIT_BYTES };
+
+/* Check the next record.  DXPU_OK, E_NONE at the end, E_RECORD. */
+DXPUI_INLINE int dxpui_check_record(dxpui_checked *c)
 {
-    enum { UNKNOWN = 0x80000000 - DXPU_FRAME_MAX_LIMIT_BYTES }; /* it may start inside a TLP */
-    uint32_t left = UNKNOWN;
-    int rc, events = 0;
     dxpu_event event;
     dxpu_record r;
-    while ((rc = dxpui_record_next(&body, &r, &event, false)) == DXPU_OK) {
-        if (r.type == DXPU_RECORD_PAYLOAD) {
-            if (r.bytes.len > left)
-                return DXPU_E_RECORD; /* W-42 */
-            left -= (uint32_t)r.bytes.len;
-        } else if (left != 0 && left <= DXPUI_TLP_DATA_MAX) {
-            return DXPU_E_RECORD; /* W-43 */
-        } else if (r.type == DXPU_RECORD_EVENT) {
-            left = 0;
-            events += event.type != 0; /* unknown ones need no room: W-52 */
-        } else if (dxpui_record_fits(&r)) {
-            left = r.data_bytes;
-        } else {
-            return DXPU_E_RECORD;
-        }
+    int rc = dxpui_record_next(&c->rest, &r, &event, false);
+    if (rc != DXPU_OK)
+        return rc;
+    if (r.type == DXPU_RECORD_PAYLOAD) {
+        if (r.bytes.len > c->due)
+            return DXPU_E_RECORD; /* W-42 */
+        c->due -= (uint32_t)r.bytes.len;
+    } else if (c->due != 0 && c->due <= DXPUI_TLP_DATA_MAX) {
+        return DXPU_E_RECORD; /* W-43 */
+    } else if (r.type == DXPU_RECORD_EVENT) {
+        c->due = 0;
+        c->events += event.type != 0; /* unknown ones need no room: W-52 */
+    } else {
+        c->due = r.data_bytes;
+        return dxpui_record_fits(&r) ? DXPU_OK : DXPU_E_RECORD;
     }
-    return rc == DXPU_E_NONE && events <= DXPUI_EVENTS ? events : DXPU_E_RECORD; /* D-36 */
+    return DXPU_OK;
+}
+
+/* Check a body without using it: every record well formed, every TLP header what its record says,
+   payload only where it is due.  How many events it brings that need room, or E_RECORD. */
+static int dxpui_check_body(dxpu_bytes body)
+{
+    dxpui_checked c = { body, DXPUI_DUE_UNKNOWN, 0 };
+    int rc;
+    while ((rc = dxpui_check_record(&c)) == DXPU_OK)
+        ;
+    return rc == DXPU_E_NONE && c.events <= DXPUI_EVENTS ? c.events : DXPU_E_RECORD; /* D-36 */
 }
 
 /* Match the completion `it` with its request; false when there is none. */
@@ -5603,7 +5625,7 @@ static int dxpui_rx_held(dxpu_channel *ch)
         dxpu_bytes body = dxpui_view(dxpui_reorder_of(ch, slot), ch->rx.early_bytes[slot]);
         if (body.len == 0)
             break;
-        int events = dxpui_parse(body);
+        int events = dxpui_check_body(body);
         DXPU_ASSERT(events >= 0);
         if (!dxpui_events_fit(&ch->rx.events, (unsigned)events))
             break; /* D-36: goes on when an event is taken */
@@ -5631,13 +5653,6 @@ static int dxpui_rx_ahead(dxpu_channel *ch, const dxpu_frame *f)
     return DXPU_OK;
 }
 
-/* An acknowledgement leaves by then. */
-static void dxpui_ack_by(dxpu_channel *ch, uint64_t by_ns)
-{
-    ch->rx.ack_at_ns = dxpui_min64(ch->rx.ack_at_ns, by_ns);
-    ch->link.look_ns = dxpui_min64(ch->link.look_ns, ch->rx.ack_at_ns);
-}
-
 static int dxpui_on_data(dxpu_channel *ch, const dxpu_frame *f, unsigned events, uint64_t now_ns,
                          unsigned flags)
 {
@@ -5662,7 +5677,7 @@ static int dxpui_on_data(dxpu_channel *ch, const dxpu_frame *f, unsigned events,
         rc = dxpui_rx_held(ch);
     if (gap || ++rx->unacked >= dxpui_min64(ch->flight.window / 8 + 1, DXPUI_ACK_FRAMES))
         rx->ack_now = true;
-    dxpui_ack_by(ch, now_ns + ch->cfg.ack_delay_ns);
+    rx->ack_at_ns = dxpui_min64(rx->ack_at_ns, now_ns + ch->cfg.ack_delay_ns);
     return rc;
 }
 
@@ -5768,7 +5783,7 @@ static int dxpui_on_sequenced(dxpu_channel *ch, const dxpu_frame *f, uint64_t no
         return DXPU_E_STATE; /* the accept was lost or is late; it will be repeated */
     if (!dxpui_ack_valid(&ch->flight, f))
         return DXPU_E_ACK; /* D-6 */
-    if (data == (f->body.len == 0) || (data && (events = dxpui_parse(f->body)) < 0))
+    if (data == (f->body.len == 0) || (data && (events = dxpui_check_body(f->body)) < 0))
         return dxpui_on_malformed(ch, f); /* W-11, W-30 ff. */
     if (data && dxpui_seq_cmp(f->sequence, ch->rx.next) >= 0 &&
         f->sequence - ch->rx.next >= ch->cfg.window_frames)
@@ -5900,7 +5915,7 @@ DXPU_API int dxpu_channel_take(dxpu_channel *ch, unsigned cls, uint64_t now_ns)
             ch->rx.queue[cls].header_max / 2 ||
         ch->rx.granted.data[cls] - ch->rx.advertised.data[cls] >= ch->rx.queue[cls].data_max / 2)
         ch->rx.ack_now = true; /* F-8, and section 2 of deliver.md */
-    dxpui_ack_by(ch, now_ns + ch->cfg.ack_delay_ns);
+    ch->rx.ack_at_ns = dxpui_min64(ch->rx.ack_at_ns, now_ns + ch->cfg.ack_delay_ns);
     return DXPU_OK;
 }
 

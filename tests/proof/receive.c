@@ -152,3 +152,193 @@ void proof_acked(void)
         must(dxpui_seq_cmp(p->index_acked, index) >= 0);
     }
 }
+
+/* PROOF check_record
+   claim    one step of dxpui_check_body(): of any body, and whatever payload is due, it reads only
+            the body, and takes at least four bytes off it, so that a loop of steps reads only the
+            body and ends.  What passes is what dxpui_rx_body() takes it for without a look: its
+            length leads to the next record; a TLP has a class of three, a header of three or four
+            dwords that says what the record says, and no other payload due; payload is never more
+            than is due, an event or a TLP never where some is
+   bounds   a record of at most 40 bytes, which is none to skip: proof record_skip
+   stubs    none
+   open     longer headers, with three and four prefixes
+   unwind   11
+   flags    --unwindset dxpui_record_next.0:2
+   when     long
+   control  - if (r.bytes.len > c->due)
+            + if (r.bytes.len > c->due + 1) */
+void proof_check_record(void)
+{
+    dxpui_checked c;
+    dxpu_bytes in = any_bytes(40);
+    c.rest = in;
+    c.due = nondet_u32();
+    c.events = 0;
+    given(c.due <= DXPUI_TLP_DATA_MAX || /* or unknown, and what a frame may have taken off */
+          (c.due <= DXPUI_DUE_UNKNOWN &&
+           c.due >= DXPUI_DUE_UNKNOWN - DXPU_FRAME_MAX_LIMIT_BYTES + 40));
+    given(in.len == 0 || !(in.ptr[0] & 0x80));
+    bool known = c.due <= DXPUI_TLP_DATA_MAX;
+    uint32_t due = c.due;
+    int rc = dxpui_check_record(&c);
+    must(rc == DXPU_OK || rc == DXPU_E_NONE || rc == DXPU_E_RECORD);
+    must(rc != DXPU_E_NONE || in.len == 0);
+    if (rc != DXPU_OK)
+        return;
+    const uint8_t *p = in.ptr + 4;
+    uint32_t bytes = dxpu_get_be16(in.ptr + 2);
+    must(in.len >= 4 + bytes && c.rest.ptr == p + bytes && c.rest.len == in.len - 4 - bytes);
+    if (in.ptr[0] == DXPU_RECORD_PAYLOAD) {
+        must(bytes > 0 && c.due == due - bytes && (!known || bytes <= due));
+        return;
+    }
+    must(!known || due == 0);
+    if (in.ptr[0] == DXPU_RECORD_EVENT) {
+        must(c.due == 0 && c.events <= 1);
+        return;
+    }
+    uint32_t header_dw = p[1] & 7, prefix_dw = p[1] >> 3 & 7;
+    must(in.ptr[0] == DXPU_RECORD_TLP && p[1] >> 6 < DXPU_CLASSES && prefix_dw <= 4);
+    must((header_dw == 3 || header_dw == 4) && bytes == 8 + 4 * (prefix_dw + header_dw));
+    must(c.due == dxpu_get_be16(p + 2) && c.due <= DXPUI_TLP_DATA_MAX);
+    must(c.due >= (p[4 + 4 * prefix_dw + 2] & 0x80 ? 4u : 0u)); /* the digest */
+}
+
+/* PROOF detect_loss
+   claim    dxpui_detect_loss() takes a transmission for lost only if it is one of the path's, not
+            acknowledged and not lost before, and has been overtaken: by three acknowledged ones,
+            or by one and is 9/8 of a round trip old (D-14, D-18); then it is out of flight and
+            counted as lost, once.  What it leaves undecided has its time, which is to come.  It
+            touches nothing else, judges each once, and ends
+   bounds   2 frames, a log of 4 transmissions, one path; any numbers, times below 2^16
+   stubs    none
+   open     larger windows; what the congestion window becomes
+   unwind   6
+   when     long
+   control  - if (dxpui_seq_cmp(p->judged + DXPUI_REORDER, p->index_acked) > 0 &&
+            + if (dxpui_seq_cmp(p->judged + DXPUI_REORDER, p->index_acked) >= 0 && */
+void proof_detect_loss(void)
+{
+    static dxpu_channel ch;
+    static dxpui_frame frames[2];
+    static dxpui_path paths[1];
+    static uint16_t log[4];
+    dxpui_path *p = &paths[0];
+    uint64_t now_ns = nondet_u64();
+    __CPROVER_havoc_object(frames);
+    __CPROVER_havoc_object(paths);
+    __CPROVER_havoc_object(log);
+    ch.cfg.window_frames = 2;
+    ch.cfg.paths = 1;
+    ch.cfg.lossless = true;
+    ch.cfg.ack_delay_ns = nondet_u64();
+    ch.paths.path = paths;
+    ch.flight.frame = frames;
+    ch.flight.mask = 1;
+    ch.flight.overhead_bytes = 80;
+    ch.flight.una = ch.flight.lost_from = nondet_u32();
+    ch.flight.next = ch.flight.una + (nondet_u8() & 1u);
+    p->log = log;
+    p->srtt_ns &= 0x7fff;
+    p->latest_ns &= 0x7fff;
+    p->rto_ns &= 0xffff;
+    ch.cfg.ack_delay_ns &= 0xffff;
+    now_ns &= 0xffff;
+    given(p->index - p->index_acked - 1 < 0x3fffffffu && p->index - p->judged <= 4); /* D-7 */
+    given(dxpui_seq_cmp(p->judged, p->index) <= 0);
+    uint32_t in_flight = 0;
+    for (unsigned i = 0; i < 2; i++) {
+        dxpui_frame *s = &frames[i];
+        given(s->state == 0 || s->state == DXPUI_ACKED || s->state == DXPUI_LOST);
+        s->path = 0;
+        s->sent_ns &= 0xffff;
+        in_flight += s->state == 0 ? s->body_bytes + 80u : 0;
+    }
+    given(p->in_flight == in_flight);
+    dxpui_frame before[2];
+    memcpy(before, frames, sizeof before);
+    uint32_t judged = p->judged, acked = p->index_acked, lost = 0;
+    uint64_t rtt = p->srtt_ns > p->latest_ns ? p->srtt_ns : p->latest_ns;
+    uint64_t wait = !rtt ? p->rto_ns : dxpui_max64(rtt + rtt / 8, ch.cfg.ack_delay_ns);
+    dxpui_detect_loss(&ch, 0, now_ns);
+    must(dxpui_seq_cmp(p->judged, judged) >= 0 && p->index_acked == acked);
+    must(p->loss_ns == DXPU_NEVER || p->loss_ns > now_ns);
+    for (unsigned i = 0; i < 2; i++) {
+        const dxpui_frame *s = &frames[i], *was = &before[i];
+        bool now_lost = s->state != was->state;
+        must(s->index == was->index && s->sent_ns == was->sent_ns && s->tries == was->tries);
+        if (!now_lost)
+            continue;
+        must(was->state == 0 && s->state == DXPUI_LOST);
+        must(dxpui_seq_cmp(was->index, judged) >= 0 && dxpui_seq_cmp(was->index, acked) < 0);
+        must(acked - was->index >= DXPUI_REORDER || now_ns >= dxpui_later(was->sent_ns, wait));
+        in_flight -= was->body_bytes + 80u;
+        lost++;
+    }
+    must(p->in_flight == in_flight && ch.flight.lost == lost && ch.count.tx_fast == lost);
+}
+
+/* PROOF free_acked
+   claim    dxpui_free_acked() frees exactly what was put into frames before the oldest frame in
+            flight, or all but a TLP that is in frames only in part when none is: of each class as
+            many items as that has of it, their data units, and its events; it ends
+   bounds   at most 4 elements in frames, of any classes, in any order; no tags
+   stubs    none
+   open     tags: proof tags_table and its like
+   unwind   6
+   when     long
+   control  - uint32_t until = tx->placed_tail - (tx->partial_bytes ? 1u : 0u);
+            + uint32_t until = tx->placed_tail; */
+void proof_free_acked(void)
+{
+    static dxpu_channel ch;
+    static dxpui_frame frames[2];
+    static uint32_t placed[4];
+    static dxpui_item items[DXPU_CLASSES][4];
+    dxpui_sender *tx = &ch.tx;
+    uint32_t n = nondet_u32(), k = nondet_u32(), freed, of[4] = { 0, 0, 0, 0 }, units[3] = { 0 };
+    __CPROVER_havoc_object(placed);
+    __CPROVER_havoc_object(items);
+    tx->placed = placed;
+    tx->placed_mask = 3;
+    tx->placed_head = nondet_u32();
+    given(n <= 4 && k <= n);
+    tx->placed_tail = tx->placed_head + n;
+    tx->partial_bytes = nondet_u16();
+    given(tx->partial_bytes == 0 || n > 0);
+    ch.flight.frame = frames;
+    ch.flight.mask = 1;
+    ch.flight.una = nondet_u32();
+    ch.flight.next = ch.flight.una + (nondet_u8() & 1u);
+    frames[ch.flight.una & 1].first = (tx->placed_head + k) & 0xffffu;
+    freed = ch.flight.una != ch.flight.next ? k : n - (tx->partial_bytes != 0);
+    uint32_t head = tx->placed_head, events = tx->events.head, count[3], used[3], at[3];
+    for (unsigned c = 0; c < DXPU_CLASSES; c++) {
+        dxpui_queue *f = &tx->queue[c];
+        f->items = items[c];
+        f->header_max = 4;
+        f->head = at[c] = nondet_u32();
+        f->count = count[c] = nondet_u32();
+        f->data_used = used[c] = nondet_u32();
+        given(f->head < 4 && f->count <= 4 && f->data_used >= 4 * 256);
+        for (unsigned i = 0; i < 4; i++)
+            given(items[c][i].units <= 256);
+    }
+    for (unsigned i = 0; i < freed; i++) {
+        unsigned cls = placed[(head + i) & 3] >> 30;
+        if (cls < DXPU_CLASSES)
+            units[cls] += items[cls][(at[cls] + of[cls]) & 3].units;
+        of[cls]++;
+    }
+    for (unsigned c = 0; c < DXPU_CLASSES; c++)
+        given(of[c] <= count[c]); /* each is in its queue */
+    dxpui_free_acked(&ch, nondet_u64());
+    must(tx->placed_head == head + freed);
+    must(tx->events.head == events + of[DXPUI_PLACED_EVENT]);
+    for (unsigned c = 0; c < DXPU_CLASSES; c++) {
+        must(tx->queue[c].count == count[c] - of[c]);
+        must(tx->queue[c].head == ((at[c] + of[c]) & 3));
+        must(tx->queue[c].data_used == used[c] - units[c]);
+    }
+}

@@ -47,7 +47,7 @@ static void show_frame(dxpu_bytes in)
         (o.version_min != o.version_max || (o.suites & (o.suites - 1))))
         rc = DXPU_E_OFFER; /* W-22, W-23: so asks the channel */
     if (rc == DXPU_OK && f.kind == DXPU_KIND_DATA)
-        rc = f.body.len && dxpui_parse(f.body) >= 0 ? DXPU_OK : DXPU_E_RECORD;
+        rc = f.body.len && dxpui_check_body(f.body) >= 0 ? DXPU_OK : DXPU_E_RECORD;
     printf("frame=%s", dxpu_error_name(rc));
     if (rc == DXPU_OK) {
         printf(" kind=%u channel=%u packet=%llu", f.kind, f.channel, (unsigned long long)f.packet);
