@@ -1,6 +1,6 @@
 /* Fuzz target: the NVMe model under a hostile host. The input is steps: configuration and
    register requests, bytes in the host's memory, submission entries, doorbells, unsolicited
-   completions, time and resets. Whatever the device emits is a TLP that decodes strictly,
+   completions, offers and pushes, time and resets. Whatever the device emits is a TLP that decodes strictly,
    and it ends.
    libFuzzer: -max_len=512 */
 #ifndef _GNU_SOURCE
@@ -147,6 +147,43 @@ static void put_register(input *in, uint8_t op)
     }
 }
 
+/* rc.message: the device's push rules are valid, and within the offer. */
+static void on_message(rc *host, const dxpu_tlp *t)
+{
+    const dxpu_push_offer all = { DXPU_PUSH_RULES, DXPU_PUSH_BYTES };
+    static dxpu_push_table table;
+    dxpu_push_rule rule;
+    (void)host;
+    must(dxpu_push_rule_decode(t, &rule) == 1);
+    dxpu_push_table_init(&table, &all);
+    must(dxpu_push_table_set(&table, &rule) == DXPU_OK);
+}
+
+/* An offer, or entries that the input makes up, of a rule that may be there. */
+static void put_push(input *in, unsigned how)
+{
+    uint8_t payload[DXPU_PUSH_PAYLOAD_MAX] = { 0 };
+    dxpu_push_offer offer;
+    dxpu_push_rule rule;
+    dxpu_tlp t;
+    if (how == 1) {
+        offer.rules = next(in);
+        offer.bytes = (uint16_t)(next(in) * 8);
+        dxpu_push_offer_message(&offer, payload, &t);
+        rc_give(&r, &t);
+        enable(); /* the rules are made with the queues */
+        return;
+    }
+    memset(&rule, 0, sizeof rule);
+    rule.rule = how & 3;
+    rule.generation = next(in);
+    for (unsigned i = 0; i < 16; i++)
+        payload[DXPU_PUSH_HEAD_BYTES + i * 4] = next(in);
+    dxpu_push_data_message(&rule, MEM_LOW + sq_at(how & 3) + next(in) % DEPTH * 64u,
+                           (uint16_t)(how & 8 ? 64 : 1 + next(in)), payload, &t);
+    rc_give(&r, &t);
+}
+
 static void step(input *in, uint64_t *now_ns)
 {
     uint8_t op = next(in);
@@ -179,6 +216,8 @@ static void step(input *in, uint64_t *now_ns)
             nvme_kind.reset(r.dev);
             rc_forget(&r);
             enable();
+        } else {
+            put_push(in, op >> 4);
         }
         break;
     case 7:
@@ -210,6 +249,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     rc_open(&r, &nvme_kind, &set, BDF);
     r.mps = 128;
     r.foreign = true;
+    r.message = on_message;
+    r.ahead = NULL;
     enable();
     for (unsigned n = 0; in.left && n < STEPS_MAX; n++)
         step(&in, &now_ns);
