@@ -171,6 +171,27 @@ static void job_stop(eptest *e)
 
 /* ==== 3  Commands ============================================================================= */
 
+/* The driver fills the source before it writes a command, and leaves it alone until that is over
+   (U-11).  One that uses the same memory again has it sent along. */
+static void push_source(eptest *e)
+{
+    const transfer *j = &e->job;
+    uint32_t bytes = j->left < DXPU_PUSH_BYTES ? j->left : DXPU_PUSH_BYTES;
+    dxpu_push_rule r;
+    if (fn_push_stands(&e->fn, e->push) && e->push_from == j->source && e->push_bytes == bytes)
+        return;
+    fn_push_end(&e->fn, e->push);
+    memset(&r, 0, sizeof r);
+    r.mode = DXPU_PUSH_AT;
+    r.width = 4;
+    r.base = j->source;
+    r.entries = 1;
+    r.bytes = (uint16_t)bytes;
+    e->push = fn_push_begin(&e->fn, 0, EPTEST_COMMAND, &r);
+    e->push_from = j->source;
+    e->push_bytes = bytes;
+}
+
 static void begin(eptest *e, uint32_t command)
 {
     transfer *j = &e->job;
@@ -182,6 +203,8 @@ static void begin(eptest *e, uint32_t command)
     j->left = get(e, EPTEST_SIZE);
     j->filled = j->sent = 0;
     j->crc = 0xffffffffu;
+    if (command != EPTEST_WRITE)
+        push_source(e);
 }
 
 /* Take the command from the register; one is done at a time. */
@@ -263,6 +286,7 @@ static void write_bar(eptest *e, const dxpu_tlp *t)
 static void clear(eptest *e)
 {
     job_stop(e);
+    fn_push_end(&e->fn, e->push);
     for (unsigned i = 0; i < PCI_BARS; i++) {
         if (e->memory[i].bytes)
             pages_clear(&e->memory[i]);
@@ -298,22 +322,29 @@ static void eptest_tick(void *device, uint64_t now_ns)
     pump(e);
 }
 
+static void link_reset(eptest *e)
+{
+    clear(e);
+    fn_link_reset(&e->fn);
+}
+
 static void eptest_reset(void *device)
 {
     eptest *e = device;
-    clear(e);
-    fn_link_reset(&e->fn);
+    fn_push_forget(&e->fn);
+    link_reset(e);
 }
 
 static void eptest_event(void *device, const dxpu_event *ev)
 {
     if (ev->type == DXPU_EVENT_HOT_RESET && (ev->flags & DXPU_EVENT_ON))
-        eptest_reset(device);
+        link_reset(device);
 }
 
 static void eptest_destroy(void *device)
 {
     eptest *e = device;
+    fn_push_forget(&e->fn);
     for (unsigned i = 0; i < PCI_BARS; i++)
         pages_close(&e->memory[i]);
     free(e);
@@ -337,7 +368,8 @@ static void *eptest_create(const device_settings *s, const device_port *port)
                    .msix_pba = EPTEST_PBA,
                    .mps_bytes = s->mps_bytes,
                    .mrrs_bytes = s->mrrs_bytes,
-                   .timeout_ns = s->timeout_ns };
+                   .timeout_ns = s->timeout_ns,
+                   .no_push = s->no_push };
     if (!e)
         return NULL;
     if (s->bar_bytes)

@@ -49,12 +49,25 @@ static void end(fn *f, unsigned number)
         send_rule(f, &r);
 }
 
+/* DXPU_PUSH_RULES: there is none. */
+static unsigned find(const fn *f, uint32_t rule)
+{
+    unsigned i = f->push && rule ? 0 : DXPU_PUSH_RULES;
+    while (i < DXPU_PUSH_RULES && f->push->kept[i].rule.generation != rule)
+        i++;
+    return i;
+}
+
 void fn_push_end(fn *f, uint32_t rule)
 {
-    for (unsigned i = 0; f->push && rule && i < DXPU_PUSH_RULES; i++) {
-        if (f->push->kept[i].rule.generation == rule)
-            end(f, i);
-    }
+    unsigned i = find(f, rule);
+    if (i < DXPU_PUSH_RULES)
+        end(f, i);
+}
+
+bool fn_push_stands(const fn *f, uint32_t rule)
+{
+    return find(f, rule) < DXPU_PUSH_RULES;
 }
 
 void fn_push_clear(fn *f)

@@ -719,6 +719,81 @@ static void test_s161_a_reset_clears_at_once(void **state)
 
 /* ==== 8  Fuzz ================================================================================= */
 
+/* ---- push rules ---- */
+
+static dxpu_push_table pushes;
+static unsigned pushed_parts;
+
+static void push_rule(rc *r, const dxpu_tlp *t)
+{
+    dxpu_push_rule rule;
+    assert_int_equal(t->requester, r->bdf);
+    assert_int_equal(dxpu_push_rule_decode(t, &rule), 1);
+    assert_int_equal(dxpu_push_table_set(&pushes, &rule), DXPU_OK);
+}
+
+static void push_ahead(rc *r, const dxpu_tlp *write)
+{
+    uint8_t payload[DXPU_PUSH_PAYLOAD_MAX];
+    dxpu_push_part part[DXPU_PUSH_PARTS];
+    const dxpu_push_rule *rule;
+    dxpu_tlp t;
+    for (unsigned n = dxpu_push_table_match(&pushes, write, part, &rule), i = 0; i < n; i++) {
+        memcpy(payload + DXPU_PUSH_HEAD_BYTES, rc_mem(r, part[i].address, part[i].bytes),
+               part[i].bytes);
+        dxpu_push_data_message(rule, part[i].address, part[i].bytes, payload, &t);
+        rc_give(r, &t);
+        pushed_parts++;
+    }
+}
+
+/* The reads of a command whose source has new contents, of which the checksum is right. */
+static unsigned push_reads_of(rc *r, uint64_t source, uint32_t at, uint32_t bytes)
+{
+    unsigned before = r->reads;
+    fill(r, at, bytes);
+    reg_set(r, EPTEST_CHECKSUM, kernel_crc(r->mem + at, bytes));
+    assert_int_equal(do_command(r, EPTEST_READ, source, 0, bytes) & ~(uint32_t)EPTEST_IRQ_RAISED,
+                     EPTEST_READ_SUCCESS);
+    return r->reads - before;
+}
+
+static void test_u13_source_comes_with_the_command(void **state)
+{
+    const dxpu_push_offer offer = { 4, DXPU_PUSH_BYTES };
+    uint8_t payload[DXPU_PUSH_OFFER_BYTES];
+    rc *r = up(0);
+    uint64_t low = MEM_LOW + SOURCE, high = MEM_HIGH + SOURCE + 3;
+    dxpu_tlp t;
+    (void)state;
+    msi_on(r, 0, 0);
+    dxpu_push_table_init(&pushes, &offer);
+    assert_true(push_reads_of(r, low, SOURCE, 64) > 0); /* control: nothing is offered */
+    assert_int_equal(pushes.count, 0);
+    r->message = push_rule;
+    r->ahead = push_ahead;
+    dxpu_push_offer_message(&offer, payload, &t);
+    rc_give(r, &t);
+    assert_true(push_reads_of(r, low, SOURCE, 64) > 0); /* the rule comes with it */
+    assert_int_equal(pushes.count, 1);
+    for (unsigned i = 0; i < 5; i++)
+        assert_int_equal(push_reads_of(r, low, SOURCE, 64), 0);
+    assert_true(push_reads_of(r, high, SOURCE + 3, 1000) > 0); /* at another place */
+    assert_int_equal(pushes.count, 1);
+    assert_int_equal(push_reads_of(r, high, SOURCE + 3, 1000), 0);
+    assert_true(push_reads_of(r, low, SOURCE, 4096) > 2);
+    assert_true(push_reads_of(r, low, SOURCE, 4096) > 0); /* what is beyond a push's bytes */
+    assert_int_equal(do_command(r, EPTEST_COPY, low, MEM_LOW + TARGET, 4096) &
+                         ~(uint32_t)EPTEST_IRQ_RAISED,
+                     EPTEST_COPY_SUCCESS);
+    assert_memory_equal(r->mem + TARGET, r->mem + SOURCE, 4096);
+    place_bars(r); /* the doorbell may be elsewhere now (U-14) */
+    assert_int_equal(pushes.count, 0);
+    assert_true(push_reads_of(r, low, SOURCE, 64) > 0);
+    assert_int_equal(push_reads_of(r, low, SOURCE, 64), 0);
+    down(r);
+}
+
 static void fuzz_step(rc *r)
 {
     static const uint8_t types[] = { DXPU_TLP_MRD, DXPU_TLP_MWR,    DXPU_TLP_MWR,
@@ -804,6 +879,7 @@ int main(void)
         cmocka_unit_test(test_poisoned_write_is_dropped),
         cmocka_unit_test(test_reset_leaves_nothing),
         cmocka_unit_test(test_s161_a_reset_clears_at_once),
+        cmocka_unit_test(test_u13_source_comes_with_the_command),
         cmocka_unit_test(test_fuzz),
     };
     cmocka_set_test_filter(getenv("DXPU_TEST"));
