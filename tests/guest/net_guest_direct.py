@@ -40,7 +40,7 @@ class World:
         self.start_box()
         self.host = l.start("dxpu-host", "--vfio-user", self.path, "--direct", "--slots", 1,
                             "--interrupts", interrupts, "--attach", "1=%s/1" % self.relay.address(),
-                            "--json")
+                            "--json", "--push")
         self.host.says("waiting for a guest")
         self.qmp, self.plugged = [l.file(name) for name in ("qmp", "qmp2")], lab.address()
         self.start_plugged()
@@ -121,6 +121,9 @@ def verified_load(w, kind):
     # MSI-X: one for commands of the administrator, one for each processor
     check(kind + "_interrupts", count >= (3 if kind == "msix" else 1), lines)
     check(kind + "_no_complaints", not g.complaints(), g.complaints())
+    w.box.statistics()  # of which the last slot's lines are
+    pushes = int(re.findall(r"^ +pushes +(\d+)$", w.box.errors(), re.M)[-1])
+    check(kind + "_entries_are_pushed", pushes > 100, pushes)  # to a disk in no VMD domain, too
 
 
 def removed_and_found(w, kind):
