@@ -7,6 +7,7 @@ relays."""
 import functools
 import os
 import re
+import signal
 import statistics
 import sys
 import time
@@ -98,6 +99,20 @@ def u7_no_request_for_a_read(l):
     w = World(l, False)
     check(w.requests(READ) == 1)
     check(w.count("push_rules") == 0)
+    w.close()
+
+
+@case
+@in_lab
+def u2_a_device_that_does_not_know(l):
+    """A model in a process of its own gets no messages: it works as ever."""
+    w = World(l, True, ["--isolate"])
+    for i in range(8):
+        w.move(WRITE, i, data(i))
+        check(w.move(READ, i) == data(i), i)
+    w.host.popen.send_signal(signal.SIGUSR1)
+    said = w.host.says(r"push_rules +(\d+)\n(?:.*\n)*? +pushes +(\d+)\n")
+    check(said.groups() == ("0", "0"), said.groups())
     w.close()
 
 
