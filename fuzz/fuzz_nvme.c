@@ -1,7 +1,7 @@
 /* Fuzz target: the NVMe model under a hostile host. The input is steps: configuration and
    register requests, bytes in the host's memory, submission entries, doorbells, unsolicited
-   completions, offers and pushes, time and resets. Whatever the device emits is a TLP that decodes strictly,
-   and it ends.
+   completions, offers and pushes, time and resets. Whatever the device emits is a TLP that
+   decodes strictly, and it ends.
    libFuzzer: -max_len=512 */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
