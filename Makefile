@@ -167,7 +167,7 @@ LONG_SIMS := $(foreach s,bottleneck channel core explore failover model,$(filter
 ## check      all tests; installs missing Debian packages when run as root
 check: all firmware $(LIBRARIES) $(SAN_ALL) $(COV_ALL) $(LONG_SIMS) $(BENCHES:%.c=build/%)
 	$(PYTHON) tests/run.py --jobs 2 --again $(LONG_SIMS) $(C_TESTS:%.c=build/san/%) \
-	  $(filter-out $(patsubst %,tests/guest/net_%.py,guest_mesa guest_uplink soak_guest),$(SCRIPTS))
+	  $(filter-out %_guest_mesa.py %_guest_uplink.py %_guest_devices.py %_soak_guest.py,$(SCRIPTS))
 
 ## test       one test: make test T=unit_tlp [K=test_t9*], make test T=net_proxies [K=case]
 TEST := $(wildcard $(addprefix tests/*/$(T),.c .py))
@@ -203,7 +203,7 @@ prove cross:
 ## soak       proxies and manager, then a guest, under trouble for MINUTES=n (default 60) each
 soak: MINUTES = 60
 soak: all
-	set -e; for t in net_soak net_soak_guest; do \
+	set -e; for t in net_soak net_soak_guest net_soak_guest_devices; do \
 	  DXPU_SOAK_MINUTES=$(MINUTES) $(PYTHON) tests/*/$$t.py; done
 
 ## fuzz       libFuzzer targets: MINUTES=n each (1), JOBS=n at once (1); TARGETS='http tlp'; clang
