@@ -14,7 +14,9 @@
 #define assert_int_equal(a, b)   must((a) == (b))
 #define assert_in_range(a, b, c) must((uint64_t)(a) - (b) <= (c) - (b))
 #define fail()                   abort()
-#define RC_MEM_BYTES             (256 << 10) /* which is zeroed for each input */
+#ifndef RC_MEM_BYTES
+#define RC_MEM_BYTES (256 << 10) /* which is zeroed for each input */
+#endif
 #include "root_complex.h"
 
 /* A completion with a tag that may be in flight. */
