@@ -211,6 +211,7 @@ static bool is_lent(const box *b, unsigned number)
     switch (b->phase[number - 1]) {
     case DXPU_CONTROL_SLOT_HELD:
     case DXPU_CONTROL_SLOT_KEPT:
+    case DXPU_CONTROL_SLOT_WIPING: /* once its manager says so */
     case DXPU_CONTROL_SLOT_UNWIPED:
         return true;
     default:
@@ -223,7 +224,7 @@ static unsigned check(const box *b, const dxpu_control_plug *m)
     const slot *s = &b->slots[m->slot - 1];
     bool is_empty = s->kind == &no_device_kind;
     if (s->arrival || s->opening.channel || s->change.by != CHANGE_NONE ||
-        b->phase[m->slot - 1] == DXPU_CONTROL_SLOT_WIPING)
+        (b->phase[m->slot - 1] == DXPU_CONTROL_SLOT_WIPING && !s->wipe_waits))
         return DXPU_CONTROL_CODE_BUSY;
     if (is_empty)
         return m->how == DXPU_CONTROL_REMOVE ? DXPU_CONTROL_CODE_EMPTY : DXPU_CONTROL_CODE_NONE;

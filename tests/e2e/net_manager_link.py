@@ -513,6 +513,25 @@ def m25_leases_and_media_of_devices_that_come_and_go():
         check(has(one))
         plug(two)
         check(health(GOOD).state == EMPTY and has(two))
+        b.unbind(1, 7)  # a wipe that waits for its manager after a restart, on another medium
+        b.becomes(1, WIPED)
+        box.process.kill()
+        with open(l.file("box.state")) as f:
+            line = f.read().replace("wiped", "wiping")
+        with open(l.file("box.state"), "w") as f:
+            f.write(line)
+        plant(two, 4096)
+        box = start_box(l, m, "--device", "nvme", "--file", one, "--hot-plug")
+        b = m.link(BOX, b)
+        check(b.slots[1].health == BROKEN, b.slots)
+        unplug()
+        health(0)
+        plug(two)
+        check(b.becomes(1, WIPING).health == GOOD and has(two))
+        unplug(status=1)
+        b.unbind(1, 7)
+        b.becomes(1, WIPED)
+        check(not has(two))
         box.process.kill()
         box = start_box(l, m, "--device", "nvme", "--file", one)  # which is not taken for wiped
         check(m.link(BOX, b).slots[1].state == EMPTY and has(one))

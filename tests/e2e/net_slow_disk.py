@@ -13,6 +13,7 @@ import re
 import signal
 import struct
 import sys
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
@@ -23,7 +24,7 @@ import lab  # noqa: E402
 import nvme_client  # noqa: E402
 import schedule  # noqa: E402
 
-SLOW_S, QUEUES, SIZE = 0.2, 4, 512 << 20
+SLOW_S, HANGS_S, QUEUES, SIZE = 0.2, 2.5, 4, 512 << 20
 LARGE, LIST_AT = 1 << 20, 4 << 20  # bytes of a large command; its list of pages
 TENANT, NEIGHBOUR = 9, 8  # nodes
 DEPTH = 16  # of the neighbour's reads
@@ -193,6 +194,39 @@ def s160_nor_do_a_deletion_and_a_wipe():
     for name in ONCE:
         seen = tries(lambda: attempt(name), close_to)
         check(close_to(*seen[-1]), name, seen)
+
+
+@case
+def s248_nor_does_a_device_that_is_unplugged_or_plugged_in():
+    schedule.build()
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
+        street = Street(l, m, "--hot-plug", "--control", ":0")
+        control = street.box.says(r"control port (\S+:\d+)\n").group(1)
+        running = []
+
+        def begin(*command):
+            running.append(l.start("dxpu", command[0], "--timeout", 120, "--force", control, 1,
+                                   *command[1:]))
+
+        def unplug():
+            street.do("all at once")
+            time.sleep(0.1)  # until some of it is under way
+            begin("unplug")
+
+        quiet = street.neighbour()
+        street.be_slow(HANGS_S)
+        loaded = street.neighbour(unplug)
+        check(running[0].popen.poll() is None, "nothing of the disk was under way")
+        street.be_slow(0)
+        check(running[0].wait(60) == 0, running[0].errors())
+        street.be_slow(HANGS_S)
+        other = street.neighbour(lambda: begin("plug", "nvme,block=4096,file=" + street.slow_file))
+        street.be_slow(0)
+        check(running[1].wait(60) == 0, running[1].errors())
+        m.until(lambda: street.link.slots[1].health == 1, "the device")
+        for found in (loaded, other):  # how long they take is for the others to say
+            check(found and 10 * found.count > quiet.count, quiet, loaded, other)
+        check(street.link.alive and m.accepted == 1, street.box.errors())
 
 
 @case

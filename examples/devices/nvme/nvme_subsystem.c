@@ -19,10 +19,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* Controllers of other subsystems come and go in other loops. */
+static pthread_mutex_t names = PTHREAD_MUTEX_INITIALIZER;
 static nvme_subsystem *named;
 
 bool nvme_is_shared(const nvme *n)
@@ -74,12 +77,14 @@ static int open_stores(nvme_subsystem *b, const device_settings *s)
 
 static void close_subsystem(nvme_subsystem *b)
 {
+    (void)pthread_mutex_lock(&names);
     for (nvme_subsystem **at = &named; *at; at = &(*at)->next) {
         if (*at == b) {
             *at = b->next;
             break;
         }
     }
+    (void)pthread_mutex_unlock(&names);
     for (uint32_t i = 0; i < b->stores; i++)
         block_store_close(&b->store[i]);
     free(b->name);
@@ -121,8 +126,10 @@ static int open_named(nvme_subsystem *b, const device_settings *s)
         log_error("nvme: out of memory");
         return -1;
     }
+    (void)pthread_mutex_lock(&names);
     b->next = named;
     named = b;
+    (void)pthread_mutex_unlock(&names);
     return nvme_subsystem_read(b);
 }
 
@@ -144,9 +151,12 @@ static bool same_files(const char *x, const char *y)
 /* NULL after a message; *found: it is there. */
 static nvme_subsystem *find_subsystem(const device_settings *s, bool *found)
 {
-    nvme_subsystem *b = named;
+    nvme_subsystem *b;
+    (void)pthread_mutex_lock(&names);
+    b = named;
     while (b && strcmp(b->name, s->subsystem) != 0)
         b = b->next;
+    (void)pthread_mutex_unlock(&names);
     *found = b != NULL;
     if (!b || same_files(b->files, s->file))
         return b;
