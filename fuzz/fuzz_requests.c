@@ -231,7 +231,7 @@ static unsigned rule(const peer *k, const dxpu_control *m, uint16_t *type)
     bool hosts = m->type == DXPU_CONTROL_ATTACH || m->type == DXPU_CONTROL_DETACH;
     bool plugs = m->type == DXPU_CONTROL_PLUG;
     if ((hosts && box) || (managers && (!box || !k->manager)) ||
-        ((plugs || m->type == DXPU_CONTROL_SCREENSHOT) && !box))
+        ((plugs || m->type == DXPU_CONTROL_SCREENSHOT) && !box) || (plugs && k->manager))
         return DXPU_CONTROL_CODE_ROLE;
     if (requests_slot(m) > SLOTS)
         return DXPU_CONTROL_CODE_NO_SLOT;

@@ -484,6 +484,7 @@ def m25_leases_and_media_of_devices_that_come_and_go():
 
         b.unbind(1, 3)
         b.becomes(1, WIPED)
+        refused(ROLE, b.request, 0x16, struct.pack(">HBBB", 1, 2, 1, 0))  # S-248
         unplug()
         check(health(0).model == "none")
         refused(NO_DEVICE, b.bind, 1, 77, 1, 4)

@@ -225,7 +225,7 @@ static bool allowed(const requests_peer *c, unsigned type)
     case DXPU_CONTROL_SCREENSHOT:
         return p->screenshot != NULL;
     case DXPU_CONTROL_PLUG:
-        return p->plug != NULL;
+        return !c->answer && p->plug; /* S-248: a manager names no files of this machine */
     case DXPU_CONTROL_BIND:
         return c->answer && p->bind; /* M-51 */
     case DXPU_CONTROL_UNBIND:

@@ -32,7 +32,7 @@ typedef struct control_proxy {
     unsigned (*unbind)(void *user, const dxpu_control_unbind *m);
     unsigned (*reset)(void *user, const dxpu_control_reset *m);
     unsigned (*drain)(void *user, const dxpu_control_drain *m);
-    /* REQUESTS_LATER as above. */
+    /* Never from the manager.  REQUESTS_LATER as above. */
     unsigned (*plug)(void *user, const dxpu_control_plug *m);
     /* Fill in what is known of a slot; *out is zero and has its number. */
     void (*slot)(void *user, unsigned number, dxpu_control_slot *out);
