@@ -824,6 +824,17 @@ static void test_persist_through_power_loss(void **state)
     }
 }
 
+/* And the control: what persists. */
+static void test_no_file_where_nothing_persists(void **state)
+{
+    (void)state;
+    enroll(A);
+    assert_int_equal(acquire(A, 1), 0);
+    assert_int_equal(access(beside, F_OK), -1);
+    assert_int_equal(persist(A, true), 0);
+    assert_int_equal(access(beside, F_OK), 0);
+}
+
 static void test_each_change_is_on_disk(void **state)
 {
     (void)state;
@@ -1034,6 +1045,7 @@ int main(void)
         CASE(test_notices_wait_and_can_be_masked),
         CASE(test_a_reset_is_one_controllers),
         WITH_DISK(test_persist_through_power_loss),
+        WITH_DISK(test_no_file_where_nothing_persists),
         WITH_DISK(test_each_change_is_on_disk),
         WITH_DISK(test_attachments_persist),
         WITH_DISK(test_a_host_without_an_identifier_does_not_persist),

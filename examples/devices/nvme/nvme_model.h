@@ -175,6 +175,7 @@ struct nvme_subsystem {
 
     nvme_reservation *reservation; /* of each store; NULL: there are none */
     char *path;                    /* where those that persist are; NULL: nowhere */
+    char *kept;                    /* what is in that file; NULL: not known */
     bool keeps;                    /* they can persist */
     uint64_t version, written,
         failed;          /* of what is to be in the file, what is, what could not be */

@@ -96,7 +96,7 @@ uint16_t nvme_reserve_check(const nvme *n, const nvme_command *c)
     if (!n->subsystem->reservation)
         return NVME_SUCCESS;
     for (uint32_t i = 0; i < n->ns_count; i++) {
-        if (!c->ns || c->ns == &n->ns[i]) /* NULL: Flush of all */
+        if (c->ns ? c->ns == &n->ns[i] : n->ns[i].is.attached) /* NULL: Flush of all */
             any |= conflicts(n, c, &n->subsystem->reservation[i]);
     }
     return any ? NVME_RESERVATION_CONFLICT | NVME_DNR : NVME_SUCCESS;
@@ -633,10 +633,16 @@ void nvme_reserve_written(nvme *n, const nvme_access *a)
 {
     nvme_subsystem *b = n->subsystem;
     b->writer = NULL;
-    if (!a->error)
+    free(b->kept);
+    b->kept = NULL;
+    if (!a->error) {
         b->written = a->at;
-    else if (a->error != ECANCELED)
+        b->kept = malloc(a->buffer_bytes);
+        if (b->kept)
+            memcpy(b->kept, a->buffer, a->buffer_bytes);
+    } else if (a->error != ECANCELED) {
         b->failed = a->at;
+    }
 }
 
 bool nvme_reserve_kept(const nvme *n)
@@ -667,6 +673,11 @@ static bool begin_write(nvme *n)
     if (nvme_reserve_kept(n) || b->writer || n->keeper.access)
         return false;
     text = nvme_subsystem_text(b);
+    if (text && b->kept && !strcmp(text, b->kept)) { /* what changed does not persist */
+        b->written = b->version;
+        free(text);
+        return true;
+    }
     len = text ? strlen(text) + 1 : 0;
     n->keeper.over = over;
     if (text && nvme_buffer(n, &n->keeper, (uint32_t)len)) {

@@ -90,6 +90,7 @@ static void close_subsystem(nvme_subsystem *b)
     free(b->name);
     free(b->files);
     free(b->path);
+    free(b->kept);
     free(b->reservation);
     free(b);
 }
@@ -485,10 +486,14 @@ int nvme_subsystem_read(nvme_subsystem *b)
     if (b->path && is_pristine(b))
         (void)unlink(b->path); /* it is of others, which were there before */
     text = b->path ? read_text(b) : NULL;
-    if (!b->path || (!text && errno == ENOENT))
+    if (!b->path)
         return 0;
+    if (!text && errno == ENOENT) {
+        b->kept = nvme_subsystem_text(b); /* as if it said that there is nothing */
+        return 0;
+    }
     if (text && parse(b, text)) {
-        free(text);
+        b->kept = text;
         b->extended = is_extended(b);
         return 0;
     }
