@@ -155,11 +155,12 @@ demo demo-ha: all
 bench: all $(BENCHES:%.c=build/%)
 	$(PYTHON) tests/bench/bench.py --json build/bench.json
 
-## plots      the README's plots, by gnuplot; that of the bench from build/bench.json
+## plots      the README's plots, by gnuplot; those of the bench from build/bench.json
 plots: all build/tests/manager/sim_pool
 	tests/bench/pool_plot.py tests/data/pool.svg
 	tests/bench/model_plot.py tests/data
 	$(if $(wildcard build/bench.json),tests/bench/bench_plot.py build/bench.json tests/data/bench.svg)
+	$(if $(wildcard build/bench.json),tests/bench/growth_plot.py build/bench.json tests/data/growth.svg)
 
 # What takes long is run without sanitizers, and with them a part of it (tests/support/seeds.h).
 LONG_SIMS := $(foreach s,bottleneck channel core explore failover model,$(filter \

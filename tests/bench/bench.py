@@ -61,6 +61,8 @@ AIMS = (
     (r"memory channel by default", "value", None, 128 * 1024),
     (r"memory box of 512 slots", "value", None, 16 << 20),
     (r"start-up, 512 slots", "value", None, 10),
+    (r"idle, 512 slots without a host", "value", None, 0),
+    (r"idle, .*, wake-ups a frame", "value", None, 1),
     (r"fio depth 32", "ratio", 0.8, None),
 )
 
@@ -527,6 +529,73 @@ def part_cores(table, size):
             table.add("2 devices, 2 cores", two, one, "MB/s", "the same with one core")
 
 
+class GrowingBox:
+    """A box of memory devices whose processor time counts, so it blocks."""
+
+    def __init__(self, l, size, slots, *words):
+        self.box = l.start("dxpu-box", "--listen", "127.0.0.1:0", "--slots", slots, "--memory",
+                           "64K", "--quiet", "--plain", "--wait", "block", *words)
+        self.at, self.cores = self.box.address(), 1
+        if "--cores" in words:
+            self.cores = words[words.index("--cores") + 1]
+        self.milliseconds, self.epoch = max(500 // size.cut, 100), 1
+
+    def work(self, hosts, slots, reads=4, milliseconds=None):
+        """What bench_slots counts of so many hosts, each with slots and reads in each."""
+        words = (1, milliseconds or self.milliseconds, self.at, self.epoch, self.box.popen.pid,
+                 hosts, slots, self.cores, reads)
+        done = subprocess.run([program("bench_slots")] + [str(w) for w in words],
+                              capture_output=True, text=True, timeout=120)
+        self.epoch += 1  # the next ones are other leases
+        if done.returncode:
+            raise RuntimeError("bench_slots: " + done.stderr.strip()[-500:])
+        return {one["row"]: one["value"] for one in map(json.loads, done.stdout.splitlines())}
+
+    def read_ns(self, whose, *words):
+        """Processor time of a read at the box, or at its hosts."""
+        done = self.work(*words)
+        return done[whose + " ns"] / done["reads"]
+
+
+# What grows: the row, whose processor time of a read it is, and hosts and slots of each.
+GROWTH = (("host, %d slots busy", "hosts", [(1, n) for n in (1, 8, 28)]),
+          ("box of 512 slots, %d busy", "box", [(1, n) for n in (1, 64, 512)]),
+          ("hosts at a box, %d", "box", [(n, 1) for n in (1, 8, 64)]))
+
+
+def part_growth(table, size):
+    """Processor time of a read as what there is grows, beside that of one."""
+    with lab.Lab() as l:
+        box = GrowingBox(l, size, 512, *PATIENT)
+        cored = [GrowingBox(l, size, 64, "--cores", n, *PATIENT) for n in (1, 2, 4)]
+        for _ in range(min(size.rounds, 3)):
+            for name, whose, sizes in GROWTH:
+                costs = [box.read_ns(whose, *words) for words in sizes]
+                for (hosts, slots), cost in zip(sizes, costs):
+                    table.add("growth, " + name % (hosts * slots), cost, costs[0], "ns a read",
+                              "one")
+            costs = [one.read_ns("box", 8, 1) for one in cored]
+            for one, cost in zip(cored, costs):
+                table.add("growth, cores of a box with 8 hosts, %d" % one.cores, cost, costs[0],
+                          "ns a read", "one core")
+
+
+def part_idle(table, size):
+    """What slots cost that have no host, and what those cost whose host is silent."""
+    milliseconds = 2000 if size.cut == 1 else 1000
+    with lab.Lab() as l:
+        box = GrowingBox(l, size, 512)
+        for _ in range(min(size.rounds, 3)):
+            alone = box.work(0, 1, 0, milliseconds)
+            table.add("idle, 512 slots without a host", alone["box ns"] / milliseconds * 1e3, 0,
+                      "ns/s", None)
+            silent = box.work(1, 512, 0, milliseconds)
+            table.add("idle, 512 slots of a silent host, processor a frame",
+                      silent["box ns"] / silent["frames"], 0, "ns", None)
+            table.add("idle, 512 slots of a silent host, wake-ups a frame",
+                      silent["box waits"] / silent["frames"], 0, "wake-ups", None)
+
+
 def part_guest(table, size):
     """4 KB random reads in a guest, in turn through the fabric and with the model attached."""
     if size.cut > 1:
@@ -554,7 +623,7 @@ PARTS = {"codec": part_codec, "route": part_route, "seal": part_seal,
          "round-trip-veth": part_round_trip_veth, "round-trip-xdp": part_round_trip_xdp,
          "frames": part_frames, "streams": part_streams, "jumbo": part_jumbo,
          "both": part_both, "devices": part_devices,
-         "sealed": part_sealed, "cores": part_cores,
+         "sealed": part_sealed, "cores": part_cores, "growth": part_growth, "idle": part_idle,
          "instructions": part_instructions, "guest": part_guest}
 
 

@@ -42,6 +42,12 @@ def rows(path, pattern):
                 yield found.group(1), row["value"], row["baseline"]
 
 
+def keep(drawn, out):
+    """What gnuplot drew, without the blanks at the ends of its lines."""
+    with open(drawn) as lines, open(out, "w") as file:
+        file.writelines(line.rstrip() + "\n" for line in lines)
+
+
 def main():
     if len(sys.argv) != 3:
         sys.exit(__doc__)
@@ -54,8 +60,7 @@ def main():
                 file.writelines("%s %g %g\n" % (what.replace("_", "-"), value, baseline)
                                 for what, value, baseline in rows(bench, pattern) if what != "0")
         subprocess.run(["gnuplot"], input=SCRIPT % names, text=True, check=True)
-        with open(names["out"]) as drawn, open(out, "w") as file:
-            file.writelines(line.rstrip() + "\n" for line in drawn)
+        keep(names["out"], out)
 
 
 if __name__ == "__main__":

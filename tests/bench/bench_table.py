@@ -10,6 +10,8 @@ DATA = os.path.join(ROOT, "tests", "data", "bench.json")
 FULL, SHORT = os.path.join(ROOT, "spec", "performance.md"), os.path.join(ROOT, "README.md")
 BEGIN, END = "<!-- bench: made by tests/bench/bench.py --write -->", "<!-- bench: end -->"
 
+GROWTH = "![Cost of a read as slots, hosts and cores grow](../tests/data/growth.svg)"
+
 # What the short table has, of what is there.
 CHOSEN = ("codec 256 B", "read 64 B, loopback, p50",
           "write stream 256 B, lossless beside messages",
@@ -48,6 +50,8 @@ def full(told):
     lines += ["| %s | %s | %s | %s | %s | %.0f %% | %s |" % (
         row["name"], figure(row["value"]), row["unit"], figure(row["baseline"]), ratio(row),
         100 * row["spread"], aims(row)) for row in told["rows"]]
+    if any(row["part"] == "growth" for row in told["rows"]):
+        lines += ["", GROWTH]
     for what, parts in (("Not measured", told["skipped"]), ("**Broken**", told["broken"])):
         lines += ["", "%s: %s." % (what, "; ".join("%s (%s)" % one for one in parts.items()))
                   ] if parts else []
