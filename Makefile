@@ -159,8 +159,7 @@ bench: all $(BENCHES:%.c=build/%)
 plots: all build/tests/manager/sim_pool
 	tests/bench/pool_plot.py tests/data/pool.svg
 	tests/bench/model_plot.py tests/data
-	$(if $(wildcard build/bench.json),tests/bench/bench_plot.py build/bench.json tests/data/bench.svg)
-	$(if $(wildcard build/bench.json),tests/bench/growth_plot.py build/bench.json tests/data/growth.svg)
+	$(if $(wildcard build/bench.json),tests/bench/bench_plot.py build/bench.json tests/data)
 
 # What takes long is run without sanitizers, and with them a part of it (tests/support/seeds.h).
 LONG_SIMS := $(foreach s,bottleneck channel core explore failover model,$(filter \

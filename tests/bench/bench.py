@@ -61,6 +61,7 @@ AIMS = (
     (r"memory channel by default", "value", None, 128 * 1024),
     (r"memory box of 512 slots", "value", None, 16 << 20),
     (r"start-up, 512 slots", "value", None, 10),
+    (r"growth, box of 512 leased slots, 1 busy", "ratio", None, 1.1),
     (r"idle, 512 slots without a host", "value", None, 0),
     (r"idle, .*, wake-ups a frame", "value", None, 1),
     (r"fio depth 32", "ratio", 0.8, None),
@@ -540,10 +541,10 @@ class GrowingBox:
             self.cores = words[words.index("--cores") + 1]
         self.milliseconds, self.epoch = max(500 // size.cut, 100), 1
 
-    def work(self, hosts, slots, reads=4, milliseconds=None):
-        """What bench_slots counts of so many hosts, each with slots and reads in each."""
+    def work(self, hosts, slots, busy=512, reads=4, milliseconds=None):
+        """What bench_slots counts of these hosts, each with slots, and reads in each busy one."""
         words = (1, milliseconds or self.milliseconds, self.at, self.epoch, self.box.popen.pid,
-                 hosts, slots, self.cores, reads)
+                 hosts, slots, self.cores, reads, busy)
         done = subprocess.run([program("bench_slots")] + [str(w) for w in words],
                               capture_output=True, text=True, timeout=120)
         self.epoch += 1  # the next ones are other leases
@@ -557,43 +558,50 @@ class GrowingBox:
         return done[whose + " ns"] / done["reads"]
 
 
-# What grows: the row, whose processor time of a read it is, and hosts and slots of each.
-GROWTH = (("host, %d slots busy", "hosts", [(1, n) for n in (1, 8, 28)]),
-          ("box of 512 slots, %d busy", "box", [(1, n) for n in (1, 64, 512)]),
-          ("hosts at a box, %d", "box", [(n, 1) for n in (1, 8, 64)]))
+# What grows: the row, whose processor time of a read it is, and hosts, slots of each and busy ones
+# of these; the first one is what it grows from.
+GROWTH = (("host, %d slots busy", "hosts", [(1, n, n) for n in (1, 8, 28)]),
+          ("box of 512 leased slots, %d busy", "box",
+           [(1, 1, 1)] + [(1, 512, n) for n in (1, 64, 512)]),
+          ("hosts at a box, %d", "box", [(n, 1, 1) for n in (1, 8, 64)]))
+CORES = (1, 2, 4)
+
+
+def grown(size, whose, words, *options):
+    """Of a box of its own, in which no channel lingers."""
+    with lab.Lab() as l:
+        return GrowingBox(l, size, 512, *options, *PATIENT).read_ns(whose, *words)
 
 
 def part_growth(table, size):
     """Processor time of a read as what there is grows, beside that of one."""
-    with lab.Lab() as l:
-        box = GrowingBox(l, size, 512, *PATIENT)
-        cored = [GrowingBox(l, size, 64, "--cores", n, *PATIENT) for n in (1, 2, 4)]
-        for _ in range(min(size.rounds, 3)):
-            for name, whose, sizes in GROWTH:
-                costs = [box.read_ns(whose, *words) for words in sizes]
-                for (hosts, slots), cost in zip(sizes, costs):
-                    table.add("growth, " + name % (hosts * slots), cost, costs[0], "ns a read",
-                              "one")
-            costs = [one.read_ns("box", 8, 1) for one in cored]
-            for one, cost in zip(cored, costs):
-                table.add("growth, cores of a box with 8 hosts, %d" % one.cores, cost, costs[0],
-                          "ns a read", "one core")
+    for _ in range(min(size.rounds, 3)):
+        for name, whose, sizes in GROWTH:
+            costs = [grown(size, whose, words) for words in sizes]
+            shown = list(zip(sizes, costs))[len(sizes) > 3:]
+            for (hosts, _, busy), cost in shown:
+                table.add("growth, " + name % (hosts * busy), cost, costs[0], "ns a read",
+                          "one slot leased at all")
+        costs = [grown(size, "box", (8, 1), "--cores", n) for n in CORES]
+        for n, cost in zip(CORES, costs):
+            table.add("growth, cores of a box with 8 hosts, %d" % n, cost, costs[0], "ns a read",
+                      "one core")
 
 
 def part_idle(table, size):
     """What slots cost that have no host, and what those cost whose host is silent."""
-    milliseconds = 2000 if size.cut == 1 else 1000
+    milliseconds = 3000 if size.cut == 1 else 1200
     with lab.Lab() as l:
-        box = GrowingBox(l, size, 512)
+        box = GrowingBox(l, size, 512, "--hold-ms", 4000)
         for _ in range(min(size.rounds, 3)):
-            alone = box.work(0, 1, 0, milliseconds)
+            alone = box.work(0, 1, reads=0, milliseconds=milliseconds)
             table.add("idle, 512 slots without a host", alone["box ns"] / milliseconds * 1e3, 0,
                       "ns/s", None)
-            silent = box.work(1, 512, 0, milliseconds)
-            table.add("idle, 512 slots of a silent host, processor a frame",
-                      silent["box ns"] / silent["frames"], 0, "ns", None)
-            table.add("idle, 512 slots of a silent host, wake-ups a frame",
-                      silent["box waits"] / silent["frames"], 0, "wake-ups", None)
+            silent = box.work(1, 512, reads=0, milliseconds=milliseconds)
+            for what, row, unit in (("processor", "box ns", "ns"),
+                                    ("wake-ups", "box waits", "wake-ups")):
+                table.add("idle, 512 slots of a silent host, %s a frame" % what,
+                          silent[row] / max(silent["frames"], 1), 0, unit, None)
 
 
 def part_guest(table, size):

@@ -1,5 +1,9 @@
 #!/usr/bin/env python3
-"""Draws what `make bench` measured, with gnuplot: tests/bench/bench_plot.py BENCH.json OUT.svg"""
+"""Draws what `make bench` measured, with gnuplot: bench.svg, and growth.svg with how the processor
+time of a read grows.
+
+    tests/bench/bench_plot.py BENCH.json DIRECTORY
+"""
 # SPDX-License-Identifier: MIT
 import json
 import os
@@ -31,6 +35,25 @@ set xtics nomirror
 plot "%(trips)s" using 2:xtic(1) title "dxpu-host and dxpu-box", \\
      "%(trips)s" using 3 title "plain datagrams"
 """
+# Pattern of the rows, what is counted, whose time it is.
+PANELS = ((r"growth, host, (\d+) slots busy", "busy slots of a host", "host"),
+          (r"growth, box of 512 leased slots, (\d+) busy", "busy slots of 512 leased ones", "box"),
+          (r"growth, hosts at a box, (\d+)", "hosts at a box", "box"),
+          (r"growth, cores of a box with 8 hosts, (\d+)", "cores of a box with 8 hosts", "box"))
+GROWTH = """set terminal svg size 900,640 font "sans,13" background "white"
+set output "%s"
+set multiplot layout 2,2
+set grid
+set logscale x 2
+set logscale y
+set yrange [100:*]
+set ylabel "processor time of a read, ns"
+unset key
+"""
+PANEL = """set xlabel "%s"
+set title "at the %s"
+plot "%s" using 1:2 with linespoints linewidth 2 pointtype 7
+"""
 
 
 def rows(path, pattern):
@@ -42,25 +65,36 @@ def rows(path, pattern):
                 yield found.group(1), row["value"], row["baseline"]
 
 
-def keep(drawn, out):
-    """What gnuplot drew, without the blanks at the ends of its lines."""
-    with open(drawn) as lines, open(out, "w") as file:
-        file.writelines(line.rstrip() + "\n" for line in lines)
+def floors(bench, folder):
+    names = {"out": os.path.join(folder, "out")}
+    for name, pattern in (("codec", r"codec (\d+) B"), ("trips", r"read 64 B, (\w+), p50")):
+        names[name] = os.path.join(folder, name)
+        with open(names[name], "w") as file:
+            file.writelines("%s %g %g\n" % (what.replace("_", "-"), value, baseline)
+                            for what, value, baseline in rows(bench, pattern) if what != "0")
+    return SCRIPT % names
+
+
+def growth(bench, folder):
+    script = GROWTH % os.path.join(folder, "out")
+    for number, (pattern, label, whose) in enumerate(PANELS):
+        path = os.path.join(folder, str(number))
+        with open(path, "w") as file:
+            file.writelines("%s %g\n" % row[:2] for row in rows(bench, pattern))
+        script += PANEL % (label, whose, path)
+    return script
 
 
 def main():
     if len(sys.argv) != 3:
         sys.exit(__doc__)
     bench, out = sys.argv[1:]
-    with tempfile.TemporaryDirectory() as folder:
-        names = {"out": os.path.join(folder, "out")}
-        for name, pattern in (("codec", r"codec (\d+) B"), ("trips", r"read 64 B, (\w+), p50")):
-            names[name] = os.path.join(folder, name)
-            with open(names[name], "w") as file:
-                file.writelines("%s %g %g\n" % (what.replace("_", "-"), value, baseline)
-                                for what, value, baseline in rows(bench, pattern) if what != "0")
-        subprocess.run(["gnuplot"], input=SCRIPT % names, text=True, check=True)
-        keep(names["out"], out)
+    for name, make in (("bench.svg", floors), ("growth.svg", growth)):
+        with tempfile.TemporaryDirectory() as folder:
+            subprocess.run(["gnuplot"], input=make(bench, folder), text=True, check=True)
+            with open(os.path.join(folder, "out")) as drawn, \
+                    open(os.path.join(out, name), "w") as file:
+                file.writelines(line.rstrip() + "\n" for line in drawn)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
 /* Several devices through one pair of proxies: a port with a channel to each of the first N slots
    of a running dxpu-box, whose memory devices are all read at once.
 
-   With a process and more: what a read costs that box, and its hosts, in processor time, for so
-   many HOSTS, each with so many SLOTS and READS under way in each; all of them block.  READS 0:
-   what slots cost that do nothing, HOSTS 0: that have no host.
+   With a process and more: what a read costs that box, and its hosts, in processor time, for HOSTS
+   hosts, each with SLOTS slots, BUSY of them (all) with READS reads under way; all of them block.
+   READS 0: what slots cost that do nothing, HOSTS 0: that have no host.
 
-   usage: bench_slots ROUNDS MILLISECONDS ADDR:PORT FIRST-EPOCH [BOX-PID HOSTS SLOTS CORES READS] */
+   usage: bench_slots ROUNDS MILLISECONDS ADDR:PORT FIRST-EPOCH
+                      [BOX-PID HOSTS SLOTS CORES READS [BUSY]] */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* clock_gettime, MAP_ANONYMOUS */
 #endif
@@ -58,13 +59,13 @@ typedef struct usage {
 
 /* How a box is measured. */
 typedef struct plan {
-    unsigned hosts, slots, cores, depth;
+    unsigned hosts, slots, cores, depth, busy;
     long box_pid;
 } plan;
 
 static fabric port;
 static device devices[DEVICES_MAX], *by_index[FABRIC_CHANNELS_MAX];
-static unsigned count, depth = DEPTH;
+static unsigned count, busy = DEVICES_MAX, depth = DEPTH;
 static uint64_t begin_ns, end_ns, length_ns;
 static bool closing;
 static common *shared; /* NULL: this process is alone */
@@ -132,7 +133,7 @@ static bool on_work(void *user, fabric_channel *c, uint64_t now)
             d->asked = true;
         }
     }
-    while (begin_ns && now < end_ns && d->tags.in_flight < depth)
+    while (begin_ns && now < end_ns && d < devices + busy && d->tags.in_flight < depth)
         read_next(d, now);
     return false;
 }
@@ -316,6 +317,7 @@ static void serve(const plan *p, const dxpu_udp_address *box, unsigned host, uin
     own = &shared->of[host];
     count = p->slots;
     depth = p->depth;
+    busy = p->busy;
     open_port(DXPU_UDP_BLOCK);
     for (unsigned i = 0; i < p->cores; i++) {
         dxpu_udp_address at = *box;
@@ -378,7 +380,7 @@ static void measure_costs(const plan *p, const dxpu_udp_address *box, uint64_t e
 static unsigned number(const char *text, unsigned low, unsigned high)
 {
     unsigned long n = strtoul(text, NULL, 10);
-    bench_must(n >= low && n <= high, "BOX-PID HOSTS SLOTS CORES READS");
+    bench_must(n >= low && n <= high, "HOSTS SLOTS CORES READS BUSY");
     return (unsigned)n;
 }
 
@@ -390,8 +392,11 @@ int main(int argc, char **argv)
     bench_must(epoch && !dxpu_udp_parse(argv[3], &box), "ADDR:PORT FIRST-EPOCH");
     length_ns = a.count * (uint64_t)MS;
     if (argc > 9) {
-        plan p = { number(argv[6], 0, HOSTS_MAX), number(argv[7], 1, DEVICES_MAX),
-                   number(argv[8], 1, CORES_MAX), number(argv[9], 0, DEPTH),
+        plan p = { number(argv[6], 0, HOSTS_MAX),
+                   number(argv[7], 1, DEVICES_MAX),
+                   number(argv[8], 1, CORES_MAX),
+                   number(argv[9], 0, DEPTH),
+                   argc > 10 ? number(argv[10], 1, DEVICES_MAX) : DEVICES_MAX,
                    strtol(argv[5], NULL, 10) };
         shared =
             mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -80,7 +80,7 @@ def expected():
         "cores": ["2 devices, 2 cores"],
         "growth": ["growth, " + row for row in (
             ["host, %d slots busy" % n for n in (1, 8, 28)]
-            + ["box of 512 slots, %d busy" % n for n in (1, 64, 512)]
+            + ["box of 512 leased slots, %d busy" % n for n in (1, 64, 512)]
             + ["hosts at a box, %d" % n for n in (1, 8, 64)]
             + ["cores of a box with 8 hosts, %d" % n for n in (1, 2, 4)])],
         "idle": ["idle, 512 slots without a host"]
