@@ -21,8 +21,9 @@ import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "examples", "demo"))
-import bench_table  # noqa: E402
 import demo  # noqa: E402
+import bench_path  # noqa: E402
+import bench_table  # noqa: E402
 import lab  # noqa: E402
 
 EPILOG = "exit status: 0 measured, 1 a part could not be measured, 2 usage, 130 interrupted"
@@ -163,6 +164,18 @@ def part_instructions(table, size):
         count = 1000 // size.cut
         table.add("instructions codec %d B" % payload, instructions(count, payload),
                   instructions(count, payload, "floor"), "instructions", "copies and CRCs alone")
+
+
+def part_path(table, size):
+    if not shutil.which("valgrind"):
+        raise Skipped("valgrind is not there")
+    bench_path.stages(table, size)
+
+
+def part_calls(table, size):
+    if not shutil.which("strace"):
+        raise Skipped("strace is not there")
+    bench_path.system_calls(table, size)
 
 
 def part_route(table, size):
@@ -632,7 +645,8 @@ PARTS = {"codec": part_codec, "route": part_route, "seal": part_seal,
          "frames": part_frames, "streams": part_streams, "jumbo": part_jumbo,
          "both": part_both, "devices": part_devices,
          "sealed": part_sealed, "cores": part_cores, "growth": part_growth, "idle": part_idle,
-         "instructions": part_instructions, "guest": part_guest}
+         "instructions": part_instructions, "path": part_path,
+         "calls": part_calls, "guest": part_guest}
 
 
 # ==== The table ===================================================================================

@@ -12,6 +12,9 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "..", "examples", "demo"))
+import bench_path  # noqa: E402
+
 BENCH = [sys.executable, os.path.join(HERE, "bench.py"), "--smoke"]
 PAYLOADS = (0, 64, 128, 256, 512, 4096)
 ENTRIES = (8, 64, 512, 4096, 65534)
@@ -59,6 +62,10 @@ def expected():
                    "start-up of a box", "start-up, 512 slots"]
         + ["memory %s of %d frames" % (what, w) for what in ("channel", "state")
            for w in (16, 64, 256)],
+        "path": ["path of a read, %s%s" % (program, what)
+                 for program, stages in bench_path.STAGES.items()
+                 for what in [""] + [": " + stage[0] for stage in stages]],
+        "calls": ["path of a read, %s: system calls" % program for program in bench_path.STAGES],
         "round-trip": trips["loopback"],
         "round-trip-veth": trips["veth"],
         "round-trip-xdp": trips["AF_XDP"],
