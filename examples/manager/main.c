@@ -646,6 +646,19 @@ static int open_tables(void)
 }
 
 /* --export and --import; only an export from etcd is made while a manager runs. */
+/* What is lost with it is what came later. */
+static void say_age(const char *file)
+{
+    struct stat st;
+    struct timespec now;
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    if (stat(file, &st) == 0 && now.tv_sec >= st.st_mtime)
+        log_note("the file was written %lld s ago: what was changed since is not in it; when boxes "
+                 "and hosts have registered, 'dxpu adopt --all --dry-run' lists the leases that it "
+                 "lacks",
+                 (long long)(now.tv_sec - st.st_mtime));
+}
+
 static int copy_store(void)
 {
     store_fault fault;
@@ -668,6 +681,8 @@ static int copy_store(void)
     }
     log_note("%llu records %s %s", (unsigned long long)records,
              set.export ? "written to" : "read from", set.export ? set.export : set.import);
+    if (set.import)
+        say_age(set.import);
     return PROGRAM_GOOD;
 }
 

@@ -238,6 +238,57 @@ def a_box_of_1024_slots():
 
 
 @case
+def a_shipped_store_takes_the_place_of_one_in_sqlite():
+    """What was shipped is there; what was not is in doubt, and adopted."""
+    with lab.Lab() as l:
+        listen, http = ([lab.address(socket.SOCK_STREAM) for _ in range(2)] for _ in range(2))
+
+        def start_manager(i):
+            m = l.start("dxpu-manager", "--store", l.file("db%d" % i), "--listen", listen[i],
+                        "--http", http[i])
+            m.says("users at")
+            return m
+
+        def run(*args):
+            done = l.run("dxpu", *args, "--json", "--manager", ",".join(http), "--retry", "20")
+            check(done.status == 0, args, done.errors())
+            return done.result()
+
+        def lent():
+            return {one["lease"]: (one["state"], [s["epoch"] for s in one["slots"]])
+                    for one in run("list", "leases")["leases"]}
+
+        def create():
+            return run("lease", "create", "--host", "host", "--model", "memory", "--wait")["lease"]
+        first = start_manager(0)
+        for name, more in (("box", ("--device", "memory", "--state", l.file("state"))),
+                           ("host", ("--vfio-user", l.file("vm")))):
+            l.start("dxpu-" + name, "--manager", ",".join(listen), "--identity", l.file(name),
+                    "--listen", ANY, "--control", ANY, "--slots", 4, "--name", name, *more)
+        until(lambda: len(ask(http[0], "/v1/nodes")[2]["nodes"]) == 2, "both")
+        shipped = create()
+        ship = l.start("dxpu", "backup", l.file("shipped"), "--every", 1, "--manager", http[0])
+        until(lambda: ship.output().count("bytes") > 1, "two copies")
+        with open(l.file("shipped"), encoding="utf-8") as file:
+            check("lease/" + shipped in file.read())
+        ship.signal(signal.SIGSTOP)
+        late = create()
+        before = lent()
+        first.signal(signal.SIGKILL)
+        first.wait(10)
+        ship.signal(signal.SIGCONT)  # and it goes on, without a manager
+        done = l.run("dxpu-manager", "--store", l.file("db1"), "--import", l.file("shipped"))
+        check(done.status == 0 and "s ago" in done.errors(), done.errors())
+        start_manager(1)
+        until(lambda: lent().get(shipped) == before[shipped], "what was shipped is up")
+        check(late not in lent())
+        until(lambda: run("adopt", "--all", "--dry-run")["adopted"] == 1, "the other one is found")
+        check(run("adopt", "--all")["adopted"] == 1)
+        until(lambda: sorted(lent().values()) == sorted(before.values()), "both are up")
+        check(ship.popen.poll() is None, ship.errors())
+
+
+@case
 def m143_m145_m146_another_manager_takes_over():
     with lab.Lab() as l, Cluster(l, 3) as etcd:
         m = Managers(l, etcd)

@@ -177,7 +177,7 @@ static store_error failing_commit(store *s, const store_change *changes, unsigne
 static void test_m142_unfinished_import(void **state)
 {
     (void)state;
-    static const store_kind kind = { failing_load, failing_commit, NULL, NULL, NULL };
+    static const store_kind kind = { .load = failing_load, .commit = failing_commit };
     uint64_t n;
     store *s = open_good();
     fill(s);

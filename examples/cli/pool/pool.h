@@ -57,7 +57,7 @@ struct pool_call {
     pool_settings settings;
     const char *state, *model, *attributes, *node, *tenant, *host, *need, *key, *quota, *lease,
         *type, *failures, *repair, *risk;
-    uint64_t timeout_s, retry_s, count, for_s, after, last;
+    uint64_t timeout_s, retry_s, count, for_s, after, last, every_s;
     uint64_t wait_s;   /* UINT64_MAX: no number was given */
     bool quiet;        /* standard error is not to be written to: it shows the screen */
     char trouble[512]; /* the last complaint */

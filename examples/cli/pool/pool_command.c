@@ -67,6 +67,11 @@ static const option_row common[] = {
 #define YES_ROW                 NAMED_ROW(yes, "erase data without asking")
 #define WAIT_UP_ROW             WAIT_ROW("until the host has all devices, S seconds at most (60)")
 
+static const option_row backup_rows[] = {
+    { "every", "S", "again and again, with S seconds between two copies", OPTION_NUMBER,
+      &call.every_s, 1, 86400 },
+};
+
 static const option_row list_rows[] = {
     { "state", "S",
       "slots that are free, spare, leased, wiping, drained, broken or quarantined, or retained; "
@@ -325,8 +330,9 @@ static const option_verb verbs[] = {
       TAIL, 1, 1, WITH(repair_rows), run_slot },
     { "backup", "FILE", "copy the manager's store into a file",
       "Writes all records of the manager's store into a file, which is replaced as a whole, while "
-      "the manager runs. 'dxpu-manager --import FILE' reads it into a new store.",
-      TAIL, 1, 1, WITHOUT_ROWS, run_backup },
+      "the manager runs. 'dxpu-manager --import FILE' reads it into a new store. With --every it "
+      "ships the store to where another manager can take the first one's place.",
+      TAIL, 1, 1, WITH(backup_rows), run_backup },
     { "adopt", "SLOT | --all [--dry-run]", "take in leases that the store does not know",
       "After an old store was put back, boxes have leases that it does not know, and their slots "
       "are quarantined. Where box and host agree, the slot is a lease again, each one of its own; "

@@ -238,10 +238,9 @@ static void print_backup(const char *file, size_t bytes)
     json_decref(o);
 }
 
-int pool_backup(pool_call *r)
+static int copy_store(pool_call *r, const char *file)
 {
     static const char begin[] = "{\"dxpu-export\":";
-    const char *file = r->word[0];
     int rc = pool_get(r, "/v1/snapshot");
     if (rc)
         return rc;
@@ -257,4 +256,16 @@ int pool_backup(pool_call *r)
         printf("%s: %zu bytes; dxpu-manager --import reads it into a new store\n", file,
                r->client.bytes);
     return EXIT_ALL;
+}
+
+/* --every: until a signal ends it; the file is always the last whole copy. */
+int pool_backup(pool_call *r)
+{
+    int rc = copy_store(r, r->word[0]);
+    while (r->every_s) {
+        (void)fflush(stdout);
+        (void)pool_sleep(r, (unsigned)r->every_s * 1000);
+        rc = copy_store(r, r->word[0]);
+    }
+    return rc;
 }
