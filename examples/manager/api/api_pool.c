@@ -261,12 +261,13 @@ void api_get_slots(api_conn *c)
     if (!api_params(c, params, sizeof params / sizeof params[0]) ||
         (rows = rows_of(c, count)) == NULL)
         return;
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count && n <= limit; i++) { /* they are in the order of their keys */
         uint32_t number = of[slots[i].node].number;
         uint64_t key = (uint64_t)number << 16 | slots[i].device.number;
+        if (key <= after || (node && node != number))
+            continue;
         const char *seen = api_slot_state(c->a, &c->caller, i);
-        if (key <= after || (node && node != number) ||
-            (state != POOL_STATES && (!seen || strcmp(seen, pool_state_name(state)) != 0)) ||
+        if ((state != POOL_STATES && (!seen || strcmp(seen, pool_state_name(state)) != 0)) ||
             (model[0] && strcmp(core_model_name(model), slots[i].device.model) != 0) ||
             !core_has_attributes(slots[i].device.attributes, attributes))
             continue;
