@@ -3,6 +3,7 @@
 Standard library only.  Programs are looked for in $DXPU_BIN, else in build/ of the project."""
 # SPDX-License-Identifier: MIT
 import collections
+import contextlib
 import json
 import os
 import random
@@ -133,9 +134,12 @@ class Process:
         return found
 
     def signal(self, number):
-        """To it and all that it started."""
-        for pid in [self.popen.pid] + [pid for _, pid in self.children()]:
-            os.kill(pid, number)
+        """To it and all that it started, which it may end itself then."""
+        children = self.children()
+        self.popen.send_signal(number)
+        for _, pid in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
 
     def kill(self):
         """End it as a machine without power does: with all that it started."""

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A pool is upgraded while it runs, and goes back: managers, boxes and hosts of the previous release
-and of this one together, over SQLite and over etcd.
+"""A pool is upgraded while it runs, and goes back: managers, boxes and hosts of the previous
+release and of this one together, over SQLite and over etcd.
 
 The previous release is the last tag v* before this commit, built from the history, in `make
 check-long`; or DXPU_PREVIOUS names the directory of its programs.  Without either it is skipped.
