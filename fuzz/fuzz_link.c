@@ -648,8 +648,7 @@ static void start(uint8_t how)
 {
     static const unsigned slots[] = { 2, 1, 257, SLOTS };
     control_proxy about = {
-        NULL, "dxpu-host", DXPU_CONTROL_ROLE_HOST, 0, 0, do_attach, NULL, NULL, NULL, NULL, NULL,
-        NULL, do_slot
+        .name = "dxpu-host", .role = DXPU_CONTROL_ROLE_HOST, .attach = do_attach, .slot = do_slot
     };
     manager_proxy does = { NULL, do_device, NULL, do_node };
     manager_settings set = { "127.0.0.1", NULL, "identity", NULL, 2 };
