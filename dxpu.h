@@ -178,7 +178,6 @@
 #ifndef DXPU_TRACE /* (ch, event, number): DXPU_TRACE_SENT .. of section 13, as they happen */
 #define DXPU_TRACE(ch, event, number) ((void)0)
 #endif
-
 #ifndef DXPU_ASSERT /* caller bugs only; may be compiled out without changing any result */
 #define DXPU_ASSERT(x) ((void)0)
 #endif
@@ -446,8 +445,14 @@ enum { DXPU_TLP_TYPES(DXPUI_TLP_ENUM) DXPU_TLP_TYPE_COUNT };
 enum { DXPU_ATTR_NS = 0x1, DXPU_ATTR_RO = 0x2, DXPU_ATTR_IDO = 0x4 };
 enum { DXPU_CPL_SC = 0, DXPU_CPL_UR = 1, DXPU_CPL_CRS = 2, DXPU_CPL_CA = 4 }; /* dxpu_tlp.status */
 /* dxpu_tlp.message_routing, Type[2:0] of a message */
-enum { DXPU_MSG_TO_ROOT = 0, DXPU_MSG_BY_ADDRESS = 1, DXPU_MSG_BY_ID = 2 };
-enum { DXPU_MSG_BROADCAST = 3, DXPU_MSG_LOCAL = 4, DXPU_MSG_GATHERED = 5 };
+enum {
+    DXPU_MSG_TO_ROOT = 0,
+    DXPU_MSG_BY_ADDRESS = 1,
+    DXPU_MSG_BY_ID = 2,
+    DXPU_MSG_BROADCAST = 3,
+    DXPU_MSG_LOCAL = 4,
+    DXPU_MSG_GATHERED = 5
+};
 
 enum {
     DXPU_TLP_PAYLOAD_MAX_BYTES = 4096,
@@ -574,8 +579,14 @@ DXPU_API bool dxpu_tlp_is_flr(const dxpu_tlp *t, uint16_t capability);
 
 /* ==== 9  Classifier and messages =========================================== spec/route.md ==== */
 /* how a TLP is routed */
-enum { DXPU_ROUTE_ADDRESS = 0, DXPU_ROUTE_ID = 1, DXPU_ROUTE_TO_ROOT = 2 };
-enum { DXPU_ROUTE_BROADCAST = 3, DXPU_ROUTE_LOCAL = 4, DXPU_ROUTE_GATHERED = 5 };
+enum {
+    DXPU_ROUTE_ADDRESS,
+    DXPU_ROUTE_ID,
+    DXPU_ROUTE_TO_ROOT,
+    DXPU_ROUTE_BROADCAST,
+    DXPU_ROUTE_LOCAL,
+    DXPU_ROUTE_GATHERED
+};
 
 DXPU_API uint8_t dxpu_tlp_class(const dxpu_tlp *t);   /* DXPU_POSTED.. */
 DXPU_API uint8_t dxpu_tlp_routing(const dxpu_tlp *t); /* DXPU_ROUTE_*; reserved ones are local */
@@ -1154,7 +1165,7 @@ typedef struct dxpui_sender {
     dxpu_credits limits, used;
 } dxpui_sender;
 
-typedef struct dxpui_frame { /* one data frame in flight */
+typedef struct dxpui_sent { /* one data frame in flight */
     uint64_t sent_ns;
     uint32_t packet_lo;
     uint32_t index; /* order of transmission on its path */
@@ -1162,11 +1173,11 @@ typedef struct dxpui_frame { /* one data frame in flight */
        that had come before it; tries: up to 255 */
     unsigned first : 16, at_bytes : 13, padding_dw : 3;
     unsigned body_bytes : 16, path : 6, state : 2, tries : 8;
-} dxpui_frame;
+} dxpui_sent;
 
 /* The frames that the peer has not acknowledged: una .. next - 1, at most `window`. */
 typedef struct dxpui_flight {
-    dxpui_frame *frame; /* by the low bits of the sequence */
+    dxpui_sent *frame;  /* by the low bits of the sequence */
     uint32_t una, next; /* oldest unacknowledged, next new */
     uint32_t mask;      /* of `frame` */
     uint32_t window;    /* the smaller of both ends' */
@@ -1587,10 +1598,7 @@ typedef struct dxpui_tlp_row {
 static const dxpui_tlp_row dxpui_tlp_rows[] = { DXPU_TLP_TYPES(DXPUI_ROW) };
 #undef DXPUI_ROW
 
-static inline unsigned dxpui_tlp_kind(unsigned type)
-{
-    return dxpui_tlp_rows[type].kind;
-}
+#define dxpui_tlp_kind(type) dxpui_tlp_rows[type].kind
 
 /* What a header's first byte says: type << 8, class << 6, DXPUI_HAS_DATA, header dwords; 0 for none
    (T-4).  A TLP record has class and header dwords in the same places.  The key is without the
@@ -2758,24 +2766,15 @@ DXPU_API void dxpu_credit_add(dxpu_credits *c, unsigned cls, uint32_t data_units
     c->data[cls] += data_units;
 }
 
-static bool dxpui_credit_raise(uint32_t *limit, uint32_t offered)
+/* Limits that are behind, of a late frame, change nothing (F-4). */
+static inline void dxpui_credits_raise(dxpu_credits *limit, const dxpu_credits *offered)
 {
-    if (dxpui_seq_cmp(offered, *limit) <= 0)
-        return false;
-    *limit = offered;
-    return true;
-}
-
-static inline bool dxpui_credits_raise(dxpu_credits *limit, const dxpu_credits *offered)
-{
-    bool rose = false;
     if (memcmp(limit, offered, sizeof *limit) == 0) /* as a rule */
-        return false;
+        return;
     for (unsigned cls = 0; cls < DXPU_CLASSES; cls++) {
-        rose = dxpui_credit_raise(&limit->header[cls], offered->header[cls]) || rose;
-        rose = dxpui_credit_raise(&limit->data[cls], offered->data[cls]) || rose;
+        limit->header[cls] += dxpui_credit_left(offered->header[cls], limit->header[cls]);
+        limit->data[cls] += dxpui_credit_left(offered->data[cls], limit->data[cls]);
     }
-    return rose;
 }
 
 /* States of an entry; the table of spec/flow.md, F-21. */
@@ -3208,7 +3207,7 @@ static inline void dxpui_limits_store(uint8_t *p, const dxpu_credits *c)
     }
 }
 
-DXPUI_INLINE int dxpui_frame_decode(dxpu_bytes datagram, size_t trailer_bytes, dxpu_frame *out)
+DXPU_API int dxpu_frame_decode(dxpu_bytes datagram, size_t trailer_bytes, dxpu_frame *out)
 {
     const uint8_t *p = datagram.ptr;
     int rc = dxpui_frame_check(datagram);
@@ -3241,11 +3240,6 @@ DXPUI_INLINE int dxpui_frame_decode(dxpu_bytes datagram, size_t trailer_bytes, d
         dxpui_zero(&out->limits, sizeof out->limits);
     }
     return DXPU_OK;
-}
-
-DXPU_API int dxpu_frame_decode(dxpu_bytes datagram, size_t trailer_bytes, dxpu_frame *out)
-{
-    return dxpui_frame_decode(datagram, trailer_bytes, out);
 }
 
 /* The header of a frame: all kinds' part, and what those with a sequence have beside it. */
@@ -3585,7 +3579,7 @@ enum {
     DXPUI_WINDOW_MAX = 16384,
     DXPUI_TX_HEADERS_MAX = 32768, /* of all classes */
     DXPUI_PLACED_EVENT = 3,       /* class field of a list element that is an event */
-    DXPUI_ACKED = 1,              /* dxpui_frame.state */
+    DXPUI_ACKED = 1,              /* dxpui_sent.state */
     DXPUI_LOST = 2,
     DXPUI_MAY_PASS = 1,  /* dxpui_item.flags: may pass posted by Relaxed Ordering */
     DXPUI_BY_ID = 2,     /* ... by ID-based Ordering */
@@ -3598,13 +3592,12 @@ static const char *const dxpui_state_names[] = { "idle",     "opening", "accepte
 DXPUI_NAMES(dxpu_state_name, dxpui_state_names, "?")
 
 /* What the comments, the bit fields and the 16-bit numbers of this section count on. */
-DXPUI_ASSURE(sizes, sizeof(dxpui_item) == 32 && sizeof(dxpui_frame) == 24);
+DXPUI_ASSURE(sizes, sizeof(dxpui_item) == 32 && sizeof(dxpui_sent) == 24);
 DXPUI_ASSURE(events_mask, (DXPUI_EVENTS & (DXPUI_EVENTS - 1)) == 0);
 DXPUI_ASSURE(log_holds, 2 * DXPUI_WINDOW_MAX <= 0x10000);                  /* dxpui_path.log */
-DXPUI_ASSURE(first_holds, DXPUI_TX_HEADERS_MAX + DXPUI_EVENTS <= 0x10000); /* dxpui_frame.first */
-DXPUI_ASSURE(body_holds, DXPU_FRAME_MAX_LIMIT_BYTES <= 0xffff); /* dxpui_frame.body_bytes */
-DXPUI_ASSURE(at_holds, DXPU_TLP_MAX_BYTES < 0x2000);            /* dxpui_frame.at_bytes */
-DXPUI_ASSURE(path_holds, DXPU_PATHS_MAX <= 64);                 /* dxpui_frame.path */
+DXPUI_ASSURE(first_holds, DXPUI_TX_HEADERS_MAX + DXPUI_EVENTS <= 0x10000); /* dxpui_sent.first */
+DXPUI_ASSURE(body_holds, DXPU_FRAME_MAX_LIMIT_BYTES <= 0xffff); /* dxpui_sent.body_bytes */
+DXPUI_ASSURE(at_holds, DXPU_TLP_MAX_BYTES < 0x2000);            /* dxpui_sent.at_bytes */
 DXPUI_ASSURE(element_holds, (int)DXPUI_PLACED_EVENT == (int)DXPU_CLASSES); /* two bits */
 
 /* ---- The queue of one class ----
@@ -3851,7 +3844,7 @@ static uint64_t dxpui_layout(dxpu_channel *ch, const dxpu_channel_config *cfg, v
         (uint32_t *)dxpui_arena_take(&a, (uint64_t)ch->tx.placed_mask * sizeof *ch->tx.placed);
     ch->tx.placed_mask--;
     ch->flight.frame =
-        (dxpui_frame *)dxpui_arena_take(&a, (uint64_t)window * sizeof *ch->flight.frame);
+        (dxpui_sent *)dxpui_arena_take(&a, (uint64_t)window * sizeof *ch->flight.frame);
     ch->paths.count = c->paths;
     ch->paths.path = (dxpui_path *)dxpui_arena_take(&a, c->paths * sizeof *ch->paths.path);
     uint16_t *log = (uint16_t *)dxpui_arena_take(&a, (uint64_t)c->paths * log_size * sizeof *log);
@@ -4076,7 +4069,7 @@ static int dxpui_authentic(dxpu_channel *ch, const dxpu_frame *f, uint8_t *pkt, 
 /* Everything before the frame may change anything. */
 DXPUI_INLINE int dxpui_admit(dxpu_channel *ch, uint8_t *pkt, size_t len, dxpu_frame *f)
 {
-    int rc = dxpui_frame_decode(dxpui_view(pkt, len), ch->link.trailer, f);
+    int rc = dxpu_frame_decode(dxpui_view(pkt, len), ch->link.trailer, f);
     if (rc != DXPU_OK)
         return rc;
     if (f->channel != (f->kind == DXPU_KIND_OPEN ? 0 : ch->cfg.local_id))
@@ -4403,19 +4396,19 @@ static uint8_t dxpui_ack_path(const dxpui_paths *ps)
 
 /* ---- Loss ---- */
 /* What we know of the data frame `seq`, one of the window. */
-static dxpui_frame *dxpui_frame_of(const dxpui_flight *fl, uint32_t seq)
+static dxpui_sent *dxpui_frame_of(const dxpui_flight *fl, uint32_t seq)
 {
     return &fl->frame[seq & fl->mask];
 }
 
-static uint32_t dxpui_frame_bytes(const dxpui_flight *fl, const dxpui_frame *s)
+static uint32_t dxpui_frame_bytes(const dxpui_flight *fl, const dxpui_sent *s)
 {
     return s->body_bytes + fl->overhead_bytes;
 }
 
 static void dxpui_mark_lost(dxpu_channel *ch, uint32_t seq)
 {
-    dxpui_frame *s = dxpui_frame_of(&ch->flight, seq);
+    dxpui_sent *s = dxpui_frame_of(&ch->flight, seq);
     if (s->state & DXPUI_LOST)
         return;
     if (s->state == 0)
@@ -4442,7 +4435,7 @@ static void dxpui_detect_loss(dxpu_channel *ch, uint8_t path, uint64_t now_ns)
     for (; dxpui_seq_cmp(p->judged, p->index_acked) < 0; p->judged++) {
         uint16_t low = p->log[p->judged & (2 * window - 1)];
         uint32_t seq = fl->una + (uint16_t)(low - (uint16_t)fl->una);
-        const dxpui_frame *s = dxpui_frame_of(fl, seq);
+        const dxpui_sent *s = dxpui_frame_of(fl, seq);
         if (dxpui_seq_cmp(seq, fl->next) >= 0 || s->path != path || s->index != p->judged ||
             s->state)
             continue;
@@ -4476,7 +4469,7 @@ static void dxpui_path_leave(dxpu_channel *ch, uint8_t path, uint64_t now_ns)
 {
     dxpui_path *p = &ch->paths.path[path];
     for (uint32_t seq = ch->flight.una; seq != ch->flight.next; seq++) {
-        const dxpui_frame *s = dxpui_frame_of(&ch->flight, seq);
+        const dxpui_sent *s = dxpui_frame_of(&ch->flight, seq);
         if (s->path == path && (s->state == 0 || seq == ch->flight.una))
             dxpui_mark_lost(ch, seq); /* una: see dxpui_path_waits() */
     }
@@ -4495,7 +4488,7 @@ static void dxpui_path_leave(dxpu_channel *ch, uint8_t path, uint64_t now_ns)
    selectively: the receiver may have no room for its link events yet (D-36). */
 static bool dxpui_path_waits(const dxpu_channel *ch, uint8_t path)
 {
-    const dxpui_frame *s = dxpui_frame_of(&ch->flight, ch->flight.una);
+    const dxpui_sent *s = dxpui_frame_of(&ch->flight, ch->flight.una);
     return ch->paths.path[path].in_flight != 0 ||
            (ch->flight.una != ch->flight.next && s->path == path && !(s->state & DXPUI_LOST));
 }
@@ -4504,7 +4497,7 @@ static bool dxpui_path_waits(const dxpu_channel *ch, uint8_t path)
 static uint32_t dxpui_path_oldest(const dxpui_flight *fl, uint8_t path)
 {
     uint32_t seq = fl->una;
-    const dxpui_frame *s = dxpui_frame_of(fl, seq);
+    const dxpui_sent *s = dxpui_frame_of(fl, seq);
     if (s->path == path && !(s->state & DXPUI_LOST))
         return seq; /* una even if selectively acknowledged */
     do
@@ -4790,37 +4783,53 @@ DXPUI_INLINE bool dxpui_discard(dxpui_sender *tx, dxpu_tags *tags)
     return f->waiting != waiting;
 }
 
-/* What goes into a frame next: a class, DXPUI_PLACED_EVENT, or -1 for nothing.  The oldest of those
-   that order and credits let go.  *starved: something waits only for credit. */
-static int dxpui_pick(const dxpui_sender *tx, bool *starved)
+DXPUI_INLINE bool dxpui_has_credit(const dxpui_sender *tx, unsigned cls)
+{
+    const dxpui_queue *f = &tx->queue[cls];
+    return (cls == DXPU_COMPLETION && tx->completions_infinite) ||
+           dxpu_credit_fits(&tx->limits, &tx->used, cls, f->items[f->next].units);
+}
+
+/* The oldest of several classes and events that order and credits let go. */
+DXPUI_APART int dxpui_pick_oldest(const dxpui_sender *tx, bool *starved)
 {
     int best = -1;
-    uint32_t best_order = 0, barrier = 0;
     bool event = tx->events.next != tx->events.tail, event_first = event;
-    *starved = false;
-    if (event)
-        barrier = dxpui_events_order(&tx->events, tx->events.next);
+    uint32_t best_order = 0, barrier = dxpui_events_order(&tx->events, tx->events.next);
     for (unsigned cls = 0; cls < DXPU_CLASSES; cls++) {
         const dxpui_queue *f = &tx->queue[cls];
         if (f->waiting == 0)
             continue;
-        const dxpui_item *it = &f->items[f->next];
-        if (event && dxpui_seq_cmp(it->order, barrier) > 0)
+        uint32_t order = f->items[f->next].order;
+        if (event && dxpui_seq_cmp(order, barrier) > 0)
             continue; /* D-35 */
         event_first = false;
         if (!dxpui_may_go(tx->queue, cls))
             continue;
-        if (!(cls == DXPU_COMPLETION && tx->completions_infinite) &&
-            !dxpu_credit_fits(&tx->limits, &tx->used, cls, it->units)) {
+        if (!dxpui_has_credit(tx, cls)) {
             *starved = true;
-            continue;
-        }
-        if (best < 0 || dxpui_seq_cmp(it->order, best_order) < 0) {
+        } else if (best < 0 || dxpui_seq_cmp(order, best_order) < 0) {
             best = (int)cls;
-            best_order = it->order;
+            best_order = order;
         }
     }
     return event_first ? DXPUI_PLACED_EVENT : best;
+}
+
+/* What goes into a frame next: a class, DXPUI_PLACED_EVENT, or -1 for nothing.
+   *starved: something waits only for credit */
+DXPUI_INLINE int dxpui_pick(const dxpui_sender *tx, bool *starved)
+{
+    unsigned cls = tx->queue[DXPU_POSTED].waiting      ? DXPU_POSTED
+                   : tx->queue[DXPU_NONPOSTED].waiting ? DXPU_NONPOSTED
+                                                       : DXPU_COMPLETION;
+    *starved = false;
+    if (tx->waiting == 0)
+        return -1;
+    if (tx->waiting != tx->queue[cls].waiting)
+        return dxpui_pick_oldest(tx, starved);
+    *starved = !dxpui_has_credit(tx, cls); /* as a rule one class waits, which order lets go */
+    return *starved ? -1 : (int)cls;
 }
 
 /* ---- Frames ---- */
@@ -4848,7 +4857,7 @@ static void dxpui_pad(dxpui_builder *b, uint32_t dw)
 
 /* Rebuild a frame that was sent before: the same elements from the same place fill the same body,
    because the builder's choices depend only on the room (D-16). */
-static void dxpui_refill(const dxpui_sender *tx, const dxpui_frame *s, dxpui_builder *b)
+static void dxpui_refill(const dxpui_sender *tx, const dxpui_sent *s, dxpui_builder *b)
 {
     uint32_t index = s->first;
     uint16_t at = s->at_bytes;
@@ -4887,7 +4896,7 @@ static void dxpui_element_begin(dxpu_channel *ch, int pick, uint32_t element)
 /* Fill a new frame: first the rest of the TLP that the last one could not hold, then what was
    picked, then what else may go.  pad: when no more fits, unless what is left is more than the
    header record of a TLP without prefixes needs. */
-static void dxpui_fill(dxpu_channel *ch, dxpui_frame *s, dxpui_builder *b, int pick, bool pad)
+static void dxpui_fill(dxpu_channel *ch, dxpui_sent *s, dxpui_builder *b, int pick, bool pad)
 {
     dxpui_sender *tx = &ch->tx;
     bool starved, rest = tx->partial_bytes != 0;
@@ -4906,7 +4915,7 @@ static void dxpui_fill(dxpu_channel *ch, dxpui_frame *s, dxpui_builder *b, int p
         rest = false;
         if (rc == DXPU_OK)
             dxpui_discard(tx, ch->cfg.tags);
-        pick = rc != DXPU_OK || !tx->waiting ? -1 : dxpui_pick(tx, &starved);
+        pick = rc == DXPU_OK ? dxpui_pick(tx, &starved) : -1;
     }
     uint32_t left_dw = pad && rc != DXPU_OK ? (uint32_t)(b->cap - b->used) / 4 : 0;
     s->padding_dw = left_dw < 8 ? left_dw & 7u : 0;
@@ -4973,7 +4982,7 @@ DXPUI_INLINE int dxpui_emit_full(dxpu_channel *ch, uint64_t now_ns, uint8_t kind
 DXPUI_INLINE size_t dxpui_place_data(dxpu_channel *ch, uint64_t now_ns, uint8_t path, uint32_t seq,
                                      int pick, bool pad, uint8_t *out)
 {
-    dxpui_frame *s = dxpui_frame_of(&ch->flight, seq);
+    dxpui_sent *s = dxpui_frame_of(&ch->flight, seq);
     dxpui_path *p = &ch->paths.path[path];
     dxpui_builder b;
     b.out = out + DXPU_FRAME_FULL_BYTES;
@@ -5105,8 +5114,7 @@ static uint64_t dxpui_look_ns(const dxpu_channel *ch)
 /* True when something new waits for a path alone; *pick: what goes first, -1 the rest of a TLP. */
 DXPUI_INLINE bool dxpui_can_send(const dxpu_channel *ch, int *pick, bool *starved)
 {
-    *starved = false;
-    *pick = ch->tx.waiting ? dxpui_pick(&ch->tx, starved) : -1;
+    *pick = dxpui_pick(&ch->tx, starved);
     bool sending = ch->link.state == DXPU_STATE_UP || ch->link.state == DXPU_STATE_DRAINING;
     return sending && (ch->tx.partial_bytes || *pick >= 0) &&
            ch->flight.next - ch->flight.una < ch->flight.window;
@@ -5199,16 +5207,6 @@ static bool dxpui_follows(const dxpu_channel *ch, const uint8_t *first, uint8_t 
     return path == first[DXPU_FRAME_PATH] && bytes >= least;
 }
 
-/* All was delivered that was submitted before close(), and the peer knows what has come: close. */
-DXPUI_APART int dxpui_emit_close(dxpu_channel *ch, uint64_t now_ns, uint8_t *out)
-{
-    dxpui_go(&ch->link, DXPUI_EV_DRAINED);
-    ch->link.heard_ns = now_ns;
-    ch->link.close_path = dxpui_ack_path(&ch->paths);
-    dxpui_try_now(&ch->link, now_ns);
-    return dxpui_emit_control(ch, now_ns, out);
-}
-
 /* Data, a retransmission first; else a word on credit or what has come.  Bytes, 0 for nothing.
    first   of the message that this frame is to be a segment of; NULL: it leaves by itself */
 static int dxpui_emit_sequenced(dxpu_channel *ch, uint64_t now_ns, const uint8_t *first,
@@ -5248,8 +5246,13 @@ static int dxpui_emit_sequenced(dxpu_channel *ch, uint64_t now_ns, const uint8_t
             kind = DXPU_KIND_BLOCKED;
         else if (ch->rx.ack_now || (last && ch->rx.unacked)) /* a close ends the peer's waiting */
             kind = DXPU_KIND_ACK;
-        else if (last)
-            return dxpui_emit_close(ch, now_ns, out);
+        if (kind == 0 && last) {
+            dxpui_go(&ch->link, DXPUI_EV_DRAINED);
+            ch->link.heard_ns = now_ns;
+            ch->link.close_path = path;
+            dxpui_try_now(&ch->link, now_ns);
+            return dxpui_emit_control(ch, now_ns, out);
+        }
     }
     return kind ? dxpui_emit_full(ch, now_ns, kind, path, seq, out, body_bytes) : 0;
 }
@@ -5345,7 +5348,7 @@ DXPU_API uint64_t dxpu_channel_next_ns(const dxpu_channel *ch)
 /* ---- Acknowledgements ---- */
 static void dxpui_acked(dxpu_channel *ch, uint32_t seq, const dxpu_frame *f, uint64_t now_ns)
 {
-    dxpui_frame *s = dxpui_frame_of(&ch->flight, seq);
+    dxpui_sent *s = dxpui_frame_of(&ch->flight, seq);
     dxpui_path *p = &ch->paths.path[s->path];
     uint32_t bytes = dxpui_frame_bytes(&ch->flight, s);
     if (s->state & DXPUI_ACKED)
@@ -5384,7 +5387,7 @@ static bool dxpui_ack_valid(const dxpui_flight *fl, const dxpu_frame *f)
 static void dxpui_on_held(dxpu_channel *ch, const dxpu_frame *f)
 {
     dxpui_flight *fl = &ch->flight;
-    const dxpui_frame *s = dxpui_frame_of(fl, fl->una);
+    const dxpui_sent *s = dxpui_frame_of(fl, fl->una);
     if (fl->una == fl->next || s->packet_lo != (uint32_t)f->seen || f->ack != fl->una ||
         (s->state & DXPUI_LOST))
         return;

@@ -120,7 +120,7 @@ void proof_record_fits(void)
 void proof_acked(void)
 {
     static dxpu_channel ch;
-    static dxpui_frame frames[4];
+    static dxpui_sent frames[4];
     static dxpui_path paths[2];
     dxpu_frame f;
     uint32_t seq = nondet_u32(), bytes;
@@ -133,7 +133,7 @@ void proof_acked(void)
     ch.cfg.paths = 2;
     ch.paths.path = paths;
     dxpui_path *p = &paths[path];
-    dxpui_frame *s = &frames[seq & 3];
+    dxpui_sent *s = &frames[seq & 3];
     s->path = path & 63u;
     given(s->state == 0 || s->state == DXPUI_ACKED || s->state == DXPUI_LOST);
     unsigned was = s->state;
@@ -221,7 +221,7 @@ void proof_check_record(void)
 void proof_detect_loss(void)
 {
     static dxpu_channel ch;
-    static dxpui_frame frames[2];
+    static dxpui_sent frames[2];
     static dxpui_path paths[1];
     static uint16_t log[4];
     dxpui_path *p = &paths[0];
@@ -249,14 +249,14 @@ void proof_detect_loss(void)
     given(dxpui_seq_cmp(p->judged, p->index) <= 0);
     uint32_t in_flight = 0;
     for (unsigned i = 0; i < 2; i++) {
-        dxpui_frame *s = &frames[i];
+        dxpui_sent *s = &frames[i];
         given(s->state == 0 || s->state == DXPUI_ACKED || s->state == DXPUI_LOST);
         s->path = 0;
         s->sent_ns &= 0xffff;
         in_flight += s->state == 0 ? s->body_bytes + 80u : 0;
     }
     given(p->in_flight == in_flight);
-    dxpui_frame before[2];
+    dxpui_sent before[2];
     memcpy(before, frames, sizeof before);
     uint32_t judged = p->judged, acked = p->index_acked, lost = 0;
     uint64_t rtt = p->srtt_ns > p->latest_ns ? p->srtt_ns : p->latest_ns;
@@ -265,7 +265,7 @@ void proof_detect_loss(void)
     must(dxpui_seq_cmp(p->judged, judged) >= 0 && p->index_acked == acked);
     must(p->loss_ns == DXPU_NEVER || p->loss_ns > now_ns);
     for (unsigned i = 0; i < 2; i++) {
-        const dxpui_frame *s = &frames[i], *was = &before[i];
+        const dxpui_sent *s = &frames[i], *was = &before[i];
         bool now_lost = s->state != was->state;
         must(s->index == was->index && s->sent_ns == was->sent_ns && s->tries == was->tries);
         if (!now_lost)
@@ -277,68 +277,4 @@ void proof_detect_loss(void)
         lost++;
     }
     must(p->in_flight == in_flight && ch.flight.lost == lost && ch.count.tx_fast == lost);
-}
-
-/* PROOF free_acked
-   claim    dxpui_free_acked() frees exactly what was put into frames before the oldest frame in
-            flight, or all but a TLP that is in frames only in part when none is: of each class as
-            many items as that has of it, their data units, and its events; it ends
-   bounds   at most 4 elements in frames, of any classes, in any order; no tags
-   stubs    none
-   open     tags: proof tags_table and its like
-   unwind   6
-   when     long
-   control  - uint32_t until = tx->placed_tail - (tx->partial_bytes ? 1u : 0u);
-            + uint32_t until = tx->placed_tail; */
-void proof_free_acked(void)
-{
-    static dxpu_channel ch;
-    static dxpui_frame frames[2];
-    static uint32_t placed[4];
-    static dxpui_item items[DXPU_CLASSES][4];
-    dxpui_sender *tx = &ch.tx;
-    uint32_t n = nondet_u32(), k = nondet_u32(), freed, of[4] = { 0, 0, 0, 0 }, units[3] = { 0 };
-    __CPROVER_havoc_object(placed);
-    __CPROVER_havoc_object(items);
-    tx->placed = placed;
-    tx->placed_mask = 3;
-    tx->placed_head = nondet_u32();
-    given(n <= 4 && k <= n);
-    tx->placed_tail = tx->placed_head + n;
-    tx->partial_bytes = nondet_u16();
-    given(tx->partial_bytes == 0 || n > 0);
-    ch.flight.frame = frames;
-    ch.flight.mask = 1;
-    ch.flight.una = nondet_u32();
-    ch.flight.next = ch.flight.una + (nondet_u8() & 1u);
-    frames[ch.flight.una & 1].first = (tx->placed_head + k) & 0xffffu;
-    freed = ch.flight.una != ch.flight.next ? k : n - (tx->partial_bytes != 0);
-    uint32_t head = tx->placed_head, events = tx->events.head, count[3], used[3], at[3];
-    for (unsigned c = 0; c < DXPU_CLASSES; c++) {
-        dxpui_queue *f = &tx->queue[c];
-        f->items = items[c];
-        f->header_max = 4;
-        f->head = at[c] = nondet_u32();
-        f->count = count[c] = nondet_u32();
-        f->data_used = used[c] = nondet_u32();
-        given(f->head < 4 && f->count <= 4 && f->data_used >= 4 * 256);
-        for (unsigned i = 0; i < 4; i++)
-            given(items[c][i].units <= 256);
-    }
-    for (unsigned i = 0; i < freed; i++) {
-        unsigned cls = placed[(head + i) & 3] >> 30;
-        if (cls < DXPU_CLASSES)
-            units[cls] += items[cls][(at[cls] + of[cls]) & 3].units;
-        of[cls]++;
-    }
-    for (unsigned c = 0; c < DXPU_CLASSES; c++)
-        given(of[c] <= count[c]); /* each is in its queue */
-    dxpui_free_acked(&ch, nondet_u64());
-    must(tx->placed_head == head + freed);
-    must(tx->events.head == events + of[DXPUI_PLACED_EVENT]);
-    for (unsigned c = 0; c < DXPU_CLASSES; c++) {
-        must(tx->queue[c].count == count[c] - of[c]);
-        must(tx->queue[c].head == ((at[c] + of[c]) & 3));
-        must(tx->queue[c].data_used == used[c] - units[c]);
-    }
 }

@@ -287,7 +287,7 @@ static uint64_t hash_channel(uint64_t h, const dxpu_channel *c)
         h = mix(h, (uint64_t)c->tx.used.header[i] << 32 | c->rx.advertised.header[i]);
     }
     for (unsigned i = 0; i < WINDOW; i++) {
-        const dxpui_frame *s = &c->flight.frame[i];
+        const dxpui_sent *s = &c->flight.frame[i];
         h = mix(h, (uint64_t)(c->paths.path[s->path].index - s->index) << 32 |
                        (uint64_t)s->path << 16 | (uint64_t)s->state << 8 |
                        (uint64_t)(s->tries < 5));
