@@ -1,6 +1,6 @@
 /* spec/vectors/frames.txt through the public interface and the builder: what is accepted decodes to
-   the stated fields, is built from them again byte for byte, and does in a channel what the
-   vector says; what is refused is refused for the stated reason and changes nothing else.
+   the stated fields, is built from them again byte for byte, and does in a channel what the vector
+   says; what is refused is refused for the stated reason and changes nothing else.
    Directory: argv[1], DXPU_VECTORS, or spec/vectors. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -50,7 +50,7 @@ void proof_replay(void)
    stubs    none
    open     nothing
    unwind   65
-   when     long
+   when     check
    control  - if (beyond > INT32_MAX)
             + if (dxpui_seq_cmp(f->ack, fl->next) > 0) */
 void proof_ack_valid(void)
@@ -75,15 +75,15 @@ void proof_ack_valid(void)
 }
 
 /* PROOF record_fits
-   claim    dxpui_record_fits(), which looks a header up once (`dxpui_tlp_first()`), passes a
-            record exactly when dxpu_tlp_measure() finds in its bytes a TLP without local
-            prefixes, of the class, prefixes, header and data that the record says, so that these
-            are in range; it reads only its bytes and the CRC behind them
+   claim    dxpui_record_fits(), which looks a header up once, passes a record exactly when
+            dxpu_tlp_measure() finds in its bytes a TLP without local prefixes, of the class,
+            prefixes, header and data that the record says, so that these are in range; it reads
+            only its bytes and the CRC behind them
    bounds   at most two prefixes, six dwords; any header, class and number of data bytes
    stubs    none
    open     three and four prefixes
    unwind   10
-   when     long
+   when     check
    control  - if (first == 0 || (first & DXPUI_LAYOUT) != ((unsigned)r->cls << 6 | r->header_dw))
             + if (first == 0 || (first & 7) != r->header_dw) */
 void proof_record_fits(void)
@@ -160,7 +160,7 @@ void proof_acked(void)
             length leads to the next record; a TLP has a class of three, a header of three or four
             dwords that says what the record says, and no other payload due; payload is never more
             than is due, an event or a TLP never where some is
-   bounds   a record of at most 40 bytes, which is none to skip: proof record_skip
+   bounds   a record of at most 40 bytes, not one to skip: proof record_skip
    stubs    none
    open     longer headers, with three and four prefixes
    unwind   11
