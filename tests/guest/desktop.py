@@ -130,12 +130,18 @@ def drawing(g, program):
     g.wait_for("grep -q drawing /tmp/draw", HANG)
 
 
+def program_ends(g):
+    """The one of drawing(), killed.  Tasks that wait then."""
+    g.must("kill -9 $(cat /tmp/draw.pid)")
+    g.wait_for("! kill -0 $(cat /tmp/draw.pid)", HANG)
+    return g.must(suite.WAITING)
+
+
 def let_go(g, place):
     """Of a GPU that is lost while a program draws: the program is killed, the guest removes the
     device.  Tasks that wait for it then, and what the kernel says of hung ones: two texts, both
     empty where all is well."""
-    g.must("kill -9 $(cat /tmp/draw.pid)")
-    g.wait_for("! kill -0 $(cat /tmp/draw.pid)", HANG)
+    program_ends(g)
     g.start("echo 1 >%s/remove" % suite.device(place))
     g.finish(g.next_id, HANG)
     g.wait_for("[ ! -e %s ]" % NODE, HANG)
