@@ -76,7 +76,7 @@ void api_get_health(api_conn *c)
     role = c->a->follows ? "standby" : "leader";
     status = core_store_failed(c->a->core, text) ? "down" : "up";
     if (!c->caller.role) {
-        api_answer_json(c, 200, json_pack("{s:s, s:s}", "status", status, "role", role));
+        api_answer_json(c, 200, json_pack("{s:s}", "status", status));
         return;
     }
     api_answer_json(c, 200,
