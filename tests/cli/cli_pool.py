@@ -405,6 +405,17 @@ def list_filters():
             check([n["node"] for n in found] == [number], found)
         out = dxpu(fake, "list", "boxes").out
         check(re.search(r"(?m)^ *11 +box11 +disconnected +16 +9 +6 +3 ", out), out)
+        doubt = dict(lent="last", why="its path", since="2026-01-02T03:04:05.678Z")
+        fake.routes["GET /v1/boxes"] = dict(nodes=[
+            node(), node(11, draining=True, suspect=doubt), node(12, suspect=doubt),
+            node(13, draining=True), node(14, connected=None, since=None)], next=None)
+        out = dxpu(fake, "list", "boxes").out
+        for number, state in ((10, "connected"), (11, "suspect, draining"), (12, "suspect"),
+                              (13, "draining"), (14, "unknown")):  # to a standby
+            check(re.search(r"(?m)^ *%d +box%d +%s +16 " % (number, number, state), out), out)
+        for state, count in (("connected", 4), ("disconnected", 0)):
+            found = dxpu(fake, "list", "boxes", "--state", state, "--json").json()["nodes"]
+            check(len(found) == count, state, found)
         dxpu(fake, "list", "boxes", "--state", "free", status=USAGE)
         err = dxpu(fake, "list", "boxes", "--model", "nvme", status=USAGE).err
         check("boxes cannot be chosen by --model" in err, err)
