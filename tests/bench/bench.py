@@ -22,6 +22,7 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "examples", "demo"))
 import demo  # noqa: E402
+import bench_guest  # noqa: E402
 import bench_path  # noqa: E402
 import bench_table  # noqa: E402
 import lab  # noqa: E402
@@ -65,7 +66,16 @@ AIMS = (
     (r"growth, box of 512 leased slots, 1 busy", "ratio", None, 1.1),
     (r"idle, 512 slots without a host", "value", None, 0),
     (r"idle, .*, wake-ups a frame", "value", None, 1),
+    (r"fio (writes )?depth 1", "ratio", 0.7, None),
+    (r"fio depth 1, p50", "ratio", None, 1.6),
     (r"fio depth 32", "ratio", 0.8, None),
+    (r"fio writes depth 32", "ratio", 0.9, None),
+    (r"fio 128 KB sequential (reads|writes)", "ratio", 0.7, None),
+    (r"fio .* beside QEMU's nvme", "ratio", 0.625, None),
+    (r"fio (writes )?depth 1 beside NBD", "ratio", 2, None),
+    (r"fio (writes )?depth 32 beside NBD", "ratio", 4, None),
+    (r"fio (writes )?depth 1, p99 beside NBD", "ratio", None, 0.5),
+    (r"fio (writes )?depth 32, p99 beside NBD", "ratio", None, 0.25),
 )
 
 
@@ -618,24 +628,15 @@ def part_idle(table, size):
 
 
 def part_guest(table, size):
-    """4 KB random reads in a guest, in turn through the fabric and with the model attached."""
+    """Disks in a guest, in turn."""
     if size.cut > 1:
         raise Skipped("a guest takes minutes")
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "figures.json")
-        words = [sys.executable, os.path.join(ROOT, "examples", "demo", "demo.py"), "--json", path]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=600)
-        if done.returncode:
-            raise RuntimeError("the demo: " + done.stdout[-500:])
-        with open(path) as file:
-            story = json.load(file)["story"]
-    if "root complex" in story["told_by"]:
-        raise Skipped("no guest")
-    for depth in (1, 32):
-        ours, direct = story["fabric_depth_%d" % depth], story["direct_depth_%d" % depth]
-        table.add("fio depth %d" % depth, ours["iops"], direct["iops"], "IOPS", "attached directly")
-        table.add("fio depth %d, p50" % depth, ours["p50_us"], direct["p50_us"], "us",
-                  "attached directly")
+    try:
+        bench_guest.measure(table, 3, 500)
+    except bench_guest.machines.Missing as why:
+        raise Skipped(str(why)) from why
+    except bench_guest.ENDS as why:
+        raise RuntimeError(str(why)) from why
 
 
 PARTS = {"codec": part_codec, "route": part_route, "seal": part_seal,

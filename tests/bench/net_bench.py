@@ -13,6 +13,7 @@ import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "..", "examples", "demo"))
+import bench_guest  # noqa: E402
 import bench_path  # noqa: E402
 
 BENCH = [sys.executable, os.path.join(HERE, "bench.py"), "--smoke"]
@@ -94,7 +95,7 @@ def expected():
         + ["idle, 512 slots of a silent host, " + what for what in ("processor a frame",
                                                                     "wake-ups a frame")],
         "instructions": ["instructions codec %d B" % n for n in PAYLOADS],
-        "guest": ["fio depth %d%s" % (n, what) for n in (1, 32) for what in ("", ", p50")],
+        "guest": bench_guest.rows(),
     }
 
 
