@@ -319,7 +319,7 @@ static void term_heard(void)
 
 static bool is_term_lower(const dxpu_control_node *n)
 {
-    return n->term && n->term < proxy.highest && rig_ns - proxy.term_ns < proxy.counts_ns;
+    return n->term < proxy.highest && rig_ns - proxy.term_ns < proxy.counts_ns;
 }
 
 static void node_answered(const dxpu_control_node *n)
