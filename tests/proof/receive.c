@@ -217,7 +217,7 @@ void proof_check_record(void)
    unwind   6
    when     long
    control  - if (dxpui_seq_cmp(p->judged + DXPUI_REORDER, p->index_acked) > 0 &&
-            + if (dxpui_seq_cmp(p->judged + DXPUI_REORDER, p->index_acked) >= 0 && */
+            + if (dxpui_seq_cmp(p->judged + DXPUI_REORDER, p->index_acked) > 1 && */
 void proof_detect_loss(void)
 {
     static dxpu_channel ch;
