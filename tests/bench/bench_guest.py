@@ -1,6 +1,6 @@
-"""fio in a stock guest: a slot of a box, the same model without a fabric, and what else a user could
-take: QEMU's own nvme and virtio-blk, and an NBD server's disk, all at once in one guest.  Every disk
-is a file of 64 MB, and the guest is the demo's."""
+"""fio in a stock guest: a slot of a box, the same model without a fabric, and what else a user
+could take: QEMU's own nvme and virtio-blk, and an NBD server's disk, all at once in one guest.
+Every disk is a file of 64 MB, and the guest is the demo's."""
 # SPDX-License-Identifier: MIT
 import os
 import socket
@@ -107,9 +107,9 @@ class Machine(machines.Stock):
 
     def boot(self, sockets):
         fabric, direct = sockets
-        self.guest = sys_guest.Guest(
-            self.lab, "guest", self.tools, self.initrd, fabric,
-            extra=("-name", "guest,debug-threads=on", "-device", sys_guest.adapter(direct), *self.disks()))
+        extra = ("-name", "guest,debug-threads=on", "-device", sys_guest.adapter(direct))
+        self.guest = sys_guest.Guest(self.lab, "guest", self.tools, self.initrd, fabric,
+                                     extra=(*extra, *self.disks()))
         self.guest.ready(machines.SECONDS)
         self.must, self.run = self.guest.must, self.guest.run
         for module in self.modules:
@@ -152,7 +152,7 @@ def measure_round(table, machine, pids, milliseconds):
 
 
 def quiet(_):
-    """The story's steps are not told."""
+    """The story's steps are not printed."""
 
 
 def end(told):

@@ -1,6 +1,6 @@
 """Where the time of a read of 64 bytes goes, as far as it can be counted: instructions of each
-stage at both proxies (callgrind), and system calls (strace), of one read more, beside those of plain
-datagrams.  Counts do not depend on what else the machine does."""
+stage at both proxies (callgrind), and system calls (strace), of one read more, beside those of
+plain datagrams.  Counts do not depend on what else the machine does."""
 # SPDX-License-Identifier: MIT
 import os
 import re
