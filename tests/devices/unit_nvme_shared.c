@@ -521,6 +521,51 @@ static void test_preempt_does_not_wait(void **state)
     preempt_a_write(false, PREEMPT);
 }
 
+/* The write's host deletes its queue, as drivers do that give up, or becomes another host: the
+   write is in a thread still, and B's command must not be over before. */
+static void test_what_was_preempted_is_waited_for_whatever_its_host_does(void **state)
+{
+    result res;
+    sqe s = command(0x01, 1);
+    (void)state;
+    drv_close(d[A]);
+    drv_jobs = &slow;
+    d[A] = open_one(A, NULL, 2);
+    drv_jobs = NULL;
+    assert_int_equal(identify_host(A, 0xa0, false), 0);
+    enroll(A);
+    enroll(B);
+    assert_int_equal(acquire(A, 1), 0);
+    (void)send(A, 1, &s);
+    assert_non_null(under_way);
+    assert_int_equal(identify_host(A, 0xaa, false), NVME_SEQUENCE_ERROR | NVME_DNR);
+    assert_int_equal(identify_host(A, 0xa0, false), 0); /* the control: the same */
+    s = command(ACQUIRE, 1);
+    s.dw[6] = MEM_LOW + MEM_KEYS;
+    s.dw[10] = 1 << 8 | ABORT;
+    dxpu_put_le64(d[B]->r.mem + MEM_KEYS, KEY(B));
+    dxpu_put_le64(d[B]->r.mem + MEM_KEYS + 8, KEY(A));
+    (void)send(B, 1, &s);
+    s = command(0x00, 0); /* Delete I/O Submission Queue */
+    s.dw[10] = 1;
+    (void)send(A, 0, &s);
+    nvme_kind.tick(d[B]->r.dev, 1000);
+    rc_run(&d[B]->r);
+    assert_false(drv_reap(d[B], 1, &res));
+    slow_settle(NULL);
+    nvme_kind.tick(d[A]->r.dev, 1000);
+    rc_run(&d[A]->r);
+    assert_true(drv_reap(d[A], 0, &res));
+    assert_int_equal(res.status, 0);
+    drv_consumed(d[A], 0);
+    nvme_kind.tick(d[B]->r.dev, 1000);
+    rc_run(&d[B]->r);
+    assert_true(drv_reap(d[B], 1, &res));
+    assert_int_equal(res.status, 0);
+    drv_consumed(d[B], 1);
+    assert_int_equal(identify_host(A, 0xaa, false), 0); /* now it may */
+}
+
 /* ==== 7  Releasing ============================================================================ */
 
 static void test_releasing(void **state)
@@ -1037,6 +1082,7 @@ int main(void)
         CASE(test_preempt_and_abort_waits),
         CASE(test_preempt_and_abort_after_a_crash),
         CASE(test_preempt_does_not_wait),
+        CASE(test_what_was_preempted_is_waited_for_whatever_its_host_does),
         CASE(test_releasing),
         CASE(test_report),
         CASE(test_identifiers_of_128_bits),

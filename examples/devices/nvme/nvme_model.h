@@ -191,10 +191,11 @@ typedef struct nvme_command nvme_command;
 struct nvme_command {
     nvme_command *next; /* in one list at most */
     bool used;
-    bool event;   /* waits for an asynchronous event */
-    bool posting; /* waits for room in its completion queue */
-    bool waiting; /* for its turn to change the layout */
-    bool to_host; /* direction of its data */
+    bool event;     /* waits for an asynchronous event */
+    bool posting;   /* waits for room in its completion queue */
+    bool waiting;   /* for its turn to change the layout */
+    bool preempted; /* a reservation's new holder waits for its access */
+    bool to_host;   /* direction of its data */
     uint8_t opcode, dptr;
     uint16_t sqid, cqid, cid, status;
     uint32_t nsid, result;
@@ -421,7 +422,9 @@ void nvme_finish(nvme *n, nvme_command *c, uint16_t status);
 bool nvme_abort(nvme *n, const nvme_command *self, unsigned sqid, unsigned cid);
 /* Abort all of a namespace that are under way, as far as they can be. */
 void nvme_preempt(nvme *n, const nvme_ns *s);
-/* Some of them are not over. */
+/* I/O commands are under way. */
+bool nvme_is_serving(const nvme *n);
+/* Some of those aborted are not over. */
 bool nvme_is_preempting(const nvme *n);
 void nvme_drop_buffer(nvme *n, nvme_command *c); /* if it has one */
 /* A zeroed one; false: none. */

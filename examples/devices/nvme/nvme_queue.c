@@ -179,7 +179,8 @@ void nvme_preempt(nvme *n, const nvme_ns *s)
         nvme_command *c = &n->commands[i];
         if (!c->used || c->posting || c->ns != s)
             continue;
-        c->stop = NVME_PREEMPTED;
+        c->stop = NVME_PREEMPTED; /* unless its host gives it up meanwhile */
+        c->preempted = true;
         if (!nvme_access_cancel(n, c))
             continue;
         command_stop(n, c);
@@ -187,12 +188,21 @@ void nvme_preempt(nvme *n, const nvme_ns *s)
     }
 }
 
+bool nvme_is_serving(const nvme *n)
+{
+    bool any = false;
+    for (unsigned i = NVME_ADMIN_COMMANDS;
+         n->commands && i < NVME_ADMIN_COMMANDS + NVME_IO_COMMANDS; i++)
+        any |= n->commands[i].used && !n->commands[i].posting;
+    return any;
+}
+
 bool nvme_is_preempting(const nvme *n)
 {
     for (unsigned i = NVME_ADMIN_COMMANDS;
          n->commands && i < NVME_ADMIN_COMMANDS + NVME_IO_COMMANDS; i++) {
         const nvme_command *c = &n->commands[i];
-        if (c->used && !c->posting && c->access && c->stop == NVME_PREEMPTED)
+        if (c->used && !c->posting && c->access && c->preempted)
             return true;
     }
     return false;
@@ -267,7 +277,7 @@ static void sq_start(nvme *n, unsigned sqid, const uint8_t *entry)
     uint16_t status;
     DXPU_ASSERT(c); /* sq_take() has reserved it */
     c->used = true;
-    c->posting = c->event = false;
+    c->posting = c->event = c->preempted = false;
     for (unsigned i = 0; i < 16; i++)
         c->dw[i] = dxpu_get_le32(entry + (size_t)i * 4);
     c->opcode = (uint8_t)c->dw[0];

@@ -487,6 +487,10 @@ static void set_identifier(nvme *n, nvme_command *c)
         return;
     }
     if (!same_host(&host, &n->host)) {
+        if (nvme_is_serving(n)) { /* who preempts the host would not find them */
+            nvme_finish(n, c, NVME_SEQUENCE_ERROR | NVME_DNR);
+            return;
+        }
         nvme_reserve_reset(n);
         n->host = host;
     }
