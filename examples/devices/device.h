@@ -126,6 +126,7 @@ typedef struct device_kind {
        NULL: reset() leaves nothing. */
     int (*wipe)(void *device, bool begin);
     /* The same where others go on to use the data: they stay, and what is only of this tenant goes.
+       _UNWIPED: not all of that.
        NULL: its data are its own. */
     int (*leave)(void *device, bool begin);
     /* A number of what it keeps its data on over its own end: another file or disk has another one,

@@ -47,6 +47,15 @@ static driver *open_one(unsigned host, const char *file, unsigned namespaces)
     return one;
 }
 
+/* The end of the last lease, or of one of several. */
+static int end_by(unsigned host, int (*end)(void *device, bool begin))
+{
+    int how = end(d[host]->r.dev, true);
+    while (how == DEVICE_WIPING)
+        how = end(d[host]->r.dev, false);
+    return how;
+}
+
 static uint16_t identify_host(unsigned host, uint64_t id, bool extended)
 {
     dxpu_put_le64(d[host]->r.mem + MEM_DATA, id);
@@ -221,6 +230,11 @@ static void test_attachment_is_each_controllers(void **state)
     assert_int_equal(attach(A, false, 0, 1), NVME_CONTROLLER_LIST | NVME_DNR);
     assert_int_equal(attach(A, false, 3, 2), NVME_CONTROLLER_LIST | NVME_DNR); /* there is no 4 */
     assert_int_equal(attach(A, false, 1, 0), NVME_CONTROLLER_LIST | NVME_DNR);
+    model(d[A])->subsystem->detached_count = NVME_DETACHED - 1; /* there is place for one */
+    assert_int_equal(attach(A, false, 2, 2), NVME_INTERNAL_ERROR);
+    assert_int_equal(model(d[A])->subsystem->detached_count, NVME_DETACHED - 1);
+    assert_true(may_write(B));
+    model(d[A])->subsystem->detached_count = 0;
     assert_int_equal(attach(A, false, 2, 2), 0); /* from B and C */
     assert_int_equal(event_of(A), 0);
     for (unsigned i = B; i < HOSTS; i++) {
@@ -806,7 +820,7 @@ static void test_a_reset_is_one_controllers(void **state)
 
 /* ==== 11  Persistence ========================================================================= */
 
-static char disk[] = "/tmp/dxpu_shared_XXXXXX", beside[64];
+static char disk[] = "/tmp/dxpu_shared_XXXXXX", beside[64], aside[64];
 
 static int setup_disk(void **state)
 {
@@ -817,6 +831,7 @@ static int setup_disk(void **state)
     assert_true(fd >= 0 && !ftruncate(fd, STORE_BYTES) && pwrite(fd, "x", 1, 4096) == 1);
     assert_int_equal(close(fd), 0);
     snprintf(beside, sizeof beside, "%s.reservations", disk);
+    snprintf(aside, sizeof aside, "%s.aside", disk);
     open_all(disk, 0);
     for (unsigned i = 0; i < HOSTS; i++)
         assert_int_equal(identify_host(i, 0xa0 + i, false), 0);
@@ -918,8 +933,7 @@ static void test_attachments_persist(void **state)
     assert_int_equal(io_of(C, 0x02), INVALID);
     for (unsigned i = 0; i < HOSTS; i++)
         nvme_kind.reset(d[i]->r.dev);
-    for (int how = DEVICE_WIPING, first = 1; how == DEVICE_WIPING; first = 0)
-        how = nvme_kind.wipe(d[A]->r.dev, first);
+    assert_int_equal(end_by(A, nvme_kind.wipe), DEVICE_WIPED);
     lose_power();
     assert_true(may_write(C));
 }
@@ -948,6 +962,70 @@ static void test_a_file_that_cannot_be_written(void **state)
     assert_int_equal(acquire(A, 1), 0); /* the same again */
     lose_power();
     assert_int_equal(reservation()->type, 1);
+}
+
+/* What the file says would be the next tenant's after a restart. */
+static void test_s249_nothing_is_wiped_whose_file_cannot_be_written(void **state)
+{
+    (void)state;
+    enroll(A);
+    assert_int_equal(acquire(A, 2), 0);
+    assert_int_equal(persist(A, true), 0);
+    assert_int_equal(rename(beside, aside) + mkdir(beside, 0700), 0);
+    nvme_kind.reset(d[A]->r.dev);
+    assert_int_equal(end_by(A, nvme_kind.leave), DEVICE_UNWIPED);
+    for (unsigned i = B; i < HOSTS; i++)
+        nvme_kind.reset(d[i]->r.dev);
+    assert_int_equal(end_by(B, nvme_kind.wipe), DEVICE_UNWIPED);
+    assert_int_equal(end_by(A, nvme_kind.leave), DEVICE_UNWIPED); /* not as if it were */
+    assert_int_equal(rmdir(beside) + rename(aside, beside), 0);
+    assert_int_equal(end_by(A, nvme_kind.leave), DEVICE_WIPED);
+    lose_power();
+    assert_int_equal(reservation()->count, 0);
+    enroll(A);
+    assert_int_equal(persist(A, true), 0);
+    for (unsigned i = 0; i < HOSTS; i++)
+        nvme_kind.reset(d[i]->r.dev);
+    assert_int_equal(end_by(B, nvme_kind.wipe), DEVICE_WIPED); /* the control */
+    lose_power();
+    assert_int_equal(reservation()->count, 0);
+}
+
+/* Another tenant changes what is kept, again and again. */
+static void test_s249_no_other_host_holds_up_the_end_of_a_lease(void **state)
+{
+    sqe s = command(REGISTER, 1);
+    result res;
+    (void)state;
+    enroll(A);
+    enroll(B);
+    assert_int_equal(persist(B, true), 0);
+    drv_close(d[C]);
+    drv_jobs = &slow;
+    d[C] = open_one(C, disk, 0);
+    drv_jobs = NULL;
+    nvme_kind.reset(d[C]->r.dev);
+    enroll(A);
+    model(d[A])->jobs = slow; /* of the file, too */
+    model(d[B])->jobs = slow;
+    nvme_kind.reset(d[A]->r.dev);
+    assert_int_equal(nvme_kind.leave(d[A]->r.dev, true), DEVICE_WIPING);
+    assert_non_null(under_way);
+    s.dw[6] = MEM_LOW + MEM_KEYS;
+    s.dw[10] = REPLACE | IGNORE;
+    dxpu_put_le64(d[B]->r.mem + MEM_KEYS + 8, 77);
+    (void)send(B, 1, &s);
+    slow_settle(NULL);
+    assert_int_equal(nvme_kind.leave(d[A]->r.dev, false), DEVICE_WIPED);
+    slow_settle(NULL);
+    nvme_kind.tick(d[B]->r.dev, 1000);
+    rc_run(&d[B]->r);
+    slow_settle(NULL);
+    nvme_kind.tick(d[B]->r.dev, 1000);
+    rc_run(&d[B]->r);
+    assert_true(drv_reap(d[B], 1, &res)); /* the control: it, too, is over */
+    assert_int_equal(res.status, 0);
+    drv_consumed(d[B], 1);
 }
 
 static void test_a_damaged_file_is_refused(void **state)
@@ -987,8 +1065,7 @@ static void test_s249_a_lease_ends_and_others_go_on(void **state)
     model(d[A])->ns[0].store->bytes[9] = 0x77;
     nvme_kind.reset(d[B]->r.dev);
     nvme_kind.reset(d[C]->r.dev);
-    for (int how = DEVICE_WIPING, first = 1; how == DEVICE_WIPING; first = 0)
-        how = nvme_kind.wipe(d[C]->r.dev, first);
+    assert_int_equal(end_by(C, nvme_kind.wipe), DEVICE_WIPED);
     assert_int_equal(model(d[A])->ns[0].store->bytes[9], 0);
     assert_int_equal(reservation()->count, 0);
     assert_int_equal(reservation()->generation, 0);
@@ -1096,6 +1173,8 @@ int main(void)
         WITH_DISK(test_attachments_persist),
         WITH_DISK(test_a_host_without_an_identifier_does_not_persist),
         WITH_DISK(test_a_file_that_cannot_be_written),
+        WITH_DISK(test_s249_nothing_is_wiped_whose_file_cannot_be_written),
+        WITH_DISK(test_s249_no_other_host_holds_up_the_end_of_a_lease),
         WITH_DISK(test_a_damaged_file_is_refused),
         CASE(test_s249_a_lease_ends_and_others_go_on),
         CASE(test_s249_the_erasure_waits_for_all_controllers),

@@ -179,6 +179,7 @@ struct nvme_subsystem {
     bool keeps;                    /* they can persist */
     uint64_t version, written,
         failed;          /* of what is to be in the file, what is, what could not be */
+    int error;           /* why that could not be */
     struct nvme *writer; /* who writes it now, or NULL */
 };
 
@@ -374,6 +375,7 @@ struct nvme {
     nvme_host host;
     nvme_list reserving; /* commands that wait for what they have done to be over, and kept */
     nvme_command keeper; /* which no host queued: it writes the file */
+    uint64_t left;       /* the version by which its lease is over */
     struct {
         uint8_t type;
         uint32_t nsid;
@@ -496,9 +498,10 @@ bool nvme_is_shared(const nvme *n);
 bool nvme_subsystem_quiet(nvme *n);
 /* A controller of it; NULL: there is none. */
 nvme *nvme_subsystem_find(const nvme *n, uint32_t id);
-/* A namespace is, or is not, attached to a controller of the subsystem.  False: too many are
-   not. */
-bool nvme_subsystem_attach(nvme *n, uint32_t nsid, bool attached);
+/* A namespace is, or is not, attached to a controller of the subsystem. */
+void nvme_subsystem_attach(nvme *n, uint32_t nsid, bool attached);
+/* It can be detached from so many more of them. */
+bool nvme_subsystem_has_place(const nvme *n, uint32_t count);
 /* Attached as by the box's owner: what was detached from this controller. */
 void nvme_subsystem_attach_all(nvme *n);
 /* As they are kept: once the layout is known. */
@@ -531,8 +534,9 @@ void nvme_reserve_reset(nvme *n);
 void nvme_reserve_leave(nvme *n, bool all);
 /* Go on with what waits; true when something was done. */
 bool nvme_reserve_work(nvme *n);
-/* What was changed is in the file, or cannot be. */
-bool nvme_reserve_kept(const nvme *n);
+/* What was changed up to this version is in the file: NVME_SUCCESS; not yet: NVME_PENDING; it could
+   not be: NVME_INTERNAL_ERROR. */
+uint16_t nvme_reserve_kept(const nvme *n, uint64_t version);
 /* A write of the file is over, or never began. */
 void nvme_reserve_written(nvme *n, const nvme_access *a);
 

@@ -373,13 +373,15 @@ static void attach_shared(nvme *n, nvme_command *c)
         else if (o->ns[c->nsid - 1].is.attached == attached)
             status = (attached ? NVME_ALREADY_ATTACHED : NVME_NOT_ATTACHED) | NVME_DNR;
     }
+    if (status == NVME_SUCCESS && !attached && !nvme_subsystem_has_place(n, count))
+        status = NVME_INTERNAL_ERROR;
     for (uint32_t i = 0; status == NVME_SUCCESS && i < count; i++) {
         nvme *o = nvme_subsystem_find(n, dxpu_get_le16(c->buffer + 2 + 2 * (size_t)i));
-        if (o->ns[c->nsid - 1].is.attached != attached && /* else it is there twice */
-            !nvme_subsystem_attach(o, c->nsid, attached))
-            status = NVME_INTERNAL_ERROR;
+        if (o->ns[c->nsid - 1].is.attached != attached) /* else it is there twice */
+            nvme_subsystem_attach(o, c->nsid, attached);
     }
-    nvme_reserve_changed(n);
+    if (status == NVME_SUCCESS)
+        nvme_reserve_changed(n);
     nvme_reserve_settle(n, c, status);
 }
 

@@ -627,7 +627,7 @@ void nvme_reserve_leave(nvme *n, bool all)
         nvme_subsystem_attach_all(o);
     for (uint32_t i = 0; all && i < n->subsystem->stores; i++)
         memset(&n->subsystem->reservation[i], 0, sizeof n->subsystem->reservation[i]);
-    if (all)
+    if (all || n->subsystem->written < n->subsystem->version) /* what could not be is tried again */
         nvme_reserve_changed(n);
 }
 
@@ -646,13 +646,16 @@ void nvme_reserve_written(nvme *n, const nvme_access *a)
             memcpy(b->kept, a->buffer, a->buffer_bytes);
     } else if (a->error != ECANCELED) {
         b->failed = a->at;
+        b->error = a->error;
     }
 }
 
-bool nvme_reserve_kept(const nvme *n)
+uint16_t nvme_reserve_kept(const nvme *n, uint64_t version)
 {
     const nvme_subsystem *b = n->subsystem;
-    return !b->path || !b->reservation || b->written >= b->version || b->failed >= b->version;
+    if (!b->path || !b->reservation || b->written >= version)
+        return NVME_SUCCESS;
+    return b->failed >= version ? NVME_INTERNAL_ERROR : NVME_PENDING;
 }
 
 /* nvme_then: the command is not a host's. */
@@ -674,7 +677,7 @@ static bool begin_write(nvme *n)
     nvme_subsystem *b = n->subsystem;
     char *text;
     size_t len;
-    if (nvme_reserve_kept(n) || b->writer || n->keeper.access)
+    if (nvme_reserve_kept(n, b->version) != NVME_PENDING || b->writer || n->keeper.access)
         return false;
     text = nvme_subsystem_text(b);
     if (text && b->kept && !strcmp(text, b->kept)) { /* what changed does not persist */
@@ -693,8 +696,10 @@ static bool begin_write(nvme *n)
             nvme_drop_buffer(n, &n->keeper);
         }
     }
-    if (!b->writer && b->written < b->version && !n->keeper.access)
+    if (!b->writer && b->written < b->version && !n->keeper.access) {
         b->failed = b->version;
+        b->error = ENOMEM;
+    }
     free(text);
     return b->writer == n;
 }
@@ -711,13 +716,10 @@ static bool aborts_are_over(nvme *n)
 /* NVME_PENDING, or how it ends. */
 static uint16_t go_on(nvme *n, nvme_command *c)
 {
-    const nvme_subsystem *b = n->subsystem;
     if (c->index == STAGE_ABORTS && !aborts_are_over(n))
         return NVME_PENDING;
     c->index = STAGE_FILE;
-    if (!b->path || b->written >= c->at)
-        return NVME_SUCCESS;
-    return b->failed >= c->at ? NVME_INTERNAL_ERROR : NVME_PENDING;
+    return nvme_reserve_kept(n, c->at);
 }
 
 bool nvme_reserve_work(nvme *n)

@@ -247,20 +247,23 @@ static void forget_detached(nvme_subsystem *b, uint32_t nsid, uint32_t id)
     b->detached_count = kept;
 }
 
-bool nvme_subsystem_attach(nvme *n, uint32_t nsid, bool attached)
+bool nvme_subsystem_has_place(const nvme *n, uint32_t count)
+{
+    return count <= NVME_DETACHED - n->subsystem->detached_count;
+}
+
+void nvme_subsystem_attach(nvme *n, uint32_t nsid, bool attached)
 {
     nvme_subsystem *b = n->subsystem;
     if (attached) {
         forget_detached(b, nsid, n->id);
     } else {
-        if (b->detached_count == NVME_DETACHED)
-            return false;
+        DXPU_ASSERT(b->detached_count < NVME_DETACHED);
         b->detached[b->detached_count].nsid = nsid;
         b->detached[b->detached_count++].id = n->id;
     }
     n->ns[nsid - 1].is.attached = attached;
     nvme_namespace_changed(n, &n->ns[nsid - 1]);
-    return true;
 }
 
 void nvme_subsystem_attach_all(nvme *n)

@@ -64,6 +64,8 @@ static void wipe_over(nvme *n, nvme_command *c, const nvme_access *a)
         }
     }
     n->health.broken = false; /* all of it could be written and read */
+    if (nvme_reserve_kept(n, n->subsystem->version) == NVME_INTERNAL_ERROR)
+        nvme_reserve_changed(n); /* there may be room now */
     n->wipe.how = DEVICE_WIPED;
 }
 
@@ -97,6 +99,20 @@ static void wipe_next(nvme *n)
         wipe_no_memory(n, &n->wiper, status);
 }
 
+/* Of a lease that left the file of reservations to be written up to a version. */
+static int how_kept(const nvme *n, uint64_t version)
+{
+    uint16_t status = nvme_reserve_kept(n, version);
+    if (status == NVME_PENDING)
+        return DEVICE_WIPING;
+    if (status == NVME_SUCCESS)
+        return DEVICE_WIPED;
+    log_error("nvme: %s: %s; what it says of an ended lease would be true again after a restart: "
+              "repair the slot once the file can be written",
+              n->subsystem->path, strerror(n->subsystem->error));
+    return DEVICE_UNWIPED;
+}
+
 int nvme_wipe(void *device, bool begin)
 {
     nvme *n = device;
@@ -119,16 +135,18 @@ int nvme_wipe(void *device, bool begin)
         n->wipe.begins = false;
         wipe_next(n);
     }
-    return n->wipe.how == DEVICE_WIPED && !nvme_reserve_kept(n) ? DEVICE_WIPING : n->wipe.how;
+    return n->wipe.how == DEVICE_WIPED ? how_kept(n, n->subsystem->version) : n->wipe.how;
 }
 
 int nvme_leave(void *device, bool begin)
 {
     nvme *n = device;
-    if (begin)
+    if (begin) {
         nvme_reserve_leave(n, false);
+        n->left = n->subsystem->version; /* others go on to change it */
+    }
     while (nvme_access_reap(n))
         continue;
     (void)nvme_reserve_work(n);
-    return n->dropped || !nvme_reserve_kept(n) ? DEVICE_WIPING : DEVICE_WIPED;
+    return n->dropped ? DEVICE_WIPING : how_kept(n, n->left);
 }
