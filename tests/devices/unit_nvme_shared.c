@@ -166,7 +166,7 @@ static void test_one_subsystem_of_three_controllers(void **state)
         dxpu_put_le64(p, 8);
         dxpu_put_le64(p + 8, 8);
         memset(p + 16, 0, 64);
-        assert_int_equal(admin(d[i], 0x0d, 0, 0, 0), NVME_NO_NSID | NVME_DNR);
+        assert_int_equal(admin(d[i], 0x0d, 0, 0, 0), NVME_DENIED | NVME_DNR);
         assert_int_equal(admin(d[i], 0x80, 1, 0, 0), NVME_INVALID_OPCODE | NVME_DNR);
         assert_int_equal(admin(d[i], 0x02, 0, 15u << 16 | 5, 0), 0);
     }
@@ -288,6 +288,26 @@ static void test_what_each_type_allows(void **state)
         }
         assert_int_equal(reserve(A, RELEASE, CLEAR, KEY(A), 0), 0);
         assert_true(may_write(B) && may_write(C)); /* the control */
+    }
+}
+
+/* The same figure: it is of the commands that write.  Else whoever is fenced takes the namespace from
+   its holder. */
+static void test_attachment_is_as_a_write(void **state)
+{
+    (void)state;
+    for (unsigned type = 1; type <= 6; type++) {
+        enroll(A);
+        enroll(B);
+        assert_int_equal(acquire(A, type), 0);
+        for (unsigned host = A; host <= C; host++) {
+            bool may = may_write(host);
+            assert_int_equal(attach(host, false, A + 1, 1), may ? 0 : CONFLICT);
+            assert_int_equal(attach(host, true, A + 1, 1), may ? 0 : CONFLICT);
+        }
+        assert_int_equal(reserve(A, RELEASE, CLEAR, KEY(A), 0), 0);
+        assert_int_equal(attach(C, false, A + 1, 1), 0); /* the control */
+        assert_int_equal(attach(C, true, A + 1, 1), 0);
     }
 }
 
@@ -1071,6 +1091,35 @@ static void test_s249_a_lease_ends_and_others_go_on(void **state)
     assert_int_equal(reservation()->generation, 0);
 }
 
+/* Its registration is that of each of its leases: it ends with the last of them alone. */
+static void test_s249_a_host_has_several_leases(void **state)
+{
+    (void)state;
+    for (unsigned last = 0; last < 2; last++) {
+        assert_int_equal(identify_host(A, 0xa0, false), 0);
+        assert_int_equal(identify_host(B, 0xa0, false), 0);
+        enroll(A);
+        assert_int_equal(acquire(A, 1), 0);
+        nvme_kind.reset(d[A]->r.dev);
+        assert_int_equal(end_by(A, nvme_kind.leave), DEVICE_WIPED);
+        assert_int_equal(reservation()->count, 1);
+        assert_false(may_write(C));
+        nvme_kind.reset(d[B]->r.dev); /* it boots */
+        if (last == 0)                /* the lease of whoever has the other controller now */
+            assert_int_equal(end_by(A, nvme_kind.leave), DEVICE_WIPED);
+        assert_int_equal(reservation()->count, 1);
+        assert_int_equal(end_by(B, nvme_kind.leave), DEVICE_WIPED);
+        assert_int_equal(reservation()->count, 0);
+        assert_true(may_write(C));
+        for (unsigned i = A; i <= B; i++) {
+            drv_enumerate(d[i]);
+            drv_msix(d[i]);
+            drv_enable(d[i]);
+            drv_queues(d[i], 1);
+        }
+    }
+}
+
 static void test_s249_the_erasure_waits_for_all_controllers(void **state)
 {
     sqe s = command(0x01, 1);
@@ -1149,6 +1198,7 @@ int main(void)
         CASE(test_they_see_each_others_data),
         CASE(test_attachment_is_each_controllers),
         CASE(test_what_each_type_allows),
+        CASE(test_attachment_is_as_a_write),
         CASE(test_a_flush_of_all_conflicts_with_one),
         CASE(test_registering),
         CASE(test_a_host_has_several_controllers),
@@ -1177,6 +1227,7 @@ int main(void)
         WITH_DISK(test_s249_no_other_host_holds_up_the_end_of_a_lease),
         WITH_DISK(test_a_damaged_file_is_refused),
         CASE(test_s249_a_lease_ends_and_others_go_on),
+        CASE(test_s249_a_host_has_several_leases),
         CASE(test_s249_the_erasure_waits_for_all_controllers),
         CASE(test_one_set_of_files),
         CASE(test_random_commands_keep_the_rules),

@@ -200,7 +200,7 @@ struct nvme_command {
     uint8_t opcode, dptr;
     uint16_t sqid, cqid, cid, status;
     uint32_t nsid, result;
-    nvme_ns *ns; /* an I/O command's; NULL: of all namespaces */
+    nvme_ns *ns; /* an I/O command's, or an attachment's; NULL: of all namespaces */
     uint32_t dw[16];
     uint8_t *buffer;
     uint32_t bytes; /* in buffer */
@@ -511,7 +511,8 @@ int nvme_subsystem_read(nvme_subsystem *b);
 char *nvme_subsystem_text(const nvme_subsystem *b); /* NULL: no memory; freed by the caller */
 
 /* nvme_reserve.c */
-/* The status of an I/O command that a reservation forbids its host; else NVME_SUCCESS. */
+/* The status of an I/O command, or of an attachment, that a reservation forbids its host; else
+   NVME_SUCCESS. */
 uint16_t nvme_reserve_check(const nvme *n, const nvme_command *c);
 uint16_t nvme_reserve_register(nvme *n, nvme_command *c);
 uint16_t nvme_reserve_report(nvme *n, nvme_command *c);

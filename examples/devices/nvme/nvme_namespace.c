@@ -346,12 +346,12 @@ static void take_turn_ready(nvme *n, nvme_command *c)
 
 uint16_t nvme_management(nvme *n, nvme_command *c)
 {
+    if (nvme_is_shared(n) && (c->dw[10] & 0xf) <= 1) /* others use it */
+        return NVME_DENIED | NVME_DNR;
     switch (c->dw[10] & 0xf) {
     case 0:
         return nvme_transfer(n, c, false, NVME_PAGE_BYTES, take_turn_ready);
     case 1:
-        if (nvme_is_shared(n)) /* others use it */
-            return NVME_DENIED | NVME_DNR;
         return c->nsid == NVME_NSID_ALL || allocated(n, c->nsid) ? take_turn(n, c)
                                                                  : nvme_inactive(n, c->nsid);
     default:
@@ -364,8 +364,11 @@ static void attach_shared(nvme *n, nvme_command *c)
 {
     bool attached = (c->dw[10] & 0xf) == 0;
     uint32_t count = dxpu_get_le16(c->buffer);
-    uint16_t status =
-        !count || count > NVME_PAGE_BYTES / 2 - 1 ? NVME_CONTROLLER_LIST | NVME_DNR : NVME_SUCCESS;
+    uint16_t status;
+    c->ns = &n->ns[c->nsid - 1];
+    status = nvme_reserve_check(n, c);
+    if (status == NVME_SUCCESS && (!count || count > NVME_PAGE_BYTES / 2 - 1))
+        status = NVME_CONTROLLER_LIST | NVME_DNR;
     for (uint32_t i = 0; status == NVME_SUCCESS && i < count; i++) {
         const nvme *o = nvme_subsystem_find(n, dxpu_get_le16(c->buffer + 2 + 2 * (size_t)i));
         if (!o)

@@ -60,14 +60,16 @@ static nvme_reservation *of_command(const nvme *n, const nvme_command *c)
 
 /* ==== 2  Access =============================================================================== */
 
+/* Of admin commands, Namespace Attachment alone. */
 static bool writes(const nvme_command *c)
 {
-    return c->opcode == 0x00 || c->opcode == 0x01 || c->opcode == 0x08 || c->opcode == 0x09;
+    return !c->sqid || c->opcode == 0x00 || c->opcode == 0x01 || c->opcode == 0x08 ||
+           c->opcode == 0x09;
 }
 
 static bool reads(const nvme_command *c)
 {
-    return c->opcode == 0x02 || c->opcode == 0x05 || c->opcode == 0x0c;
+    return c->sqid && (c->opcode == 0x02 || c->opcode == 0x05 || c->opcode == 0x0c);
 }
 
 static bool conflicts(const nvme *n, const nvme_command *c, const nvme_reservation *r)
@@ -241,19 +243,19 @@ static uint16_t set_persistence(nvme *n, nvme_reservation *r, bool persists)
 }
 
 /* A host may not fill the table of all. */
-static bool has_place(const nvme *n, const nvme_reservation *r)
+static bool brings_more(const nvme *n, const nvme_reservation *r)
 {
     uint32_t own = 0;
     for (uint32_t k = 0; k < r->count; k++)
         own += r->of[k].by == n->id;
-    return r->count < NVME_REGISTRANTS && own < NVME_REGISTRANTS_EACH;
+    return own < NVME_REGISTRANTS_EACH;
 }
 
 static uint16_t add(nvme *n, nvme_reservation *r, uint32_t me, uint64_t key)
 {
     if (me < r->count)
         return r->of[me].key == key ? NVME_SUCCESS : NVME_RESERVATION_CONFLICT | NVME_DNR;
-    if (!has_place(n, r))
+    if (r->count == NVME_REGISTRANTS || !brings_more(n, r))
         return NVME_INTERNAL_ERROR;
     r->of[me].host = n->host;
     r->of[me].key = key;
@@ -602,13 +604,23 @@ void nvme_reserve_reset(nvme *n)
         n->ns[i].mask = 0;
 }
 
-/* It came by this one, and no other serves its host now. */
 static bool came_by(const nvme *n, const nvme_registrant *of)
 {
-    bool is_elsewhere = false;
-    for (const nvme *o = n->subsystem->first; o; o = o->sibling)
-        is_elsewhere |= o != n && same_host(&o->host, &of->host);
-    return of->by == n->id && !is_elsewhere;
+    return of->by == n->id;
+}
+
+/* Whose hosts another controller serves: from now on they came by that one, whose lease ends
+   them. */
+static void hand_on(const nvme *n, nvme_reservation *r)
+{
+    for (uint32_t k = 0; k < r->count; k++) {
+        for (nvme *o = n->subsystem->first; o && r->of[k].by == n->id; o = o->sibling) {
+            if (o == n || !same_host(&o->host, &r->of[k].host) || !brings_more(o, r))
+                continue;
+            r->of[k].by = o->id;
+            nvme_reserve_changed(n);
+        }
+    }
 }
 
 static bool any_one(const nvme *n, const nvme_registrant *of)
@@ -622,6 +634,8 @@ void nvme_reserve_leave(nvme *n, bool all)
 {
     if (!nvme_is_shared(n))
         return;
+    for (uint32_t i = 0; !all && i < n->subsystem->stores; i++)
+        hand_on(n, &n->subsystem->reservation[i]);
     drop(n, all ? any_one : came_by);
     for (nvme *o = all ? n->subsystem->first : n; o; o = all ? o->sibling : NULL)
         nvme_subsystem_attach_all(o);
