@@ -1141,16 +1141,34 @@ static void test_s249_the_erasure_waits_for_all_controllers(void **state)
     assert_false(model(d[B])->wipe.begins);
 }
 
-static void test_one_set_of_files(void **state)
+/* What controllers say of one drive is the same: a namespace with blocks of 512 bytes for one host
+   and of 4096 for another would be damaged by both. */
+static void test_one_drive(void **state)
 {
-    device_settings set = { .file = "/tmp/dxpu_other", .subsystem = "s", .mps_bytes = 512 };
+    const device_settings same = { .subsystem = "s",
+                                   .mps_bytes = 512,
+                                   .identity = 0x20001,
+                                   .memory_bytes = STORE_BYTES,
+                                   .namespaces = 2,
+                                   .controller = 4 };
+    device_settings set[7];
     const device_port port = { .emit = NULL };
+    void *one;
     (void)state;
-    assert_null(nvme_kind.create(&set, &port)); /* another file */
-    set.file = NULL;
-    set.controller = 2;
-    set.memory_bytes = STORE_BYTES;
-    assert_null(nvme_kind.create(&set, &port)); /* there is a second one */
+    for (unsigned i = 0; i < 7; i++)
+        set[i] = same;
+    set[0].file = "/tmp/dxpu_other";
+    set[1].controller = 2; /* there is a second one */
+    set[2].block_bytes = 4096;
+    set[3].memory_bytes *= 2;
+    set[4].namespaces = 3;
+    set[5].identity++;
+    set[6].serial = "another";
+    for (unsigned i = 0; i < 7; i++)
+        assert_null(nvme_kind.create(&set[i], &port));
+    one = nvme_kind.create(&same, &port); /* the control */
+    assert_non_null(one);
+    nvme_kind.destroy(one);
 }
 
 /* ==== 13  Random ============================================================================== */
@@ -1229,7 +1247,7 @@ int main(void)
         CASE(test_s249_a_lease_ends_and_others_go_on),
         CASE(test_s249_a_host_has_several_leases),
         CASE(test_s249_the_erasure_waits_for_all_controllers),
-        CASE(test_one_set_of_files),
+        CASE(test_one_drive),
         CASE(test_random_commands_keep_the_rules),
     };
     cmocka_set_test_filter(getenv("DXPU_TEST"));

@@ -163,6 +163,7 @@ struct nvme_subsystem {
     nvme_subsystem *next; /* of those with a name */
     char *name;           /* NULL: it has one controller, and no reservations */
     char *files;          /* NULL: it is in memory */
+    uint64_t bytes;       /* asked for, of each store; 0: as its file is */
     struct nvme *first;   /* of its controllers, by nvme.sibling */
     block_store store[NVME_NAMESPACES];
     uint32_t stores;

@@ -47,11 +47,21 @@ static int open_store(nvme_subsystem *b, const char *file, uint64_t bytes)
     return 0;
 }
 
+static uint64_t asked_bytes(const device_settings *s)
+{
+    return s->file_bytes || s->file ? s->file_bytes : s->memory_bytes;
+}
+
+static uint64_t asked_stores(const device_settings *s)
+{
+    return s->namespaces ? s->namespaces : 1;
+}
+
 /* One for each file; without files they are in memory. */
 static int open_stores(nvme_subsystem *b, const device_settings *s)
 {
-    uint64_t bytes = s->file_bytes ? s->file_bytes : s->memory_bytes;
     const char *rest = s->file;
+    b->bytes = asked_bytes(s);
     while (rest) {
         const char *comma = strchr(rest, ',');
         size_t len = comma ? (size_t)(comma - rest) : strlen(rest);
@@ -62,12 +72,12 @@ static int open_stores(nvme_subsystem *b, const device_settings *s)
         }
         memcpy(name, rest, len);
         name[len] = '\0';
-        if (open_store(b, name, s->file_bytes))
+        if (open_store(b, name, b->bytes))
             return -1;
         rest = comma ? comma + 1 : NULL;
     }
-    for (uint64_t i = 0; !s->file && i < (s->namespaces ? s->namespaces : 1); i++) {
-        if (open_store(b, NULL, bytes))
+    for (uint64_t i = 0; !s->file && i < asked_stores(s); i++) {
+        if (open_store(b, NULL, b->bytes))
             return -1;
     }
     return 0;
@@ -149,20 +159,35 @@ static bool same_files(const char *x, const char *y)
     return x && y ? !strcmp(x, y) : x == y;
 }
 
+/* What controllers of one subsystem differ in, and may not; NULL: nothing. */
+static const char *differs(const nvme_subsystem *b, const nvme *n, const device_settings *s)
+{
+    const nvme *o = b->first;
+    if (!same_files(b->files, s->file))
+        return "files";
+    if (b->bytes != asked_bytes(s) || (!s->file && b->stores != asked_stores(s)))
+        return "size and namespaces";
+    if (o->factory_log2 != n->factory_log2)
+        return "block size";
+    return o->identity != n->identity || strcmp(o->serial, n->serial) != 0 ? "serial number" : NULL;
+}
+
 /* NULL after a message; *found: it is there. */
-static nvme_subsystem *find_subsystem(const device_settings *s, bool *found)
+static nvme_subsystem *find_subsystem(const nvme *n, const device_settings *s, bool *found)
 {
     nvme_subsystem *b;
+    const char *what;
     (void)pthread_mutex_lock(&names);
     b = named;
     while (b && strcmp(b->name, s->subsystem) != 0)
         b = b->next;
     (void)pthread_mutex_unlock(&names);
     *found = b != NULL;
-    if (!b || same_files(b->files, s->file))
-        return b;
-    log_error("nvme: subsystem %s: all of its controllers must have the same files", b->name);
-    return NULL;
+    what = b ? differs(b, n, s) : NULL;
+    if (what)
+        log_error("nvme: subsystem %s: all of its controllers must have the same %s", b->name,
+                  what);
+    return what ? NULL : b;
 }
 
 /* In the order of their identifiers. */
@@ -183,7 +208,7 @@ static int add_controller(nvme_subsystem *b, nvme *n)
 int nvme_subsystem_join(nvme *n, const device_settings *s)
 {
     bool found = false;
-    nvme_subsystem *b = s->subsystem ? find_subsystem(s, &found) : NULL;
+    nvme_subsystem *b = s->subsystem ? find_subsystem(n, s, &found) : NULL;
     if (!b && !found)
         b = new_subsystem(s);
     if (!b)
