@@ -1951,6 +1951,40 @@ static void test_m101_waits_for_the_clock(void **state)
     }
 }
 
+/* A run whose clock is set back while it runs: by a step that is confirmed, or by a correction. */
+static void test_m101_goes_on_when_the_clock_is_set_back(void **state)
+{
+    static const uint64_t by[] = { 7200000, 50000 };
+    (void)state;
+    core_request r = { .model = "nvme", .host = host_node, .count = 1 };
+    for (unsigned i = 0; i < 2; i++) {
+        uint64_t lease, before = 0, made = 0;
+        bool existed;
+        core_close(c);
+        unix_ms += 86400000;
+        start_early(0);
+        assert_false(c->serials_ahead);
+        tell(0, 1, SLOTS);
+        tell(1, 1, SLOTS);
+        host_tells(1, PORTS);
+        pump();
+        (void)after(1000);
+        unix_ms -= by[i];
+        (void)after(1);
+        assert_int_equal(core_confirm_clock(c).code, i ? CORE_E_STATE : CORE_OK);
+        (void)after(1000);
+        while (core_create(c, &r, &lease, &existed).code == CORE_OK) { /* two seconds' worth */
+            assert_true(lease > before);
+            before = lease;
+            assert_int_equal(core_release(c, lease, false).code, CORE_OK);
+            pump();
+            made++;
+        }
+        assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_E_PACE);
+        assert_in_range(made, 500, 530);
+    }
+}
+
 static void test_m102_replace_keeps_the_group(void **state)
 {
     (void)state;
@@ -2222,6 +2256,7 @@ int main(void)
         CASE(test_m100_no_unbind_above_its_own),
         CASE(test_m101_never_twice),
         CASE(test_m101_waits_for_the_clock),
+        CASE(test_m101_goes_on_when_the_clock_is_set_back),
         CASE(test_m102_replace_keeps_the_group),
     };
     cmocka_set_test_filter(getenv("DXPU_TEST"));

@@ -263,10 +263,11 @@ struct core {
     bool serials_ahead;    /* it is not by the clock, which stands back: see corei_serial_limit() */
     uint64_t term;         /* of this run; stored: in the store, too (M-144) */
     bool term_stored;
-    uint64_t offset_ms;    /* unix_ms - mono_ms, as it is believed; modulo 2^64 */
-    uint64_t drift_ms;     /* when that followed the clock's drift last */
-    uint64_t last_unix_ms; /* the latest time of day that is stored */
-    bool held, unsure;     /* no lease expires; and where the clock should be is not known */
+    uint64_t offset_ms;        /* unix_ms - mono_ms, as it is believed; modulo 2^64 */
+    uint64_t serial_offset_ms; /* the highest that it was: by it serials have their time */
+    uint64_t drift_ms;         /* when that followed the clock's drift last */
+    uint64_t last_unix_ms;     /* the latest time of day that is stored */
+    bool held, unsure;         /* no lease expires; and where the clock should be is not known */
     bool held_told;
     bool older; /* the store's format is an earlier one */
     uint64_t

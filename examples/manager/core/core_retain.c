@@ -17,7 +17,7 @@ enum { DRIFT = 1000, SAVED_AT_ONCE = 64 }; /* a clock may go wrong by one part i
 
 void corei_clock_begin(core *c, bool held)
 {
-    c->offset_ms = c->unix_ms - c->mono_ms;
+    c->offset_ms = c->serial_offset_ms = c->unix_ms - c->mono_ms;
     c->drift_ms = c->mono_ms;
     c->held = c->unsure = held || c->unix_ms + CORE_STEP_MS < c->last_unix_ms;
 }
@@ -54,6 +54,8 @@ void core_clock(core *c, uint64_t unix_ms, uint64_t mono_ms)
         c->drift_ms = mono_ms;
     else
         drift(c);
+    if ((int64_t)(corei_day_ms(c) - mono_ms - c->serial_offset_ms) > 0)
+        c->serial_offset_ms = corei_day_ms(c) - mono_ms;
 }
 
 bool core_clock_held(const core *c, int64_t *step_ms)
@@ -73,7 +75,8 @@ uint64_t corei_day_ms(const core *c)
 
 uint64_t corei_serial_limit(const core *c)
 {
-    uint64_t ran_ms = c->mono_ms - c->open_ms, limit = corei_day_ms(c) * COREI_SERIALS / 1000;
+    uint64_t ran_ms = c->mono_ms - c->open_ms;
+    uint64_t limit = (c->mono_ms + c->serial_offset_ms) * COREI_SERIALS / 1000;
     if (c->serials_ahead) /* the clock says nothing about them */
         limit = c->first_serial + 1 + ran_ms * COREI_SERIALS / 1000;
     return limit + c->set.early;
