@@ -164,7 +164,7 @@ plots: all build/tests/manager/sim_pool
 # What takes long is run without sanitizers, and with them a part of it (tests/support/seeds.h).
 LONG_SIMS := $(foreach s,bottleneck channel core explore failover model,$(filter \
                %/sim_$s,$(C_TESTS:%.c=build/%)))
-## check      all tests; installs missing Debian packages when run as root
+## check      the tests, long ones in part; installs missing Debian packages when run as root
 check: all firmware $(LIBRARIES) $(SAN_ALL) $(COV_ALL) $(LONG_SIMS) $(BENCHES:%.c=build/%)
 	$(PYTHON) tests/run.py --jobs 2 --again $(LONG_SIMS) $(C_TESTS:%.c=build/san/%) \
 	  $(filter-out %_guest_mesa.py %_guest_uplink.py %_guest_devices.py %_soak_guest.py,$(SCRIPTS))
