@@ -74,6 +74,11 @@ struct op op_graph(void)
     return (struct op){ .launches = inject_settings.graph_rtts };
 }
 
+struct op op_wait(void)
+{
+    return (struct op){ .waits = true };
+}
+
 static struct op op_between(bool from_device, bool to_device, uint64_t bytes)
 {
     return from_device == to_device ? op_inside(bytes)

@@ -141,7 +141,14 @@
     ASYNC_ONE(E, cuGraphLaunch, 10000, 10000, (CUgraphExec exec, CUstream stream), (exec, stream), \
               op_graph())
 
-#define ENTRIES(E) COPIES(E) MEMSETS(E) LAUNCHES(E)
+/* Waits for the GPU. */
+#define WAITS(E)                                                                                   \
+    E(cuCtxSynchronize, , 2000, 0, (void), (), op_wait(), CU_STREAM_LEGACY)                        \
+    E(cuCtxSynchronize, _v2, 13000, 0, (CUcontext ctx), (ctx), op_wait(), CU_STREAM_LEGACY)        \
+    ASYNC_ONE(E, cuStreamSynchronize, 2000, 7000, (CUstream stream), (stream), op_wait())          \
+    E(cuEventSynchronize, , 2000, 0, (CUevent event), (event), op_wait(), CU_STREAM_LEGACY)
+
+#define ENTRIES(E) COPIES(E) MEMSETS(E) LAUNCHES(E) WAITS(E)
 
 #define LOOKUPS(E)                                                                                 \
     E(cuGetProcAddress, , 11030,                                                                   \

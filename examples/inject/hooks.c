@@ -45,7 +45,7 @@ static void begin(struct call *call)
     const struct op *op = &call->op;
     uint64_t from_ns = s->profile ? inject_now_ns() : 0;
     inject_profile_at_exit();
-    call->use = inject_stream_use(call->stream);
+    call->use = op->waits ? STREAM_UNKNOWN : inject_stream_use(call->stream);
     if (call->use == STREAM_CAPTURED) {
         return;
     }

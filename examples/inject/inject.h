@@ -30,6 +30,7 @@ enum entry {
 struct op {
     bool htod, dtoh;     /* reads host memory; writes it */
     bool kernel;         /* timed by the profile */
+    bool waits;          /* for what was queued before, and for nothing else */
     unsigned launches;   /* kernels, or what runs like one: each ends with a read of host memory */
     uint64_t bytes;      /* all that it moves, for the profile */
     uint64_t htod_bytes; /* of these, read from host memory */
@@ -70,6 +71,7 @@ struct op op_set(uint64_t n, uint64_t width_bytes);
 struct op op_none(void); /* counted, no more: streams of several contexts */
 struct op op_kernel(void);
 struct op op_graph(void);
+struct op op_wait(void);
 struct op op_unified(CUdeviceptr dst, CUdeviceptr src, uint64_t bytes);
 struct op op_2d(const CUDA_MEMCPY2D *copy);
 struct op op_3d(const CUDA_MEMCPY3D *copy);

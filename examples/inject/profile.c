@@ -78,7 +78,7 @@ static bool has_kernels(CUstream stream, bool launch)
     return false;
 }
 
-/* How fast the thread launches while nothing holds it up: not across a copy that it waits for. */
+/* How fast the thread launches while nothing holds it up: not across a wait for the GPU. */
 static void pace(bool launch, bool waits, uint64_t start_ns)
 {
     if (launch) {
@@ -107,7 +107,8 @@ void inject_count_call(enum entry e, const struct op *op, CUstream stream, CUres
     }
     bool launch = op->kernel || strstr(inject_name(e), "GraphLaunch");
     bool ordered = has_kernels(stream, launch);
-    pace(launch, op->dtoh || (op->htod && !strstr(inject_name(e), "Async")), start_ns);
+    bool waits = op->waits || op->dtoh || (op->htod && !strstr(inject_name(e), "Async"));
+    pace(launch, waits, start_ns);
     add(&total.bytes[e], op->bytes);
     add(&total.htod[e], op->htod);
     add(&total.dtoh[e], op->dtoh);

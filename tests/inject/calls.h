@@ -48,6 +48,14 @@
     C(cuLaunchGridAsync, (work, 1, 1, stream), "x")                                                \
     C_TWO(C, cuGraphLaunch, _ptsz, (exec, stream), "x")
 
-#define CALLS(C) CALLS_COPY(C) CALLS_SET(C, 8) CALLS_SET(C, 16) CALLS_SET(C, 32) CALLS_LAUNCH(C)
+#define CALLS_WAIT(C)                                                                              \
+    C(cuCtxSynchronize, (), "-")                                                                   \
+    C(cuCtxSynchronize_v2, (ctx), "-")                                                             \
+    C_TWO(C, cuStreamSynchronize, _ptsz, (stream), "-")                                            \
+    C(cuEventSynchronize, (event), "-")
+
+#define CALLS(C)                                                                                   \
+    CALLS_COPY(C)                                                                                  \
+    CALLS_SET(C, 8) CALLS_SET(C, 16) CALLS_SET(C, 32) CALLS_LAUNCH(C) CALLS_WAIT(C)
 
 #endif

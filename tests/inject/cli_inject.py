@@ -157,7 +157,7 @@ def ways(rig, kind):
             name = way + ("_inner" if inner else "") + kind
             told = {"STANDIN_INNER": 1} if inner else {}
             status, native = rig.run(program, way, preload=False, **told)
-            check("control_native_" + name, status == 0 and len(native.splitlines()) == 190
+            check("control_native_" + name, status == 0 and len(native.splitlines()) == 200
                   and not native_problems(native), native_problems(native) or native)
             status, out = rig.run(program, way, RTT_US=RTT_US, **told)
             bad = injected_problems(out, native)
@@ -179,13 +179,13 @@ def versions(rig):
         check("versioned_stand_in", not problem, problem)
         _, native = rig.run("ways", "dlvsym", preload=False, drivers=folder)
         _, out = rig.run("ways", "dlvsym", drivers=folder, RTT_US=RTT_US)
-        check("control_native_dlvsym", len(native.splitlines()) == 190
+        check("control_native_dlvsym", len(native.splitlines()) == 200
               and not missing(native.splitlines()) and not native_problems(native), native)
         bad = injected_problems(out, native)
         check("injected_dlvsym", not bad, "\n".join(bad))
         _, native = rig.run("ways", "dlvsym", preload=False)
         _, out = rig.run("ways", "dlvsym", RTT_US=RTT_US)
-        check("dlvsym_without_versions", out == native and len(missing(native.splitlines())) == 190)
+        check("dlvsym_without_versions", out == native and len(missing(native.splitlines())) == 200)
 
 
 PROBE = """#define _GNU_SOURCE
@@ -286,6 +286,7 @@ def costs_nothing_when_off(rig):
     check("control_steps_are_counted", status == 0 and all(
         native[w] > native["nothing"] + calls * 30 for w in ("linked", "dlsym", "proc")), native)
     for name, settings in (("unset", {}), ("zero", {"RTT_US": 0}), ("native", {"RTT_US": 1.2})):
+        _, native = steps(preload=False, **settings)  # the stand-in's getenv() sees it, too
         status, off = steps(**settings)
         check("off_costs_nothing_found_" + name, status == 0 and all(
             off[w] == native[w] for w in ("nothing", "dlsym", "proc")), (native, off))
@@ -337,7 +338,7 @@ def profiles(rig, kind):
             suffix = ("_injected" if settings else "") + kind
             check("profile_calls" + suffix, told.get("version") == 1 and counts(told) == {
                 "cuLaunchKernel": (4, 0), "cuMemcpyHtoD_v2": (1, 4096),
-                "cuMemcpyDtoH_v2": (2, 100)}, told)
+                "cuMemcpyDtoH_v2": (2, 100), "cuCtxSynchronize": (1, 0)}, told)
             bins = [(b["le_ns"], b["count"]) for b in told.get("kernel_ns_histogram", [])]
             # 302200 (its stream was idle when it came), 2000, 2000 and 11200 ns; bounds are the
             # eighth roots of powers of two
@@ -345,7 +346,7 @@ def profiles(rig, kind):
             ways = {c["name"]: (c["htod"], c["dtoh"], c["htod_bytes"]) for c in told["calls"]}
             check("profile_directions" + suffix, ways == {
                 "cuLaunchKernel": (0, 0, 0), "cuMemcpyHtoD_v2": (1, 0, 4096),
-                "cuMemcpyDtoH_v2": (0, 1, 0)}, told)  # the other one fails
+                "cuMemcpyDtoH_v2": (0, 1, 0), "cuCtxSynchronize": (0, 0, 0)}, told)  # the other one fails
             check("profile_keys" + suffix, set(told) - {"injected"} == {
                 "version", "calls", "kernel_ns_histogram", "kernels_untimed", "captured",
                 "launch_gaps", "launch_gap_ns"}
@@ -380,7 +381,8 @@ def profiles(rig, kind):
               and told.get("kernel_ns_histogram") == [], told)
         told = profile(rig, "threads", folder, RTT_US=RTT_US)
         check("profile_threads" + kind, counts(told) == {
-            "cuMemcpyHtoDAsync_v2": (4000, 256000), "cuLaunchKernel": (4000, 0)}
+            "cuMemcpyHtoDAsync_v2": (4000, 256000), "cuLaunchKernel": (4000, 0),
+            "cuCtxSynchronize": (1, 0)}
               and told["injected"]["skipped"] == 0
               and told["injected"]["copies"] == 4000
               and told["injected"]["kernels"] == 4000, told)

@@ -48,7 +48,7 @@ static CUresult run_work(uint64_t ns, CUstream stream)
     return cuLaunchKernel(work, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL);
 }
 
-/* Only the program's own operations, in order. */
+/* Only the program's own operations, in order; the library waits, too, once in a context. */
 static void show_own(void)
 {
     const struct standin_record *r;
@@ -57,7 +57,8 @@ static void show_own(void)
         uintptr_t at = r[i].kind == 'h' ? r[i].src : r[i].dst;
         bool in_host = at >= (uintptr_t)host && at < (uintptr_t)host + sizeof host;
         bool in_back = at >= (uintptr_t)back && at < (uintptr_t)back + sizeof back;
-        if (r[i].kind != 'x' && (!at || in_host || in_back || r[i].kind == 's')) {
+        if (r[i].kind != 'x' && r[i].kind != 'w' &&
+            (!at || in_host || in_back || r[i].kind == 's')) {
             printf("%c %llu %llu %s\n", r[i].kind, (unsigned long long)r[i].stream,
                    (unsigned long long)r[i].bytes, r[i].name);
         }
@@ -341,10 +342,12 @@ static void *one_launch(void *nothing)
     return nothing;
 }
 
-/* Four gaps of 5, 7, 20 and 3 us; a pause, a wait for a copy and another thread do not count. */
+/* Four gaps of 5, 7, 20 and 3 us; a pause, a wait for a copy, a kernel, a stream or an event, and
+   another thread do not count. */
 static void scene_pace(void)
 {
     pthread_t thread;
+    CUevent event;
     launch_after(0);
     launch_after(5000);
     launch_after(1000000);
@@ -358,6 +361,16 @@ static void scene_pace(void)
     launch_after(4000);
     check(cuMemcpyHtoDAsync_v2(gpu, host, 64, NULL));
     launch_after(3000);
+    check(cuEventCreate(&event, 0));
+    check(cuEventRecord(event, NULL));
+    for (int wait = 0; wait < 5; wait++) {
+        check(wait == 0   ? cuCtxSynchronize()
+              : wait == 1 ? cuCtxSynchronize_v2(ctx)
+              : wait == 2 ? cuStreamSynchronize(NULL)
+              : wait == 3 ? cuStreamSynchronize_ptsz(NULL)
+                          : cuEventSynchronize(event));
+        launch_after(28000);
+    }
 }
 
 /* Whether dlsym gives the driver's own function. */

@@ -306,6 +306,42 @@ static CUresult launch(const char *name, CUfunction f, void **params, CUstream s
       (config, f, params, extra), (config ? launch(name, f, params, stream_) : INVALID_VALUE),     \
       config && config->hStream ? config->hStream : (default_stream))
 
+/* ---- waits */
+
+static CUresult wait_until(const char *name, CUstream stream, uint64_t ns)
+{
+    struct standin_record r = { name, 'w', stream_number(stream), 0, 0, 0, 0, 0 };
+    pthread_mutex_lock(&lock);
+    r.start_ns = now_ns;
+    r.end_ns = now_ns = ns > now_ns ? ns : now_ns;
+    if (records && n_records < RECORDS) {
+        records[n_records++] = r;
+    }
+    pthread_mutex_unlock(&lock);
+    return CUDA_SUCCESS;
+}
+
+static CUresult wait_all(const char *name)
+{
+    uint64_t ns = 0;
+    for (unsigned i = 0; i < n_streams; i++) {
+        ns = streams[i].tail_ns > ns ? streams[i].tail_ns : ns;
+    }
+    return wait_until(name, CU_STREAM_LEGACY, ns);
+}
+
+#define WAIT_SHAPES(E)                                                                             \
+    E(cuCtxSynchronize, , 2000, 0, (void), (), wait_all(name), CU_STREAM_LEGACY)                   \
+    E(cuCtxSynchronize, _v2, 13000, 0, (CUcontext ctx), (ctx),                                     \
+      ctx && ctx->alive ? wait_all(name) : INVALID_VALUE, CU_STREAM_LEGACY)                        \
+    ASYNC_ONE(E, cuStreamSynchronize, 2000, 7000, (CUstream stream), (stream),                     \
+              stream_of(stream) ? wait_until(name, stream_, stream_of(stream_)->tail_ns)           \
+                                : INVALID_HANDLE)                                                  \
+    E(cuEventSynchronize, , 2000, 0, (CUevent event), (event),                                     \
+      dead(event->ctx, event->serial) ? INVALID_HANDLE                                             \
+                                      : wait_until(name, CU_STREAM_LEGACY, event->at_ns),          \
+      CU_STREAM_LEGACY)
+
 /* ---- contexts */
 
 CUresult cuInit(unsigned flags)
@@ -363,14 +399,6 @@ CUresult cuCtxGetDevice(CUdevice *device)
 {
     *device = 0;
     return current ? CUDA_SUCCESS : INVALID_VALUE;
-}
-
-CUresult cuCtxSynchronize(void)
-{
-    for (unsigned i = 0; i < n_streams; i++) {
-        now_ns = streams[i].tail_ns > now_ns ? streams[i].tail_ns : now_ns;
-    }
-    return CUDA_SUCCESS;
 }
 
 static unsigned primary_users;
@@ -474,13 +502,6 @@ CUresult cuStreamDestroy_v2(CUstream stream)
     return stream_of(stream) ? CUDA_SUCCESS : INVALID_HANDLE;
 }
 
-CUresult cuStreamSynchronize(CUstream stream)
-{
-    struct CUstream_st *s = stream_of(stream);
-    now_ns = s && s->tail_ns > now_ns ? s->tail_ns : now_ns;
-    return s ? CUDA_SUCCESS : INVALID_HANDLE;
-}
-
 CUresult cuStreamIsCapturing(CUstream stream, int *status)
 {
     struct CUstream_st *s = stream_of(stream);
@@ -551,12 +572,6 @@ CUresult cuEventQuery(CUevent event)
                                               : NOT_READY;
 }
 
-CUresult cuEventSynchronize(CUevent event)
-{
-    now_ns = event->at_ns > now_ns ? event->at_ns : now_ns;
-    return dead(event->ctx, event->serial) ? INVALID_HANDLE : CUDA_SUCCESS;
-}
-
 CUresult cuEventElapsedTime(float *ms, CUevent from, CUevent to)
 {
     *ms = (float)((double)(to->at_ns - from->at_ns) / 1e6);
@@ -581,6 +596,7 @@ CUresult cuEventElapsedTime(float *ms, CUevent from, CUevent to)
 COPIES(SHAPE)
 MEMSETS(SHAPE)
 LAUNCH_SHAPES(SHAPE)
+WAIT_SHAPES(SHAPE)
 
 #define ENDS_cuCtxDestroy(x)              context_end(x)
 #define ENDS_cuDevicePrimaryCtxRelease(x) primary_end(x, false)
@@ -607,7 +623,8 @@ static const struct {
       (void (*)(void))inner_##base##suffix },
 #define GIVEN_PLAIN(base, suffix, version, ...)                                                    \
     { #base, version, false, (void (*)(void))base##suffix, (void (*)(void))base##suffix },
-    COPIES(GIVEN) MEMSETS(GIVEN) LAUNCH_SHAPES(GIVEN) LOOKUPS(GIVEN_PLAIN) LIFETIME(GIVEN_PLAIN)
+    COPIES(GIVEN) MEMSETS(GIVEN) LAUNCH_SHAPES(GIVEN) WAIT_SHAPES(GIVEN) LOOKUPS(GIVEN_PLAIN)
+        LIFETIME(GIVEN_PLAIN)
 };
 
 CUresult cuGetProcAddress(const char *symbol, void **found, int version, unsigned long long flags)

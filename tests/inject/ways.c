@@ -124,7 +124,8 @@ static void show(const char *name, int round, const char *extra, CUresult result
     USE(standin_reset)();
 }
 
-static void calls(int round, CUstream stream, CUfunction work, CUgraphExec exec)
+static void calls(int round, CUcontext ctx, CUstream stream, CUfunction work, CUgraphExec exec,
+                  CUevent event)
 {
     static uint64_t ns = 5000;
     void *params[] = { &ns };
@@ -180,11 +181,13 @@ int main(int argc, char **argv)
     CUstream stream;
     CUgraph graph;
     CUgraphExec exec;
+    CUevent event;
     if (!driver || USE(cuInit)(0) || USE(cuCtxCreate_v2)(&ctx, 0, 0) ||
         USE(cuMemAlloc_v2)(&gpu_memory, 4096) || USE(cuModuleLoadData)(&module, "work") ||
         USE(cuModuleGetFunction)(&work, module, "work") || USE(cuStreamCreate)(&stream, 0) ||
         USE(cuStreamBeginCapture_v2)(stream, 0) || USE(cuStreamEndCapture)(stream, &graph) ||
-        USE(cuGraphInstantiateWithFlags)(&exec, graph, 0)) {
+        USE(cuGraphInstantiateWithFlags)(&exec, graph, 0) || USE(cuEventCreate)(&event, 0) ||
+        USE(cuEventRecord)(event, stream)) {
         printf("the stand-in is not there\n");
         return 1;
     }
@@ -194,7 +197,7 @@ int main(int argc, char **argv)
         first(gpu_memory, host, 4);
     }
     USE(standin_reset)();
-    calls(0, NULL, work, exec);
-    calls(1, stream, work, exec);
+    calls(0, ctx, NULL, work, exec, event);
+    calls(1, ctx, stream, work, exec, event);
     return 0;
 }
