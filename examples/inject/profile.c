@@ -43,12 +43,12 @@ static bool is_child;
 
 static void add(counter *c, uint64_t n)
 {
-    atomic_fetch_add_explicit(c, n, memory_order_relaxed);
+    atomic_fetch_add_explicit(c, n, memory_order_release); /* behind those added before */
 }
 
 static uint64_t get(counter *c)
 {
-    return atomic_load_explicit(c, memory_order_relaxed);
+    return atomic_load_explicit(c, memory_order_acquire);
 }
 
 uint64_t inject_now_ns(void)
@@ -152,24 +152,32 @@ void inject_count_captured(void)
 
 /* ---- the file */
 
+/* What was added last is read first: while other threads go on no part exceeds its whole. */
+static void write_call(FILE *out, enum entry e)
+{
+    uint64_t out_bytes = get(&total.ordered_dtoh_bytes[e]);
+    uint64_t in_bytes = get(&total.ordered_htod_bytes[e]);
+    uint64_t ordered_out = get(&total.ordered_dtoh[e]), ordered_in = get(&total.ordered_htod[e]);
+    uint64_t htod_bytes = get(&total.htod_bytes[e]);
+    uint64_t dtoh = get(&total.dtoh[e]), htod = get(&total.htod[e]);
+    uint64_t bytes = get(&total.bytes[e]), ns = get(&total.ns[e]), count = get(&total.count[e]);
+    fprintf(out,
+            "\n  {\"name\":\"%s\",\"count\":%" PRIu64 ",\"bytes\":%" PRIu64 ",\"htod\":%" PRIu64
+            ",\"dtoh\":%" PRIu64 ",\"htod_bytes\":%" PRIu64 ",\"ns\":%" PRIu64
+            ",\"ordered_htod\":%" PRIu64 ",\"ordered_dtoh\":%" PRIu64
+            ",\"ordered_htod_bytes\":%" PRIu64 ",\"ordered_dtoh_bytes\":%" PRIu64 "}",
+            inject_name(e), count, bytes, htod, dtoh, htod_bytes, ns, ordered_in, ordered_out,
+            in_bytes, out_bytes);
+}
+
 static void write_calls(FILE *out)
 {
     const char *comma = "";
     fprintf(out, "{\"version\":1,\n \"calls\":[");
     for (int e = 0; e < ENTRY_COUNT; e++) {
         if (get(&total.count[e])) {
-            fprintf(out,
-                    "%s\n  {\"name\":\"%s\",\"count\":%" PRIu64 ",\"bytes\":%" PRIu64
-                    ",\"htod\":%" PRIu64 ",\"dtoh\":%" PRIu64 ",\"htod_bytes\":%" PRIu64
-                    ",\"ns\":%" PRIu64,
-                    comma, inject_name((enum entry)e), get(&total.count[e]), get(&total.bytes[e]),
-                    get(&total.htod[e]), get(&total.dtoh[e]), get(&total.htod_bytes[e]),
-                    get(&total.ns[e]));
-            fprintf(out,
-                    ",\"ordered_htod\":%" PRIu64 ",\"ordered_dtoh\":%" PRIu64
-                    ",\"ordered_htod_bytes\":%" PRIu64 ",\"ordered_dtoh_bytes\":%" PRIu64 "}",
-                    get(&total.ordered_htod[e]), get(&total.ordered_dtoh[e]),
-                    get(&total.ordered_htod_bytes[e]), get(&total.ordered_dtoh_bytes[e]));
+            fputs(comma, out);
+            write_call(out, (enum entry)e);
             comma = ",";
         }
     }

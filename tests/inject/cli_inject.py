@@ -390,6 +390,12 @@ def profiles(rig, kind):
         timed = sum(b["count"] for b in told.get("kernel_ns_histogram", []))
         check("profile_threads_kernels" + kind, 2048 <= timed == 4000 - told["kernels_untimed"],
               told)
+        # In one run of two, counts that go on while they are written would contradict each other.
+        runs = [profile(rig, "ending", folder) for _ in range(12)]
+        copies = [c for told in runs for c in told.get("calls", []) if c["htod"]]
+        check("profile_of_threads_that_go_on" + kind, len(copies) == len(runs) and all(
+            0 < c["ordered_htod"] <= c["htod"] <= c["count"]
+            and c["ordered_htod_bytes"] <= c["htod_bytes"] <= c["bytes"] for c in copies), runs)
         told = profile(rig, "capture", folder, RTT_US=RTT_US)
         check("profile_capture" + kind, told.get("captured") == 3 and counts(told) == {
             "cuLaunchKernel": (2, 0), "cuGraphLaunch": (1, 0)}, told)

@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -201,6 +202,30 @@ static void scene_threads(void)
     printf("done\n");
 }
 
+static atomic_bool copying;
+
+static void *copy_on(void *stream)
+{
+    check(cuCtxSetCurrent(ctx));
+    for (int i = 0; i < 100000; i++) {
+        check(cuMemcpyHtoDAsync_v2(gpu, host, 64, stream));
+        copying = true;
+    }
+    return NULL;
+}
+
+/* The program ends while another thread copies behind a kernel. */
+static void scene_ending(void)
+{
+    pthread_t thread;
+    CUstream stream;
+    check(cuStreamCreate(&stream, 1));
+    check(run_work(1000, stream));
+    pthread_create(&thread, NULL, copy_on, stream);
+    while (!copying) {
+    }
+}
+
 static void scene_fork(void)
 {
     for (int i = 0; i < 3; i++) {
@@ -392,11 +417,12 @@ int main(int argc, char **argv)
         { "order", scene_order },       { "errors", scene_errors },
         { "capture", scene_capture },   { "capture_broken", scene_capture_broken },
         { "contexts", scene_contexts }, { "misuse", scene_misuse },
-        { "threads", scene_threads },   { "fork", scene_fork },
-        { "nested", scene_nested },     { "kernels", scene_kernels },
-        { "time", scene_time },         { "delay", scene_delay },
-        { "own", scene_own },           { "streams", scene_streams },
-        { "pace", scene_pace },         { "idle", scene_idle },
+        { "threads", scene_threads },   { "ending", scene_ending },
+        { "fork", scene_fork },         { "nested", scene_nested },
+        { "kernels", scene_kernels },   { "time", scene_time },
+        { "delay", scene_delay },       { "own", scene_own },
+        { "streams", scene_streams },   { "pace", scene_pace },
+        { "idle", scene_idle },
     };
     for (size_t i = 0; argc > 1 && i < sizeof scenes / sizeof *scenes; i++) {
         if (strcmp(argv[1], scenes[i].name) == 0) {
