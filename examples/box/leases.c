@@ -76,6 +76,18 @@ static void do_not_serve(box *b, unsigned number, uint64_t recorded)
     b->slots[number - 1].broken = b->slots[number - 1].elsewhere = true;
 }
 
+/* Without a device the record says whose data are on which medium.  That one is out of sight, and
+   what was wiped is not for long. */
+static void look_at_nothing(box *b, unsigned number)
+{
+    uint8_t *phase = &b->phase[number - 1];
+    uint64_t recorded = b->medium[number - 1];
+    if (*phase == DXPU_CONTROL_SLOT_WIPED)
+        *phase = DXPU_CONTROL_SLOT_EMPTY;
+    b->slots[number - 1].keeps =
+        recorded > NOTHING_LASTS || (!recorded && *phase != DXPU_CONTROL_SLOT_EMPTY);
+}
+
 /* Compares what is recorded with what is in the slot.  False: that is not to be recorded. */
 static bool compare(box *b, unsigned number)
 {
@@ -83,8 +95,10 @@ static bool compare(box *b, unsigned number)
     uint8_t *phase = &b->phase[number - 1];
     uint64_t recorded = b->medium[number - 1], now = 0;
     bool pristine = true;
-    if (s->kind == &no_device_kind)
-        return true; /* it says what is to be in the slot */
+    if (s->kind == &no_device_kind) {
+        look_at_nothing(b, number);
+        return true;
+    }
     if (s->kind->medium)
         now = s->kind->medium(s->device, &pristine);
     if (!now)
@@ -170,13 +184,33 @@ static void begin_again(box *b, unsigned i)
     begin(b, i);
 }
 
+bool leases_forget(box *b, unsigned number)
+{
+    lease_change c = change_of(b, number, CHANGE_DEVICE);
+    if (c.phase != DXPU_CONTROL_SLOT_WIPED)
+        return false;
+    c.phase = DXPU_CONTROL_SLOT_EMPTY;
+    (void)change(b, number, &c);
+    return true;
+}
+
+bool leases_promised(const box *b, unsigned number, const device_kind *kind, void *device)
+{
+    bool pristine;
+    uint64_t medium = kind->medium ? kind->medium(device, &pristine) : 0;
+    return b->managed && medium > NOTHING_LASTS && state_promises(b->state, number, medium);
+}
+
 void leases_unplugged(box *b, unsigned number)
 {
     slot *s = &b->slots[number - 1];
+    bool kept = s->keeps && !s->elsewhere; /* also what has no number as a medium */
     if (s->elsewhere) {
         b->phase[number - 1] = s->its_phase;
         b->medium[number - 1] = s->its_medium;
     }
+    look_at_nothing(b, number);
+    s->keeps |= kept;
     s->broken = s->elsewhere = s->unfit = false;
     if (b->managed)
         begin_again(b, number - 1);
@@ -402,12 +436,14 @@ void leases_written(box *b, unsigned number, bool kept)
     /* of a wipe the file may say `wiping` still: it would only be done again */
     bool holds = kept || c.by == CHANGE_WIPED;
     s->change.by = CHANGE_NONE;
-    if (c.by == CHANGE_DEVICE) { /* it is as it was found */
+    if (c.by == CHANGE_DEVICE) {
+        if (kept)
+            b->phase[number - 1] = c.phase;
         plug_written(s, kept);
         return;
     }
-    s->its_phase = DXPU_CONTROL_SLOT_EMPTY; /* that lease is over */
     if (holds) {
+        s->its_phase = DXPU_CONTROL_SLOT_EMPTY; /* that lease is over */
         b->entries[number - 1] = c.entry;
         b->phase[number - 1] = c.phase;
         s->wipe_waits = s->wipe_waits && c.phase == DXPU_CONTROL_SLOT_WIPING;

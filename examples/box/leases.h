@@ -24,8 +24,14 @@ void leases_begin(box *b);
 /* Before, of what was read: does it speak of what is in the slots now (M-67)?  The file is to say
    what is found, and medium[] does. */
 void leases_look(box *b);
-/* The same when the device of a slot leaves, which takes its lease's medium with it, and when one
-   comes while the box runs.  True: that is written, and plug_written() follows. */
+/* A device comes or leaves while the box runs.
+   forget      before it leaves: what it keeps its data on counts as wiped no longer
+   promised    another slot has the data of a tenant there, or of one that could not be wiped
+   unplugged   it leaves, and takes its lease's medium with it
+   plugged     it is there, and looked at as by leases_look()
+   forget, plugged: true: that is written, and plug_written() follows. */
+bool leases_forget(box *b, unsigned number);
+bool leases_promised(const box *b, unsigned number, const device_kind *kind, void *device);
 void leases_unplugged(box *b, unsigned number);
 bool leases_plugged(box *b, unsigned number);
 /* Report to the manager what leases_look() found, once there is one. */

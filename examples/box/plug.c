@@ -57,8 +57,9 @@ const device_kind no_device_kind = { .name = "none",
 struct arrival {
     job job; /* first: that makes the device */
     slot *slot;
-    bool leaves, makes, writes; /* the steps: one of them at a time */
+    bool forgets, leaves, makes, writes; /* the steps: one of them at a time */
     bool comes;
+    unsigned code; /* why it did not come; 0: it did */
     slot_plan plan;
     bool prepared;
     slot_device device;
@@ -71,6 +72,7 @@ static unsigned number_of(const slot *s)
 
 static void end(slot *s, unsigned code)
 {
+    code = code ? code : s->arrival->code;
     plan_clear(&s->arrival->plan);
     free(s->arrival);
     s->arrival = NULL;
@@ -144,6 +146,14 @@ static void arrive(slot *s)
         end(s, DXPU_CONTROL_CODE_DEVICE);
         return;
     }
+    if (leases_promised(b, number_of(s), kind, a->device.device)) {
+        log_error("slot %u: no device: a tenant's data of another slot are on its disk: plug it in "
+                  "there, or end that slot's lease and have its data wiped",
+                  number_of(s));
+        kind->destroy(a->device.device);
+        end(s, DXPU_CONTROL_CODE_BUSY);
+        return;
+    }
     if (slots_install(s, &a->device)) {
         kind->destroy(a->device.device);
         end(s, DXPU_CONTROL_CODE_DEVICE);
@@ -151,8 +161,7 @@ static void arrive(slot *s)
     }
     s->ids = (device_ids){ kind->vendor, kind->device, kind->class_code };
     s->keeps = kind->wipe != NULL;
-    s->absent = s->missing = s->broken = false;
-    log_info("slot %u: %s is plugged in", number_of(s), s->model);
+    s->broken = false;
     a->writes = true;
     if (!b->managed || !leases_plugged(b, number_of(s)))
         plug_written(s, true);
@@ -160,14 +169,29 @@ static void arrive(slot *s)
 
 void plug_written(slot *s, bool kept)
 {
-    end(s, kept ? DXPU_CONTROL_CODE_NONE : DXPU_CONTROL_CODE_STATE);
+    struct arrival *a = s->arrival;
+    bool was_there = a->forgets;
+    a->forgets = a->writes = false;
+    if (was_there && !kept) {
+        end(s, DXPU_CONTROL_CODE_STATE); /* it stays */
+    } else if (was_there) {
+        begin_leaving(s);
+    } else if (!kept) { /* it is not served by a record that does not speak of it */
+        a->code = DXPU_CONTROL_CODE_STATE;
+        a->comes = false;
+        begin_leaving(s);
+    } else {
+        s->absent = s->missing = false;
+        log_info("slot %u: %s is plugged in", number_of(s), s->model);
+        end(s, DXPU_CONTROL_CODE_NONE);
+    }
 }
 
 static void go_on(slot *s)
 {
     if (s->arrival->leaves)
         leave(s);
-    if (s->arrival->leaves || s->arrival->writes)
+    if (s->arrival->forgets || s->arrival->leaves || s->arrival->writes)
         return;
     if (!s->arrival->comes) {
         end(s, DXPU_CONTROL_CODE_NONE);
@@ -249,8 +273,11 @@ unsigned plug_begin(box *b, const dxpu_control_plug *m, slot_plan *plan)
         memset(plan, 0, sizeof *plan);
     }
     s->shard->plugs++;
-    if (s->kind != &no_device_kind)
-        begin_leaving(s);
+    if (s->kind != &no_device_kind) {
+        s->arrival->forgets = b->managed && leases_forget(b, m->slot);
+        if (!s->arrival->forgets)
+            begin_leaving(s);
+    }
     go_on(s); /* most often that is all */
     return REQUESTS_LATER;
 }

@@ -40,7 +40,7 @@ int state_begin(state_file *s);
    what became of them is reported in state_work(). */
 void state_serve(state_file *s, unsigned loop, const jobs *j, state_result result, void *user);
 
-/* These three in the slot's loop, which they never hold up (S-165). */
+/* These four in the slot's loop, which they never hold up (S-165). */
 
 /* A slot is to be as *e says, `phase`, `medium` and *key: result() follows, and until then nothing
    more is requested of the slot.  One write takes all requests by then, of all loops.
@@ -49,6 +49,9 @@ void state_serve(state_file *s, unsigned loop, const jobs *j, state_result resul
    (M-54). */
 void state_want(state_file *s, const dxpu_box_entry *e, uint8_t phase, uint64_t medium,
                 const state_key *key);
+/* Has another slot's line, as it is on disk or requested, a tenant's data on this medium, or data
+   that are still to be wiped? */
+bool state_promises(state_file *s, unsigned number, uint64_t medium);
 /* Report what became of it; when the loop was woken for a job. */
 void state_work(state_file *s, unsigned loop);
 /* Is a write for this loop under way? */

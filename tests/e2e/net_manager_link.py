@@ -539,6 +539,80 @@ def m25_leases_and_media_of_devices_that_come_and_go():
 
 
 @case
+def m25_a_medium_that_is_out_is_not_taken_for_wiped():
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
+        one = disk(l, "one", MIB)
+        where = ("--slots", 2, "--slot", "1=none", "--slot", "2=none", "--hot-plug")
+        box = start_box(l, m, *where)
+        b = m.link(BOX)
+
+        def plug(slot, status=0):
+            return by_hand.dxpu(l, "plug", box.control, slot, "nvme,file=" + one, status=status)
+
+        def unplug(slot, *how, status=0):
+            return by_hand.dxpu(l, "unplug", *how, box.control, slot, status=status)
+
+        def restart():
+            box.process.kill()
+            return start_box(l, m, *where), m.link(BOX, b)
+
+        def wiped(slot, epoch):
+            b.unbind(slot, epoch)
+            b.becomes(slot, WIPED)
+
+        plug(1)
+        wiped(1, 3)
+        b.bind(1, 77, 1, 4)
+        plant(one, 4096)
+        for phase in (HELD, KEPT):  # a restart: no configuration names what was plugged in
+            box, b = restart()
+            check((b.slots[1].state, b.slots[1].data) == (phase, 2), b.slots)  # M-103
+            check(b.unbind(1, 4, keep=True) == (KEPT, 0))
+        answer = plug(2, status=1)  # its data are slot 1's tenant's
+        check(answer["error"] == "busy" and "another slot" in box.process.errors(), answer)
+        check(b.slots[2].model == "none")
+        check(b.unbind(1, 4)[0] == WIPING)
+        b.becomes(1, UNWIPED)
+        check(has(one))
+        box, b = restart()
+        check(b.slots[1].state == UNWIPED, b.slots)
+        plug(2, status=1)
+        plug(1)
+        refused(BUSY, b.bind, 1, 77, 1, 5)
+        wiped(1, 5)
+        check(not has(one))
+        unplug(1)  # nothing says any more what becomes of it
+        check(b.becomes(1, EMPTY).model == "none")
+        with open(l.file("box.state")) as f:
+            check(" wiped" not in f.read().splitlines()[0])
+        plug(2)
+        wiped(2, 6)
+        b.bind(2, 78, 1, 7)
+        plant(one, 4096)
+        unplug(2, "--force")
+        plug(1, status=1)
+        check(b.unbind(2, 7)[0] == WIPING)
+        b.becomes(2, UNWIPED)
+        plug(2)
+        wiped(2, 8)
+        # a record that cannot be written: the device stays, and one that comes is not served
+        state = l.file("box.state")
+        os.mkdir(state + ".new")
+        check(unplug(2, status=1)["error"] == "state")
+        check(b.slots[2].state == WIPED and b.slots[2].model != "none", b.slots)
+        os.rmdir(state + ".new")
+        unplug(2)
+        b.becomes(2, EMPTY)
+        os.mkdir(state + ".new")
+        check(plug(1, status=1)["error"] == "state")
+        os.rmdir(state + ".new")
+        m.until(lambda: b.slots[1].model == "none", "it is out again")
+        plant(one, 4096)  # its owner's
+        plug(1)
+        check(b.becomes(1, EMPTY).health == GOOD and has(one))
+
+
+@case
 def s249_data_of_a_subsystem_are_erased_with_its_last_lease():
     with lab.Lab(plain=True) as l, fm.Manager() as m:
         image = disk(l, "image", MIB)
