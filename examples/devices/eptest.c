@@ -318,6 +318,8 @@ static void eptest_tlp(void *device, const dxpu_tlp *t, dxpu_bytes bytes)
 static void eptest_tick(void *device, uint64_t now_ns)
 {
     eptest *e = device;
+    for (unsigned i = 0; i < PCI_BARS; i++)
+        pages_reap(&e->memory[i]);
     fn_tick(&e->fn, now_ns);
     pump(e);
 }

@@ -174,6 +174,12 @@ static void memory_reset(void *device)
     m->count.resets++;
 }
 
+static void memory_tick(void *device, uint64_t now_ns)
+{
+    (void)now_ns;
+    pages_reap(&((memory *)device)->store);
+}
+
 static void memory_destroy(void *device)
 {
     memory *m = device;
@@ -212,4 +218,5 @@ const device_kind memory_kind = { .name = "memory",
                                   .tlp = memory_tlp,
                                   .event = memory_event,
                                   .reset = memory_reset,
+                                  .tick = memory_tick,
                                   .report = memory_report };

@@ -32,10 +32,10 @@ static void unmap(job *j)
     (void)munmap(old->bytes, old->size);
 }
 
-static void reap(pages *p)
+void pages_reap(pages *p)
 {
     job *j;
-    while (!p->others && (j = p->jobs.reap(p->jobs.user)) != NULL)
+    while (p->away && !p->others && (j = p->jobs.reap(p->jobs.user)) != NULL)
         (void)pages_given_back(j);
 }
 
@@ -76,7 +76,7 @@ void pages_close(pages *p)
         return;
     if (!p->others)
         p->jobs.settle(p->jobs.user);
-    reap(p);
+    pages_reap(p);
     (void)munmap(p->bytes, p->size);
 }
 
@@ -84,7 +84,7 @@ void pages_clear(pages *p)
 {
     old_pages *old;
     void *fresh;
-    reap(p);
+    pages_reap(p);
     /* not while others are on their way, which a device that clears often would pile up */
     old = p->dirty > LITTLE_BYTES && !p->away ? calloc(1, sizeof *old) : NULL;
     fresh = old ? map(p->size, p->sparse) : NULL;

@@ -23,7 +23,9 @@ int pages_open(pages *p, uint64_t size, bool sparse, const device_settings *s);
    takes back, all of them before pages_close(). */
 int pages_open_for(pages *p, uint64_t size, bool sparse, const jobs *j);
 bool pages_given_back(job *j); /* it was one of these, and is freed */
-void pages_close(pages *p);    /* also what could not be opened */
+/* In the owner's tick: take such jobs back, unless they are the owner's. */
+void pages_reap(pages *p);
+void pages_close(pages *p); /* also what could not be opened */
 /* All of it is 0 again.  New pages take the place of the old, which a job gives back: that takes
    some 0.1 ms for each MB that was written. */
 void pages_clear(pages *p);

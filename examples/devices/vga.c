@@ -208,6 +208,12 @@ static void vga_reset(void *device)
     v->f.bdf = 0;
 }
 
+static void vga_tick(void *device, uint64_t now_ns)
+{
+    (void)now_ns;
+    pages_reap(&((vga *)device)->frame);
+}
+
 static void vga_destroy(void *device)
 {
     vga *v = device;
@@ -247,5 +253,6 @@ const device_kind vga_kind = { .name = "vga",
                                .tlp = vga_tlp,
                                .event = vga_event,
                                .reset = vga_reset,
+                               .tick = vga_tick,
                                .report = vga_report,
                                .picture = vga_picture };

@@ -3,9 +3,13 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
+#include "eptest.h"
+#include "eptest_model.h"
 #include "memory_model.h"
 #include "pages.h"
 #include "pci.h"
+#include "vga.h"
+#include "vga_model.h"
 
 #include <setjmp.h>
 #include <stdlib.h>
@@ -412,6 +416,12 @@ static job *give_back(void *user)
     return kept[--kept_count];
 }
 
+static void drop_tlp(void *user, dxpu_bytes tlp)
+{
+    (void)user;
+    (void)tlp;
+}
+
 static void nothing(void *user)
 {
     (void)user;
@@ -450,11 +460,39 @@ static void test_cleared_pages_do_not_pile_up(void **state)
     assert_int_equal(kept_count, 0);
 }
 
+static pages *pages_of(const device_kind *kind, void *device)
+{
+    if (kind == &memory_kind)
+        return &((memory *)device)->store;
+    return kind == &vga_kind ? &((vga *)device)->frame : &((eptest *)device)->memory[4];
+}
+
+/* A device without a host has to be rid of its jobs before it can leave (M-24). */
+static void test_m24_a_tick_takes_old_pages_back(void **state)
+{
+    static const device_kind *const kinds[] = { &memory_kind, &vga_kind, &eptest_kind };
+    const jobs slow = { NULL, keep_job, give_back, NULL, nothing };
+    const device_settings s = { .memory_bytes = 1 << 20, .bar_bytes = 1 << 20, .jobs = &slow };
+    (void)state;
+    for (unsigned i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        device_port port = { .emit = drop_tlp };
+        void *device = kinds[i]->create(&s, &port);
+        assert_non_null(device);
+        pages_written(pages_of(kinds[i], device), 128 << 10);
+        kinds[i]->reset(device);
+        assert_int_equal(kept_count, 1);
+        kinds[i]->tick(device, 1);
+        assert_int_equal(kept_count, 0);
+        kinds[i]->destroy(device);
+    }
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         CASE(test_cleared_pages_do_not_pile_up),
+        CASE(test_m24_a_tick_takes_old_pages_back),
         CASE(test_identity_and_capability),
         CASE(test_bar_is_sized),
         CASE(test_completer_id_is_captured),
