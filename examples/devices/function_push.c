@@ -87,12 +87,15 @@ void fn_push_message(fn *f, const dxpu_tlp *t)
 {
     dxpu_push_offer offer;
     dxpu_push_data data;
+    int offers = dxpu_push_offer_decode(t, &offer), pushes = dxpu_push_data_decode(t, &data);
     bool kept;
-    if (dxpu_push_offer_decode(t, &offer) == 1) {
-        fn_push_forget(f); /* its rules are over at the host, too */
+    if (offers == 1) {
         f->offer = offer;
+        if (f->push) /* its rules are over at the host, too; generations go on (U-4) */
+            dxpu_push_store_offer(f->push, &offer);
     }
-    if (dxpu_push_data_decode(t, &data) != 1)
+    f->count.pushes_dropped += offers < 0 || pushes < 0; /* U-1 */
+    if (pushes != 1)
         return;
     kept = f->push && dxpu_push_store_arrived(f->push, &data);
     f->count.pushes += kept;

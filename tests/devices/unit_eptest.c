@@ -764,6 +764,8 @@ static void test_u13_source_comes_with_the_command(void **state)
     uint8_t payload[DXPU_PUSH_OFFER_BYTES];
     rc *r = up(0);
     uint64_t low = MEM_LOW + SOURCE, high = MEM_HIGH + SOURCE + 3;
+    uint64_t dropped;
+    uint32_t last;
     dxpu_tlp t;
     (void)state;
     msi_on(r, 0, 0);
@@ -787,6 +789,17 @@ static void test_u13_source_comes_with_the_command(void **state)
                          ~(uint32_t)EPTEST_IRQ_RAISED,
                      EPTEST_COPY_SUCCESS);
     assert_memory_equal(r->mem + TARGET, r->mem + SOURCE, 4096);
+    last = pushes.entry[0].rule.generation;
+    rc_give(r, &t); /* an offer in mid-channel: rules are made again, of other generations (U-4) */
+    dxpu_push_table_init(&pushes, &offer);
+    assert_true(push_reads_of(r, low, SOURCE, 64) > 0);
+    assert_true(pushes.count == 1 && pushes.entry[0].rule.generation > last);
+    assert_int_equal(push_reads_of(r, low, SOURCE, 64), 0);
+    dropped = model(r)->fn.count.pushes_dropped;
+    t.ep = true; /* U-1 */
+    rc_give(r, &t);
+    assert_int_equal(model(r)->fn.count.pushes_dropped, dropped + 1);
+    assert_int_equal(push_reads_of(r, low, SOURCE, 64), 0);
     place_bars(r); /* the doorbell may be elsewhere now (U-14) */
     assert_int_equal(pushes.count, 0);
     assert_true(push_reads_of(r, low, SOURCE, 64) > 0);
