@@ -5467,6 +5467,7 @@ DXPUI_INLINE int dxpui_check_record(dxpui_checked *c)
 {
     dxpu_event event;
     dxpu_record r;
+    r.prefix_dw = 0; /* gcc does not see that a TLP has it */
     int rc = dxpui_record_next(&c->rest, &r, &event, false);
     if (rc != DXPU_OK)
         return rc;

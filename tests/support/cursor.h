@@ -22,6 +22,7 @@ static inline void builder_start(dxpui_builder *b, uint8_t *body, size_t cap)
 static inline int cursor_start(cursor *c, dxpu_bytes tlp)
 {
     dxpu_tlp_shape s;
+    memset(c, 0, sizeof *c);
     int rc = dxpu_tlp_measure(tlp, &s);
     if (rc != DXPU_OK || s.local_dw)
         return rc != DXPU_OK ? rc : DXPU_E_TLP_PREFIX;
