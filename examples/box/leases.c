@@ -30,8 +30,11 @@ static bool is_changing(const slot *s)
 /* Until it is on disk the slot is as it was, and an order for it is answered later (S-165). */
 static unsigned change(box *b, unsigned number, const lease_change *c)
 {
-    b->slots[number - 1].change = *c;
-    state_want(b->state, &c->entry, c->phase, b->medium[number - 1], &c->key);
+    slot *s = &b->slots[number - 1];
+    bool is_left = c->by == CHANGE_WIPED && c->phase == DXPU_CONTROL_SLOT_WIPED &&
+                   s->leaves; /* not erased: no start believes it */
+    s->change = *c;
+    state_want(b->state, &c->entry, c->phase, is_left ? 0 : b->medium[number - 1], &c->key);
     return REQUESTS_LATER;
 }
 
@@ -127,8 +130,21 @@ static bool compare(box *b, unsigned number)
     return true;
 }
 
+/* What could not be wiped through one slot is not wiped in the others that have it (S-249). */
+static void doubt(box *b)
+{
+    for (unsigned i = 0; i < b->count; i++) {
+        for (unsigned k = 0; b->phase[i] == DXPU_CONTROL_SLOT_UNWIPED && k < b->count; k++) {
+            if (b->phase[k] == DXPU_CONTROL_SLOT_WIPED && b->medium[k] > NOTHING_LASTS &&
+                b->medium[k] == b->medium[i])
+                b->phase[k] = DXPU_CONTROL_SLOT_EMPTY;
+        }
+    }
+}
+
 void leases_look(box *b)
 {
+    doubt(b);
     for (unsigned i = 0; i < b->count; i++) {
         if (compare(b, i + 1))
             state_note(b->state, &b->entries[i], b->phase[i], b->medium[i], &b->lease_key[i]);
@@ -194,13 +210,6 @@ bool leases_forget(box *b, unsigned number)
     return true;
 }
 
-bool leases_promised(const box *b, unsigned number, const device_kind *kind, void *device)
-{
-    bool pristine;
-    uint64_t medium = kind->medium ? kind->medium(device, &pristine) : 0;
-    return b->managed && medium > NOTHING_LASTS && state_promises(b->state, number, medium);
-}
-
 void leases_unplugged(box *b, unsigned number)
 {
     slot *s = &b->slots[number - 1];
@@ -211,7 +220,7 @@ void leases_unplugged(box *b, unsigned number)
     }
     look_at_nothing(b, number);
     s->keeps |= kept;
-    s->broken = s->elsewhere = s->unfit = false;
+    s->broken = s->elsewhere = s->unfit = s->leaves = false;
     if (b->managed)
         begin_again(b, number - 1);
 }
@@ -229,19 +238,6 @@ bool leases_plugged(box *b, unsigned number)
     return true;
 }
 
-static void end_wipe(box *b, unsigned number)
-{
-    slot *s = &b->slots[number - 1];
-    s->shard->wiping--;
-    if (b->phase[number - 1] == DXPU_CONTROL_SLOT_WIPED) {
-        s->broken = s->elsewhere = s->unfit = false;
-        return;
-    }
-    log_warning("slot %u: its data could not be wiped; it is not lent again", number);
-    manager_alarm(b->manager, number, DXPU_CONTROL_ALARM_STORAGE, b->entries[number - 1].epoch_seen,
-                  "the data could not be wiped");
-}
-
 bool leases_wiping(const shard *sh)
 {
     const box *b = sh->box;
@@ -251,45 +247,148 @@ bool leases_wiping(const shard *sh)
     return any || (sh->wiping && !b->pool);
 }
 
-/* Another slot of its subsystem that is_such(); all of them are in this loop. */
+/* The lease of a slot may have its data on another medium than is there: do_not_serve(). */
+static bool is_elsewhere(const slot *s)
+{
+    return s->elsewhere && s->its_phase != DXPU_CONTROL_SLOT_EMPTY;
+}
+
+static uint8_t phase_of(const box *b, unsigned i)
+{
+    return is_elsewhere(&b->slots[i]) ? b->slots[i].its_phase : b->phase[i];
+}
+
+/* Has slot i + 1 the data of slot `number`?  Also one without a device, by what is recorded. */
+static bool shares(const box *b, unsigned i, unsigned number)
+{
+    const slot *s = &b->slots[number - 1], *t = &b->slots[i];
+    uint64_t medium = is_elsewhere(t) ? t->its_medium : b->medium[i];
+    if (i == number - 1)
+        return false;
+    return (s->subsystem[0] && !strcmp(t->subsystem, s->subsystem)) ||
+           (medium > NOTHING_LASTS && medium == b->medium[number - 1]);
+}
+
+/* Another slot with its data that is_such(); all of a subsystem are in this loop. */
 static bool any_other(const box *b, unsigned number, bool (*is_such)(const box *b, unsigned i))
 {
-    const slot *s = &b->slots[number - 1];
     bool any = false;
-    for (unsigned i = 0; s->subsystem[0] && i < b->count; i++)
-        any |= i != number - 1 && !strcmp(b->slots[i].subsystem, s->subsystem) && is_such(b, i);
+    for (unsigned i = b->slots[number - 1].shard->index; i < b->count; i += b->shard_count)
+        any |= shares(b, i, number) && is_such(b, i);
     return any;
+}
+
+static bool is_any(const box *b, unsigned i)
+{
+    (void)b;
+    (void)i;
+    return true;
 }
 
 /* Its lease goes on, or its tenant's data are kept. */
 static bool is_in_use(const box *b, unsigned i)
 {
-    return b->entries[i].used || b->phase[i] == DXPU_CONTROL_SLOT_HELD ||
-           b->phase[i] == DXPU_CONTROL_SLOT_KEPT || b->slots[i].change.by == CHANGE_BIND;
+    return b->entries[i].used || phase_of(b, i) == DXPU_CONTROL_SLOT_HELD ||
+           phase_of(b, i) == DXPU_CONTROL_SLOT_KEPT;
+}
+
+/* It is lent, unless the disk is full. */
+static bool is_being_lent(const box *b, unsigned i)
+{
+    return b->slots[i].change.by == CHANGE_BIND;
+}
+
+/* Unless they were erased through another slot since. */
+static bool is_unwiped(const box *b, unsigned i)
+{
+    const slot *s = &b->slots[i];
+    return phase_of(b, i) == DXPU_CONTROL_SLOT_UNWIPED && (s->kind != &no_device_kind || s->keeps);
 }
 
 /* The data that it shares are being erased, or were to be and could not. */
 static bool is_being_wiped(const box *b, unsigned i)
 {
-    return b->phase[i] == DXPU_CONTROL_SLOT_WIPING || b->phase[i] == DXPU_CONTROL_SLOT_UNWIPED;
+    return phase_of(b, i) == DXPU_CONTROL_SLOT_WIPING || is_unwiped(b, i);
+}
+
+/* It counts as wiped, but its data were left to others, of which none has them any more, or
+   another one's, which are the same, could not be wiped. */
+static bool is_doubtful(const box *b, unsigned number)
+{
+    return b->phase[number - 1] == DXPU_CONTROL_SLOT_WIPED &&
+           ((b->slots[number - 1].leaves && !any_other(b, number, is_in_use)) ||
+            any_other(b, number, is_unwiped));
+}
+
+/* All that share what was erased have nothing of anybody's. */
+static void all_clean(box *b, unsigned number)
+{
+    for (unsigned i = b->slots[number - 1].shard->index; i < b->count; i += b->shard_count) {
+        if (!shares(b, i, number))
+            continue;
+        b->slots[i].leaves = false;
+        manager_changed(b->manager, i + 1);
+        if (b->slots[i].kind == &no_device_kind)
+            b->slots[i].keeps = false;
+    }
+}
+
+bool leases_promised(const box *b, unsigned number, const device_kind *kind, void *device)
+{
+    bool pristine;
+    uint64_t medium = kind->medium ? kind->medium(device, &pristine) : 0;
+    if (!b->managed)
+        return false;
+    if (b->phase[number - 1] == DXPU_CONTROL_SLOT_UNWIPED && medium != b->medium[number - 1] &&
+        any_other(b, number, is_any))
+        return true; /* that those have to be wiped would be forgotten */
+    return medium > NOTHING_LASTS && state_promises(b->state, number, medium);
+}
+
+static void end_wipe(box *b, unsigned number)
+{
+    slot *s = &b->slots[number - 1];
+    s->shard->wiping--;
+    if (b->phase[number - 1] == DXPU_CONTROL_SLOT_WIPED) {
+        s->broken = s->elsewhere = s->unfit = false;
+        if (!s->leaves && s->kind != &no_device_kind)
+            all_clean(b, number);
+        return;
+    }
+    log_warning("slot %u: its data could not be wiped; it is not lent again", number);
+    manager_alarm(b->manager, number, DXPU_CONTROL_ALARM_STORAGE, b->entries[number - 1].epoch_seen,
+                  "the data could not be wiped");
+}
+
+/* What is out has its data still, unless they were erased through another slot. */
+static int wipe_nothing(box *b, unsigned number)
+{
+    slot *s = &b->slots[number - 1];
+    if (s->keeps)
+        return DEVICE_UNWIPED;
+    b->medium[number - 1] = NOTHING_LASTS;
+    return DEVICE_WIPED;
 }
 
 static void go_on_wiping(slot *s, unsigned number)
 {
+    box *b = s->shard->box;
     int rc = DEVICE_WIPED; /* reset() leaves nothing */
+    if (s->wipe_begins && any_other(b, number, is_being_lent))
+        return;
     if (s->wipe_begins)
-        s->leaves = s->kind->leave && any_other(s->shard->box, number, is_in_use); /* S-249 */
-    if (s->kind == &no_device_kind && s->keeps)
-        rc = DEVICE_UNWIPED; /* what it has lost still has the data */
-    if (s->leaves)
+        s->leaves = s->kind->leave && any_other(b, number, is_in_use); /* S-249 */
+    if (s->kind == &no_device_kind)
+        rc = wipe_nothing(b, number);
+    else if (s->leaves)
         rc = s->kind->leave(s->device, s->wipe_begins);
     else if (s->kind->wipe)
         rc = s->kind->wipe(s->device, s->wipe_begins);
     s->wipe_begins = false;
     if (rc != DEVICE_WIPING) {
-        lease_change c = change_of(s->shard->box, number, CHANGE_WIPED);
+        lease_change c = change_of(b, number, CHANGE_WIPED);
         c.phase = rc == DEVICE_WIPED ? DXPU_CONTROL_SLOT_WIPED : DXPU_CONTROL_SLOT_UNWIPED;
-        (void)change(s->shard->box, number, &c);
+        (void)change(b, number, &c);
     }
 }
 
@@ -343,7 +442,8 @@ static unsigned refuse_bind(const box *b, const dxpu_control_bind *m)
     if (s->drained && phase != DXPU_CONTROL_SLOT_KEPT && !goes_on)
         return DXPU_CONTROL_CODE_DRAINED; /* it is a new one */
     bool busy = wipes || phase == DXPU_CONTROL_SLOT_UNWIPED || s->elsewhere || s->unfit ||
-                any_other(b, m->slot, is_being_wiped);
+                is_doubtful(b, m->slot) || any_other(b, m->slot, is_being_wiped) ||
+                (!s->subsystem[0] && any_other(b, m->slot, is_in_use));
     return busy ? DXPU_CONTROL_CODE_BUSY : DXPU_CONTROL_CODE_NONE;
 }
 
@@ -419,7 +519,9 @@ unsigned leases_unbind(box *b, const dxpu_control_unbind *m)
     next.entry.epoch = 0;
     next.keep = m->keep;
     memset(&next.key, 0, sizeof next.key);
-    next.phase = after_unbind(b->phase[m->slot - 1], m->keep, m->epoch > e->epoch_seen);
+    next.phase =
+        after_unbind(is_doubtful(b, m->slot) ? DXPU_CONTROL_SLOT_EMPTY : b->phase[m->slot - 1],
+                     m->keep, m->epoch > e->epoch_seen);
     if (e->used || next.phase != b->phase[m->slot - 1] || m->epoch != e->epoch_seen)
         return change(b, m->slot, &next);
     if (s->wipe_waits && !m->keep)
@@ -522,6 +624,8 @@ void leases_device(const box *b, unsigned number, dxpu_control_device *out)
     const dxpu_box_entry *e = &b->entries[number - 1];
     device_ids ids = s->ids;
     out->state = slots_state(s);
+    if (is_doubtful(b, number))
+        out->state = DXPU_CONTROL_SLOT_EMPTY; /* they may hold data */
     if (s->kind->ids)
         (void)s->kind->ids(s->device, &ids);
     out->health = health_of(s, &ids);

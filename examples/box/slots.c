@@ -925,7 +925,8 @@ int slots_install(slot *s, slot_device *d)
         return -1;
     }
     memcpy(s->serial, d->serial, sizeof s->serial);
-    snprintf(s->subsystem, sizeof s->subsystem, "%s", d->set.subsystem ? d->set.subsystem : "");
+    if (s->kind != &no_device_kind) /* one that is pulled out goes on to count */
+        snprintf(s->subsystem, sizeof s->subsystem, "%s", d->set.subsystem ? d->set.subsystem : "");
     memcpy(s->model, d->model, sizeof s->model);
     s->unfit = s->kind->fits && !s->kind->fits(s->device);
     /* a manager's box keeps the slot, so that it can be wiped */

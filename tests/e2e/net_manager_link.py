@@ -660,6 +660,71 @@ def s249_data_of_a_subsystem_are_erased_with_its_last_lease():
 
 
 @case
+def s249_data_of_a_subsystem_whose_controllers_go():
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
+        image, other = disk(l, "image", MIB), disk(l, "other", MIB)
+        shared = "nvme,subsystem=a,file=" + image
+
+        def start(*devices):
+            return start_box(l, m, "--slots", 3, "--hot-plug", *[
+                x for n, device in enumerate(devices, 1) for x in ("--slot", "%d=%s" % (n, device))])
+
+        box = start(shared, shared, shared)
+        b = m.link(BOX)
+
+        def unplug(slot):
+            by_hand.dxpu(l, "unplug", "--force", box.control, slot)
+
+        def wiped(slot, epoch):
+            check(b.unbind(slot, epoch)[0] == WIPING)
+            b.becomes(slot, WIPED)
+
+        def restart(*devices):
+            box.process.kill()
+            return start(*devices), m.link(BOX, b)
+
+        for n in (1, 2, 3):
+            wiped(n, 1)
+        b.bind(1, 77, 1, 2)
+        b.bind(2, 78, 1, 2)
+        plant(image, 4096)
+        wiped(2, 2)  # left, for slot 1 is lent: it may be lent again meanwhile
+        b.bind(2, 78, 1, 3)
+        unplug(1)
+        wiped(2, 3)
+        check(has(image))  # slot 1's lease goes on
+        b.bind(2, 78, 1, 4)
+        wiped(2, 4)
+        check(b.unbind(1, 2)[0] == WIPING)
+        b.becomes(1, UNWIPED)
+        for n in (2, 3):
+            refused(BUSY, b.bind, n, 78, 1, 5)
+        answer = by_hand.dxpu(l, "plug", box.control, 1, "nvme,file=" + other, status=1)
+        check(answer["error"] == "busy", answer)  # it would be forgotten
+        box, b = restart("none", shared, shared)
+        check([b.slots[n].state for n in (1, 2, 3)] == [UNWIPED, EMPTY, EMPTY], b.slots)
+        refused(BUSY, b.bind, 3, 78, 1, 5)
+        wiped(3, 5)  # by way of another slot
+        check(not has(image))
+        b.bind(2, 78, 1, 5)
+        wiped(1, 5)  # which has erased that one's, too
+        b.bind(2, 78, 1, 6)
+        # what was left is not wiped for a start at which no other lease is there
+        b.bind(3, 79, 1, 6)
+        plant(image, 4096)
+        wiped(2, 6)
+        box, b = restart("none", shared, "none")
+        check([b.slots[n].state for n in (2, 3)] == [EMPTY, HELD], b.slots)
+        wiped(2, 7)
+        check(has(image))  # slot 3's lease waits
+        check(b.unbind(3, 6, keep=True)[0] == KEPT)
+        box, b = restart("none", shared, "nvme,file=" + other)
+        check(b.slots[3].health == BROKEN, b.slots)
+        wiped(2, 8)
+        check(has(image))  # it is elsewhere
+
+
+@case
 def state_file_without_media():
     with lab.Lab(plain=True) as l, fm.Manager() as m:
         path = disk(l, "disk", MIB)
