@@ -1,0 +1,180 @@
+/* unit_leases.c - a manager's leases of slots whose state file the test answers for
+   SPDX-License-Identifier: MIT */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "leases.h"
+#include "log.h"
+#include "plug.h"
+#include "shards.h"
+
+static uint64_t wanted_medium;
+static unsigned last_code, wiped_count, left_count;
+
+static void take_wish(state_file *s, const dxpu_box_entry *e, uint8_t phase, uint64_t medium,
+                      const state_key *key)
+{
+    (void)s;
+    (void)e;
+    (void)phase;
+    (void)key;
+    wanted_medium = medium;
+}
+
+static void end_nothing(slot *s, uint8_t reason)
+{
+    (void)s;
+    (void)reason;
+}
+
+static void take_code(box *b, unsigned number, unsigned code)
+{
+    (void)b;
+    (void)number;
+    last_code = code;
+}
+
+/* Not linked: replaces state_want(), slots_end() and shards_answer(). */
+#define state_want    take_wish
+#define slots_end     end_nothing
+#define shards_answer take_code
+#include "leases.c"
+#undef state_want
+#undef slots_end
+#undef shards_answer
+
+static int count_wipe(void *device, bool begin)
+{
+    (void)device;
+    wiped_count += begin;
+    return DEVICE_WIPED;
+}
+
+static int count_leave(void *device, bool begin)
+{
+    (void)device;
+    left_count += begin;
+    return DEVICE_WIPED;
+}
+
+enum { MEDIUM = 7, OTHER = 9 };
+
+static const device_kind disk = { .name = "disk", .wipe = count_wipe, .leave = count_leave };
+static box b;
+static shard loop;
+static slot slots[2];
+static dxpu_box_entry entries[2];
+static uint8_t phase[2];
+static uint64_t medium[2];
+static state_key lease_key[2];
+
+/* Slot 1 is free, slot 2 lent under epoch 2; they are controllers of one subsystem. */
+static int setup(void **state)
+{
+    (void)state;
+    memset(&b, 0, sizeof b);
+    memset(&loop, 0, sizeof loop);
+    memset(slots, 0, sizeof slots);
+    memset(lease_key, 0, sizeof lease_key);
+    wiped_count = left_count = last_code = 0;
+    b.shards = &loop;
+    b.shard_count = 1;
+    b.count = 2;
+    b.slots = slots;
+    b.phase = phase;
+    b.medium = medium;
+    b.lease_key = lease_key;
+    b.keys = keys_none();
+    b.managed = true;
+    loop.box = &b;
+    assert_int_equal(dxpu_box_init(&b.table, entries, 2), DXPU_OK);
+    b.entries = entries;
+    for (unsigned i = 0; i < 2; i++) {
+        slots[i].shard = &loop;
+        slots[i].kind = &disk;
+        slots[i].keeps = true;
+        snprintf(slots[i].subsystem, sizeof slots[i].subsystem, "a");
+        entries[i].valid = true;
+        medium[i] = MEDIUM;
+    }
+    phase[0] = DXPU_CONTROL_SLOT_WIPED;
+    phase[1] = DXPU_CONTROL_SLOT_HELD;
+    entries[1].used = true;
+    entries[1].epoch = entries[1].epoch_seen = 2;
+    entries[1].host_node = 77;
+    return 0;
+}
+
+/* A lease ends while another one of the subsystem begins, which is on disk, or is not to be. */
+static void end_while_lending(bool lent)
+{
+    const dxpu_control_unbind out = { .slot = 2, .epoch = 2 };
+    const dxpu_control_bind in = { .slot = 1, .host_node = 78, .host_slot = 1, .epoch = 3 };
+    assert_int_equal(leases_unbind(&b, &out), REQUESTS_LATER);
+    assert_int_equal(leases_bind(&b, &in), REQUESTS_LATER);
+    leases_written(&b, 2, true);
+    leases_work(&loop);
+    assert_int_equal(wiped_count + left_count, 0); /* that is not known yet */
+    assert_true(leases_wiping(&loop));
+    leases_written(&b, 1, lent);
+    leases_work(&loop);
+    assert_int_equal(slots[1].change.by, CHANGE_WIPED);
+    leases_written(&b, 2, true);
+    assert_int_equal(phase[1], DXPU_CONTROL_SLOT_WIPED);
+}
+
+static void test_s249_a_bind_that_is_not_written_saves_no_data(void **state)
+{
+    (void)state;
+    end_while_lending(false);
+    assert_int_equal(last_code, DXPU_CONTROL_CODE_STATE);
+    assert_true(wiped_count == 1 && left_count == 0);
+    assert_int_equal(wanted_medium, MEDIUM);
+    (void)setup(NULL);
+    end_while_lending(true); /* control */
+    assert_true(wiped_count == 0 && left_count == 1);
+    assert_int_equal(wanted_medium, 0); /* no start takes it for wiped */
+}
+
+/* A lease waits for its medium; its end was not written, so that it goes on with that one. */
+static void test_m25_a_lease_that_did_not_end_waits_on(void **state)
+{
+    const dxpu_control_unbind out = { .slot = 2, .epoch = 2 };
+    (void)state;
+    for (unsigned kept = 0; kept < 2; kept++) {
+        (void)setup(NULL);
+        entries[1].used = false;
+        phase[1] = DXPU_CONTROL_SLOT_EMPTY;
+        slots[1].broken = slots[1].elsewhere = true;
+        slots[1].its_phase = DXPU_CONTROL_SLOT_HELD;
+        slots[1].its_medium = OTHER;
+        assert_int_equal(leases_unbind(&b, &out), REQUESTS_LATER);
+        leases_written(&b, 2, kept);
+        assert_int_equal(last_code, kept ? DXPU_CONTROL_CODE_NONE : DXPU_CONTROL_CODE_STATE);
+        if (kept) { /* control: it is over */
+            assert_int_equal(slots[1].its_phase, DXPU_CONTROL_SLOT_EMPTY);
+            continue;
+        }
+        slots[1].kind = &no_device_kind;
+        leases_unplugged(&b, 2);
+        assert_int_equal(phase[1], DXPU_CONTROL_SLOT_HELD);
+        assert_int_equal(medium[1], OTHER);
+        assert_true(slots[1].keeps);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(test_s249_a_bind_that_is_not_written_saves_no_data, setup),
+        cmocka_unit_test_setup(test_m25_a_lease_that_did_not_end_waits_on, setup),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
