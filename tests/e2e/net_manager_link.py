@@ -666,8 +666,9 @@ def s249_data_of_a_subsystem_whose_controllers_go():
         shared = "nvme,subsystem=a,file=" + image
 
         def start(*devices):
-            return start_box(l, m, "--slots", 3, "--hot-plug", *[
-                x for n, device in enumerate(devices, 1) for x in ("--slot", "%d=%s" % (n, device))])
+            slots = ["%d=%s" % (n, device) for n, device in enumerate(devices, 1)]
+            return start_box(l, m, "--slots", 3, "--hot-plug",
+                             *[x for each in slots for x in ("--slot", each)])
 
         box = start(shared, shared, shared)
         b = m.link(BOX)
