@@ -669,6 +669,26 @@ static void test_report(void **state)
     assert_int_equal(report_to(C, 32, true), NVME_HOST_FORMAT | NVME_DNR);
 }
 
+/* Of a table that is mostly zeros, too: all commands together have so much memory. */
+static void test_report_waits_for_a_buffer(void **state)
+{
+    result res;
+    sqe s = command(REPORT, 1);
+    nvme *n = model(d[C]);
+    (void)state;
+    s.dw[8] = s.dw[6] + NVME_PAGE_BYTES;
+    s.dw[10] = 2 * NVME_PAGE_BYTES / 4 - 1;
+    n->buffer_bytes += NVME_BUFFER_BYTES; /* others have it */
+    (void)send(C, 1, &s);
+    assert_false(drv_reap(d[C], 1, &res));
+    n->buffer_bytes -= NVME_BUFFER_BYTES;
+    nvme_kind.tick(d[C]->r.dev, 1000);
+    rc_run(&d[C]->r);
+    assert_true(drv_reap(d[C], 1, &res));
+    assert_int_equal(res.status, 0);
+    drv_consumed(d[C], 1);
+}
+
 static void test_identifiers_of_128_bits(void **state)
 {
     const uint8_t *p = d[A]->r.mem + MEM_DATA;
@@ -689,6 +709,7 @@ static void test_identifiers_of_128_bits(void **state)
     assert_int_equal(dxpu_get_le64(p + 72), KEY(A));
     assert_int_equal(dxpu_get_le64(p + 80), 0xb0);
     assert_int_equal(dxpu_get_le64(p + 88), 0xb0 ^ 0xff);
+    assert_int_equal(admin(d[A], 0x0a, 0, 0x81, 0), NVME_HOST_FORMAT | NVME_DNR); /* a half */
     assert_int_equal(admin(d[A], 0x0a, 0, 0x81, 1), 0);
     assert_int_equal(dxpu_get_le64(p + 8), 0xb0 ^ 0xff);
     assert_int_equal(admin(d[A], 0x09, 1, 0x81, 1), NVME_NOT_PER_NAMESPACE | NVME_DNR);
@@ -958,6 +979,30 @@ static void test_attachments_persist(void **state)
     assert_true(may_write(C));
 }
 
+/* The layout's word on them is for a controller that is alone: two files could contradict. */
+static void test_a_drive_that_was_alone(void **state)
+{
+    driver *one;
+    (void)state;
+    close_all();
+    drv_subsystem = NULL;
+    drv_controller = 0;
+    one = drv_open(disk);
+    drv_enumerate(one);
+    drv_msix(one);
+    drv_enable(one);
+    dxpu_put_le32(one->r.mem + MEM_DATA, 1u << 16 | 1);
+    assert_int_equal(admin(one, 0x15, 1, 1, 0), 0);
+    assert_false(model(one)->ns[0].is.attached); /* the control */
+    drv_close(one);
+    open_all(disk, 0);
+    assert_true(may_write(A) && may_write(B));
+    assert_int_equal(attach(A, false, 2, 1), 0);
+    lose_power();
+    assert_true(may_write(A));
+    assert_false(may_write(B));
+}
+
 static void test_a_host_without_an_identifier_does_not_persist(void **state)
 {
     (void)state;
@@ -1085,7 +1130,11 @@ static void test_s249_a_lease_ends_and_others_go_on(void **state)
     model(d[A])->ns[0].store->bytes[9] = 0x77;
     nvme_kind.reset(d[B]->r.dev);
     nvme_kind.reset(d[C]->r.dev);
+    model(d[A])->health.broken = model(d[A])->health.lost = true;
+    model(d[A])->layout.fits = false;
     assert_int_equal(end_by(C, nvme_kind.wipe), DEVICE_WIPED);
+    assert_true(nvme_kind.fits(d[A]->r.dev)); /* one repair is that of all slots */
+    assert_false(model(d[A])->health.broken || model(d[A])->health.lost);
     assert_int_equal(model(d[A])->ns[0].store->bytes[9], 0);
     assert_int_equal(reservation()->count, 0);
     assert_int_equal(reservation()->generation, 0);
@@ -1230,6 +1279,7 @@ int main(void)
         CASE(test_what_was_preempted_is_waited_for_whatever_its_host_does),
         CASE(test_releasing),
         CASE(test_report),
+        CASE(test_report_waits_for_a_buffer),
         CASE(test_identifiers_of_128_bits),
         CASE(test_hosts_without_an_identifier),
         CASE(test_notices),
@@ -1239,6 +1289,7 @@ int main(void)
         WITH_DISK(test_no_file_where_nothing_persists),
         WITH_DISK(test_each_change_is_on_disk),
         WITH_DISK(test_attachments_persist),
+        WITH_DISK(test_a_drive_that_was_alone),
         WITH_DISK(test_a_host_without_an_identifier_does_not_persist),
         WITH_DISK(test_a_file_that_cannot_be_written),
         WITH_DISK(test_s249_nothing_is_wiped_whose_file_cannot_be_written),

@@ -117,12 +117,8 @@ static uint16_t io_move(nvme *n, nvme_command *c)
         return status;
     if (bytes > NVME_TRANSFER_BYTES)
         return NVME_INVALID_FIELD | NVME_DNR;
-    if (!nvme_io_buffer(n, c, (uint32_t)bytes)) {
-        if (!n->buffer_bytes)
-            return NVME_INTERNAL_ERROR; /* none will be given back */
-        nvme_list_append(&n->starving, c);
-        return NVME_PENDING;
-    }
+    if (!nvme_io_buffer(n, c, (uint32_t)bytes))
+        return nvme_io_starve(n, c);
     c->at = io_lba(c) << c->ns->is.block_log2;
     c->fault = c->opcode == IO_WRITE ? NVME_WRITE_FAULT : NVME_READ_ERROR;
     if (c->opcode == IO_READ)

@@ -434,6 +434,8 @@ void nvme_drop_buffer(nvme *n, nvme_command *c); /* if it has one */
 bool nvme_buffer(nvme *n, nvme_command *c, uint32_t bytes);
 /* The same for what is about to be filled, of an I/O command: false when it has to wait. */
 bool nvme_io_buffer(nvme *n, nvme_command *c, uint32_t bytes);
+/* Then the command begins again when there is place: its status meanwhile. */
+uint16_t nvme_io_starve(nvme *n, nvme_command *c);
 void nvme_fatal(nvme *n);
 void nvme_pump(nvme *n); /* do all that can be done now */
 

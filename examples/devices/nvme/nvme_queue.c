@@ -116,6 +116,14 @@ bool nvme_io_buffer(nvme *n, nvme_command *c, uint32_t bytes)
     return command_buffer(n, c, bytes, malloc(bytes));
 }
 
+uint16_t nvme_io_starve(nvme *n, nvme_command *c)
+{
+    if (!n->buffer_bytes)
+        return NVME_INTERNAL_ERROR; /* none will be given back */
+    nvme_list_append(&n->starving, c);
+    return NVME_PENDING;
+}
+
 void nvme_finish(nvme *n, nvme_command *c, uint16_t status)
 {
     nvme_cq *cq = &n->cq[c->cqid];

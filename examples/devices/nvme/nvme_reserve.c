@@ -442,8 +442,9 @@ uint16_t nvme_reserve_report(nvme *n, nvme_command *c)
         return NVME_INVALID_FIELD | NVME_DNR;
     if (p.extended != n->subsystem->extended && any_identifier(n))
         return NVME_HOST_FORMAT | NVME_DNR;
-    if (!nvme_buffer(n, c, (uint32_t)bytes))
-        return NVME_INTERNAL_ERROR;
+    if (!nvme_io_buffer(n, c, (uint32_t)bytes))
+        return nvme_io_starve(n, c);
+    memset(c->buffer, 0, bytes);
     p.end = c->buffer + bytes;
     p.at = bytes > (p.extended ? 64u : 24u) ? c->buffer + (p.extended ? 64 : 24) : p.end;
     for (uint32_t k = 0; k < r->count; k++)
@@ -564,6 +565,8 @@ uint16_t nvme_reserve_get(nvme *n, nvme_command *c)
         c->result = !select && n->subsystem->reservation[c->nsid - 1].persists;
     if (id != FEATURE_HOST)
         return NVME_SUCCESS;
+    if (!n->host.alone && (c->dw[11] & 1) != n->subsystem->extended)
+        return NVME_HOST_FORMAT | NVME_DNR;
     if (!nvme_buffer(n, c, bytes))
         return NVME_INTERNAL_ERROR;
     if (!select)

@@ -304,6 +304,8 @@ void nvme_subsystem_attach_all(nvme *n)
 void nvme_subsystem_attachments(nvme *n)
 {
     const nvme_subsystem *b = n->subsystem;
+    for (uint32_t i = 0; b->name && i < n->ns_count; i++) /* of when the drive was alone */
+        n->ns[i].is.attached = n->ns[i].is.allocated;
     for (uint32_t i = 0; i < b->detached_count; i++) {
         if (b->detached[i].id == n->id)
             n->ns[b->detached[i].nsid - 1].is.attached = false;

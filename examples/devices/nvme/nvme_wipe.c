@@ -58,12 +58,13 @@ static void wipe_over(nvme *n, nvme_command *c, const nvme_access *a)
     }
     nvme_layout_take(n);
     for (nvme *o = n->subsystem->first; o; o = o->sibling) { /* none is lent */
+        o->layout.kept = o->layout.fits = true;
+        o->health.broken = o->health.lost = false; /* all of it could be written and read */
         for (uint32_t i = 0; i < n->ns_count; i++) {
             o->ns[i].is = n->ns[i].is;
             o->ns[i].changed = false;
         }
     }
-    n->health.broken = false; /* all of it could be written and read */
     if (nvme_reserve_kept(n, n->subsystem->version) == NVME_INTERNAL_ERROR)
         nvme_reserve_changed(n); /* there may be room now */
     n->wipe.how = DEVICE_WIPED;
