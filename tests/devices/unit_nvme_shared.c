@@ -1190,6 +1190,31 @@ static void test_s249_the_erasure_waits_for_all_controllers(void **state)
     assert_false(model(d[B])->wipe.begins);
 }
 
+static void test_wipes_of_two_slots_follow_one_another(void **state)
+{
+    int how = DEVICE_WIPING;
+    (void)state;
+    for (unsigned i = 0; i < HOSTS; i++)
+        nvme_kind.reset(d[i]->r.dev);
+    drv_close(d[A]);
+    drv_jobs = &slow;
+    d[A] = open_one(A, NULL, 2);
+    drv_jobs = NULL;
+    nvme_kind.reset(d[A]->r.dev);
+    assert_int_equal(nvme_kind.wipe(d[A]->r.dev, true), DEVICE_WIPING);
+    assert_non_null(under_way);
+    for (int first = 1; how == DEVICE_WIPING; first = 0) {
+        assert_int_equal(nvme_kind.wipe(d[B]->r.dev, first), DEVICE_WIPING);
+        assert_true(model(d[B])->wipe.begins);
+        slow_settle(NULL);
+        how = nvme_kind.wipe(d[A]->r.dev, false);
+    }
+    assert_int_equal(how, DEVICE_WIPED);
+    for (how = DEVICE_WIPING; how == DEVICE_WIPING;)
+        how = nvme_kind.wipe(d[B]->r.dev, false);
+    assert_int_equal(how, DEVICE_WIPED); /* its own after it */
+}
+
 /* What controllers say of one drive is the same: a namespace with blocks of 512 bytes for one host
    and of 4096 for another would be damaged by both. */
 static void test_one_drive(void **state)
@@ -1298,6 +1323,7 @@ int main(void)
         CASE(test_s249_a_lease_ends_and_others_go_on),
         CASE(test_s249_a_host_has_several_leases),
         CASE(test_s249_the_erasure_waits_for_all_controllers),
+        CASE(test_wipes_of_two_slots_follow_one_another),
         CASE(test_one_drive),
         CASE(test_random_commands_keep_the_rules),
     };

@@ -114,6 +114,15 @@ static int how_kept(const nvme *n, uint64_t version)
     return DEVICE_UNWIPED;
 }
 
+/* Several slots may be repaired at a time: two would write the same layout's file. */
+static bool is_wiped_by_another(const nvme *n)
+{
+    bool is = false;
+    for (const nvme *o = n->subsystem->first; o; o = o->sibling)
+        is |= o != n && o->wiper.access;
+    return is;
+}
+
 int nvme_wipe(void *device, bool begin)
 {
     nvme *n = device;
@@ -132,7 +141,7 @@ int nvme_wipe(void *device, bool begin)
     while (nvme_access_reap(n) && n->wiper.access == own) /* a step at a call */
         continue;
     (void)nvme_reserve_work(n);
-    if (n->wipe.begins && nvme_subsystem_quiet(n)) {
+    if (n->wipe.begins && nvme_subsystem_quiet(n) && !is_wiped_by_another(n)) {
         n->wipe.begins = false;
         wipe_next(n);
     }
