@@ -503,7 +503,7 @@ bool nvme_subsystem_quiet(nvme *n);
 nvme *nvme_subsystem_find(const nvme *n, uint32_t id);
 /* A namespace is, or is not, attached to a controller of the subsystem. */
 void nvme_subsystem_attach(nvme *n, uint32_t nsid, bool attached);
-/* It can be detached from so many more of them. */
+/* It can be detached from `count` more of them. */
 bool nvme_subsystem_has_place(const nvme *n, uint32_t count);
 /* Attached as by the box's owner: what was detached from this controller. */
 void nvme_subsystem_attach_all(nvme *n);
