@@ -179,6 +179,8 @@ def usage_of_subsystems():
                 (("--slot", "1=memory,subsystem=a"), 2, "is for nvme"),
                 (("--slot", one, "--slot", "2=nvme,subsystem=a,size=1M,file=" + l.file("y")), 3,
                  "the same files"),
+                (("--slot", one, "--slot", "2" + one[1:] + ",block=4096"), 3,
+                 "the same block size"),
                 (("--slot", one, "--isolate"), 3, "in one process"),
                 (("--slot", one, "--slot", "2" + one[1:], "--cores", 2), 2, "2 apart")):
             done = l.run("dxpu-box", "--listen", V4, "--slots", 3, *wrong)
