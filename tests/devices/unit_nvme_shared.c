@@ -291,8 +291,8 @@ static void test_what_each_type_allows(void **state)
     }
 }
 
-/* The same figure: it is of the commands that write.  Else whoever is fenced takes the namespace from
-   its holder. */
+/* The same figure: it is of the commands that write.  Else whoever is fenced takes the namespace
+   from its holder. */
 static void test_attachment_is_as_a_write(void **state)
 {
     (void)state;
