@@ -398,7 +398,8 @@ def list_filters():
         check(query["tenant"] == "t" and query["host"] == "12", query)
         dxpu(fake, "list", "tenants")
         check(not fake.one("GET /v1/tenants")["query"], "that list has no pages")
-        fake.routes["GET /v1/boxes"] = dict(nodes=[node(), node(11, connected=False, broken=3)],
+        fake.routes["GET /v1/boxes"] = dict(nodes=[node(), node(11, connected=False, broken=3),
+                                                   node(12, connected=None)],  # a standby's answer
                                             next=None)
         for state, number in (("connected", 10), ("disconnected", 11)):
             found = dxpu(fake, "list", "boxes", "--state", state, "--json").json()["nodes"]

@@ -114,7 +114,7 @@ static void keep_nodes(json_t *nodes, bool connected)
 {
     for (size_t i = json_array_size(nodes); i-- > 0;) {
         const json_t *node = json_array_get(nodes, i);
-        if (json_object_get(node, "connected") != (connected ? json_true() : json_false()))
+        if (!json_equal(json_object_get(node, "connected"), connected ? json_true() : json_false()))
             (void)json_array_remove(nodes, i);
     }
 }
