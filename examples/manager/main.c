@@ -93,9 +93,9 @@ static const option_row rows[] = {
     { "etcd-key", "FILE", "secret key of that certificate", OPTION_TEXT, &set.etcd.key, 0, 0 },
     { "standby", NULL, "while another manager leads, wait and take its place when it ends",
       OPTION_FLAG, &set.standby, 0, 0 },
-    { "users-at", "ADDR:PORT",
-      "where users reach --http of this manager, for those who ask a standby (--http)", OPTION_TEXT,
-      &set.users_at, 0, 0 },
+    { "users-at", "URL",
+      "where users reach this manager, https://HOST[:PORT]: standbys redirect to it (they refuse)",
+      OPTION_TEXT, &set.users_at, 0, 0 },
     { "export", "FILE", "write the records of the store to this file, and exit", OPTION_TEXT,
       &set.export, 0, 0 },
     { "import", "FILE", "read them into a store that has none, and exit", OPTION_TEXT, &set.import,
@@ -581,18 +581,6 @@ static core_settings tables_settings(void)
     return settings;
 }
 
-/* What a standby may redirect to; NULL: that is not known. */
-static const char *users_at(void)
-{
-    const char *port = strrchr(set.http, ':');
-    if (set.users_at)
-        return set.users_at;
-    return port && strcmp(port, ":0") && strncmp(set.http, "0.0.0.0:", 8) &&
-                   strncmp(set.http, "[::]:", 5)
-               ? set.http
-               : NULL;
-}
-
 /* Reads are answered, with tokens of now. */
 static void serve_readers(const char *leader)
 {
@@ -600,8 +588,11 @@ static void serve_readers(const char *leader)
     reads = (follow_settings){ set.etcd, tables_settings(), users_settings() };
     reads.etcd.waiting = NULL;
     reads.etcd.reader = reads.tables.reader = true;
+    reads.users.asked = on_asked;
     if (early.hangup || !leader)
         follow_stop();
+    if (early.hangup)
+        (void)audit_reopen(the.audit);
     early.hangup = 0;
     if (leader)
         follow_start(&reads);
@@ -635,7 +626,7 @@ static int open_tables(void)
     (void)umask(077);
     set.etcd.name = own_name();
     set.etcd.waiting = set.standby ? wait_for_lead : NULL;
-    set.etcd.users = users_at();
+    set.etcd.users = set.users_at;
     the.store = set.etcd.where ? store_open_etcd(&set.etcd, &fault)
                                : store_open_sqlite(store_path(), &fault);
     follow_stop(); /* the port is this one's now */
@@ -836,6 +827,8 @@ int main(int argc, char **argv)
         wrong = wire_check(set.listen, &set.keys);
     if (!wrong)
         wrong = api_check(set.http);
+    if (!wrong && set.users_at)
+        wrong = api_check_users_at(set.users_at);
     if (!wrong)
         wrong = check_store_options();
     if (wrong)

@@ -38,11 +38,11 @@ class Managers:
         for i in range(3):
             self.start(i)
 
-    def start(self, i):
+    def start(self, i, *more):
         self.process[i] = self.lab.start(
             "dxpu-manager", "--standby", "--store",
             "etcd://127.0.0.1:%d/pool" % self.relays[i].port, "--listen", self.listen[i], "--http",
-            self.http[i])
+            self.http[i], "--audit", self.lab.file("audit%d" % i), *more)
 
     def leader(self):
         """Its index, once a manager serves users."""
@@ -144,15 +144,24 @@ def standbys_answer(l, m, made):
     check(ask(http, "/v1/health")[2]["role"] == "standby")
     check(ask(m.http[leader], "/v1/health")[2]["role"] == "leader")
     node = ask(http, "/v1/nodes")[2]["nodes"][0]
-    check(node["connected"] is None and node["since"] is None, node)
+    check(not [node[key] for key in ("connected", "since", "suspect", "unreached_by")
+               if node[key] is not None], node)
+    slot = ask(http, "/v1/slots?state=leased")[2]["slots"][0]
+    check(slot["health"] is None and slot["box_state"] is None, slot)
+    one = ask(http, "/v1/leases")[2]["leases"][0]
+    check(one["state"] is None and one["slots"][0]["state"] is None, one)
+    counts = ask(http, "/v1/pool")[2]["leases"]
+    check(counts["total"] == 1 and counts["active"] is None and counts["parked"] == 0, counts)
     for method, path in (("POST", "/v1/leases?wait=5"), ("DELETE", "/v1/leases/" + made[0]),
-                         ("GET", "/v1/snapshot"), ("GET", "/metrics"), ("GET", "/v1/events")):
+                         ("GET", "/v1/snapshot"), ("GET", "/metrics"), ("GET", "/v1/events"),
+                         ("GET", "/v1/leases?state=degraded")):
         status, fields, body = ask(http, path, method)
-        check(status == 307 and body["type"] == "/problems/leader", method, path, status, body)
-        check(fields["Location"] == "http://" + m.http[leader] + path, fields)
+        check(status == 503 and body["type"] == "/problems/leader", method, path, status, body)
+        check("the leader is %s." % socket.gethostname()[:20] in body["detail"], body)
+        check(fields["Location"] is None, fields)
     check(leases(m) == made)  # nothing was done
-    alone = l.run("dxpu", "lease", "release", made[0], "--yes", "--manager", http)
-    check(alone.status == 3 and "redirects" in alone.errors(), alone.errors())
+    alone = l.run("dxpu", "lease", "release", made[0], "--yes", "--manager", http, "--retry", 0)
+    check(alone.status == 1 and "is a standby" in alone.errors(), alone.errors())
     made.append(lend(m, "seen"))  # the list of all has the leader
     until(lambda: sorted(seen()[1]) == sorted(made), "the new lease")
     check(seen()[0] > before)
@@ -286,6 +295,106 @@ def a_shipped_store_takes_the_place_of_one_in_sqlite():
         check(run("adopt", "--all")["adopted"] == 1)
         until(lambda: sorted(lent().values()) == sorted(before.values()), "both are up")
         check(ship.popen.poll() is None, ship.errors())
+
+
+def send(http, path, token=None, method="GET"):
+    """A request is on its way, whether it is read or not; what reads the answer: head and body."""
+    host, port = http.rsplit(":", 1)
+    s = socket.create_connection((host, int(port)), 5)
+    s.sendall(("%s %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n%s\r\n" % (
+        method, path, "Authorization: Bearer %s\r\n" % token if token else "")).encode())
+
+    def read():
+        with s:
+            s.settimeout(10)
+            answer = b"".join(iter(lambda: s.recv(65536), b"")).decode()
+        head, body = answer.split("\r\n\r\n", 1)
+        return int(head.split()[1]), head, body
+    return read
+
+
+def put_tenant(http, token, name):
+    request = urllib.request.Request(
+        "http://%s/v1/tenants/%s" % (http, name), b'{"quota": 7}', method="PUT", headers={
+            "Content-Type": "application/json", "Authorization": "Bearer " + token})
+    urllib.request.urlopen(request, timeout=5).close()
+
+
+def lines(path, status):
+    """How many requests with this answer the audit log has."""
+    with open(path, encoding="utf-8") as file:
+        return sum(json.loads(line).get("status") == status for line in file)
+
+
+def child_of(process):
+    return until(process.children, "a child")[0][1]
+
+
+@case
+def m146_s130_where_a_standby_sends_users_and_what_it_logs():
+    with lab.Lab() as l, Cluster(l) as etcd:
+        token, audit = "operator-" + "x" * 32, l.file("audit")
+        with open(l.file("tokens"), "w", encoding="utf-8") as file:
+            os.chmod(file.name, 0o600)
+            file.write("operator - %s\n" % token)
+        http = [lab.address(socket.SOCK_STREAM) for _ in range(2)]
+        args = ("--standby", "--store", "etcd://127.0.0.1:%d/pool" % etcd.clients[0], "--listen",
+                ANY, "--tokens", l.file("tokens"))
+        leader = l.start("dxpu-manager", *args, "--http", http[0], "--users-at",
+                         "https://pool-a.example:443")
+        leader.says("users at")
+        inherited = signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # as some who start programs do
+        standby = l.start("dxpu-manager", *args, "--http", http[1], "--audit", audit)
+        signal.signal(signal.SIGCHLD, inherited)
+        until(lambda: Cluster.listens(int(http[1].rsplit(":", 1)[1])), "the standby's port")
+        status, head, _ = send(http[1], "/v1/leases?wait=5", token, "DELETE")()
+        check(status == 405, status)
+        status, head, _ = send(http[1], "/v1/leases/c00000001?keep=no", token, "DELETE")()
+        check(status == 307 and "Location: https://pool-a.example:443/v1/leases/c00000001?keep=no"
+              in head, head)
+        status, head, body = send(http[1], "/metrics", token)()
+        check(status == 503 and "Location" not in head and "the leader is" in body, head, body)
+        check(send(http[1], "/v1/leases?state=active", token)()[0] == 307)
+        check(send(http[1], "/v1/leases?state=parked", token)()[0] == 200)
+
+        check(send(http[1], "/v1/leases", "guess")()[0] == 401)
+        until(lambda: lines(audit, 401) == 1 and lines(audit, 307) == 1, "lines in the audit log")
+        os.rename(audit, audit + ".1")
+        standby.signal(signal.SIGHUP)
+        until(lambda: os.path.exists(audit), "a new file")
+
+        def serves():
+            try:
+                return send(http[1], "/v1/tenants", token)()[0] == 200
+            except OSError:
+                return False
+        until(serves, "a child again")
+        check(send(http[1], "/v1/leases", "guess")()[0] == 401)
+        until(lambda: lines(audit, 401) == 1, "in the new one")
+
+        child = child_of(standby)
+        os.kill(child, signal.SIGSTOP)
+        put_tenant(http[0], token, "late")
+        time.sleep(3)
+        read = send(http[1], "/v1/tenants", token)
+        os.kill(child, signal.SIGCONT)
+        status, _, body = read()
+        check(status == 503 or '"late"' in body, status, body)  # and never as of before
+        until(lambda: '"late"' in send(http[1], "/v1/tenants", token)()[2], "it reads again")
+
+        os.kill(child, signal.SIGKILL)
+        until(lambda: child not in [pid for _, pid in standby.children()], "its end")
+        until(serves, "the next child")
+        check(leader.stop() == 0, leader.errors())
+        standby.says("users at")
+        put_tenant(http[1], token, "more")
+        check(standby.stop() == 0, standby.errors())
+        for file in (audit + ".1", audit):
+            done = l.run("dxpu", "audit", file)
+            check(done.status == 0, done.output(), done.errors())
+        for wrong in ("http://127.0.0.1:4456", "pool-a.example:443", "https://" + "a" * 200):
+            done = l.run("dxpu-manager", *args, "--http", http[0], "--users-at", wrong)
+            check(done.status == 2 and "--users-at" in done.errors(), wrong, done.errors())
 
 
 @case

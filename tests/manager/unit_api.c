@@ -188,6 +188,58 @@ static void spoil(char *text, size_t *len, size_t cap, uint64_t *s)
 }
 
 /* What is accepted is printable, and as long as it may be. */
+/* Whom a standby sends its users to: never to their own machine, nor in the clear unless that is
+   said. */
+static void test_m146_users_at(void **state)
+{
+    static const char *const good[] = { "https://pool-a.example", "https://pool-a.example:443",
+                                        "http://10.0.0.1:4456",   "https://[fd00::1]:4456",
+                                        "https://pool1",          "http://[fd00::1]" };
+    static const char *const wrong[] = {
+        "10.0.0.1:4456",
+        "pool-a.example:443",
+        "ftp://pool-a.example",
+        "http://",
+        "https://:443",
+        "http://http://x:1",
+        "https://pool-a.example/",
+        "https://pool-a.example:",
+        "https://pool-a.example:0",
+        "https://pool-a.example:65536",
+        "https://pool-a.example:44x",
+        "https://user@pool-a.example",
+        "https://pool a.example",
+        "https://a\r\nSet-Cookie: x",
+        "http://127.0.0.1:4456",
+        "https://127.9.9.9",
+        "http://127.1",
+        "http://2130706433",
+        "http://0x7f000001",
+        "http://0.0.0.0:4456",
+        "https://localhost",
+        "https://LOCALHOST:4456",
+        "https://a.localhost",
+        "http://[::1]:4456",
+        "http://[0:0::0:1]",
+        "http://[::]",
+        "http://[::ffff:127.0.0.1]",
+        "http://[fd00::1",
+        "http://[]",
+    };
+    char text[220] = "https://";
+    (void)state;
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++)
+        if (api_check_users_at(good[i]))
+            fail_msg("%s: %s", good[i], api_check_users_at(good[i]));
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        if (!api_check_users_at(wrong[i]))
+            fail_msg("%s is taken", wrong[i]);
+    memset(text + 8, 'a', 191);
+    assert_null(api_check_users_at(text));
+    text[199] = 'a'; /* it would be cut in the store */
+    assert_non_null(api_check_users_at(text));
+}
+
 static void test_random_targets(void **state)
 {
     static const char *const seeds[] = { "/v1/slots?state=free&model=a%20b", "/v1/%70ool",
@@ -490,6 +542,7 @@ int main(void)
         cmocka_unit_test(test_head_is_read),
         cmocka_unit_test(test_targets_are_refused),
         cmocka_unit_test(test_fields_are_refused),
+        cmocka_unit_test(test_m146_users_at),
         cmocka_unit_test(test_random_targets),
         cmocka_unit_test(test_accept),
         cmocka_unit_test(test_members),

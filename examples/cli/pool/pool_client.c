@@ -421,10 +421,11 @@ static bool is_problem(const pool_client *c, const char *kind)
     return type && strcmp(type, kind) == 0;
 }
 
-/* Is this refusal one that passes?  The first two, and 429, are made before anything is done. */
+/* Is this refusal one that passes?  The first three, and 429, are made before anything is done. */
 static pool_again passes(const pool_client *c)
 {
     if (c->status == 429 || (c->status == 503 && (is_problem(c, "/problems/busy") ||
+                                                  is_problem(c, "/problems/leader") ||
                                                   is_problem(c, "/problems/starting"))))
         return POOL_AGAIN_SAFE;
     return c->status == 503 ? POOL_AGAIN_UNKNOWN : POOL_AGAIN_NO;
@@ -441,8 +442,8 @@ static pool_result refused(pool_client *c, const char *path)
     (void)curl_easy_getinfo(c->curl, CURLINFO_RETRY_AFTER, &after);
     c->again = passes(c);
     c->soon = is_problem(c, "/problems/starting");
-    if (c->count > 1 && is_problem(c, "/problems/store")) {
-        c->soon = true; /* it may have lost its lead */
+    if (c->count > 1 && (is_problem(c, "/problems/store") || is_problem(c, "/problems/leader"))) {
+        c->soon = true; /* it may have lost its lead, or has */
         c->found = false;
     }
     c->retry_after_s = after > 0 && after < 3600 ? (unsigned)after : 0;

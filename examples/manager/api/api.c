@@ -234,33 +234,38 @@ static bool is_stored(const api_conn *c)
     return false;
 }
 
-/* The rest is the leader's to answer. */
-static void redirect(api_conn *c)
+/* The rest is the leader's to answer.  Numbers of one machine are not fetched from another. */
+void api_redirect(api_conn *c)
 {
     char at[API_TARGET_MAX_BYTES + STORE_USERS_BYTES + 16];
     const api_head *h = &c->head;
-    if (!c->a->users[0]) {
-        api_problem(c, 503, "busy",
-                    "this manager is a standby and does not know where users of the leader are "
-                    "(--users-at there); try again in a second");
+    if (!c->a->users[0] || c->route->handle == api_get_metrics) {
+        api_problem(c, 503, "leader", "this manager is a standby; %s%s; ask that one",
+                    c->a->leader[0] ? "the leader is " : "none leads at present", c->a->leader);
         return;
     }
-    snprintf(at, sizeof at, "http://%s%s%s%s", c->a->users, h->path, h->query ? "?" : "",
+    snprintf(at, sizeof at, "%s%s%s%s", c->a->users, h->path, h->query ? "?" : "",
              h->query ? h->query : "");
     api_add_field(c, "Location", at);
-    api_problem(c, 307, "leader", "this manager is a standby; the leader is at http://%s",
-                c->a->users);
+    api_problem(c, 307, "leader", "this manager is a standby; the leader, %s, is at %s",
+                c->a->leader, c->a->users);
+}
+
+bool api_is_in_doubt(const api *a)
+{
+    return a->set.doubtful && a->set.doubtful(a->set.user);
 }
 
 /* M-147: of what another manager may have changed nothing is said. */
 static bool refuse_in_doubt(api_conn *c)
 {
     bool same = c->route->handle == api_get_health || c->route->handle == api_get_openapi;
-    if (same || !c->a->set.doubtful || !c->a->set.doubtful(c->a->set.user))
+    if (same || !api_is_in_doubt(c->a))
         return false;
-    api_problem(c, 503, "store",
-                "this manager has not renewed its lease, so another one may lead; try again in a "
-                "second");
+    api_problem(c, 503, "leader", "%s; try again in a second",
+                c->a->follows
+                    ? "this manager, a standby, was stopped and has not read the store since"
+                    : "this manager has not renewed its lease, so another one may lead");
     return true;
 }
 
@@ -271,7 +276,7 @@ static bool follow(api_conn *c)
     if (!c->a->follows)
         return false;
     if (!is_stored(c)) {
-        redirect(c);
+        api_redirect(c);
         return true;
     }
     snprintf(revision, sizeof revision, "%llu", (unsigned long long)c->a->revision);
@@ -416,11 +421,12 @@ void api_close(api *a)
     free(a);
 }
 
-void api_follow(api *a, uint64_t revision, const char *users)
+void api_follow(api *a, const store_seen *seen)
 {
     a->follows = true;
-    a->revision = revision;
-    snprintf(a->users, sizeof a->users, "%s", users);
+    a->revision = seen->revision;
+    snprintf(a->leader, sizeof a->leader, "%s", seen->leads ? seen->name : "");
+    snprintf(a->users, sizeof a->users, "%s", seen->leads ? seen->users : "");
 }
 
 void api_set_core(api *a, core *c)

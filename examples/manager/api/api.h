@@ -64,9 +64,9 @@ const char *api_address(const api *a);
 /* Read the file of tokens again.  False after a message on stderr: the old ones stay. */
 bool api_reload(api *a);
 
-/* From now on it is a standby's, which only answers reads, of the store's revision; users: where
-   changes go, "": that is not known. */
-void api_follow(api *a, uint64_t revision, const char *users);
+struct store_seen;
+/* From now on it is a standby's, which only answers reads, of the store's revision. */
+void api_follow(api *a, const struct store_seen *seen);
 /* Other tables take the place of those of api_open(). */
 void api_set_core(api *a, core *c);
 

@@ -4,9 +4,13 @@
 #define _POSIX_C_SOURCE 200809L
 #endif
 #include "api_head.h"
+#include "store.h"
 
+#include <arpa/inet.h>
 #include <event2/http_struct.h>
 #include <event2/keyvalq_struct.h>
+#include <netinet/in.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -269,4 +273,48 @@ bool api_is_loopback(const char *host)
     for (size_t i = 0; i < name; i++)
         dots += host[i] == '.';
     return dots == 3;
+}
+
+/* Of a URL: a name or address that other machines can reach. */
+static bool is_elsewhere(const char *host)
+{
+    unsigned char ip[16];
+    const char *last = strrchr(host, '.');
+    size_t len = strlen(host);
+    last = last ? last + 1 : host;
+    if (*host == '[') {
+        char inner[64];
+        snprintf(inner, sizeof inner, "%.*s", (int)(len - 2), host + 1);
+        static const unsigned char mapped[12] = { [10] = 0xff, [11] = 0xff };
+        if (host[len - 1] != ']' || inet_pton(AF_INET6, inner, ip) != 1)
+            return false;
+        if (!memcmp(ip, mapped, sizeof mapped))
+            return ip[12] && ip[12] != 127;
+        return !IN6_IS_ADDR_LOOPBACK((struct in6_addr *)(void *)ip) &&
+               !IN6_IS_ADDR_UNSPECIFIED((struct in6_addr *)(void *)ip);
+    }
+    if (inet_pton(AF_INET, host, ip) == 1)
+        return ip[0] && ip[0] != 127;
+    if (!*last || last[strspn(last, "0123456789")] == '\0' || !strncasecmp(last, "0x", 2))
+        return false; /* 127.1, 0x7f000001 */
+    return strcasecmp(last, "localhost") != 0 &&
+           strspn(host, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-.") == len;
+}
+
+const char *api_check_users_at(const char *url)
+{
+    static const char wrong[] = "--users-at: give https://HOST[:PORT], or http://HOST[:PORT] where "
+                                "users come without TLS, in less than 200 characters";
+    size_t scheme = !strncmp(url, "https://", 8) ? 8 : !strncmp(url, "http://", 7) ? 7 : 0;
+    const char *at = url + scheme, *colon = at + (*at == '[' ? strcspn(at, "]") : 0);
+    char host[STORE_USERS_BYTES], *end = NULL;
+    colon += strcspn(colon, ":");
+    if (!scheme || strlen(url) >= STORE_USERS_BYTES || colon == at)
+        return wrong;
+    if (*colon && (!is_digit(colon[1]) || strtoul(colon + 1, &end, 10) - 1 >= 65535 || *end))
+        return wrong;
+    snprintf(host, sizeof host, "%.*s", (int)(colon - at), at);
+    return is_elsewhere(host) ? NULL
+                              : "--users-at: no address that users on other machines can reach, "
+                                "such as https://pool-a.example";
 }

@@ -49,5 +49,7 @@ unsigned api_accepts(const char *accept, const char *type);
 bool api_is_type(const char *content_type, const char *type);
 /* A host of this machine alone: localhost, 127.0.0.0/8, [::1]; any port. */
 bool api_is_loopback(const char *host);
+/* May others be sent to this URL?  NULL, or what is wrong with it. */
+const char *api_check_users_at(const char *url);
 
 #endif /* API_HEAD_H_INCLUDED */

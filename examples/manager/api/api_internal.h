@@ -148,7 +148,8 @@ struct api {
     char address[DXPU_UDP_TEXT_BYTES];
     bool follows; /* another manager leads, */
     uint64_t revision;
-    char users[STORE_USERS_BYTES]; /* here; "": unknown */
+    char leader[STORE_NAME_BYTES]; /* of this name, "": none, */
+    char users[STORE_USERS_BYTES]; /* whose users are at this URL; "": unknown */
     bool loopback;
     struct evhttp *http;
     struct event *tick, *news;
@@ -307,7 +308,13 @@ void api_get_metrics(api_conn *c);
 void api_get_openapi(api_conn *c);
 
 /* Is what the connection waits for there, or its time over?  Then it is answered. */
+/* Is it in the store, which of these states a lease has? */
+bool api_knows_state(const api *a, unsigned state);
+/* It is answered: by the leader. */
+void api_redirect(api_conn *c);
 void api_wait_look(api_conn *c);
+/* May another manager have changed the pool since the tables were read, or changed? */
+bool api_is_in_doubt(const api *a);
 /* Send a stream what there is and its reader takes. */
 void api_stream_pump(api_conn *c);
 

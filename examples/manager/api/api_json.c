@@ -129,6 +129,12 @@ static void add_suspect(const api *a, uint32_t node, json_t *out)
     uint64_t since_ms;
     unsigned level = core_suspect(a->core, node, &since_ms, text), known;
     json_t *list = json_array();
+    if (a->follows) {
+        json_decref(list);
+        (void)json_object_set_new(out, "suspect", json_null());
+        (void)json_object_set_new(out, "unreached_by", json_null());
+        return;
+    }
     known = n->role == DXPU_CONTROL_ROLE_BOX ? core_unreached_by(a->core, node, hosts, HOSTS) : 0;
     for (unsigned i = 0; i < known && i < HOSTS; i++)
         (void)json_array_append_new(list, number(hosts[i]));
@@ -193,6 +199,12 @@ bool api_may_use(const api *a, const api_caller *caller, uint64_t node)
     if (index == CORE_NONE || n[index].role != DXPU_CONTROL_ROLE_HOST)
         return false;
     return !n[index].owner[0] ? a->set.shared_hosts : !strcmp(n[index].owner, caller->tenant);
+}
+
+/* What proxies say: a standby, to which they say nothing, does not know (M-146). */
+static json_t *known(const api *a, const char *what)
+{
+    return a->follows ? json_null() : json_string(what);
 }
 
 static const char *health_name(unsigned health)
@@ -271,7 +283,7 @@ json_t *api_json_slot(const api *a, uint32_t slot, const api_caller *caller)
     api_slot_name(a, slot, name);
     o = json_pack(
         "{s:s, s:o, s:o, s:o, s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:s, s:s, s:b, s:o, s:o, "
-        "s:s, s:s, s:o, s:o, s:o}",
+        "s:o, s:o, s:o, s:o, s:o}",
         "slot", name, "node", number(n->number), "node_name", api_json_text(n->name), "number",
         number(d->number), "model", api_json_text(d->model), "attributes",
         text_or_null(d->attributes), "data", data_name(d->data), "serial", api_json_text(d->serial),
@@ -280,9 +292,9 @@ json_t *api_json_slot(const api *a, uint32_t slot, const api_caller *caller)
         pool_state_name(core_slot_state(a->core, slot)), "reason", pool_reason_name(q->reason),
         "dirty", q->dirty, "epoch", number_or_null(q->epoch, 0), "lease",
         api_sees_lease(a, caller, lease) ? api_json_lease_id(lease) : json_null(), "health",
-        health_name(d->health), "box_state", dxpu_control_state_name(d->state), "connected",
-        is_connected(a, n), "retained_for", api_json_lease_id(owner), "retained_left_s",
-        owner ? seconds_left(core_slot_left_ms(a->core, slot)) : json_null());
+        known(a, health_name(d->health)), "box_state", known(a, dxpu_control_state_name(d->state)),
+        "connected", is_connected(a, n), "retained_for", api_json_lease_id(owner),
+        "retained_left_s", owner ? seconds_left(core_slot_left_ms(a->core, slot)) : json_null());
     if (o && !api_sees_slot(a, caller, slot))
         hide_slot(o, api_slot_state(a, caller, slot));
     return o;
@@ -311,11 +323,11 @@ static json_t *lease_slots(const api *a, uint64_t lease, const core_lease *more,
         (void)core_slot_trouble(a->core, slots[i], why);
         api_slot_name(a, slots[i], name);
         (void)json_array_append_new(
-            out, json_pack("{s:s, s:o, s:o, s:o, s:s, s:o, s:o, s:o}", "slot", name,
+            out, json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "slot", name,
                            "box_connected", is_connected(a, &nodes[of[slots[i]].node]), "host_slot",
                            host ? number(more->port[i]) : json_null(), "epoch",
                            number(p->slot[slots[i]].epoch), "state",
-                           core_phase_name(core_slot_phase(a->core, slots[i])), "why",
+                           known(a, core_phase_name(core_slot_phase(a->core, slots[i]))), "why",
                            text_or_null(why), "to_device_per_s", rate(t ? t->to_per_s : -1),
                            "from_device_per_s", rate(t ? t->from_per_s : -1)));
     }
@@ -345,6 +357,17 @@ static bool keeps_data(const api *a, uint64_t lease)
     return false;
 }
 
+bool api_knows_state(const api *a, unsigned state)
+{
+    return !a->follows || state == CORE_LEASE_PARKED || state == CORE_LEASE_ENDED;
+}
+
+static json_t *state_of(const api *a, uint64_t lease)
+{
+    core_lease_state state = core_lease_now(a->core, lease);
+    return api_knows_state(a, state) ? json_string(core_lease_state_name(state)) : json_null();
+}
+
 json_t *api_json_lease(const api *a, uint64_t lease)
 {
     static const char *const needs[] = { "any", "same_box", "same_group", "spread" };
@@ -361,7 +384,7 @@ json_t *api_json_lease(const api *a, uint64_t lease)
     if (more->moved_node)
         snprintf(moved, sizeof moved, "%u.%u", more->moved_node, more->moved_slot);
     return json_pack(
-        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:o, s:s, s:b, s:s, s:b, s:o, s:o, s:o, "
+        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:o, s:s, s:b, s:o, s:b, s:o, s:o, s:o, "
         "s:o, s:o, "
         "s:o, s:o, s:o}",
         "lease", api_json_lease_id(lease), "tenant",
@@ -372,13 +395,13 @@ json_t *api_json_lease(const api *a, uint64_t lease)
         api_json_text(core_models(a->core, &count)[l->model].name), "attributes",
         text_or_null(more->attributes), "data", keeps_data(a, lease) ? "persistent" : "none",
         "count", number(l->count), "need", needs[l->need < POOL_NEEDS ? l->need : 0], "need_kept",
-        pool_need_kept(p, lease), "state", core_lease_state_name(core_lease_now(a->core, lease)),
-        "replace", core_lease_replaces(a->core, lease), "replaced", number(more->replaced),
-        "created_at", api_json_time(more->created_unix_ms), "expires_at",
-        api_json_time(more->expires_unix_ms), "slots", lease_slots(a, lease, more, host),
-        "retained", api_json_retained(a, lease), "wiped_in_s",
-        seconds_left(core_lease_left_ms(a->core, lease)), "moved_from", text_or_null(moved),
-        "moved_why", text_or_null(*moved ? pool_reason_text(more->moved_why) : ""));
+        pool_need_kept(p, lease), "state", state_of(a, lease), "replace",
+        core_lease_replaces(a->core, lease), "replaced", number(more->replaced), "created_at",
+        api_json_time(more->created_unix_ms), "expires_at", api_json_time(more->expires_unix_ms),
+        "slots", lease_slots(a, lease, more, host), "retained", api_json_retained(a, lease),
+        "wiped_in_s", seconds_left(core_lease_left_ms(a->core, lease)), "moved_from",
+        text_or_null(moved), "moved_why",
+        text_or_null(*moved ? pool_reason_text(more->moved_why) : ""));
 }
 
 /* ==== 5  Pool, tenants, events ================================================================ */
@@ -418,7 +441,8 @@ static json_t *leases_of(const api *a, const api_caller *caller)
     }
     (void)json_object_set_new(out, "total", number(total));
     for (unsigned s = 0; s < CORE_LEASE_STATES; s++)
-        (void)json_object_set_new(out, core_lease_state_name(s), number(count[s]));
+        (void)json_object_set_new(out, core_lease_state_name(s),
+                                  api_knows_state(a, s) ? number(count[s]) : json_null());
     return out;
 }
 

@@ -168,9 +168,16 @@ static void answer_end(api_conn *c, const api_wait *w)
 void api_wait_look(api_conn *c)
 {
     api_wait w = c->u.wait;
-    if (api_now_ms() < w.until_ms && !is_over(c->a, &w))
+    bool doubtful = api_is_in_doubt(c->a);
+    if (!doubtful && api_now_ms() < w.until_ms && !is_over(c->a, &w))
         return;
     c->state = API_HANDLING;
+    if (doubtful) { /* M-147 */
+        api_problem(c, 503, "store",
+                    "the change was made, and this manager has not renewed its lease, so another "
+                    "one may know what came of it; see 'dxpu list leases'");
+        return;
+    }
     if (w.what == API_WAIT_UP)
         api_answer_lease(c, w.status, w.lease);
     else
@@ -241,6 +248,10 @@ void api_get_leases(api_conn *c)
     char id[24];
     if (!api_params(c, params, 5))
         return;
+    if (s.state < CORE_LEASE_STATES && !api_knows_state(c->a, s.state)) {
+        api_redirect(c);
+        return;
+    }
     s.pool_host = pool_host_of(c->a->core, s.host);
     found = malloc(sizeof *found * ((size_t)p->leases + 1));
     if (!found) {

@@ -71,9 +71,11 @@ void api_get_health(api_conn *c)
 {
     char text[256];
     const char *status, *role;
+    bool unknown;
     if (!api_params(c, NULL, 0))
         return;
-    role = c->a->follows ? "standby" : "leader";
+    unknown = c->a->follows || api_is_in_doubt(c->a);
+    role = unknown ? "standby" : "leader";
     status = core_store_failed(c->a->core, text) ? "down" : "up";
     if (!c->caller.role) {
         api_answer_json(c, 200, json_pack("{s:s}", "status", status));
@@ -81,7 +83,7 @@ void api_get_health(api_conn *c)
     }
     api_answer_json(c, 200,
                     json_pack("{s:s, s:s, s:o, s:o, s:s, s:I}", "status", status, "role", role,
-                              "suspect", suspects(c->a), "store",
+                              "suspect", unknown ? json_null() : suspects(c->a), "store",
                               api_json_text(api_store_text(c->a, &c->caller, text)), "version",
                               DXPU_VERSION, "uptime_s",
                               (json_int_t)((api_now_ms() - c->a->opened_ms) / 1000)));

@@ -64,7 +64,7 @@ typedef struct store_etcd_settings {
     const char *where;           /* etcd://HOST[:PORT][,HOST[:PORT]...][/PREFIX] */
     const char *ca, *cert, *key; /* files for TLS; ca NULL: none, and only on this machine */
     const char *name;            /* of this manager, for others that find the store in use, */
-    const char *users;           /* and where its users are, "10.0.0.1:4456"; NULL: not said */
+    const char *users;           /* and where its users are, a URL; NULL: not said */
     bool reader;                 /* loads alone, also while a manager leads */
     /* While another leads, or (NULL) etcd cannot be reached: false ends the waiting.  Not set: it
        is waited only for a lease that is not renewed. */
@@ -88,13 +88,14 @@ const char *store_etcd_check(const store_etcd_settings *set);
    reader takes no key, and each of its loads has the records of one moment. */
 store *store_open_etcd(const store_etcd_settings *set, store_fault *f);
 
-enum { STORE_NAME_BYTES = 48, STORE_USERS_BYTES = 64 };
+enum { STORE_NAME_BYTES = 48, STORE_USERS_BYTES = 200 };
 
 /* What a reader sees of the others. */
 typedef struct store_seen {
     uint64_t revision;             /* of the last commit; 0: there is none */
     bool leads;                    /* some manager does, */
-    char users[STORE_USERS_BYTES]; /* which is here for users; "": it does not say */
+    char name[STORE_NAME_BYTES];   /* of this name, */
+    char users[STORE_USERS_BYTES]; /* a URL, where its users are; "": it does not say */
 } store_seen;
 
 /* Of a reader in etcd.  From now on its loads have the records of that revision, all of them,

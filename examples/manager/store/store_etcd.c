@@ -708,8 +708,10 @@ store_error store_etcd_see(store *base, store_seen *out, store_fault *f)
         busy = found(a.json, 2) != NULL; /* a large commit is half carried out */
         (void)etcd_number_read(found(a.json, 0), "mod_revision", &out->revision);
         out->leads = leader != NULL;
-        if (leader)
+        if (leader) {
+            leader_name(leader, out->name);
             leader_text(leader, "users", "", out->users, sizeof out->users);
+        }
         json_decref(a.json);
         s->pinned = a.revision;
         if (busy && etcd_now_ms() > end_ms)
