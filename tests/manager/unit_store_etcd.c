@@ -761,6 +761,41 @@ static void test_large_commit(void **state)
     store_close(s);
 }
 
+/* All of its transactions together take longer than a lease: that is renewed between them, by who
+   commits and by who finishes it. */
+static void test_large_commit_at_a_slow_etcd(void **state)
+{
+    (void)state;
+    NEED_ETCD();
+    use_members(true, false);
+    set.request_ms = 2000;
+    for (unsigned finish = 0; finish < 2; finish++) {
+        store *s = open_good();
+        assert_int_equal(put(s, "many/000", "0"), STORE_OK);
+        uint64_t began = etcd_now_ms();
+        if (finish) { /* all parts, and no more */
+            set.commit_ms = 300;
+            store_close(s);
+            s = open_good();
+            relay_set(RELAY_LOSE, 4, 1000000);
+            assert_int_not_equal(put_many(s, "1"), STORE_OK);
+            assert_int_equal(raw_number("redo", "version"), 1);
+            store_close(s);
+            set.commit_ms = 4000;
+            relay_set(RELAY_SLOW, 0, 1000000);
+            s = open_good();
+        } else {
+            relay_set(RELAY_SLOW, 0, 1000000);
+            assert_int_equal(put_many(s, "0"), STORE_OK);
+            assert_true(etcd_now_ms() - began > 3500);
+        }
+        relay_set(RELAY_PASS, 0, 0);
+        assert_int_equal(look_many(s).of[finish], MANY - 1);
+        assert_int_equal(put(s, "a", "1"), STORE_OK); /* it leads still */
+        store_close(s);
+    }
+}
+
 /* Cut off at any of its transactions: all or nothing, when it is opened again. */
 static void test_large_commit_cut_off(void **state)
 {
@@ -966,6 +1001,7 @@ int main(void)
         TEST(m140_late_requests),
         TEST(no_member),
         TEST(large_commit),
+        TEST(large_commit_at_a_slow_etcd),
         TEST(large_commit_cut_off),
         TEST(damaged_part),
         TEST(reader),

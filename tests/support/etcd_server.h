@@ -124,6 +124,7 @@ static inline void etcd_server_stop(etcd_server *e)
 
 typedef enum relay_mode {
     RELAY_PASS,
+    RELAY_SLOW,          /* it passes, after RELAY_SLOW_MS */
     RELAY_LOSE,          /* the request */
     RELAY_LOSE_ANSWER,   /* etcd has done it */
     RELAY_HOLD,          /* until relay.holds is cleared; then the answer is lost */
@@ -137,6 +138,8 @@ typedef enum relay_mode {
     RELAY_REFUSE,        /* the request is lost, and the answer is that there is no space */
     RELAY_DO_AND_REFUSE  /* the same answer, and etcd has done it */
 } relay_mode;
+
+enum { RELAY_SLOW_MS = 700 };
 
 static struct {
     int listener;
@@ -266,6 +269,8 @@ static inline void relay_deal(int fd, relay_mode mode, const char *request, char
         while (relay.holds)
             usleep(1000);
     }
+    if (mode == RELAY_SLOW)
+        usleep(RELAY_SLOW_MS * 1000);
     size_t len = mode == RELAY_LOSE || mode == RELAY_REFUSE || mode == RELAY_TEXT
                      ? 0
                      : relay_ask(request, answer, room);

@@ -273,6 +273,18 @@ static bool goes_on(etcd_store *s, store_fault *f)
     return !s->failed;
 }
 
+/* Goes on to the next transaction of several, and until when that one may take: however many they
+   are, the lease is renewed meanwhile. */
+static store_error next_step(etcd_store *s, uint64_t *end_ms, store_fault *f)
+{
+    if (!goes_on(s, f))
+        return STORE_E_IO;
+    *end_ms = etcd_now_ms() + s->set.commit_ms;
+    if (*end_ms > over(s)) /* another may lead then */
+        *end_ms = over(s);
+    return STORE_OK;
+}
+
 /* ==== The transaction ========================================================================= */
 
 /* Another leads, or somebody wrote below the prefix: never again is anything changed. */
@@ -488,8 +500,9 @@ static store_error forget_parts(etcd_store *s, uint64_t end_ms, store_fault *f)
 }
 
 static store_error commit_parts(etcd_store *s, const store_change *const *change_list,
-                                unsigned count, uint64_t end_ms, store_fault *f)
+                                unsigned count, store_fault *f)
 {
+    uint64_t end_ms = 0;
     char key[16], redo[40];
     json_writer w;
     store_error rc = STORE_OK;
@@ -499,8 +512,9 @@ static store_error commit_parts(etcd_store *s, const store_change *const *change
         n = part_of(change_list + at, count - at);
         uint8_t *part = part_write(change_list + at, n, &len);
         snprintf(key, sizeof key, "%04u", parts++);
-        rc = part ? put_one(s, "part/", key, part, len, end_ms, f)
-                  : storei_fault(f, STORE_E_FULL, "out of memory");
+        rc = part ? next_step(s, &end_ms, f) : storei_fault(f, STORE_E_FULL, "out of memory");
+        if (rc == STORE_OK)
+            rc = put_one(s, "part/", key, part, len, end_ms, f);
         free(part);
     }
     if (rc != STORE_OK)
@@ -509,13 +523,19 @@ static store_error commit_parts(etcd_store *s, const store_change *const *change
     json_put_open(&w, NULL, '{');
     json_put_number(&w, "parts", parts);
     json_put_close(&w, '}');
-    rc = put_one(s, "redo", "", redo, strlen(redo), end_ms, f);
+    rc = next_step(s, &end_ms, f);
+    if (rc == STORE_OK)
+        rc = put_one(s, "redo", "", redo, strlen(redo), end_ms, f);
     if (rc != STORE_OK)
         return rc;
     for (unsigned at = 0, n; rc == STORE_OK && at < count; at += n) {
         n = part_of(change_list + at, count - at);
-        rc = apply(s, change_list + at, n, end_ms, f);
+        rc = next_step(s, &end_ms, f);
+        if (rc == STORE_OK)
+            rc = apply(s, change_list + at, n, end_ms, f);
     }
+    if (rc == STORE_OK)
+        rc = next_step(s, &end_ms, f);
     if (rc == STORE_OK)
         rc = forget_parts(s, end_ms, f);
     if (rc == STORE_OK)
@@ -538,6 +558,8 @@ static store_error finish_parts(etcd_store *s, const json_t *redo, uint64_t end_
     store_error rc = parts ? STORE_OK : STORE_E_CORRUPT;
     for (unsigned i = 0; rc == STORE_OK && i < parts; i++) {
         bool sent;
+        if (next_step(s, &end_ms, f) != STORE_OK)
+            return STORE_E_IO;
         snprintf(key, sizeof key, "%04u", i);
         etcd_answer a =
             ask(s, "kv/range", json_pack("{s:o}", "key", key_json(s, "part/", key)), end_ms, &sent);
@@ -573,14 +595,12 @@ static store_error etcd_commit(store *base, const store_change *changes, unsigne
     const store_change **list = calloc(count, sizeof *list);
     if (!list)
         return storei_fault(f, STORE_E_FULL, "out of memory");
-    uint64_t end_ms = etcd_now_ms() + s->set.commit_ms, over_ms = over(s);
-    if (end_ms > over_ms) /* another may lead then */
-        end_ms = over_ms;
+    uint64_t end_ms = 0;
     count = last_changes(changes, count, list);
-    if (part_of(list, count) == count)
+    if (part_of(list, count) != count)
+        rc = commit_parts(s, list, count, f);
+    else if ((rc = next_step(s, &end_ms, f)) == STORE_OK)
         rc = apply(s, list, count, end_ms, f);
-    else
-        rc = commit_parts(s, list, count, end_ms, f);
     free(list);
     return rc;
 }
