@@ -25,7 +25,7 @@ sys.path.insert(0, os.path.join(HERE, "..", "support"))
 import rooms  # noqa: E402,F401
 from cases import case, check, main, sanitized  # noqa: E402
 sanitized()
-from pool import (ASK, BIND, BOX, DRAIN, ERROR, HELD, HOST, KEPT, STATUS,  # noqa: E402
+from pool import (ASK, BIND, BOX, DRAIN, ERROR, HELD, HOST, KEPT, STATUS, UP,  # noqa: E402
                   UNBIND, UNWIPED, WIPED, WIPING, Fake, Manager, Robots, device, done, message,
                   confirmed, text, until)
 import lab  # noqa: E402
@@ -418,6 +418,53 @@ def adoptions(m, host):
         check(good(404, m, "POST", "/v1/adopt?slot=%d.3" % node)["type"] == "/problems/unknown")
         for query, body in (("?dry_run=1", {}), ("", {"tenant": ""}), ("?slot=1", {})):
             check(ask(m, "POST", "/v1/adopt" + query, body).status == 400, query, body)
+
+
+@case
+def m170_adopts_all_though_not_at_once():
+    """Just after the start there are not yet so many numbers of leases: what has to wait is said,
+    also when what needs no number (a free slot) comes behind it in the same request."""
+    slots, free = 400, range(20, 401, 20)
+    host_id, box_id = os.urandom(16), os.urandom(16)
+
+    def register(fake, devices):
+        for at in range(0, slots, 100):
+            number = fake.register(first=at + 1, devices=devices[at:at + 100])[0]
+        return number
+
+    def tell(m, wiped):
+        """A host and a box that agree on leases of all slots, but for those wiped since."""
+        host, box = Fake(m, HOST, host_id, slots=slots), Fake(m, BOX, box_id, slots=slots)
+        number = register(host, [device(n, UP, 1, n + 4, 0, 0, n) for n in range(1, slots + 1)])
+        register(box, [device(n, WIPED, 1, 0, n + 4) if n in wiped else
+                       device(n, HELD, 1, n + 4, n + 4, number, n) for n in range(1, slots + 1)])
+        return host, box
+
+    with lab.Lab(plain=True) as l:
+        m = Manager(l)
+        for fake in tell(m, ()):
+            fake.close()
+        m.process.stop()
+        m.start()
+        fakes = tell(m, free)
+        adopted = freed = waited = 0
+        more = True
+        while more:
+            answer = ask(m, "POST", "/v1/adopt")
+            if answer.status == 503:
+                check(answer.json()["type"] == "/problems/busy", answer)
+                waited += 1
+                time.sleep(0.1)
+                continue
+            check(answer.status == 200, answer)
+            found = answer.json()
+            adopted, freed, more = adopted + found["adopted"], freed + found["freed"], found["more"]
+        check(adopted == slots - len(free) and freed == len(free), adopted, freed)
+        print("# adopted after %d waits" % waited)  # none where to register took 2 s
+        left = good(200, m, "POST", "/v1/adopt?dry_run=yes")
+        check(not left["slots"], left)
+        for fake in fakes:
+            fake.close()
 
 
 @case

@@ -267,7 +267,7 @@ static bool adopt_slot(api_conn *c, adopting *w, uint32_t slot)
         list_adoption(c->a, w, slot, &of);
         return true;
     }
-    w->more = w->adopted + w->freed == ADOPTED_MAX;
+    w->more = w->more || w->adopted + w->freed == ADOPTED_MAX;
     if (w->more)
         return true;
     core_result r = core_adopt(c->a->core, slot, w->tenant, &of);
