@@ -230,8 +230,8 @@ class Clients:
                          {"Content-Type": "application/json"} if body is not None else {})
             got = link.getresponse()
             answer = json.loads(got.read())
-            if got.status in (307, 429) or answer.get("type") in ("/problems/busy",
-                                                                  "/problems/starting"):
+            if got.status in (307, 429) or answer.get("type") in (
+                    "/problems/busy", "/problems/starting", "/problems/leader"):
                 return 0, answer
             if got.headers["Dxpu-Revision"]:  # of a standby: what is stored, not what is now
                 self.stale += 1

@@ -297,17 +297,21 @@ def a_shipped_store_takes_the_place_of_one_in_sqlite():
         check(ship.popen.poll() is None, ship.errors())
 
 
-def send(http, path, token=None, method="GET"):
+def send(http, path, token=None, method="GET", body=""):
     """A request is on its way, whether it is read or not; what reads the answer: head and body."""
     host, port = http.rsplit(":", 1)
     s = socket.create_connection((host, int(port)), 5)
-    s.sendall(("%s %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n%s\r\n" % (
-        method, path, "Authorization: Bearer %s\r\n" % token if token else "")).encode())
+    s.sendall(("%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n%s%s\r\n%s" % (
+        method, path, "Authorization: Bearer %s\r\n" % token if token else "",
+        "Content-Type: application/json\r\nContent-Length: %d\r\n" % len(body) if body else "",
+        body)).encode())
 
     def read():
         with s:
             s.settimeout(10)
             answer = b"".join(iter(lambda: s.recv(65536), b"")).decode()
+        if not answer:
+            return 0, "", ""
         head, body = answer.split("\r\n\r\n", 1)
         return int(head.split()[1]), head, body
     return read
@@ -410,15 +414,27 @@ def m143_m145_m146_another_manager_takes_over():
         m.process[old].wait(10)
         m.start(old)
 
+        host, waits = l.processes[-1], []
+
         def freeze(i):
+            host.signal(signal.SIGSTOP)  # so that a request waits, until after its end
+            node = [n["node"] for n in ask(m.http[i], "/v1/nodes")[2]["nodes"]
+                    if n["role"] == "host"][0]
+            waits.append(send(m.http[i], "/v1/leases?wait=3", method="POST", body=json.dumps(
+                {"host": node, "model": "memory", "key": "waits"})))
+            made.append(until(lambda: [one["lease"] for one in ask(m.http[i], "/v1/leases")[2][
+                "leases"] if one["key"] == "waits"], "the lease of the request that waits")[0])
             m.process[i].signal(signal.SIGSTOP)
             m.process[i].frozen = True
+            host.signal(signal.SIGCONT)
         old = take_over(l, m, control, made, freeze)
         m.process[old].signal(signal.SIGCONT)  # it orders nothing any more, and ends
+        status, _, body = waits[0]()
+        check(status in (0, 503), status, body)  # M-147
         check(m.process[old].wait(20) == 4, m.process[old].errors())
         check("start again" in m.process[old].errors(), m.process[old].errors())
         check(leases(m) == sorted(made), leases(m), made)
-        check(len(ports(l, control)) == len(made))
+        until(lambda: len(ports(l, control)) == len(made), "all are up")
         m.start(old)
 
         def cut_off(i):  # from etcd, not from proxies and users
