@@ -46,6 +46,7 @@ struct settings {
     enum method method;
     unsigned graph_rtts; /* RTT_delta per launch of a graph */
     bool inject, events;
+    bool blocking;       /* launches return when their kernels have ended, CUDA_LAUNCH_BLOCKING */
     const char *profile; /* or NULL */
 };
 extern struct settings inject_settings;

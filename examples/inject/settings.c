@@ -129,6 +129,8 @@ void inject_settings_read(void)
     s->events = events > 0;
     s->method = method_named(getenv(PREFIX "METHOD"));
     s->profile = profile_named(getenv(PREFIX "PROFILE"));
+    const char *blocking = getenv("CUDA_LAUNCH_BLOCKING");
+    s->blocking = blocking && atoi(blocking) != 0;
     s->inject = s->rtt_ns > s->native_rtt_ns;
     if (s->rtt_ns > 0 && s->rtt_ns < s->native_rtt_ns) {
         refuse("RTT_US", getenv(PREFIX "RTT_US"), "less than the native RTT, NATIVE_RTT_US");

@@ -83,7 +83,7 @@ class Rig:
         env = {k: v for k, v in os.environ.items() if not k.startswith("DXPU_INJECT_")}
         env["LD_LIBRARY_PATH"] = drivers or self.folder
         for key, value in settings.items():
-            env[key if key.startswith("STANDIN_") else "DXPU_INJECT_" + key] = str(value)
+            env[key if key.startswith(("STANDIN_", "CUDA_")) else "DXPU_INJECT_" + key] = str(value)
         own = [self.path("libdxpu-inject.so")] if preload else []
         env["LD_PRELOAD"] = ":".join(self.preload + own + list(before))
         try:
@@ -370,6 +370,11 @@ def profiles(rig, kind):
         for name, settings, le_ns in (("", {"STANDIN_CLOCK": 1}, 2048), ("_control", {}, 3159)):
             told = profile(rig, "idle", folder, **settings)
             check("profile_kernels_of_an_idle_gpu" + name + kind,
+                  told.get("kernel_ns_histogram") == [{"le_ns": le_ns, "count": 4}], told)
+        # Launches that return when their kernels have ended: 3 us each as in the control.
+        for blocking, le_ns in (("1", 3159), ("0", 2048)):
+            told = profile(rig, "idle", folder, STANDIN_CLOCK=1, CUDA_LAUNCH_BLOCKING=blocking)
+            check("profile_kernels_of_blocking_launches_%s%s" % (blocking, kind),
                   told.get("kernel_ns_histogram") == [{"le_ns": le_ns, "count": 4}], told)
         # A clock that runs in the driver, too: kernels behind others keep their time.
         told = profile(rig, "kernels", folder, STANDIN_CLOCK=1)

@@ -146,6 +146,15 @@ static bool on_device(uintptr_t p)
     return is;
 }
 
+/* By the program's clock, which goes 10 ns further each time; the look itself is one more. */
+static void pass(uint64_t ns)
+{
+    for (uint64_t i = 1; i < ns / 10 && getenv("STANDIN_CLOCK"); i++) {
+        struct timespec t;
+        clock_gettime(CLOCK_MONOTONIC, &t);
+    }
+}
+
 /* Order one operation, note it, and wait for it unless its name says Async. */
 static CUresult operation(const char *name, char kind, CUstream stream, uint64_t bytes,
                           uintptr_t dst, uintptr_t src, double ns, bool wait)
@@ -154,10 +163,7 @@ static CUresult operation(const char *name, char kind, CUstream stream, uint64_t
     struct CUstream_st *s = stream_of(stream);
     CUresult result = s ? CUDA_SUCCESS : INVALID_HANDLE;
     now_ns += STANDIN_CALL_NS;
-    for (int i = 1; i < STANDIN_CALL_NS / 10 && getenv("STANDIN_CLOCK"); i++) {
-        struct timespec t;
-        clock_gettime(CLOCK_MONOTONIC, &t); /* 10 ns further */
-    }
+    pass(STANDIN_CALL_NS);
     check_memory(dst);
     check_memory(src);
     if (s && !s->capture && wait && unsafe()) {
@@ -271,8 +277,12 @@ static CUresult launch(const char *name, CUfunction f, void **params, CUstream s
     }
     bool spin = strcmp(f->name, "dxpu_inject_spin") == 0;
     uint64_t n = params ? *(uint64_t *)params[0] : 0;
-    return operation(name, spin ? 'x' : 'k', stream, 0, 0, 0,
-                     STANDIN_KERNEL_NS + (spin ? (double)n / 1.41 : (double)n), false);
+    uint64_t ns = STANDIN_KERNEL_NS + (spin ? (uint64_t)((double)n / 1.41) : n);
+    const char *blocking = getenv("CUDA_LAUNCH_BLOCKING");
+    bool blocks = blocking && *blocking == '1';
+    CUresult result = operation(name, spin ? 'x' : 'k', stream, 0, 0, 0, (double)ns, blocks);
+    pass(blocks ? ns : 0);
+    return result;
 }
 
 /* Entries that leave the parameter out launch kernels of no length. */
