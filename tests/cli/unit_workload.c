@@ -308,6 +308,33 @@ static void test_the_pace_of_the_host(void **state)
     assert_non_null(read_text(text));
 }
 
+/* Copies for which the host's launches leave time cost nothing, alone as little as together. */
+static void test_single_losses_are_no_more_than_the_whole(void **state)
+{
+    static const char profile[] =
+        "{\"version\":1,\"calls\":[{\"name\":\"cuLaunchKernel\",\"count\":1000,\"bytes\":0,"
+        "\"ns\":4000000},{\"name\":\"cuMemcpyHtoDAsync_v2\",\"count\":50,\"bytes\":50000,"
+        "\"ns\":9,\"htod\":50,\"dtoh\":0,\"htod_bytes\":50000" ORDER(
+            50, 0, 50000,
+            0) "}],"
+               "\"kernel_ns_histogram\":[{\"le_ns\":5220,\"count\":1000}],\"launch_gaps\":1000,"
+               "\"launch_gap_ns\":%u}";
+    char text[600];
+    (void)state;
+    for (unsigned us = 0; us <= 14; us += 2) {
+        double whole, sum = 0;
+        snprintf(text, sizeof text, profile, us * 1000000);
+        warned(text, NULL);
+        whole = perf_extra_us(&m, &w, 1, PERF_ALL_KINDS);
+        for (unsigned kind = 0; kind < DXPU_MODEL_KINDS; kind++)
+            sum += perf_extra_us(&m, &w, 1, 1u << kind);
+        assert_true(sum <= whole + 1e-6);
+        assert_true(us < 14 ? sum > 0 : sum <= 0); /* the control; 14 us hide 5 + 8.4 and all */
+        if (us == 0)
+            near(sum, whole); /* and where nothing hides, all is told */
+    }
+}
+
 /* Whatever bytes there are, a workload that is taken has a sensible performance. */
 static void test_broken_files(void **state)
 {
@@ -355,6 +382,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_copies_by_direction, begin, end),
         cmocka_unit_test_setup_teardown(test_copies_in_order_with_kernels, begin, end),
         cmocka_unit_test_setup_teardown(test_the_pace_of_the_host, begin, end),
+        cmocka_unit_test_setup_teardown(test_single_losses_are_no_more_than_the_whole, begin, end),
         cmocka_unit_test_setup_teardown(test_broken_files, begin, end),
     };
     cmocka_set_test_filter(getenv("DXPU_TEST"));

@@ -635,6 +635,7 @@ static double replay_us(const dxpu_model *m, const perf_work *w, double scale, u
 double perf_extra_us(const dxpu_model *m, const perf_work *w, double scale, unsigned kinds)
 {
     dxpu_model_work s = scaled(w, scale);
+    dxpu_model one = *m;
     if (!(kinds >> DXPU_MODEL_HTOD & 1))
         s.htod_copies = s.ordered_htod_copies = s.shared_us = 0;
     if (w->op) {
@@ -643,9 +644,11 @@ double perf_extra_us(const dxpu_model *m, const perf_work *w, double scale, unsi
     }
     if (!(kinds >> DXPU_MODEL_DTOH & 1))
         s.dtoh_copies = s.ordered_dtoh_copies = 0;
-    if (!(kinds >> DXPU_MODEL_KERNEL & 1))
-        s.kernels = s.hidden_copies = s.hidden_bytes = 0;
-    return dxpu_model_work_us(m, &s, true) - dxpu_model_work_us(m, &s, false);
+    if (!(kinds >> DXPU_MODEL_KERNEL & 1)) {
+        one.reads_per_kernel = 0; /* kernels and launches stay: they may hide copies */
+        s.hidden_copies = s.hidden_bytes = 0;
+    }
+    return dxpu_model_work_us(&one, &s, true) - dxpu_model_work_us(m, &s, false);
 }
 
 static double share(double native_us, double pooled_us)
