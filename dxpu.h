@@ -175,7 +175,7 @@
 #define DXPU_TABLES 1
 #endif
 
-#ifndef DXPU_TRACE /* (ch, event, number): DXPU_TRACE_SENT .. of section 13, as they happen */
+#ifndef DXPU_TRACE /* (const ch, event, number): DXPU_TRACE_SENT .. of section 13, as they happen */
 #define DXPU_TRACE(ch, event, number) ((void)0)
 #endif
 #ifndef DXPU_ASSERT /* caller bugs only; may be compiled out without changing any result */
@@ -3938,8 +3938,9 @@ static bool dxpui_go(dxpui_link *l, unsigned ev)
     if (ev == DXPUI_EV_FAIL && from != DXPU_STATE_CLOSED)
         l->state = DXPU_STATE_FAILED; /* D-47 */
     l->look_ns = 0;
-    DXPU_TRACE((const dxpu_channel *)((const char *)l - offsetof(dxpu_channel, link)),
-               DXPU_TRACE_STATE, l->state);
+    if (l->state != from)
+        DXPU_TRACE((const dxpu_channel *)((const char *)l - offsetof(dxpu_channel, link)),
+                   DXPU_TRACE_STATE, l->state);
     return l->state != from; /* every other pair: no change */
 }
 
@@ -4094,13 +4095,12 @@ DXPU_API int dxpu_channel_accept(dxpu_channel *ch, uint64_t now_ns, uint8_t *ope
     if (ch->link.state != DXPU_STATE_IDLE)
         return DXPU_E_ARG;
     int rc = dxpui_admit(ch, open, len, &f);
-    if (rc == DXPU_OK && f.kind != DXPU_KIND_OPEN)
-        rc = DXPU_E_STATE;
     if (rc == DXPU_OK)
-        rc = dxpu_offer_decode(f.body, &o);
+        rc = f.kind == DXPU_KIND_OPEN ? dxpu_offer_decode(f.body, &o) : DXPU_E_STATE;
     if (rc == DXPU_OK)
         rc = dxpui_establish(ch, &o, f.path, now_ns);
     if (rc != DXPU_OK) {
+        DXPU_TRACE(ch, DXPU_TRACE_DROPPED, rc);
         for (unsigned i = 0; i < ch->cfg.paths; i++)
             ch->paths.path[i].replay_top = 0; /* the next open may be another opener's */
         return rc;
@@ -5848,8 +5848,10 @@ DXPU_API int dxpu_channel_ingest(dxpu_channel *ch, uint64_t now_ns, uint8_t *pkt
     DXPU_ASSERT(!ch->busy);
     if (ch->link.state == DXPU_STATE_IDLE)
         return DXPU_E_ARG;
-    if (ch->link.state == DXPU_STATE_FAILED)
+    if (ch->link.state == DXPU_STATE_FAILED) {
+        DXPU_TRACE(ch, DXPU_TRACE_DROPPED, ch->link.error);
         return ch->link.error;
+    }
     int rc = dxpui_admit(ch, pkt, len, &f);
     if (rc == DXPU_OK)
         rc = dxpui_dispatch(ch, &f, now_ns, flags);

@@ -66,6 +66,32 @@ static void test_life_and_refusals(void **state)
     rig_free(&r);
 }
 
+/* A state is reported when it changes, a frame whenever it is refused. */
+static void test_what_changes_nothing_and_what_is_dropped(void **state)
+{
+    uint8_t open[64] = { 0 };
+    (void)state;
+    begin(true);
+    dxpu_channel_close(&r.ch, DXPU_REASON_DETACH);
+    assert_true(rig_emit(&r) > 0);
+    memset(count, 0, sizeof count);
+    dxpu_channel_close(&r.ch, DXPU_REASON_DETACH);
+    assert_int_equal(count[DXPU_TRACE_STATE], 0);
+    dxpu_channel_reset(&r.ch, DXPU_REASON_DETACH);
+    dxpu_channel_reset(&r.ch, DXPU_REASON_DETACH);
+    assert_int_equal(count[DXPU_TRACE_STATE], 1);
+    assert_true(rig_put(&r, DXPU_KIND_ACK, NULL, 0) < 0);
+    assert_int_equal(count[DXPU_TRACE_DROPPED], 1);
+    assert_int_equal(last[DXPU_TRACE_DROPPED], r.ch.link.error);
+    rig_free(&r);
+    rig_config(&r);
+    rig_init(&r);
+    assert_int_equal(dxpu_channel_accept(&r.ch, r.now_ns, open, sizeof open), DXPU_E_MAGIC);
+    assert_int_equal(count[DXPU_TRACE_DROPPED], 2);
+    assert_int_equal(last[DXPU_TRACE_DROPPED], DXPU_E_MAGIC);
+    rig_free(&r);
+}
+
 /* Eight frames, the first is lost: found by acknowledgements of later ones, then by the timer. */
 static void test_loss(void **state)
 {
@@ -101,6 +127,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_life_and_refusals),
+        cmocka_unit_test(test_what_changes_nothing_and_what_is_dropped),
         cmocka_unit_test(test_loss),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
