@@ -148,6 +148,7 @@ void inject_count_extra(bool done, unsigned copies, uint64_t bytes, unsigned ker
 void inject_count_captured(void)
 {
     add(&total.captured, 1);
+    thread.launch_ns = 0; /* it builds a graph meanwhile */
 }
 
 /* ---- the file */

@@ -404,6 +404,8 @@ def profiles(rig, kind):
         told = profile(rig, "capture", folder, RTT_US=RTT_US)
         check("profile_capture" + kind, told.get("captured") == 3 and counts(told) == {
             "cuLaunchKernel": (2, 0), "cuGraphLaunch": (1, 0)}, told)
+        # From the second kernel to the graph; the two kernels have captured calls between them.
+        check("profile_pace_without_captures" + kind, told.get("launch_gaps") == 1, told)
         os.environ["STANDIN_NESTED"] = "1"
         told = profile(rig, "nested", folder, RTT_US=RTT_US)
         del os.environ["STANDIN_NESTED"]
