@@ -10,6 +10,8 @@ with a MUST must be cited by a test in C, or in a script that runs what was buil
 name (test_w6_...) or as W-6.  Tests of other things (the reader in Python) do not count: they test
 no dxpu.h.
 
+The proofs, too: spec/assurance.md has the row that tests/proof/prove.py --list prints of each.
+
     tests/build/spec.py            check; rules without a test are printed, as a skipped test
     tests/build/spec.py --strict   the same, and they fail
     tests/build/spec.py --list     print each rule with what cites it
@@ -18,6 +20,7 @@ import argparse
 import glob
 import os
 import re
+import subprocess
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -168,6 +171,27 @@ def check_messages():
         check("control_spec_messages_" + name, [] if seen else ["not seen"])
 
 
+def proof_problems(listed, text):
+    table = text.split("| proof | claim |")[1].split("\n\n")[0].splitlines()[2:]
+    problems = ["without its row: " + row[:40] for row in listed if row not in table]
+    problems += ["not one of prove.py: " + row[:40] for row in table if row not in listed]
+    if "%d proofs and their controls" % len(listed) not in text:
+        problems.append("the results do not say %d proofs" % len(listed))
+    return problems
+
+
+def check_proofs():
+    """spec/assurance.md has the row that prove.py prints of each proof, no other, and their number."""
+    script = os.path.join(ROOT, "tests", "proof", "prove.py")
+    listed = subprocess.run([sys.executable, script, "--list"], stdout=subprocess.PIPE, text=True,
+                            check=True).stdout.splitlines()
+    with open(os.path.join(ROOT, "spec", "assurance.md"), encoding="utf-8") as file:
+        text = file.read()
+    check("proofs_are_listed", proof_problems(listed, text))
+    seen = [proof_problems(listed[1:], text), proof_problems(listed + ["| `other` |"], text)]
+    check("control_proofs_are_listed", [] if [len(s) for s in seen] == [2, 2] else [repr(seen)])
+
+
 def main():
     words = argparse.ArgumentParser(description=__doc__,
                                     formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -175,6 +199,7 @@ def main():
     words.add_argument("--list", action="store_true")
     options = words.parse_args()
     check_messages()
+    check_proofs()
     defined, twice = rules(read("spec/*.md"))
     tests = cited({n: t for pattern in ("tests/**", "fuzz/*")
                    for n, t in read(pattern).items() if n != "tests/build/spec.py"
