@@ -149,6 +149,31 @@ def switches(f):
                   any(n.startswith(prefixes) for n in whole[1]), "no such name in the whole")
 
 
+def codec_alone(f):
+    """A program of the codec decodes the same with the channel and the tables left out."""
+    embed = os.path.join(ROOT, "examples", "embed")
+    lines = "40000001 0000000f fee00000 00000041\n4a000001 00000004 00000000 deadbeef\nx\n"
+
+    def shown(name, *options):
+        status, out = f.run("gcc", "-std=c99", "-O2", "-Wall", "-Wextra", "-Werror",
+                            "-I" + f.include, *options, "-o", "codec",
+                            os.path.join(embed, name))
+        if status != 0:
+            return None, out
+        done = subprocess.run([os.path.join(f.path, "codec")], input=lines, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        return done.returncode, done.stdout
+    whole = shown("tlp_dump.c")
+    check("codec_control", whole[0] == 1 and "mwr" in whole[1].lower() and "line 3" in whole[1],
+          whole[1])
+    for options in (["-DDXPU_CHANNEL=0"], ["-DDXPU_TABLES=0"],
+                    ["-DDXPU_CHANNEL=0", "-DDXPU_TABLES=0"]):
+        alone = shown("tlp_dump.c", *options)
+        check("codec" + label(*options), alone == whole, alone[1])
+    used = shown("loopback.c", "-DDXPU_CHANNEL=0")
+    check("codec_control_channel", used[0] is None and "dxpu_channel" in used[1], used[1])
+
+
 PURE = {"vswitch": "DXPU_VSWITCH", "control": "DXPU_CONTROL", "model": "DXPU_MODEL"}
 
 
@@ -553,8 +578,9 @@ def main():
     if sys.argv[1:] == ["ship"]:
         ship()
     else:
-        for group in (dialects, switches, pure_bindings, freestanding_bindings, firmware_options,
-                      cxx_headers, linking, symbols, programs, sanitizers, clang_sources):
+        for group in (dialects, switches, codec_alone, pure_bindings, freestanding_bindings,
+                      firmware_options, cxx_headers, linking, symbols, programs, sanitizers,
+                      clang_sources):
             group(Folder())
         commands()
     return 1 if failed else 0

@@ -181,7 +181,7 @@ def proof_problems(listed, text):
 
 
 def check_proofs():
-    """spec/assurance.md has the row that prove.py prints of each proof, no other, and their number."""
+    """spec/assurance.md has the row that prove.py prints of each proof, no other; and the sum."""
     script = os.path.join(ROOT, "tests", "proof", "prove.py")
     listed = subprocess.run([sys.executable, script, "--list"], stdout=subprocess.PIPE, text=True,
                             check=True).stdout.splitlines()

@@ -10,7 +10,7 @@ tests/proof/ct/leak.c does it on purpose, and each of its ways must be seen.
 `make check` runs all of unit_noise and unit_stream: the Noise handshakes and sealed streams.  Of
 api_sodium it runs altered opens and resets (test_s3*), channels over a bad network, replays, the
 old key, and key files; of unit_portable RFC 8439, Poly1305's corners, and X25519 of points of small
-order.  With DXPU_ROUNDS (make check-long) it also runs the rest of api_sodium (initiations, cookies,
+order.  With DXPU_ROUNDS (make check-long) it runs the rest of api_sodium, too (handshakes, cookies,
 new keys, enrollment, random frames, a million lies), and X25519, BLAKE2b and the AEAD of portable
 beside libsodium's; and every byte of a message where every 23rd is tried otherwise.
 """
