@@ -402,8 +402,8 @@ void inject_time_stop(void *timer, CUstream stream, bool ran, uint64_t launch_ns
 {
     struct timer *t = timer;
     int mode = relaxed();
-    /* Done already: nothing was ahead of the kernel.  Of a launch that blocks the time is mostly the
-       kernel's own. */
+    /* Done already: nothing was ahead of the kernel.  The time of a launch that blocks is
+       mostly the kernel's own. */
     bool idle = !inject_settings.blocking && driver.cuEventQuery(t->from) == CUDA_SUCCESS;
     t->idle_ns = idle ? (double)launch_ns : 0;
     bool recorded = ran && driver.cuEventRecord(t->to, stream) == CUDA_SUCCESS;

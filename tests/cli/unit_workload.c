@@ -331,7 +331,7 @@ static void test_single_losses_are_no_more_than_the_whole(void **state)
         assert_true(sum <= whole + 1e-6);
         assert_true(us < 14 ? sum > 0 : sum <= 0); /* the control; 14 us hide 5 + 8.4 and all */
         if (us == 0)
-            near(sum, whole); /* and where nothing hides, all is told */
+            near(sum, whole); /* and where nothing hides, all is named */
     }
 }
 

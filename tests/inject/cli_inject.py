@@ -346,7 +346,8 @@ def profiles(rig, kind):
             ways = {c["name"]: (c["htod"], c["dtoh"], c["htod_bytes"]) for c in told["calls"]}
             check("profile_directions" + suffix, ways == {
                 "cuLaunchKernel": (0, 0, 0), "cuMemcpyHtoD_v2": (1, 0, 4096),
-                "cuMemcpyDtoH_v2": (0, 1, 0), "cuCtxSynchronize": (0, 0, 0)}, told)  # the other one fails
+                "cuMemcpyDtoH_v2": (0, 1, 0),  # the other one fails
+                "cuCtxSynchronize": (0, 0, 0)}, told)
             check("profile_keys" + suffix, set(told) - {"injected"} == {
                 "version", "calls", "kernel_ns_histogram", "kernels_untimed", "captured",
                 "launch_gaps", "launch_gap_ns"}
