@@ -422,7 +422,7 @@ def adoptions(m, host):
 
 @case
 def m170_adopts_all_though_not_at_once():
-    """Just after the start there are not yet so many numbers of leases: what has to wait is said,
+    """Just after the start there are few numbers of leases yet: what has to wait is said,
     also when what needs no number (a free slot) comes behind it in the same request."""
     slots, free = 400, range(20, 401, 20)
     host_id, box_id = os.urandom(16), os.urandom(16)

@@ -297,10 +297,14 @@ def a_shipped_store_takes_the_place_of_one_in_sqlite():
         check(ship.popen.poll() is None, ship.errors())
 
 
-def send(http, path, token=None, method="GET", body=""):
-    """A request is on its way, whether it is read or not; what reads the answer: head and body."""
+def connect(http):
     host, port = http.rsplit(":", 1)
-    s = socket.create_connection((host, int(port)), 5)
+    return socket.create_connection((host, int(port)), 5)
+
+
+def send(http, path, token=None, method="GET", body="", link=None):
+    """A request is on its way, whether it is read or not; what reads the answer: head and body."""
+    s = link or connect(http)
     s.sendall(("%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n%s%s\r\n%s" % (
         method, path, "Authorization: Bearer %s\r\n" % token if token else "",
         "Content-Type: application/json\r\nContent-Length: %d\r\n" % len(body) if body else "",
@@ -376,11 +380,12 @@ def m146_s130_where_a_standby_sends_users_and_what_it_logs():
         check(send(http[1], "/v1/leases", "guess")()[0] == 401)
         until(lambda: lines(audit, 401) == 1, "in the new one")
 
-        child = child_of(standby)
+        child, link = child_of(standby), connect(http[1])
+        check(send(http[1], "/v1/tenants", token)()[0] == 200)  # so that link is accepted
         os.kill(child, signal.SIGSTOP)
         put_tenant(http[0], token, "late")
         time.sleep(3)
-        read = send(http[1], "/v1/tenants", token)
+        read = send(http[1], "/v1/tenants", token, link=link)
         os.kill(child, signal.SIGCONT)
         status, _, body = read()
         check(status == 503 or '"late"' in body, status, body)  # and never as of before
