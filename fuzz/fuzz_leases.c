@@ -161,9 +161,9 @@ void manager_alarm(manager_link *m, unsigned number, unsigned kind, uint64_t epo
 /* Devices stay in their slots here. */
 const device_kind no_device_kind = { .name = "none" };
 
-bool state_promises(state_file *s, unsigned number, uint64_t medium)
+bool state_promises(state_file *s, unsigned number, uint64_t of)
 {
-    must(!s && !number && !medium);
+    must(!s && !number && !of);
     return false;
 }
 
