@@ -15,7 +15,7 @@
 #include "dxpu.h"
 #include "dxpu_control.h"
 #include "leases.h"
-#include "plug.h"
+#include "hot_plug.h"
 #include "shards.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -5,7 +5,7 @@
               5 Reports to the manager */
 #include "leases.h"
 #include "log.h"
-#include "plug.h"
+#include "hot_plug.h"
 #include "shards.h"
 
 enum { TEXT_BYTES = 160 };

@@ -7,7 +7,7 @@
 
 #include "nvme.h"
 #include "options.h"
-#include "plug.h"
+#include "hot_plug.h"
 #include "remote.h"
 #include "virtio_blk.h"
 #include "virtio_gpu.h"

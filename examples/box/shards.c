@@ -5,7 +5,7 @@
 #include "shards.h"
 #include "log.h"
 #include "leases.h"
-#include "plug.h"
+#include "hot_plug.h"
 #include "remote.h"
 #include "shots.h"
 

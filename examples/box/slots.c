@@ -15,7 +15,7 @@
 #include "identity.h"
 #include "isolate.h"
 #include "leases.h"
-#include "plug.h"
+#include "hot_plug.h"
 #include "program.h"
 #include "remote.h"
 

@@ -86,7 +86,7 @@ typedef struct slot {
     jobs lane_jobs;      /* this lane of the box's pool */
     jobs_lane *lane;
     unsigned jobs_out;       /* of the device, not taken back */
-    struct arrival *arrival; /* of plug.c; NULL: no device comes or leaves */
+    struct arrival *arrival; /* of hot_plug.c; NULL: no device comes or leaves */
     fabric_channel *active;  /* the incarnation that reaches the device; NULL: none */
     fabric_paths past;       /* of channels that are over */
     waiting_queue queues[DXPU_CLASSES];

@@ -12,7 +12,7 @@
 
 #include "leases.h"
 #include "log.h"
-#include "plug.h"
+#include "hot_plug.h"
 #include "shards.h"
 
 static uint64_t wanted_medium;

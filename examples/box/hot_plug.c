@@ -1,8 +1,8 @@
-/* plug.c - see plug.h
+/* hot_plug.c - see hot_plug.h
    SPDX-License-Identifier: MIT
 
    CONTENTS   1 No device   2 A device leaves   3 A device comes   4 Requests */
-#include "plug.h"
+#include "hot_plug.h"
 #include "leases.h"
 #include "log.h"
 #include "shards.h"

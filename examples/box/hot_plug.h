@@ -1,11 +1,11 @@
-/* plug.h - the device of a slot comes and goes while the box runs
+/* hot_plug.h - the device of a slot comes and goes while the box runs
    SPDX-License-Identifier: MIT
 
    A slot without a device has one of no_device_kind, which is absent (device_port.present).  A
    device that leaves is destroyed once its jobs are over, and a new one is made by a job, since
    both may have to wait for a disk (S-160); meanwhile the slot is absent. */
-#ifndef PLUG_H_INCLUDED
-#define PLUG_H_INCLUDED
+#ifndef HOT_PLUG_H_INCLUDED
+#define HOT_PLUG_H_INCLUDED
 
 #include "slots.h"
 
@@ -21,4 +21,4 @@ void plug_written(slot *s, bool kept);
 /* The box ends: no device comes any more. */
 void plug_close(slot *s);
 
-#endif /* PLUG_H_INCLUDED */
+#endif /* HOT_PLUG_H_INCLUDED */
