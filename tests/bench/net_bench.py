@@ -54,7 +54,8 @@ def expected():
         + ["window %d frames, %d us" % (w, rtt) for w in (16, 256) for rtt in (7, 100)]
         + ["pushed, not pulled by 140 x 128 B / %g us" % rtt
            for rtt in (4.9, 6.8, 20, 100, 1000)],
-        "nvme": ["nvme %s of 4 KB, %s" % (what, row) for what in ("read", "write")
+        "nvme": ["nvme %s of 4 KB%s, %s" % (what, how, row) for what in ("read", "write")
+                 for how in ("", " pushed")
                  for row in ("requests", "20 us round trip", "100 us round trip",
                              "1000 us round trip")]
         + ["nvme write of 4 KB, data in the buffer, requests"],
