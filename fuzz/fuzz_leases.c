@@ -163,7 +163,9 @@ const device_kind no_device_kind = { .name = "none" };
 
 bool state_promises(state_file *s, unsigned number, uint64_t of)
 {
-    must(!s && !number && !of);
+    must(!s && number && number <= SLOTS && of > 1);
+    for (unsigned i = 0; i < SLOTS; i++) /* no two slots have a medium in common */
+        must(i + 1 == number || line[i].medium != of);
     return false;
 }
 

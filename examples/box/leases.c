@@ -130,15 +130,14 @@ static bool compare(box *b, unsigned number)
     return true;
 }
 
-/* What could not be wiped through one slot is not wiped in the others that have it (S-249). */
+/* A medium does not count as wiped while another slot's record has a tenant's data on it, or could
+   not wipe it, also a slot that this box has no more (S-249). */
 static void doubt(box *b)
 {
     for (unsigned i = 0; i < b->count; i++) {
-        for (unsigned k = 0; b->phase[i] == DXPU_CONTROL_SLOT_UNWIPED && k < b->count; k++) {
-            if (b->phase[k] == DXPU_CONTROL_SLOT_WIPED && b->medium[k] > NOTHING_LASTS &&
-                b->medium[k] == b->medium[i])
-                b->phase[k] = DXPU_CONTROL_SLOT_EMPTY;
-        }
+        if (b->phase[i] == DXPU_CONTROL_SLOT_WIPED && b->medium[i] > NOTHING_LASTS &&
+            state_promises(b->state, i + 1, b->medium[i]))
+            b->phase[i] = DXPU_CONTROL_SLOT_EMPTY;
     }
 }
 
@@ -278,11 +277,9 @@ static bool any_other(const box *b, unsigned number, bool (*is_such)(const box *
     return any;
 }
 
-static bool is_any(const box *b, unsigned i)
+static bool has_device(const box *b, unsigned i)
 {
-    (void)b;
-    (void)i;
-    return true;
+    return b->slots[i].kind != &no_device_kind;
 }
 
 /* Its lease goes on, or its tenant's data are kept. */
@@ -337,11 +334,12 @@ bool leases_promised(const box *b, unsigned number, const device_kind *kind, voi
 {
     bool pristine;
     uint64_t medium = kind->medium ? kind->medium(device, &pristine) : 0;
+    uint8_t phase = b->phase[number - 1];
     if (!b->managed)
         return false;
-    if (b->phase[number - 1] == DXPU_CONTROL_SLOT_UNWIPED && medium != b->medium[number - 1] &&
-        any_other(b, number, is_any))
-        return true; /* that those have to be wiped would be forgotten */
+    if (phase != DXPU_CONTROL_SLOT_EMPTY && phase != DXPU_CONTROL_SLOT_WIPED &&
+        medium != b->medium[number - 1] && any_other(b, number, has_device))
+        return true; /* that those have a tenant's data would be forgotten */
     return medium > NOTHING_LASTS && state_promises(b->state, number, medium);
 }
 

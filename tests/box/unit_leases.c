@@ -17,6 +17,8 @@
 
 static uint64_t wanted_medium;
 static unsigned last_code, wiped_count, left_count;
+static uint64_t here;    /* the medium of what is in a slot */
+static bool is_promised; /* by a record of another slot */
 
 static void take_wish(state_file *s, const dxpu_box_entry *e, uint8_t phase, uint64_t medium,
                       const state_key *key)
@@ -26,6 +28,20 @@ static void take_wish(state_file *s, const dxpu_box_entry *e, uint8_t phase, uin
     (void)phase;
     (void)key;
     wanted_medium = medium;
+}
+
+static void take_note(state_file *s, const dxpu_box_entry *e, uint8_t phase, uint64_t medium,
+                      const state_key *key)
+{
+    take_wish(s, e, phase, medium, key);
+}
+
+static bool look_up(state_file *s, unsigned number, uint64_t medium)
+{
+    (void)s;
+    (void)number;
+    assert_true(medium > 1);
+    return is_promised;
 }
 
 static void end_nothing(slot *s, uint8_t reason)
@@ -41,12 +57,16 @@ static void take_code(box *b, unsigned number, unsigned code)
     last_code = code;
 }
 
-/* Not linked: replaces state_want(), slots_end() and shards_answer(). */
-#define state_want    take_wish
-#define slots_end     end_nothing
-#define shards_answer take_code
+/* Not linked: what of the file, of channels and of answers leases.c calls. */
+#define state_want     take_wish
+#define state_note     take_note
+#define state_promises look_up
+#define slots_end      end_nothing
+#define shards_answer  take_code
 #include "leases.c"
 #undef state_want
+#undef state_note
+#undef state_promises
 #undef slots_end
 #undef shards_answer
 
@@ -64,9 +84,18 @@ static int count_leave(void *device, bool begin)
     return DEVICE_WIPED;
 }
 
+static uint64_t medium_here(void *device, bool *pristine)
+{
+    (void)device;
+    *pristine = false;
+    return here;
+}
+
 enum { MEDIUM = 7, OTHER = 9 };
 
-static const device_kind disk = { .name = "disk", .wipe = count_wipe, .leave = count_leave };
+static const device_kind disk = {
+    .name = "disk", .wipe = count_wipe, .leave = count_leave, .medium = medium_here
+};
 static box b;
 static shard loop;
 static slot slots[2];
@@ -84,6 +113,8 @@ static int setup(void **state)
     memset(slots, 0, sizeof slots);
     memset(lease_key, 0, sizeof lease_key);
     wiped_count = left_count = last_code = 0;
+    here = MEDIUM;
+    is_promised = false;
     b.shards = &loop;
     b.shard_count = 1;
     b.count = 2;
@@ -170,11 +201,43 @@ static void test_m25_a_lease_that_did_not_end_waits_on(void **state)
     }
 }
 
+/* Else nothing would say that the other slot's medium has them. */
+static void test_s249_no_other_medium_in_the_slot_of_a_lease_that_others_share(void **state)
+{
+    (void)state;
+    slots[1].kind = &no_device_kind;
+    for (uint8_t i = DXPU_CONTROL_SLOT_HELD; i <= DXPU_CONTROL_SLOT_UNWIPED; i++) {
+        phase[1] = i;
+        here = OTHER;
+        assert_int_equal(leases_promised(&b, 2, &disk, NULL), i != DXPU_CONTROL_SLOT_WIPED);
+        here = MEDIUM; /* control: its own */
+        assert_false(leases_promised(&b, 2, &disk, NULL));
+    }
+    phase[1] = DXPU_CONTROL_SLOT_UNWIPED; /* control: all controllers are out, and a drive comes */
+    slots[0].kind = &no_device_kind;
+    here = OTHER;
+    assert_false(leases_promised(&b, 2, &disk, NULL));
+}
+
+static void test_s249_no_start_takes_for_wiped_what_another_record_has(void **state)
+{
+    (void)state;
+    leases_look(&b);
+    assert_int_equal(phase[0], DXPU_CONTROL_SLOT_WIPED);
+    is_promised = true;
+    leases_look(&b);
+    assert_int_equal(phase[0], DXPU_CONTROL_SLOT_EMPTY);
+    assert_int_equal(phase[1], DXPU_CONTROL_SLOT_HELD);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_s249_a_bind_that_is_not_written_saves_no_data, setup),
         cmocka_unit_test_setup(test_m25_a_lease_that_did_not_end_waits_on, setup),
+        cmocka_unit_test_setup(test_s249_no_other_medium_in_the_slot_of_a_lease_that_others_share,
+                               setup),
+        cmocka_unit_test_setup(test_s249_no_start_takes_for_wiped_what_another_record_has, setup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -726,6 +726,56 @@ def s249_data_of_a_subsystem_whose_controllers_go():
 
 
 @case
+def s249_data_of_a_subsystem_whose_only_lease_is_out():
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
+        image, other = disk(l, "image", MIB), disk(l, "other", MIB)
+        shared, plain = "nvme,subsystem=a,file=" + image, "nvme,file=" + other
+
+        def start(*devices):
+            slots = ["%d=%s" % (n, device) for n, device in enumerate(devices, 1)]
+            return start_box(l, m, "--slots", len(devices), "--hot-plug",
+                             *[x for each in slots for x in ("--slot", each)])
+
+        def plug(status=0):
+            return by_hand.dxpu(l, "plug", box.control, 1, plain, status=status)
+
+        def unplug(slot):
+            by_hand.dxpu(l, "unplug", "--force", box.control, slot)
+
+        box = start(shared, shared)
+        b = m.link(BOX)
+        for n in (1, 2):
+            b.unbind(n, 1)
+            b.becomes(n, WIPED)
+        b.bind(1, 77, 1, 2)
+        plant(image, 4096)
+        unplug(1)
+        check(plug(status=1)["error"] == "busy")  # slot 2 would count as wiped
+        box.process.kill()
+        box = start(plain, shared)
+        b = m.link(BOX, b)
+        check([b.slots[n].state for n in (1, 2)] == [EMPTY, EMPTY], b.slots)
+        check(b.unbind(1, 2)[0] == WIPING)
+        b.becomes(1, WIPED)
+        check(has(image))
+        box.process.kill()  # control: a drive whose controllers are all out can be replaced
+        box = start(shared, shared)
+        b = m.link(BOX, b)
+        for n in (1, 2):
+            b.unbind(n, 3)
+            b.becomes(n, WIPED)
+            b.bind(n, 77, n, 4)
+        for n in (1, 2):
+            unplug(n)
+            check(b.unbind(n, 4)[0] == WIPING)
+            b.becomes(n, UNWIPED)
+        plug()
+        b.becomes(1, EMPTY)
+        check(b.unbind(1, 4)[0] == WIPING)
+        b.becomes(1, WIPED)
+
+
+@case
 def state_file_without_media():
     with lab.Lab(plain=True) as l, fm.Manager() as m:
         path = disk(l, "disk", MIB)
