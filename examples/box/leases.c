@@ -257,15 +257,17 @@ static uint8_t phase_of(const box *b, unsigned i)
     return is_elsewhere(&b->slots[i]) ? b->slots[i].its_phase : b->phase[i];
 }
 
-/* Has slot i + 1 the data of slot `number`?  Also one without a device, by what is recorded. */
+/* Has slot i + 1 the data of slot `number`?  Also one without a device, by what is recorded; the
+   subsystem's name counts where a medium is unknown. */
 static bool shares(const box *b, unsigned i, unsigned number)
 {
     const slot *s = &b->slots[number - 1], *t = &b->slots[i];
     uint64_t medium = is_elsewhere(t) ? t->its_medium : b->medium[i];
     if (i == number - 1)
         return false;
-    return (s->subsystem[0] && !strcmp(t->subsystem, s->subsystem)) ||
-           (medium > NOTHING_LASTS && medium == b->medium[number - 1]);
+    if (medium > NOTHING_LASTS && b->medium[number - 1] > NOTHING_LASTS)
+        return medium == b->medium[number - 1];
+    return s->subsystem[0] && !strcmp(t->subsystem, s->subsystem);
 }
 
 /* Another slot with its data that is_such(); all of a subsystem are in this loop. */

@@ -230,6 +230,43 @@ static void test_s249_no_start_takes_for_wiped_what_another_record_has(void **st
     assert_int_equal(phase[1], DXPU_CONTROL_SLOT_HELD);
 }
 
+/* A lease of slot `number` that is not served: its data are not here, or their layout is damaged. */
+static void serve_not(unsigned number, uint64_t its_medium, bool unfit)
+{
+    slot *s = &slots[number - 1];
+    entries[number - 1].used = false;
+    entries[number - 1].epoch_seen = 2;
+    phase[number - 1] = DXPU_CONTROL_SLOT_EMPTY;
+    s->broken = s->elsewhere = true;
+    s->unfit = unfit;
+    s->its_phase = DXPU_CONTROL_SLOT_HELD;
+    s->its_medium = its_medium;
+}
+
+static void end_lease(unsigned number)
+{
+    const dxpu_control_unbind out = { .slot = (uint16_t)number, .epoch = 2 };
+    assert_int_equal(leases_unbind(&b, &out), REQUESTS_LATER);
+    leases_written(&b, number, true);
+    leases_work(&loop);
+    leases_written(&b, number, true);
+    assert_int_equal(phase[number - 1], DXPU_CONTROL_SLOT_WIPED);
+}
+
+static void test_s249_a_lease_of_another_medium_does_not_leave_data_here(void **state)
+{
+    (void)state;
+    serve_not(1, OTHER, false);
+    serve_not(2, OTHER, false);
+    end_lease(2);
+    assert_true(wiped_count == 1 && left_count == 0);
+    (void)setup(NULL); /* control */
+    serve_not(1, MEDIUM, true);
+    serve_not(2, MEDIUM, true);
+    end_lease(2);
+    assert_true(wiped_count == 0 && left_count == 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -238,6 +275,7 @@ int main(void)
         cmocka_unit_test_setup(test_s249_no_other_medium_in_the_slot_of_a_lease_that_others_share,
                                setup),
         cmocka_unit_test_setup(test_s249_no_start_takes_for_wiped_what_another_record_has, setup),
+        cmocka_unit_test_setup(test_s249_a_lease_of_another_medium_does_not_leave_data_here, setup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
