@@ -319,16 +319,21 @@ static bool is_doubtful(const box *b, unsigned number)
             any_other(b, number, is_unwiped));
 }
 
-/* All that share what was erased have nothing of anybody's. */
+/* All that share what was erased have nothing of anybody's.  The device has made a new layout and
+   found the medium good for all of its controllers. */
 static void all_clean(box *b, unsigned number)
 {
     for (unsigned i = b->slots[number - 1].shard->index; i < b->count; i += b->shard_count) {
+        slot *s = &b->slots[i];
         if (!shares(b, i, number))
             continue;
-        b->slots[i].leaves = false;
+        if (b->phase[i] != DXPU_CONTROL_SLOT_WIPING) /* one that is leaving ends so */
+            s->leaves = false;
+        if (s->kind == &no_device_kind)
+            s->keeps = false;
+        else if (s->unfit || !s->elsewhere)
+            s->unfit = s->elsewhere = s->broken = false;
         manager_changed(b->manager, i + 1);
-        if (b->slots[i].kind == &no_device_kind)
-            b->slots[i].keeps = false;
     }
 }
 
@@ -350,7 +355,10 @@ static void end_wipe(box *b, unsigned number)
     slot *s = &b->slots[number - 1];
     s->shard->wiping--;
     if (b->phase[number - 1] == DXPU_CONTROL_SLOT_WIPED) {
-        s->broken = s->elsewhere = s->unfit = false;
+        if (!s->leaves)
+            s->broken = s->elsewhere = s->unfit = false;
+        else if (s->elsewhere && !s->unfit) /* a layout that does not fit waits for an erasure */
+            s->broken = s->elsewhere = false;
         if (!s->leaves && s->kind != &no_device_kind)
             all_clean(b, number);
         return;

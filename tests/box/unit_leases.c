@@ -17,6 +17,8 @@
 
 static uint64_t wanted_medium;
 static unsigned last_code, wiped_count, left_count;
+static unsigned left_steps; /* calls after the first */
+static int left_ends;
 static uint64_t here;    /* the medium of what is in a slot */
 static bool is_promised; /* by a record of another slot */
 
@@ -81,7 +83,8 @@ static int count_leave(void *device, bool begin)
 {
     (void)device;
     left_count += begin;
-    return DEVICE_WIPED;
+    left_steps += !begin;
+    return left_ends;
 }
 
 static uint64_t medium_here(void *device, bool *pristine)
@@ -112,7 +115,8 @@ static int setup(void **state)
     memset(&loop, 0, sizeof loop);
     memset(slots, 0, sizeof slots);
     memset(lease_key, 0, sizeof lease_key);
-    wiped_count = left_count = last_code = 0;
+    wiped_count = left_count = left_steps = last_code = 0;
+    left_ends = DEVICE_WIPED;
     here = MEDIUM;
     is_promised = false;
     b.shards = &loop;
@@ -267,6 +271,58 @@ static void test_s249_a_lease_of_another_medium_does_not_leave_data_here(void **
     assert_true(wiped_count == 0 && left_count == 1);
 }
 
+static void test_s163_a_damaged_layout_is_not_served_before_an_erasure(void **state)
+{
+    const dxpu_control_bind in = { .slot = 2, .host_node = 78, .host_slot = 1, .epoch = 3 };
+    (void)state;
+    serve_not(1, MEDIUM, true);
+    serve_not(2, MEDIUM, true);
+    end_lease(2);
+    assert_true(left_count == 1 && slots[1].unfit && slots[1].broken);
+    assert_int_equal(leases_bind(&b, &in), DXPU_CONTROL_CODE_BUSY);
+    end_lease(1);
+    assert_true(wiped_count == 1 && !slots[1].unfit && !slots[1].broken && !slots[0].unfit);
+    assert_int_equal(leases_bind(&b, &in), REQUESTS_LATER);
+}
+
+/* Nor is a medium good again that was left as it is. */
+static void test_s164_a_medium_that_fails_is_broken_until_an_erasure(void **state)
+{
+    (void)state;
+    phase[0] = DXPU_CONTROL_SLOT_HELD;
+    entries[0].epoch_seen = 2;
+    slots[1].broken = true;
+    end_lease(2);
+    assert_true(left_count == 1 && slots[1].broken);
+    end_lease(1);
+    assert_true(wiped_count == 1 && !slots[1].broken);
+}
+
+/* The last lease ends meanwhile: its wipe does not make another one of that. */
+static void test_s249_a_slot_that_is_leaving_goes_on_to_leave(void **state)
+{
+    const dxpu_control_unbind out = { .slot = 1, .epoch = 2 };
+    const dxpu_control_unbind later = { .slot = 1, .epoch = 3 };
+    const dxpu_control_unbind last = { .slot = 2, .epoch = 2 };
+    (void)state;
+    phase[0] = DXPU_CONTROL_SLOT_HELD;
+    entries[0].epoch_seen = 2;
+    left_ends = DEVICE_WIPING;
+    assert_int_equal(leases_unbind(&b, &out), REQUESTS_LATER);
+    leases_written(&b, 1, true);
+    leases_work(&loop);
+    assert_true(left_count == 1 && left_steps == 0);
+    assert_int_equal(leases_unbind(&b, &later), REQUESTS_LATER);
+    assert_int_equal(leases_unbind(&b, &last), REQUESTS_LATER);
+    leases_written(&b, 2, true);
+    leases_work(&loop);
+    assert_int_equal(wiped_count, 1);
+    leases_written(&b, 1, true);
+    leases_written(&b, 2, true);
+    leases_work(&loop);
+    assert_true(left_count == 1 && left_steps == 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -276,6 +332,9 @@ int main(void)
                                setup),
         cmocka_unit_test_setup(test_s249_no_start_takes_for_wiped_what_another_record_has, setup),
         cmocka_unit_test_setup(test_s249_a_lease_of_another_medium_does_not_leave_data_here, setup),
+        cmocka_unit_test_setup(test_s163_a_damaged_layout_is_not_served_before_an_erasure, setup),
+        cmocka_unit_test_setup(test_s164_a_medium_that_fails_is_broken_until_an_erasure, setup),
+        cmocka_unit_test_setup(test_s249_a_slot_that_is_leaving_goes_on_to_leave, setup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
