@@ -161,12 +161,23 @@ void manager_alarm(manager_link *m, unsigned number, unsigned kind, uint64_t epo
 /* Devices stay in their slots here. */
 const device_kind no_device_kind = { .name = "none" };
 
-bool state_promises(state_file *s, unsigned number, uint64_t of)
+/* state_promises(), state_uses() */
+static bool look_up(const state_file *s, unsigned number, uint64_t of)
 {
     must(!s && number && number <= SLOTS && of > 1);
     for (unsigned i = 0; i < SLOTS; i++) /* no two slots have a medium in common */
         must(i + 1 == number || line[i].medium != of);
     return false;
+}
+
+bool state_promises(state_file *s, unsigned number, uint64_t of)
+{
+    return look_up(s, number, of);
+}
+
+bool state_uses(state_file *s, unsigned number, uint64_t of)
+{
+    return look_up(s, number, of);
 }
 
 void plug_written(slot *s, bool kept)

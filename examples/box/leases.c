@@ -291,6 +291,14 @@ static bool is_in_use(const box *b, unsigned i)
            phase_of(b, i) == DXPU_CONTROL_SLOT_KEPT;
 }
 
+/* Also of a slot in another loop, or that this box has no more. */
+static bool is_used_by_others(const box *b, unsigned number)
+{
+    uint64_t medium = b->medium[number - 1];
+    return any_other(b, number, is_in_use) ||
+           (medium > NOTHING_LASTS && state_uses(b->state, number, medium));
+}
+
 /* It is lent, unless the disk is full. */
 static bool is_being_lent(const box *b, unsigned i)
 {
@@ -378,18 +386,31 @@ static int wipe_nothing(box *b, unsigned number)
     return DEVICE_WIPED;
 }
 
+/* Of a device that cannot leave its data to others. */
+static int spare_data(unsigned number)
+{
+    log_warning("slot %u: a tenant's data of another slot are on its disk, and are not erased: end "
+                "that slot's lease first",
+                number);
+    return DEVICE_UNWIPED;
+}
+
 static void go_on_wiping(slot *s, unsigned number)
 {
     box *b = s->shard->box;
     int rc = DEVICE_WIPED; /* reset() leaves nothing */
+    bool is_used;
     if (s->wipe_begins && any_other(b, number, is_being_lent))
         return;
+    is_used = s->wipe_begins && is_used_by_others(b, number);
     if (s->wipe_begins)
-        s->leaves = s->kind->leave && any_other(b, number, is_in_use); /* S-249 */
+        s->leaves = s->kind->leave && is_used; /* S-249 */
     if (s->kind == &no_device_kind)
         rc = wipe_nothing(b, number);
     else if (s->leaves)
         rc = s->kind->leave(s->device, s->wipe_begins);
+    else if (s->kind->wipe && is_used)
+        rc = spare_data(number);
     else if (s->kind->wipe)
         rc = s->kind->wipe(s->device, s->wipe_begins);
     s->wipe_begins = false;
@@ -451,7 +472,7 @@ static unsigned refuse_bind(const box *b, const dxpu_control_bind *m)
         return DXPU_CONTROL_CODE_DRAINED; /* it is a new one */
     bool busy = wipes || phase == DXPU_CONTROL_SLOT_UNWIPED || s->elsewhere || s->unfit ||
                 is_doubtful(b, m->slot) || any_other(b, m->slot, is_being_wiped) ||
-                (!s->subsystem[0] && any_other(b, m->slot, is_in_use));
+                (!s->subsystem[0] && is_used_by_others(b, m->slot));
     return busy ? DXPU_CONTROL_CODE_BUSY : DXPU_CONTROL_CODE_NONE;
 }
 

@@ -316,24 +316,40 @@ void state_want(state_file *s, const dxpu_box_entry *e, uint8_t phase, uint64_t 
         begin_write(w);
 }
 
+static bool uses(const state_lease *l, uint64_t medium)
+{
+    return l->medium == medium &&
+           (l->phase == DXPU_CONTROL_SLOT_HELD || l->phase == DXPU_CONTROL_SLOT_KEPT);
+}
+
 static bool promises(const state_lease *l, uint64_t medium)
 {
     return l->medium == medium && l->phase != DXPU_CONTROL_SLOT_EMPTY &&
            l->phase != DXPU_CONTROL_SLOT_WIPED;
 }
 
-bool state_promises(state_file *s, unsigned number, uint64_t medium)
+static bool any_other(state_file *s, unsigned number, uint64_t medium,
+                      bool (*is_such)(const state_lease *l, uint64_t medium))
 {
     bool any = false;
     pthread_mutex_lock(&s->lock);
     for (size_t i = 0; i < s->count; i++) {
         const state_line *l = &s->lines[i];
         if (i + 1 != number)
-            any |=
-                promises(&l->kept, medium) || (l->state == WANTED && promises(&l->wanted, medium));
+            any |= is_such(&l->kept, medium) || (l->state == WANTED && is_such(&l->wanted, medium));
     }
     pthread_mutex_unlock(&s->lock);
     return any;
+}
+
+bool state_promises(state_file *s, unsigned number, uint64_t medium)
+{
+    return any_other(s, number, medium, promises);
+}
+
+bool state_uses(state_file *s, unsigned number, uint64_t medium)
+{
+    return any_other(s, number, medium, uses);
 }
 
 /* IDLE, WANTED: there is nothing to report of the slot; else there was. */

@@ -40,7 +40,7 @@ int state_begin(state_file *s);
    what became of them is reported in state_work(). */
 void state_serve(state_file *s, unsigned loop, const jobs *j, state_result result, void *user);
 
-/* These four in the slot's loop, which they never hold up (S-165). */
+/* These five in the slot's loop, which they never hold up (S-165). */
 
 /* A slot is to be as *e says, `phase`, `medium` and *key: result() follows, and until then nothing
    more is requested of the slot.  One write takes all requests by then, of all loops.
@@ -52,6 +52,8 @@ void state_want(state_file *s, const dxpu_box_entry *e, uint8_t phase, uint64_t 
 /* Has another slot's line, as it is on disk or requested, a tenant's data on this medium, or data
    that are still to be wiped? */
 bool state_promises(state_file *s, unsigned number, uint64_t medium);
+/* The same of a tenant's data alone: the other slot is lent, or keeps them. */
+bool state_uses(state_file *s, unsigned number, uint64_t medium);
 /* Report what became of it; when the loop was woken for a job. */
 void state_work(state_file *s, unsigned loop);
 /* Is a write for this loop under way? */

@@ -63,12 +63,14 @@ static void take_code(box *b, unsigned number, unsigned code)
 #define state_want     take_wish
 #define state_note     take_note
 #define state_promises look_up
+#define state_uses     look_up
 #define slots_end      end_nothing
 #define shards_answer  take_code
 #include "leases.c"
 #undef state_want
 #undef state_note
 #undef state_promises
+#undef state_uses
 #undef slots_end
 #undef shards_answer
 
@@ -323,6 +325,39 @@ static void test_s249_a_slot_that_is_leaving_goes_on_to_leave(void **state)
     assert_true(left_count == 1 && left_steps == 1);
 }
 
+/* What only the file says: of slots in other loops, and of those that the box has no more. */
+static void test_s249_data_of_a_slot_out_of_sight_are_neither_erased_nor_lent(void **state)
+{
+    static const device_kind alone = { .name = "alone", .wipe = count_wipe };
+    const dxpu_control_bind in = { .slot = 1, .host_node = 78, .host_slot = 1, .epoch = 3 };
+    const dxpu_control_unbind out = { .slot = 2, .epoch = 2 };
+    dxpu_control_device d;
+    (void)state;
+    medium[0] = OTHER;
+    is_promised = true;
+    end_lease(2);
+    assert_true(wiped_count == 0 && left_count == 1);
+    leases_device(&b, 2, &d);
+    assert_int_equal(d.state, DXPU_CONTROL_SLOT_EMPTY);
+    slots[0].subsystem[0] = '\0';
+    assert_int_equal(leases_bind(&b, &in), DXPU_CONTROL_CODE_BUSY);
+    (void)setup(NULL);
+    slots[1].kind = &alone;
+    is_promised = true;
+    assert_int_equal(leases_unbind(&b, &out), REQUESTS_LATER);
+    leases_written(&b, 2, true);
+    leases_work(&loop);
+    leases_written(&b, 2, true);
+    assert_int_equal(phase[1], DXPU_CONTROL_SLOT_UNWIPED);
+    assert_int_equal(wiped_count, 0);
+    (void)setup(NULL); /* control */
+    medium[0] = OTHER;
+    slots[0].subsystem[0] = '\0';
+    end_lease(2);
+    assert_int_equal(wiped_count, 1);
+    assert_int_equal(leases_bind(&b, &in), REQUESTS_LATER);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -335,6 +370,8 @@ int main(void)
         cmocka_unit_test_setup(test_s163_a_damaged_layout_is_not_served_before_an_erasure, setup),
         cmocka_unit_test_setup(test_s164_a_medium_that_fails_is_broken_until_an_erasure, setup),
         cmocka_unit_test_setup(test_s249_a_slot_that_is_leaving_goes_on_to_leave, setup),
+        cmocka_unit_test_setup(
+            test_s249_data_of_a_slot_out_of_sight_are_neither_erased_nor_lent, setup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -304,6 +304,24 @@ static void test_s165_the_end_writes_all(void **state)
     assert_int_equal(entries[1].epoch_seen, 9);
 }
 
+static void test_m25_data_of_other_slots(void **state)
+{
+    static const state_key none;
+    (void)state;
+    for (uint8_t i = DXPU_CONTROL_SLOT_EMPTY; i <= DXPU_CONTROL_SLOT_UNWIPED; i++) {
+        bool uses = i == DXPU_CONTROL_SLOT_HELD || i == DXPU_CONTROL_SLOT_KEPT;
+        bool none_has = i == DXPU_CONTROL_SLOT_EMPTY || i == DXPU_CONTROL_SLOT_WIPED;
+        state_note(s, &entries[0], i, 7, &none);
+        assert_int_equal(state_uses(s, 2, 7), uses);
+        assert_int_equal(state_promises(s, 2, 7), !none_has);
+        assert_false(state_uses(s, 1, 7) || state_promises(s, 1, 7)); /* its own */
+        assert_false(state_uses(s, 2, 8) || state_promises(s, 2, 8));
+    }
+    state_note(s, &entries[0], DXPU_CONTROL_SLOT_WIPED, 7, &none);
+    state_want(s, &entries[0], DXPU_CONTROL_SLOT_HELD, 7, &none); /* not on disk yet */
+    assert_true(state_uses(s, 2, 7) && state_promises(s, 2, 7));
+}
+
 /* A second box would forget the first one's leases. */
 static void test_one_box_has_a_file(void **state)
 {
@@ -325,6 +343,7 @@ int main(void)
         CASE(test_s165_a_directory_that_cannot_be_synced),
         CASE(test_s165_wanted_when_reported),
         CASE(test_s165_the_end_writes_all),
+        CASE(test_m25_data_of_other_slots),
         CASE(test_one_box_has_a_file),
     };
     cmocka_set_test_filter(getenv("DXPU_TEST"));

@@ -776,6 +776,43 @@ def s249_data_of_a_subsystem_whose_only_lease_is_out():
 
 
 @case
+def s249_data_of_a_slot_in_another_thread():
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
+        one = disk(l, "one", MIB)
+        disks = ("nvme,file=" + one, "none")
+
+        def start(first, second):
+            return start_box(l, m, "--slots", 2, "--cores", 2, "--hot-plug", "--slot", "1=" + first,
+                             "--slot", "2=" + second)
+
+        def restart(*devices):
+            box.process.kill()
+            return start(*devices), m.link(BOX, b)
+
+        box = start(*disks)
+        b = m.link(BOX)
+        b.unbind(1, 3)
+        b.becomes(1, WIPED)
+        b.bind(1, 77, 1, 4)
+        plant(one, 4096)
+        box, b = restart(*reversed(disks))
+        check([b.slots[n].state for n in (1, 2)] == [HELD, EMPTY], b.slots)
+        check(b.unbind(2, 5)[0] == WIPING)
+        b.becomes(2, EMPTY)  # left: slot 1's lease waits
+        check(has(one))
+        refused(BUSY, b.bind, 2, 78, 1, 6)
+        box, b = restart(*disks)
+        check((b.slots[1].state, b.slots[1].health) == (HELD, GOOD) and has(one), b.slots)
+        box, b = restart(*reversed(disks))
+        check(b.unbind(1, 4)[0] == WIPING)
+        b.becomes(1, UNWIPED)
+        check(b.unbind(2, 6)[0] == WIPING)
+        b.becomes(2, WIPED)
+        check(not has(one))
+        check(b.bind(2, 78, 1, 7) == (HELD, 7))  # the control: that lease is over
+
+
+@case
 def state_file_without_media():
     with lab.Lab(plain=True) as l, fm.Manager() as m:
         path = disk(l, "disk", MIB)
