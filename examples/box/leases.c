@@ -199,12 +199,26 @@ static void begin_again(box *b, unsigned i)
     begin(b, i);
 }
 
+/* The lease of a slot may have its data on another medium than is there: do_not_serve(). */
+static bool is_elsewhere(const slot *s)
+{
+    return s->elsewhere && s->its_phase != DXPU_CONTROL_SLOT_EMPTY;
+}
+
+/* What the file says until the change by a device is written, in its_*: if it is not, that stays. */
+static void remember(box *b, unsigned number)
+{
+    b->slots[number - 1].its_phase = b->phase[number - 1];
+    b->slots[number - 1].its_medium = b->medium[number - 1];
+}
+
 bool leases_forget(box *b, unsigned number)
 {
     lease_change c = change_of(b, number, CHANGE_DEVICE);
     if (c.phase != DXPU_CONTROL_SLOT_WIPED)
         return false;
     c.phase = DXPU_CONTROL_SLOT_EMPTY;
+    remember(b, number);
     (void)change(b, number, &c);
     return true;
 }
@@ -212,8 +226,8 @@ bool leases_forget(box *b, unsigned number)
 void leases_unplugged(box *b, unsigned number)
 {
     slot *s = &b->slots[number - 1];
-    bool kept = s->keeps && !s->elsewhere; /* also what has no number as a medium */
-    if (s->elsewhere) {
+    bool kept = s->keeps && !is_elsewhere(s); /* also what has no number as a medium */
+    if (is_elsewhere(s)) {
         b->phase[number - 1] = s->its_phase;
         b->medium[number - 1] = s->its_medium;
     }
@@ -226,8 +240,10 @@ void leases_unplugged(box *b, unsigned number)
 
 bool leases_plugged(box *b, unsigned number)
 {
-    bool is_recorded = compare(b, number);
+    bool is_recorded;
     lease_change c;
+    remember(b, number);
+    is_recorded = compare(b, number);
     begin_again(b, number - 1);
     report_medium(b, number - 1);
     if (!is_recorded)
@@ -244,12 +260,6 @@ bool leases_wiping(const shard *sh)
     for (unsigned i = sh->index; sh->wiping && i < b->count; i += b->shard_count)
         any |= b->slots[i].wipe_begins && !is_changing(&b->slots[i]);
     return any || (sh->wiping && !b->pool);
-}
-
-/* The lease of a slot may have its data on another medium than is there: do_not_serve(). */
-static bool is_elsewhere(const slot *s)
-{
-    return s->elsewhere && s->its_phase != DXPU_CONTROL_SLOT_EMPTY;
 }
 
 static uint8_t phase_of(const box *b, unsigned i)
@@ -568,8 +578,10 @@ void leases_written(box *b, unsigned number, bool kept)
     bool holds = kept || c.by == CHANGE_WIPED;
     s->change.by = CHANGE_NONE;
     if (c.by == CHANGE_DEVICE) {
-        if (kept)
-            b->phase[number - 1] = c.phase;
+        b->phase[number - 1] = kept ? c.phase : s->its_phase;
+        if (!kept)
+            b->medium[number - 1] = s->its_medium;
+        s->its_phase = DXPU_CONTROL_SLOT_EMPTY;
         plug_written(s, kept);
         return;
     }

@@ -59,6 +59,12 @@ static void take_code(box *b, unsigned number, unsigned code)
     last_code = code;
 }
 
+static void note_plugged(slot *s, bool kept)
+{
+    (void)s;
+    last_code = kept ? DXPU_CONTROL_CODE_NONE : DXPU_CONTROL_CODE_STATE;
+}
+
 /* Not linked: what of the file, of channels and of answers leases.c calls. */
 #define state_want     take_wish
 #define state_note     take_note
@@ -66,6 +72,7 @@ static void take_code(box *b, unsigned number, unsigned code)
 #define state_uses     look_up
 #define slots_end      end_nothing
 #define shards_answer  take_code
+#define plug_written   note_plugged
 #include "leases.c"
 #undef state_want
 #undef state_note
@@ -73,6 +80,7 @@ static void take_code(box *b, unsigned number, unsigned code)
 #undef state_uses
 #undef slots_end
 #undef shards_answer
+#undef plug_written
 
 static int count_wipe(void *device, bool begin)
 {
@@ -358,6 +366,41 @@ static void test_s249_data_of_a_slot_out_of_sight_are_neither_erased_nor_lent(vo
     assert_int_equal(leases_bind(&b, &in), REQUESTS_LATER);
 }
 
+/* A device whose record cannot be written is taken out again: what was to be wiped still is. */
+static void test_m25_a_device_that_does_not_stay_changes_no_record(void **state)
+{
+    (void)state;
+    for (unsigned kept = 0; kept < 2; kept++) {
+        (void)setup(NULL);
+        entries[1].used = false;
+        phase[1] = DXPU_CONTROL_SLOT_UNWIPED;
+        here = OTHER;
+        assert_true(leases_plugged(&b, 2));
+        leases_written(&b, 2, kept);
+        assert_int_equal(last_code, kept ? DXPU_CONTROL_CODE_NONE : DXPU_CONTROL_CODE_STATE);
+        slots[1].kind = &no_device_kind;
+        leases_unplugged(&b, 2);
+        assert_int_equal(phase[1], kept ? DXPU_CONTROL_SLOT_EMPTY : DXPU_CONTROL_SLOT_UNWIPED);
+        assert_int_equal(medium[1], kept ? OTHER : MEDIUM);
+    }
+    (void)setup(NULL); /* nor does one that stays */
+    assert_true(leases_forget(&b, 1));
+    leases_written(&b, 1, false);
+    assert_true(phase[0] == DXPU_CONTROL_SLOT_WIPED && medium[0] == MEDIUM);
+}
+
+/* That of a lease that is over is not in the way of this. */
+static void test_m25_what_could_not_be_wiped_is_so_without_its_device(void **state)
+{
+    (void)state;
+    serve_not(2, OTHER, false);
+    slots[1].its_phase = DXPU_CONTROL_SLOT_EMPTY;
+    phase[1] = DXPU_CONTROL_SLOT_UNWIPED;
+    slots[1].kind = &no_device_kind;
+    leases_unplugged(&b, 2);
+    assert_true(phase[1] == DXPU_CONTROL_SLOT_UNWIPED && medium[1] == MEDIUM && slots[1].keeps);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -372,6 +415,8 @@ int main(void)
         cmocka_unit_test_setup(test_s249_a_slot_that_is_leaving_goes_on_to_leave, setup),
         cmocka_unit_test_setup(
             test_s249_data_of_a_slot_out_of_sight_are_neither_erased_nor_lent, setup),
+        cmocka_unit_test_setup(test_m25_a_device_that_does_not_stay_changes_no_record, setup),
+        cmocka_unit_test_setup(test_m25_what_could_not_be_wiped_is_so_without_its_device, setup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
