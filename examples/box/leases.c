@@ -253,15 +253,6 @@ bool leases_plugged(box *b, unsigned number)
     return true;
 }
 
-bool leases_wiping(const shard *sh)
-{
-    const box *b = sh->box;
-    bool any = false;
-    for (unsigned i = sh->index; sh->wiping && i < b->count; i += b->shard_count)
-        any |= b->slots[i].wipe_begins && !is_changing(&b->slots[i]);
-    return any || (sh->wiping && !b->pool);
-}
-
 static uint8_t phase_of(const box *b, unsigned i)
 {
     return is_elsewhere(&b->slots[i]) ? b->slots[i].its_phase : b->phase[i];
@@ -294,14 +285,23 @@ static bool has_device(const box *b, unsigned i)
     return b->slots[i].kind != &no_device_kind;
 }
 
+static bool is_held(const box *b, unsigned i)
+{
+    return b->entries[i].used || phase_of(b, i) == DXPU_CONTROL_SLOT_HELD;
+}
+
+static bool is_kept(const box *b, unsigned i)
+{
+    return phase_of(b, i) == DXPU_CONTROL_SLOT_KEPT;
+}
+
 /* Its lease goes on, or its tenant's data are kept. */
 static bool is_in_use(const box *b, unsigned i)
 {
-    return b->entries[i].used || phase_of(b, i) == DXPU_CONTROL_SLOT_HELD ||
-           phase_of(b, i) == DXPU_CONTROL_SLOT_KEPT;
+    return is_held(b, i) || is_kept(b, i);
 }
 
-/* Also of a slot in another loop, or that this box has no more. */
+/* Is another slot with its data in use?  Also one in another loop, or that this box has no more. */
 static bool is_used_by_others(const box *b, unsigned number)
 {
     uint64_t medium = b->medium[number - 1];
@@ -313,6 +313,16 @@ static bool is_used_by_others(const box *b, unsigned number)
 static bool is_being_lent(const box *b, unsigned i)
 {
     return b->slots[i].change.by == CHANGE_BIND;
+}
+
+bool leases_wiping(const shard *sh)
+{
+    const box *b = sh->box;
+    bool any = false;
+    for (unsigned i = sh->index; sh->wiping && i < b->count; i += b->shard_count)
+        any |= b->slots[i].wipe_begins && !is_changing(&b->slots[i]) &&
+               !any_other(b, i + 1, is_being_lent); /* its write wakes the loop */
+    return any || (sh->wiping && !b->pool);
 }
 
 /* Unless they were erased through another slot since. */
@@ -464,6 +474,14 @@ static bool waits(const box *b, const dxpu_control_bind *m)
            m->host_slot == e->host_slot;
 }
 
+/* They are there for their tenant, who is not: no other one may write over them. */
+static bool are_kept_for_another(const box *b, unsigned number)
+{
+    uint8_t phase = b->phase[number - 1];
+    return phase != DXPU_CONTROL_SLOT_HELD && phase != DXPU_CONTROL_SLOT_KEPT &&
+           any_other(b, number, is_kept) && !any_other(b, number, is_held);
+}
+
 /* M-60 to M-62, M-83, M-105 */
 static unsigned refuse_bind(const box *b, const dxpu_control_bind *m)
 {
@@ -482,6 +500,7 @@ static unsigned refuse_bind(const box *b, const dxpu_control_bind *m)
         return DXPU_CONTROL_CODE_DRAINED; /* it is a new one */
     bool busy = wipes || phase == DXPU_CONTROL_SLOT_UNWIPED || s->elsewhere || s->unfit ||
                 is_doubtful(b, m->slot) || any_other(b, m->slot, is_being_wiped) ||
+                are_kept_for_another(b, m->slot) ||
                 (!s->subsystem[0] && is_used_by_others(b, m->slot));
     return busy ? DXPU_CONTROL_CODE_BUSY : DXPU_CONTROL_CODE_NONE;
 }

@@ -167,8 +167,10 @@ static void end_while_lending(bool lent)
     leases_written(&b, 2, true);
     leases_work(&loop);
     assert_int_equal(wiped_count + left_count, 0); /* that is not known yet */
-    assert_true(leases_wiping(&loop));
+    b.pool = (jobs_pool *)&loop; /* the write is in another thread */
+    assert_false(leases_wiping(&loop));
     leases_written(&b, 1, lent);
+    assert_true(leases_wiping(&loop));
     leases_work(&loop);
     assert_int_equal(slots[1].change.by, CHANGE_WIPED);
     leases_written(&b, 2, true);
@@ -401,6 +403,22 @@ static void test_m25_what_could_not_be_wiped_is_so_without_its_device(void **sta
     assert_true(phase[1] == DXPU_CONTROL_SLOT_UNWIPED && medium[1] == MEDIUM && slots[1].keeps);
 }
 
+/* Nor are they another one's to write over while none is lent who shares them with their tenant. */
+static void test_s249_what_is_kept_is_not_lent_to_others(void **state)
+{
+    const dxpu_control_bind in = { .slot = 1, .host_node = 78, .host_slot = 1, .epoch = 3 };
+    (void)state;
+    for (unsigned i = 0; i < 3; i++) {
+        (void)setup(NULL);
+        slots[0].leaves = true;
+        entries[1].used = i == 1; /* control */
+        phase[1] = i == 1 ? DXPU_CONTROL_SLOT_HELD : DXPU_CONTROL_SLOT_KEPT;
+        if (i == 2) /* control: a tenant of these comes back */
+            phase[0] = DXPU_CONTROL_SLOT_KEPT;
+        assert_int_equal(leases_bind(&b, &in), i ? REQUESTS_LATER : DXPU_CONTROL_CODE_BUSY);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -415,6 +433,7 @@ int main(void)
         cmocka_unit_test_setup(test_s249_a_slot_that_is_leaving_goes_on_to_leave, setup),
         cmocka_unit_test_setup(
             test_s249_data_of_a_slot_out_of_sight_are_neither_erased_nor_lent, setup),
+        cmocka_unit_test_setup(test_s249_what_is_kept_is_not_lent_to_others, setup),
         cmocka_unit_test_setup(test_m25_a_device_that_does_not_stay_changes_no_record, setup),
         cmocka_unit_test_setup(test_m25_what_could_not_be_wiped_is_so_without_its_device, setup),
     };
