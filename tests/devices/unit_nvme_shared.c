@@ -1140,6 +1140,29 @@ static void test_s249_a_lease_ends_and_others_go_on(void **state)
     assert_int_equal(reservation()->generation, 0);
 }
 
+/* Then a registration stays with the controller that it came by, and goes with its next lease. */
+static void test_s249_a_host_of_a_controller_without_room(void **state)
+{
+    (void)state;
+    enroll(A);
+    assert_int_equal(acquire(A, 1), 0);
+    for (unsigned i = 0; i < NVME_REGISTRANTS_EACH; i++) {
+        assert_int_equal(identify_host(B, 0x1000 + i, false), 0);
+        assert_int_equal(reserve(B, REGISTER, 0, 0, 1), 0);
+    }
+    assert_int_equal(identify_host(B, 0xa0, false), 0); /* A's */
+    nvme_kind.reset(d[A]->r.dev);
+    assert_int_equal(end_by(A, nvme_kind.leave), DEVICE_WIPED);
+    assert_int_equal(reservation()->count, NVME_REGISTRANTS_EACH + 1);
+    assert_true(may_write(B) && !may_write(C));
+    nvme_kind.reset(d[B]->r.dev);
+    assert_int_equal(end_by(B, nvme_kind.leave), DEVICE_WIPED);
+    assert_int_equal(reservation()->count, 1);
+    assert_int_equal(end_by(A, nvme_kind.leave), DEVICE_WIPED);
+    assert_int_equal(reservation()->count, 0);
+    assert_true(may_write(C));
+}
+
 /* Its registration is that of each of its leases: it ends with the last of them alone. */
 static void test_s249_a_host_has_several_leases(void **state)
 {
@@ -1322,6 +1345,7 @@ int main(void)
         WITH_DISK(test_a_damaged_file_is_refused),
         CASE(test_s249_a_lease_ends_and_others_go_on),
         CASE(test_s249_a_host_has_several_leases),
+        CASE(test_s249_a_host_of_a_controller_without_room),
         CASE(test_s249_the_erasure_waits_for_all_controllers),
         CASE(test_wipes_of_two_slots_follow_one_another),
         CASE(test_one_drive),

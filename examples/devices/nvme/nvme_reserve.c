@@ -607,13 +607,17 @@ void nvme_reserve_reset(nvme *n)
         n->ns[i].mask = 0;
 }
 
+/* And no other controller, which has no room for it, serves its host. */
 static bool came_by(const nvme *n, const nvme_registrant *of)
 {
-    return of->by == n->id;
+    bool is = of->by == n->id;
+    for (const nvme *o = n->subsystem->first; o; o = o->sibling)
+        is &= o == n || !same_host(&o->host, &of->host);
+    return is;
 }
 
 /* Whose hosts another controller serves: from now on they came by that one, whose lease ends
-   them. */
+   them, if it has room. */
 static void hand_on(const nvme *n, nvme_reservation *r)
 {
     for (uint32_t k = 0; k < r->count; k++) {

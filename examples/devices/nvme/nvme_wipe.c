@@ -141,7 +141,7 @@ int nvme_wipe(void *device, bool begin)
     while (nvme_access_reap(n) && n->wiper.access == own) /* a step at a call */
         continue;
     (void)nvme_reserve_work(n);
-    if (n->wipe.begins && nvme_subsystem_quiet(n) && !is_wiped_by_another(n)) {
+    if (n->wipe.begins && !is_wiped_by_another(n) && nvme_subsystem_quiet(n)) {
         n->wipe.begins = false;
         wipe_next(n);
     }
