@@ -205,7 +205,7 @@ static bool is_elsewhere(const slot *s)
     return s->elsewhere && s->its_phase != DXPU_CONTROL_SLOT_EMPTY;
 }
 
-/* What the file says until the change by a device is written, in its_*: if it is not, that stays. */
+/* Keep in its_* what the file says until the change by a device is written: else that stays. */
 static void remember(box *b, unsigned number)
 {
     b->slots[number - 1].its_phase = b->phase[number - 1];

@@ -112,7 +112,7 @@ typedef struct slot {
     char subsystem[PLAN_MODEL_MAX + 1]; /* "": its data are its alone */
     bool leaves;                        /* its wipe is of what others do not use */
     bool broken;                        /* what it keeps its data on fails */
-    bool elsewhere; /* its lease's data are on another medium than is here (M-67): */
+    bool elsewhere;    /* its lease's data are on another medium than is here (M-67): */
     uint8_t its_phase; /* also of before a device came or left, until that is written */
     uint64_t its_medium;
     bool unfit;       /* what is kept about its data does not fit them (S-163) */

@@ -65,7 +65,8 @@ static void note_plugged(slot *s, bool kept)
     last_code = kept ? DXPU_CONTROL_CODE_NONE : DXPU_CONTROL_CODE_STATE;
 }
 
-/* Not linked: what of the file, of channels and of answers leases.c calls. */
+/* Not linked: replaces state_want(), state_note(), state_promises(), state_uses(), slots_end(),
+   shards_answer() and plug_written(). */
 #define state_want     take_wish
 #define state_note     take_note
 #define state_promises look_up
@@ -167,7 +168,7 @@ static void end_while_lending(bool lent)
     leases_written(&b, 2, true);
     leases_work(&loop);
     assert_int_equal(wiped_count + left_count, 0); /* that is not known yet */
-    b.pool = (jobs_pool *)&loop; /* the write is in another thread */
+    b.pool = (jobs_pool *)&loop;                   /* the write is in another thread */
     assert_false(leases_wiping(&loop));
     leases_written(&b, 1, lent);
     assert_true(leases_wiping(&loop));
@@ -246,7 +247,7 @@ static void test_s249_no_start_takes_for_wiped_what_another_record_has(void **st
     assert_int_equal(phase[1], DXPU_CONTROL_SLOT_HELD);
 }
 
-/* A lease of slot `number` that is not served: its data are not here, or their layout is damaged. */
+/* A lease of a slot that is not served: its data are not here, or their layout is damaged. */
 static void serve_not(unsigned number, uint64_t its_medium, bool unfit)
 {
     slot *s = &slots[number - 1];
@@ -431,8 +432,8 @@ int main(void)
         cmocka_unit_test_setup(test_s163_a_damaged_layout_is_not_served_before_an_erasure, setup),
         cmocka_unit_test_setup(test_s164_a_medium_that_fails_is_broken_until_an_erasure, setup),
         cmocka_unit_test_setup(test_s249_a_slot_that_is_leaving_goes_on_to_leave, setup),
-        cmocka_unit_test_setup(
-            test_s249_data_of_a_slot_out_of_sight_are_neither_erased_nor_lent, setup),
+        cmocka_unit_test_setup(test_s249_data_of_a_slot_out_of_sight_are_neither_erased_nor_lent,
+                               setup),
         cmocka_unit_test_setup(test_s249_what_is_kept_is_not_lent_to_others, setup),
         cmocka_unit_test_setup(test_m25_a_device_that_does_not_stay_changes_no_record, setup),
         cmocka_unit_test_setup(test_m25_what_could_not_be_wiped_is_so_without_its_device, setup),
