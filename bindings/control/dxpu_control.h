@@ -148,9 +148,10 @@ enum { DXPU_CONTROL_ALARMS(DXPUI_CTL_ALARM) DXPU_CONTROL_ALARM_END };
     X(MUST, 4, "must-understand", "the message needs something this proxy does not know")          \
     X(ORDER, 5, "order", "hello must be the first message, and sent once")                         \
     X(NO_SLOT, 6, "no-such-slot", "there is no such slot; status shows how many there are")        \
-    X(BUSY, 7, "busy", "the slot has another device; detach or unplug it first")                   \
+    X(BUSY, 7, "busy",                                                                             \
+      "the slot is occupied or being changed, or the disk has another tenant's data; see status")  \
     X(CLOSING, 8, "closing", "the slot's last channel is still closing; ask again soon")           \
-    X(EMPTY, 9, "empty", "nothing is attached to this slot")                                       \
+    X(EMPTY, 9, "empty", "the slot is empty")                                                      \
     X(EPOCH, 10, "epoch", "another lease epoch is attached to this slot")                          \
     X(TWICE, 11, "twice", "another slot of this host has that slot of the box")                    \
     X(ROLE, 12, "role", "another kind of proxy does this, or does it for its manager alone")       \
@@ -167,9 +168,9 @@ enum { DXPU_CONTROL_ALARMS(DXPUI_CTL_ALARM) DXPU_CONTROL_ALARM_END };
     X(STATE, 22, "state", "the box cannot write its --state file; make room on its disk")          \
     X(KEY, 23, "key", "the other proxy's public key is not known here; name it, or see --peers")   \
     X(LENT, 24, "lent",                                                                            \
-      "the slot is lent, or keeps a tenant's data; end that, or pull its device out with --force") \
+      "the slot is lent, or keeps a tenant's data; release it first, or use --force")              \
     X(DEVICE, 25, "device", "the box cannot make this device; see the box's messages")             \
-    X(FIXED, 26, "fixed", "devices of this box stay in their slots; start it with --hot-plug")
+    X(FIXED, 26, "fixed", "the box was started without --hot-plug")
 #define DXPUI_CTL_CODE(name, value, word, text) DXPU_CONTROL_CODE_##name = (value),
 enum { DXPU_CONTROL_CODES(DXPUI_CTL_CODE) DXPU_CONTROL_CODE_END };
 #undef DXPUI_CTL_CODE

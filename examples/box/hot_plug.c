@@ -142,13 +142,13 @@ static void arrive(slot *s)
         return;
     a->makes = false;
     if (!a->prepared || !a->device.device) {
-        log_error("slot %u: no device: it stays empty", number_of(s));
+        log_error("slot %u: cannot make the device; the slot stays empty", number_of(s));
         end(s, DXPU_CONTROL_CODE_DEVICE);
         return;
     }
     if (leases_promised(b, number_of(s), kind, a->device.device)) {
-        log_error("slot %u: no device: a tenant's data of another slot are on its disk: plug it in "
-                  "there, or end that slot's lease and have its data wiped",
+        log_error("slot %u: device refused: its disk has the data of another slot's tenant; plug "
+                  "it into that slot, or end that lease and wipe the data",
                   number_of(s));
         kind->destroy(a->device.device);
         end(s, DXPU_CONTROL_CODE_BUSY);

@@ -161,7 +161,7 @@ int isolate(int starter, unsigned slot, const device_kind *kind, unsigned disk_t
             add(&w, "--render");
     }
     if (s->subsystem) {
-        log_error("slot %u: --isolate: a subsystem is in one process", slot);
+        log_error("slot %u: subsystem cannot be used with --isolate", slot);
         return -1;
     }
     if (s->descriptor) {

@@ -454,7 +454,7 @@ static unsigned read_plan(const box *b, const dxpu_control_plug *m, slot_plan *p
         bad = "vfio-user, none, subsystem, fd, render and render-node are for --slot alone";
     if (!bad)
         return DXPU_CONTROL_CODE_NONE;
-    log_error("slot %u: no device: %s", m->slot, bad);
+    log_error("slot %u: cannot make the device: %s", m->slot, bad);
     plan_clear(plan);
     return bad == plan_no_memory ? DXPU_CONTROL_CODE_MEMORY : DXPU_CONTROL_CODE_DEVICE;
 }

@@ -728,12 +728,12 @@ static const option_row detach_options[] = {
 static const option_row plug_options[] = {
     { "replace", NULL, "unplug the device that is in the slot first", OPTION_FLAG,
       &the_request.replace, 0, 0 },
-    { "force", NULL, "also of a slot that is lent: its host loses the device", OPTION_FLAG,
-      &the_request.force, 0, 0 },
+    { "force", NULL, "even if the slot is lent or keeps a tenant's data; the host loses the device",
+      OPTION_FLAG, &the_request.force, 0, 0 },
 };
 static const option_row unplug_options[] = {
-    { "force", NULL, "also of a slot that is lent: its host loses the device", OPTION_FLAG,
-      &the_request.force, 0, 0 },
+    { "force", NULL, "even if the slot is lent or keeps a tenant's data; the host loses the device",
+      OPTION_FLAG, &the_request.force, 0, 0 },
 };
 static const char box_tail[] =
     "Exit status: 0 done, 1 refused, 2 wrong usage, 3 no connection to the box's control port.\n";

@@ -1,4 +1,4 @@
-/* control.h - the control port of a proxy: attach, detach, status and screenshot over TCP, for
+/* control.h - the control port of a proxy: attach, detach, plug, status, screenshot over TCP, for
    whose key may
    SPDX-License-Identifier: MIT
 
