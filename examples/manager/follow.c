@@ -182,7 +182,7 @@ static int follow(const follow_settings *set, int parent)
     if (!f.api)
         return 1;
     api_follow(f.api, &f.seen);
-    log_note("standby: readers at http://%s", api_address(f.api));
+    log_note("standby: answering reads at http://%s", api_address(f.api));
     if (!sandbox_enter())
         (void)event_base_dispatch(f.base);
     return 1;
@@ -269,7 +269,7 @@ void follow_start(const follow_settings *set)
         live(set, parent, pair[1]);
     }
     if (the.child < 0) {
-        log_warning("no reads are answered: fork: %s", strerror(errno));
+        log_warning("cannot answer reads: fork: %s", strerror(errno));
         if (paired)
             (void)close(pair[0]);
         the.child = 0;

@@ -91,10 +91,10 @@ static const option_row rows[] = {
     { "etcd-cert", "FILE", "certificate of this manager for etcd (none)", OPTION_TEXT,
       &set.etcd.cert, 0, 0 },
     { "etcd-key", "FILE", "secret key of that certificate", OPTION_TEXT, &set.etcd.key, 0, 0 },
-    { "standby", NULL, "while another manager leads, wait and take its place when it ends",
+    { "standby", NULL, "while another manager leads, answer reads, and take its place when it ends",
       OPTION_FLAG, &set.standby, 0, 0 },
     { "users-at", "URL",
-      "where users reach this manager, https://HOST[:PORT]: standbys redirect to it (they refuse)",
+      "URL of this manager for users, to which standbys redirect them (none: standbys refuse)",
       OPTION_TEXT, &set.users_at, 0, 0 },
     { "export", "FILE", "write the records of the store to this file, and exit", OPTION_TEXT,
       &set.export, 0, 0 },
@@ -459,8 +459,8 @@ static bool settle(void)
     if (!watch_core())
         return false;
     if (set.standby && wire_is_cut_off(the.wire)) {
-        log_error("no proxy is heard any more, so another manager may lead, which is heard; start "
-                  "again");
+        log_error("all proxies fell silent: giving up the lead, as another manager may reach them; "
+                  "restart this one");
         return false; /* closing the store gives the lead up */
     }
     set_due(now);
@@ -636,20 +636,20 @@ static int open_tables(void)
     return store_status(fault.code);
 }
 
-/* --export and --import; only an export from etcd is made while a manager runs. */
-/* What is lost with it is what came later. */
+/* Prints how old an imported file is: later changes are lost. */
 static void say_age(const char *file)
 {
     struct stat st;
     struct timespec now;
     (void)clock_gettime(CLOCK_REALTIME, &now);
     if (stat(file, &st) == 0 && now.tv_sec >= st.st_mtime)
-        log_note("the file was written %lld s ago: what was changed since is not in it; when boxes "
+        log_note("the file was last modified %lld s ago; later changes are not in it; when boxes "
                  "and hosts have registered, 'dxpu adopt --all --dry-run' lists the leases that it "
                  "lacks",
                  (long long)(now.tv_sec - st.st_mtime));
 }
 
+/* --export and --import; only an export from etcd is made while a manager runs. */
 static int copy_store(void)
 {
     store_fault fault;

@@ -139,7 +139,7 @@ static int ask(pool_call *r, const char *method, json_t *request, const char *pa
     result = ask_again(r, method, path, request);
     json_decref(request);
     if (result == POOL_DONE && r->client.standby)
-        pool_progress("no manager leads now: a standby says what is stored");
+        pool_progress("no manager leads; a standby answered from the store");
     if (result == POOL_DONE && !r->client.body && !r->client.raw && strcmp(method, "GET") == 0)
         return pool_misfit(r, "it is empty");
     return result == POOL_DONE ? 0 : pool_failed(r, result);

@@ -240,8 +240,10 @@ void api_redirect(api_conn *c)
     char at[API_TARGET_MAX_BYTES + STORE_USERS_BYTES + 16];
     const api_head *h = &c->head;
     if (!c->a->users[0] || c->route->handle == api_get_metrics) {
-        api_problem(c, 503, "leader", "this manager is a standby; %s%s; ask that one",
-                    c->a->leader[0] ? "the leader is " : "none leads at present", c->a->leader);
+        api_problem(c, 503, "leader", "this manager is a standby; %s%s",
+                    c->a->leader[0] ? "ask the leader, "
+                                    : "no manager leads at present; try again in a second",
+                    c->a->leader);
         return;
     }
     snprintf(at, sizeof at, "%s%s%s%s", c->a->users, h->path, h->query ? "?" : "",

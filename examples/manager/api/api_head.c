@@ -303,8 +303,8 @@ static bool is_elsewhere(const char *host)
 
 const char *api_check_users_at(const char *url)
 {
-    static const char wrong[] = "--users-at: give https://HOST[:PORT], or http://HOST[:PORT] where "
-                                "users come without TLS, in less than 200 characters";
+    static const char wrong[] = "--users-at: must be https://HOST[:PORT], or http://HOST[:PORT] "
+                                "without TLS, of fewer than 200 characters";
     size_t scheme = !strncmp(url, "https://", 8) ? 8 : !strncmp(url, "http://", 7) ? 7 : 0;
     const char *at = url + scheme, *colon = at + (*at == '[' ? strcspn(at, "]") : 0);
     char host[STORE_USERS_BYTES], *end = NULL;
@@ -315,6 +315,6 @@ const char *api_check_users_at(const char *url)
         return wrong;
     snprintf(host, sizeof host, "%.*s", (int)(colon - at), at);
     return is_elsewhere(host) ? NULL
-                              : "--users-at: no address that users on other machines can reach, "
+                              : "--users-at: must be an address that other machines can reach, "
                                 "such as https://pool-a.example";
 }

@@ -174,8 +174,8 @@ void api_wait_look(api_conn *c)
     c->state = API_HANDLING;
     if (doubtful) { /* M-147 */
         api_problem(c, 503, "store",
-                    "the change was made, and this manager has not renewed its lease, so another "
-                    "one may know what came of it; see 'dxpu list leases'");
+                    "the change is stored, but this manager may have lost the lead and cannot "
+                    "report the outcome; see 'dxpu list leases'");
         return;
     }
     if (w.what == API_WAIT_UP)

@@ -305,11 +305,10 @@ static void displace(api *a, const api_conn *c)
     uint64_t now = api_now_ms();
     a->displaced++;
     if (now >= a->displaced_told_ms) {
-        log_warning(
-            "HTTP: %s %s was closed to make room, as %llu others before; --http-connections "
-            "%u allows more",
-            c->known.role ? "the idle connection of" : "the connection without a token of", c->from,
-            (unsigned long long)(a->displaced - 1), a->set.connections);
+        log_warning("HTTP: %s %s was closed to make room, as were %llu others before; raise "
+                    "--http-connections (%u)",
+                    c->known.role ? "the idle connection of" : "the connection without a token of",
+                    c->from, (unsigned long long)(a->displaced - 1), a->set.connections);
         a->displaced_told_ms = now + DISPLACED_TOLD_MS;
     }
     evhttp_connection_free(c->http);

@@ -250,7 +250,7 @@ core_result corei_may_number(const core *c)
     if (c->t.pool->serial < corei_serial_limit(c))
         return all_good;
     return corei_result(CORE_E_PACE,
-                        "there were more than %d new leases a second since this manager started; "
+                        "this manager has made more than %d leases a second since it started; "
                         "try again in a second",
                         COREI_SERIALS);
 }
