@@ -97,7 +97,7 @@ static const option_row rows[] = {
       &set.host.guest.bar2_bytes, 1u << 20, (uint64_t)1 << 31 },
     { "bar4", "SIZE", "window for 64-bit memory, a power of two (64G)", OPTION_SIZE,
       &set.host.guest.bar4_bytes, 1u << 20, GUEST_BAR4_MAX },
-    { "push", NULL, "offer boxes to send along with a doorbell what its device reads next",
+    { "push", NULL, "offer push rules: send with a doorbell what the device reads next",
       OPTION_FLAG, &set.host.guest.push, 0, 0 },
     { "control", "ADDR:PORT", "address for attach, detach and status (off); :PORT is on loopback",
       OPTION_TEXT, &set.host.control, 0, 0 },

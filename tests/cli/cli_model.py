@@ -310,7 +310,7 @@ def an_old_profile_is_warned_about():
     old = re.sub(r',\s*"(?:ordered|launch_gap)\w*":\d+', "", text)
     status, out, err = with_text(old, "--json")
     answer = json.loads(out)
-    check(status == 0 and "old profile" in err and len(answer["warnings"]) == 1, err)
+    check(status == 0 and "older libdxpu-inject" in err and len(answer["warnings"]) == 1, err)
     w = answer["workload"]
     check((w["hidden_copies"], w["ordered_htod_copies"], w["launch_us"]) == (50, 0, 4), w)
     check(answer["performance"] > ask("--trace", PROFILE)["performance"] + 1e-3)

@@ -299,9 +299,9 @@ static void test_the_pace_of_the_host(void **state)
     warned(text, NULL);
     near(w.sum.launch_us, 5);
     snprintf(text, sizeof text, old, "");
-    warned(text, "old profile");
+    warned(text, "older libdxpu-inject");
     near(w.sum.launch_us, 5);
-    warned(PROFILE(CALL("cuMemcpyHtoDAsync_v2", ""), ""), "old profile");
+    warned(PROFILE(CALL("cuMemcpyHtoDAsync_v2", ""), ""), "older libdxpu-inject");
     near(w.sum.hidden_copies, 4);
     warned(PROFILE(CALL("cuMemcpyHtoD_v2", ""), ""), NULL); /* the control: no order to know */
     snprintf(text, sizeof text, old, ",\"launch_gaps\":-1");

@@ -449,10 +449,8 @@ static bool judge(perf_work *w, const json_t *root, const profile *p, double tim
     if (p->blind > 0)
         warn(w, "%.0f copies without a direction in their name are left out", p->blind);
     if (p->old)
-        warn(w,
-             "an old profile, without copies' order and the host's pace: asynchronous copies are "
-             "taken to overlap kernels, and a launch to cost the host its time in the driver; "
-             "take it again");
+        warn(w, "profile of an older libdxpu-inject: asynchronous copies are assumed to overlap "
+                "kernels, and the host's pace to be the driver's time per launch; profile again");
     return true;
 }
 

@@ -108,7 +108,7 @@ static int how_kept(const nvme *n, uint64_t version)
         return DEVICE_WIPING;
     if (status == NVME_SUCCESS)
         return DEVICE_WIPED;
-    log_error("nvme: %s: %s; what it says of an ended lease would be true again after a restart: "
+    log_error("nvme: %s: %s; a restart would restore registrations of the ended lease; "
               "repair the slot once the file can be written",
               n->subsystem->path, strerror(n->subsystem->error));
     return DEVICE_UNWIPED;
