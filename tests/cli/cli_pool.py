@@ -699,6 +699,39 @@ def lease_wait_survives_the_manager():
 
 
 @case
+def a_wait_does_not_take_a_standby_for_the_leader():
+    """What slots do at their boxes is null there: neither a failure, nor the end of a drain."""
+    released, drained = dict(lease="c3", state="released", slots=[]), dict(node=10, left=0)
+    for words, state, change, answer, listed in (
+            (("lease", "release", "c3"), "wiping", "DELETE /v1/leases/c3", released,
+             lambda one: ("GET /v1/slots/10.3", one)),
+            (("drain", "10"), "quarantined", "PUT /v1/boxes/10/drain", drained,
+             lambda one: ("GET /v1/slots", dict(slots=[one], next=None)))):
+        with Fake(everything()) as leader, Fake(everything()) as standby:
+            leader.routes.update({"GET /v1/health": dict(status="up", role="leader"),
+                                  change: answer})
+            standby.routes["GET /v1/health"] = dict(status="up", role="standby")
+            path, seen = listed(slot(state=state, lease=None, box_state="wiping"))
+            leader.routes[path] = seen
+            standby.routes.update([listed(slot(state=state, lease=None, box_state=None,
+                                               connected=None, health=None))])
+            with subprocess.Popen([BIN, *words, "--wait", "--manager",
+                                   leader.url + "," + standby.url], stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, env=environment(None)) as p:
+                until(lambda: leader.asked(path), "the slot is looked at")
+                leader.routes["GET /v1/health"] = dict(status="up", role="standby")
+                leader.routes[path] = (503, problem(503, "it may lead", "/problems/leader"))
+                until(lambda: standby.asked(path), "no manager leads")
+                time.sleep(0.5)
+                check(p.poll() is None, words, "it waits no longer")
+                standby.routes["GET /v1/health"] = dict(status="up", role="leader")
+                standby.routes.update([listed(slot(state="free", lease=None, dirty=False,
+                                                   box_state="wiped"))])
+                out, err = p.communicate(timeout=30)
+            check(p.returncode == DONE and b"no manager leads now" in err, words, out, err)
+
+
+@case
 def lease_release():
     with Fake(everything()) as fake:
         fake.routes["DELETE /v1/leases/c3"] = dict(lease="c3", state="released")

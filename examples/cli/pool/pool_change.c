@@ -42,11 +42,16 @@ static void wait_say(waiting *w, const char *text)
     pool_progress("%s", text);
 }
 
-/* Ask until there is an answer or the time is over.  0, or an exit status after saying why. */
+/* Ask until the leader answers or the time is over: a standby does not know where slots are.  0, or
+   an exit status after saying why. */
 static int wait_get(waiting *w, const char *path)
 {
     for (;;) {
         pool_result result = pool_client_ask(&w->r->client, "GET", path, NULL);
+        if (result == POOL_DONE && w->r->client.standby) {
+            result = POOL_NO_ANSWER;
+            snprintf(w->r->client.why, sizeof w->r->client.why, "no manager leads now");
+        }
         if (result == POOL_DONE && w->r->client.body)
             return 0;
         bool passes = result == POOL_NO_ANSWER ||
