@@ -9,13 +9,14 @@ import functools
 import os
 import signal
 import sys
+import threading
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
 import rooms  # noqa: E402,F401
 from cases import case, check, main, until  # noqa: E402
-from etcd import Cluster, certificates, coded, why_not  # noqa: E402
+from etcd import Cluster, Relay, certificates, coded, why_not  # noqa: E402
 from pool import BOX, HOST, Fake, Manager, Refused, Robots  # noqa: E402
 import lab  # noqa: E402
 
@@ -150,6 +151,43 @@ def frozen_etcd_does_not_hang_the_manager():
         etcd.freeze(0, False)
         m.start()
         check(leases(m) == [first], leases(m))
+
+
+def next_renewal(relay):
+    """When it was sent."""
+    before = relay.renewed
+    return until(lambda: relay.renewed if relay.renewed > before else 0, "the lease is renewed")
+
+
+@case
+def m147_a_change_that_took_as_long_as_the_lease_is_answered():
+    """Answers of etcd come late, once its lease may have ended for the manager, not for etcd."""
+    with lab.Lab(plain=True) as l, Cluster(l) as etcd:
+        relay = Relay(etcd.clients[0])
+        m = Manager(l, store="etcd://127.0.0.1:%d/pool" % relay.port)
+        with Robots(m, POOL) as pool:
+            lend(m, pool, "first")
+            key = etcd.ask("kv/range", {"key": coded("/pool/leader")})["kvs"][0]
+
+            def hold(until_s):
+                relay.whole = False
+                while time.monotonic() < until_s:
+                    etcd.ask("lease/keepalive", {"ID": key["lease"]})
+                    time.sleep(0.05)
+                relay.whole = True
+            for query in ("", "?wait=10"):
+                renewed = next_renewal(relay)
+                time.sleep(max(0, renewed + 0.8 - time.monotonic()))
+                held = threading.Thread(target=hold, args=(renewed + 3.15,))
+                held.start()
+                status, lease = m.ask("POST", "/v1/leases" + query, {
+                    "host": pool.nodes[1], "model": "nvme", "tenant": "t"})
+                held.join()
+                if status == 503 and "was made" not in lease["detail"]:
+                    return "the lease was over before: a slow machine"
+                check(status == 201, query, status, lease)
+            check(len(leases(m)) == 3, leases(m))
+    return None
 
 
 @case

@@ -113,6 +113,7 @@ class Relay:
 
     def __init__(self, to):
         self.to, self.whole = to, True
+        self.renewed = 0  # when a lease of etcd was last to be renewed
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         threading.Thread(target=self.accept, daemon=True).start()
@@ -132,6 +133,8 @@ class Relay:
         try:
             while True:
                 data = source.recv(65536)
+                if b"/lease/keepalive" in data:
+                    self.renewed = time.monotonic()
                 while not self.whole:
                     time.sleep(0.01)
                 if not data:

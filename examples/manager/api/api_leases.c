@@ -168,11 +168,12 @@ static void answer_end(api_conn *c, const api_wait *w)
 void api_wait_look(api_conn *c)
 {
     api_wait w = c->u.wait;
-    bool doubtful = api_is_in_doubt(c->a);
-    if (!doubtful && api_now_ms() < w.until_ms && !is_over(c->a, &w))
+    /* M-147; without a wait it is the store's answer just now that shows who leads */
+    bool doubtful = w.asked && api_is_in_doubt(c->a);
+    if (api_now_ms() < w.until_ms && (doubtful || !is_over(c->a, &w)))
         return;
     c->state = API_HANDLING;
-    if (doubtful) { /* M-147 */
+    if (doubtful) {
         api_problem(c, 503, "store",
                     "the change is stored, but this manager may have lost the lead and cannot "
                     "report the outcome; see 'dxpu list leases'");

@@ -602,6 +602,8 @@ static store_error etcd_commit(store *base, const store_change *changes, unsigne
     else if ((rc = next_step(s, &end_ms, f)) == STORE_OK)
         rc = apply(s, list, count, end_ms, f);
     free(list);
+    if (!s->failed) /* it may have taken nearly as long as the lease */
+        renew(s);
     return rc;
 }
 
