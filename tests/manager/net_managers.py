@@ -19,7 +19,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
 import rooms  # noqa: E402,F401
 from cases import case, check, main, until  # noqa: E402
-from etcd import Cluster, Relay, why_not  # noqa: E402
+from etcd import Cluster, Relay, coded, why_not  # noqa: E402
 import lab  # noqa: E402
 
 ANY = "127.0.0.1:0"
@@ -364,6 +364,17 @@ def m146_s130_where_a_standby_sends_users_and_what_it_logs():
         check(status == 503 and "Location" not in head and "ask the leader" in body, head, body)
         check(send(http[1], "/v1/leases?state=active", token)()[0] == 307)
         check(send(http[1], "/v1/leases?state=parked", token)()[0] == 200)
+
+        key, before = coded("/pool/leader"), lines(audit, 503)
+        was = etcd.ask("kv/range", {"key": key})["kvs"][0]["value"]
+        for users in ("127.0.0.1:4456", "http://127.0.0.1:4456", "pool-a.example:443", ""):
+            value = coded(json.dumps({"name": "another", "users": users}))
+            etcd.ask("kv/put", {"key": key, "value": value, "ignore_lease": True})
+            time.sleep(0.5)  # longer than between two looks of the standby
+            status, head, body = send(http[1], "/v1/leases/c00000001", token, "DELETE")()
+            check(status == 503 and "Location" not in head and "another" in body, users, head)
+        etcd.ask("kv/put", {"key": key, "value": was, "ignore_lease": True})
+        until(lambda: lines(audit, 503) == before + 4, "their lines")
 
         check(send(http[1], "/v1/leases", "guess")()[0] == 401)
         until(lambda: lines(audit, 401) == 1 and lines(audit, 307) == 1, "lines in the audit log")

@@ -429,6 +429,8 @@ void api_follow(api *a, const store_seen *seen)
     a->revision = seen->revision;
     snprintf(a->leader, sizeof a->leader, "%s", seen->leads ? seen->name : "");
     snprintf(a->users, sizeof a->users, "%s", seen->leads ? seen->users : "");
+    if (api_check_users_at(a->users)) /* M-146, whatever program wrote it */
+        a->users[0] = '\0';
 }
 
 void api_set_core(api *a, core *c)
