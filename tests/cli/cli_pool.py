@@ -311,6 +311,13 @@ def overview():
         fake.routes["GET /v1/pool"] = pool(leases_of="physics")
         out = dxpu(fake, "pool").out
         check(re.search(r"(?m)^leases +3 of tenant physics: 1 pending", out), out)
+        fake.routes["GET /v1/pool"] = pool(  # a standby's answer
+            boxes=dict(total=2, connected=None, draining=1),
+            leases=dict(total=3, pending=None, active=None, degraded=None, parked=1, ended=0))
+        out = dxpu(fake, "pool").out
+        check(re.search(r"(?m)^boxes +2: \? connected, 1 draining$", out), out)
+        check(re.search(r"(?m)^leases +3: \? pending, \? active, \? degraded, 1 parked, 0 ended$",
+                        out), out)
 
 
 @case
@@ -360,6 +367,9 @@ def host_by_name():
             fake.routes["GET /v1/leases/c3"] = lease(**named)
             out = dxpu(fake, "show", "lease", "c3").out
             check("lease c3: slot 10.3 is slot 1 of host %s\n" % text in out, out)
+            fake.routes["GET /v1/leases/c3"] = lease(state=None, phase=None, **named)
+            out = dxpu(fake, "show", "lease", "c3").out  # a standby's answer
+            check("lease c3: slot 10.3 for slot 1 of host %s: unknown\n" % text in out, out)
 
 
 @case

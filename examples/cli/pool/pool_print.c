@@ -146,7 +146,7 @@ bool pool_is_overview(const json_t *o)
     return json_is_array(models);
 }
 
-/* "leases  4: 1 pending, 3 active" */
+/* "leases  4: 1 pending, 3 active"; "?": a standby does not know how many. */
 static void counts(const json_t *o, FILE *out, const char *what, const char *whose,
                    const char *keys)
 {
@@ -159,7 +159,10 @@ static void counts(const json_t *o, FILE *out, const char *what, const char *who
         char key[32];
         size_t len = strcspn(keys, " ");
         snprintf(key, sizeof key, "%.*s", (int)len, keys);
-        fprintf(out, "%s%" PRIu64 " %s", before, pool_integer(part, key), key);
+        if (json_is_null(json_object_get(part, key)))
+            fprintf(out, "%s? %s", before, key);
+        else
+            fprintf(out, "%s%" PRIu64 " %s", before, pool_integer(part, key), key);
         before = ", ";
         keys += len + (keys[len] == ' ');
     }
@@ -233,7 +236,7 @@ void pool_print_lease_slots(const json_t *lease, FILE *out)
                     pool_print_away(slot));
         else
             fprintf(out, "for slot %" PRIu64 " of %s: %s%s%s\n", pool_integer(slot, "host_slot"),
-                    of, state, pool_print_away(slot), slot_why(slot, why));
+                    of, *state ? state : "unknown", pool_print_away(slot), slot_why(slot, why));
     }
     if (*pool_string(lease, "moved_from"))
         fprintf(out, "lease %s: slot %s was exchanged: %s\n", id, pool_string(lease, "moved_from"),
