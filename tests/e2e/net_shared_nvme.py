@@ -181,7 +181,7 @@ def usage_of_subsystems():
                  "the same files"),
                 (("--slot", one, "--slot", "2" + one[1:] + ",block=4096"), 3,
                  "the same block size"),
-                (("--slot", one, "--isolate"), 3, "in one process"),
+                (("--slot", one, "--isolate"), 3, "cannot be used with --isolate"),
                 (("--slot", one, "--slot", "2" + one[1:], "--cores", 2), 2, "2 apart")):
             done = l.run("dxpu-box", "--listen", V4, "--slots", 3, *wrong)
             check(done.status == status and says in done.errors(), done.status, done.errors())
