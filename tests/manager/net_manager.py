@@ -907,11 +907,16 @@ def figures_of_512_slots():
             host = robots.nodes[-1]
             until(lambda: m.get("/v1/pool")["slots"]["total"] == 512, "512 slots", 60)
             acknowledged, active, ids = [], [], []
-            for number in range(512):
+            refused = 0  # numbers of leases begin with the manager, 256 a second (M-101)
+            while len(ids) < 512:
                 begin = time.monotonic()
                 status, lease = m.ask("POST", "/v1/leases", {"host": host, "model": "nvme"})
+                if status == 503 and refused < 100:
+                    refused += 1
+                    time.sleep(0.1)
+                    continue
                 acknowledged.append(time.monotonic() - begin)
-                check(status == 201, number, status, lease)
+                check(status == 201, len(ids), status, lease)
                 ids.append(lease["lease"])
             until(lambda: m.get("/v1/pool")["leases"]["active"] == 512, "all are active", 60)
             check(m.ask("POST", "/v1/leases", {"host": host, "model": "nvme"})[0] == 409)
