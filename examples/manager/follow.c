@@ -32,10 +32,10 @@ enum {
 };
 
 /* What the child notifies its parent of, which has the audit log. */
-typedef struct told {
+typedef struct refusal {
     unsigned status, left_out;
     char text[TOLD_BYTES]; /* role, tenant, token, from, method and target, each with its end */
-} told;
+} refusal;
 enum { TOLD_TEXTS = 6 };
 
 /* ==== The child =============================================================================== */
@@ -85,7 +85,7 @@ static void on_asked(void *user, const api_asked *what)
     const follower *f = user;
     const char *const text[TOLD_TEXTS] = { what->role, what->tenant, what->token,
                                            what->from, what->method, what->target };
-    told t = { .status = what->status, .left_out = what->left_out };
+    refusal t = { .status = what->status, .left_out = what->left_out };
     size_t at = 0;
     for (unsigned i = 0; i < TOLD_TEXTS; i++) {
         size_t room = sizeof t.text - at - (TOLD_TEXTS - i), len = strlen(text[i]);
@@ -93,7 +93,7 @@ static void on_asked(void *user, const api_asked *what)
         memcpy(t.text + at, text[i], len);
         at += len + 1;
     }
-    while (write(f->parent, &t, offsetof(told, text) + at) < 0 && errno == EINTR)
+    while (write(f->parent, &t, offsetof(refusal, text) + at) < 0 && errno == EINTR)
         ;
 }
 
@@ -192,7 +192,7 @@ static int follow(const follow_settings *set, int parent)
 
 static struct {
     pid_t child;
-    int told;            /* what it says arrives here */
+    int refusals;        /* of the child, for the audit log, arrive here */
     uint64_t started_ms; /* when it was started, */
     uint64_t again_ms;   /* when the next one may be, */
     uint64_t wait_ms;    /* how long that was put off */
@@ -201,10 +201,10 @@ static struct {
 
 static void hear(void)
 {
-    told t;
+    refusal t;
     ssize_t bytes;
     memset(&t, 0, sizeof t);
-    while (the.asked && (bytes = recv(the.told, &t, sizeof t - 1, MSG_DONTWAIT)) > 0) {
+    while (the.asked && (bytes = recv(the.refusals, &t, sizeof t - 1, MSG_DONTWAIT)) > 0) {
         const char *text[TOLD_TEXTS], *at = t.text;
         ((char *)&t)[bytes] = '\0';
         for (unsigned i = 0; i < TOLD_TEXTS; i++) {
@@ -221,7 +221,7 @@ static void hear(void)
 static void forget(void)
 {
     hear();
-    (void)close(the.told);
+    (void)close(the.refusals);
     the.child = 0;
 }
 
@@ -275,7 +275,7 @@ void follow_start(const follow_settings *set)
         the.child = 0;
         the.again_ms = mono_ms() + AGAIN_MS;
     } else {
-        the.told = pair[0];
+        the.refusals = pair[0];
     }
     if (paired)
         (void)close(pair[1]);
