@@ -149,7 +149,7 @@ enum { DXPU_CONTROL_ALARMS(DXPUI_CTL_ALARM) DXPU_CONTROL_ALARM_END };
     X(ORDER, 5, "order", "hello must be the first message, and sent once")                         \
     X(NO_SLOT, 6, "no-such-slot", "there is no such slot; status shows how many there are")        \
     X(BUSY, 7, "busy",                                                                             \
-      "the slot is occupied or being changed, or the disk has another tenant's data; see status")  \
+      "the slot has another device, is changing, or has another tenant's data; see status")        \
     X(CLOSING, 8, "closing", "the slot's last channel is still closing; ask again soon")           \
     X(EMPTY, 9, "empty", "the slot is empty")                                                      \
     X(EPOCH, 10, "epoch", "another lease epoch is attached to this slot")                          \
