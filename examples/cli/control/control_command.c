@@ -429,10 +429,13 @@ static int print_done(request *r, const dxpu_control_slot *s)
     return EXIT_ALL;
 }
 
-/* Send attach or detach; 0 once it is done. */
+/* Connect, and send attach, detach or plug; 0 once it is done. */
 static int change(request *r, dxpu_control *m)
 {
-    const char *why = control_client_ask(&r->client, m);
+    int rc = connect_to(r);
+    const char *why = rc ? NULL : control_client_ask(&r->client, m);
+    if (rc)
+        return rc;
     if (why)
         return no_connection(r, why);
     return r->client.answer.type == DXPU_CONTROL_DONE ? 0 : control_refused(r);
@@ -488,8 +491,6 @@ static int do_attach(request *r)
     if (!rc && r->box_key && !dxpu_sodium_key_parse(r->box_key, m.u.attach.key))
         rc = options_wrong("--box-key must be a public key, 44 characters");
     if (!rc)
-        rc = connect_to(r);
-    if (!rc)
         rc = change(r, &m);
     if (!rc)
         rc = r->wait ? wait_up(r, m.u.attach.slot, m.u.attach.epoch, &s)
@@ -507,8 +508,6 @@ static int do_detach(request *r)
     m.u.detach.reason = DXPU_REASON_DETACH;
     m.u.detach.epoch = r->epoch;
     rc = read_slot(r, 1, &m.u.detach.slot);
-    if (!rc)
-        rc = connect_to(r);
     if (!rc)
         rc = change(r, &m);
     if (!rc)
@@ -535,8 +534,6 @@ static int do_plug(request *r)
         if (!m.u.plug.device.len || m.u.plug.device.len > DXPU_CONTROL_TEXT_MAX)
             rc = options_wrong("a device is KIND[,KEY=VALUE]..., at most 255 characters");
     }
-    if (!rc)
-        rc = connect_to(r);
     if (!rc)
         rc = change(r, &m);
     if (!rc)
