@@ -560,6 +560,18 @@ def a_clock_that_made_a_step_is_confirmed():
         check(gauge(m, "dxpu_clock_held") == 0)
 
 
+def in_pages(m, name, key, limit):
+    """What a list has, page by page, and how many pages those are."""
+    seen, pages, after = [], 0, ""
+    while after is not None:
+        page = good(200, m, "GET", "/v1/%s?limit=%d%s" % (name, limit, after))
+        check(len(page[name]) <= limit, page)
+        seen += [e[key] for e in page[name]]
+        after = page["next"] and "&after=%s" % page["next"]
+        pages += 1
+    return seen, pages
+
+
 @case
 def lists_come_in_pages():
     with lab.Lab(plain=True) as l:
@@ -573,14 +585,7 @@ def lists_come_in_pages():
                 whole = [e[key] for e in good(200, m, "GET", "/v1/" + name)[name]]
                 check(len(whole) == {"nodes": 5, "slots": 12, "leases": 7}[name], whole)
                 for limit in (1, 2, 3, 100):
-                    seen, target, pages = [], "/v1/%s?limit=%d" % (name, limit), 0
-                    after = ""
-                    while after is not None:
-                        page = good(200, m, "GET", target + after)
-                        check(len(page[name]) <= limit, page)
-                        seen += [e[key] for e in page[name]]
-                        after = page["next"] and "&after=%s" % page["next"]
-                        pages += 1
+                    seen, pages = in_pages(m, name, key, limit)
                     check(seen == whole and pages == -(-len(whole) // limit), name, limit, seen)
             events = good(200, m, "GET", "/v1/events")["events"]
             numbers, after = [], 0
@@ -595,6 +600,25 @@ def lists_come_in_pages():
             check(len(mine) == 7 and {e["type"] for e in mine} == {"lease.created"}, mine)
             check(good(200, m, "GET", "/v1/slots?node=%d" % robots.nodes[1])["slots"][2]["slot"] ==
                   "%d.3" % robots.nodes[1])
+
+
+@case
+def slots_of_a_box_that_registers_in_pieces_are_listed():
+    """Another box registers meanwhile: the first one, with the lower number, gets its slots after
+    that one's."""
+    with lab.Lab(plain=True) as l:
+        m = Manager(l)
+        with Fake(m, BOX, slots=4) as slow, Fake(m, BOX, slots=3) as quick:
+            first = slow.register(1, 2)[0]
+            second = quick.register()[0]
+            check(first < second, first, second)
+            late = ["%d.%d" % (second, n) for n in (1, 2, 3)]
+            check(in_pages(m, "slots", "slot", 1)[0] == late, "not all slots are reported yet")
+            slow.register(3, 2)
+            whole = ["%d.%d" % (first, n) for n in (1, 2, 3, 4)] + late
+            for limit in (1, 2, 3, 7, 100):
+                seen, pages = in_pages(m, "slots", "slot", limit)
+                check(seen == whole and pages == -(-len(whole) // limit), limit, seen)
 
 
 @case

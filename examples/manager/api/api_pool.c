@@ -3,48 +3,25 @@
 #include "api_internal.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* ==== 1  Lists ================================================================================ */
 
-typedef struct row {
-    uint64_t key; /* in their order */
-    uint32_t index;
-} row;
+enum { LIMIT_MAX = 1000 }; /* rows of a page */
 
-static int by_key(const void *a, const void *b)
-{
-    uint64_t x = ((const row *)a)->key, y = ((const row *)b)->key;
-    return (x > y) - (x < y);
-}
-
-/* {"name": [...], "next": key or null}: the first `limit` rows in the order of their keys.  Takes
-   the rows. */
-static void answer_rows(api_conn *c, const char *name, row *rows, uint32_t count, uint64_t limit,
-                        json_t *(*one)(const api_conn *c, const row *r),
-                        json_t *(*key)(const api_conn *c, const row *r))
+/* {"name": [...], "next": key or null}: the first `limit` of the rows, which are indices of what is
+   listed, in its order. */
+static void answer_rows(api_conn *c, const char *name, const uint32_t *rows, uint32_t count,
+                        uint64_t limit, json_t *(*one)(const api_conn *c, uint32_t row),
+                        json_t *(*key)(const api_conn *c, uint32_t row))
 {
     json_t *list = json_array(), *next = NULL;
-    uint32_t n = count < limit ? count : (uint32_t)limit, ordered = 1;
-    while (ordered < count && rows[ordered - 1].key < rows[ordered].key)
-        ordered++;
-    if (ordered < count) /* seldom: tables grow at their end */
-        qsort(rows, count, sizeof *rows, by_key);
+    uint32_t n = count < limit ? count : (uint32_t)limit;
     for (uint32_t i = 0; i < n; i++)
-        (void)json_array_append_new(list, one(c, &rows[i]));
+        (void)json_array_append_new(list, one(c, rows[i]));
     if (n < count)
-        next = key(c, &rows[n - 1]);
-    free(rows);
+        next = key(c, rows[n - 1]);
     api_answer_json(c, 200, json_pack("{s:o, s:o}", name, list, "next", next ? next : json_null()));
-}
-
-static row *rows_of(api_conn *c, uint32_t count)
-{
-    row *rows = malloc(sizeof *rows * ((size_t)count + 1));
-    if (!rows)
-        api_answer(c, 503, NULL, NULL, 0);
-    return rows;
 }
 
 /* ==== 2  Health, pool ========================================================================= */
@@ -97,15 +74,15 @@ void api_get_pool(api_conn *c)
 
 /* ==== 3  Nodes ================================================================================ */
 
-static json_t *row_node(const api_conn *c, const row *r)
+static json_t *row_node(const api_conn *c, uint32_t row)
 {
-    return api_json_node(c->a, r->index, &c->caller);
+    return api_json_node(c->a, row, &c->caller);
 }
 
-static json_t *key_number(const api_conn *c, const row *r)
+static json_t *key_node(const api_conn *c, uint32_t row)
 {
-    (void)c;
-    return json_integer((json_int_t)r->key);
+    uint32_t count;
+    return json_integer((json_int_t)core_nodes(c->a->core, &count)[row].number);
 }
 
 /* role: 0, or of those alone */
@@ -116,24 +93,20 @@ static void list_nodes(api_conn *c, unsigned role)
     unsigned choice = 2;
     const api_param params[] = {
         { "after", API_NUMBER, &after, 0, UINT32_MAX, NULL, false, false },
-        { "limit", API_NUMBER, &limit, 1, 1000, NULL, false, false },
+        { "limit", API_NUMBER, &limit, 1, LIMIT_MAX, NULL, false, false },
         { "role", API_CHOICE, &choice, 0, 0, "box|host", false, false },
     };
-    uint32_t count, n = 0;
+    uint32_t rows[LIMIT_MAX + 1], count, n = 0;
     const core_node *nodes = core_nodes(c->a->core, &count);
-    row *rows;
-    if (!api_params(c, params, role ? 2 : 3) || (rows = rows_of(c, count)) == NULL)
+    if (!api_params(c, params, role ? 2 : 3))
         return;
     if (choice < 2)
         role = roles[choice];
-    for (uint32_t i = 0; i < count; i++) {
-        if (nodes[i].number <= after || (role && nodes[i].role != role) ||
-            !api_may_use(c->a, &c->caller, nodes[i].number))
-            continue;
-        rows[n].key = nodes[i].number;
-        rows[n++].index = i;
-    }
-    answer_rows(c, "nodes", rows, n, limit, row_node, key_number);
+    for (uint32_t i = 0; i < count && n <= limit; i++) /* in the order of their numbers */
+        if (nodes[i].number > after && (!role || nodes[i].role == role) &&
+            api_may_use(c->a, &c->caller, nodes[i].number))
+            rows[n++] = i;
+    answer_rows(c, "nodes", rows, n, limit, row_node, key_node);
 }
 
 void api_get_nodes(api_conn *c)
@@ -230,15 +203,15 @@ void api_put_drain(api_conn *c)
 
 /* ==== 4  Slots ================================================================================ */
 
-static json_t *row_slot(const api_conn *c, const row *r)
+static json_t *row_slot(const api_conn *c, uint32_t row)
 {
-    return api_json_slot(c->a, r->index, &c->caller);
+    return api_json_slot(c->a, row, &c->caller);
 }
 
-static json_t *key_slot(const api_conn *c, const row *r)
+static json_t *key_slot(const api_conn *c, uint32_t row)
 {
     char name[24];
-    api_slot_name(c->a, r->index, name);
+    api_slot_name(c->a, row, name);
     return json_string(name);
 }
 
@@ -249,32 +222,35 @@ void api_get_slots(api_conn *c)
     char model[CORE_MODEL_BYTES] = "", attributes[CORE_ATTRIBUTES_BYTES] = "";
     const api_param params[] = {
         { "after", API_SLOT, &after, 0, 0, NULL, false, false },
-        { "limit", API_NUMBER, &limit, 1, 1000, NULL, false, false },
+        { "limit", API_NUMBER, &limit, 1, LIMIT_MAX, NULL, false, false },
         { "state", API_CHOICE, &state, 0, 0,
           "free|spare|leased|wiping|drained|broken|quarantined|retained", false, false },
         { "model", API_TEXT, model, 0, CORE_MODEL_BYTES - 1, NULL, false, false },
         { "node", API_NUMBER, &node, 1, UINT32_MAX, NULL, false, false },
         { "attributes", API_TEXT, attributes, 0, CORE_ATTRIBUTES_BYTES - 1, NULL, false, false },
     };
-    uint32_t count, nodes, n = 0;
+    uint32_t rows[LIMIT_MAX + 1], count, nodes, n = 0;
     const core_slot *slots = core_slots(c->a->core, &count);
     const core_node *of = core_nodes(c->a->core, &nodes);
-    row *rows;
-    if (!api_params(c, params, sizeof params / sizeof params[0]) ||
-        (rows = rows_of(c, count)) == NULL)
+    if (!api_params(c, params, sizeof params / sizeof params[0]))
         return;
-    for (uint32_t i = 0; i < count && n <= limit; i++) { /* they are in the order of their keys */
-        uint32_t number = of[slots[i].node].number;
-        uint64_t key = (uint64_t)number << 16 | slots[i].device.number;
-        if (key <= after || (node && node != number))
+    /* By nodes, which are in the order of their numbers: a box that registered in several messages
+       may have its slots behind those of a later one. */
+    for (uint32_t j = 0; j < nodes && n <= limit; j++) {
+        const core_node *o = &of[j];
+        if (o->role != DXPU_CONTROL_ROLE_BOX || o->number < after >> 16 ||
+            (node && node != o->number))
             continue;
-        const char *seen = api_slot_state(c->a, &c->caller, i);
-        if ((state != POOL_STATES && (!seen || strcmp(seen, pool_state_name(state)) != 0)) ||
-            (model[0] && strcmp(core_model_name(model), slots[i].device.model) != 0) ||
-            !core_has_attributes(slots[i].device.attributes, attributes))
-            continue;
-        rows[n].key = key;
-        rows[n++].index = i;
+        for (uint32_t i = o->first; i < o->first + o->total && n <= limit; i++) {
+            if (((uint64_t)o->number << 16 | slots[i].device.number) <= after)
+                continue;
+            const char *seen = api_slot_state(c->a, &c->caller, i);
+            if ((state != POOL_STATES && (!seen || strcmp(seen, pool_state_name(state)) != 0)) ||
+                (model[0] && strcmp(core_model_name(model), slots[i].device.model) != 0) ||
+                !core_has_attributes(slots[i].device.attributes, attributes))
+                continue;
+            rows[n++] = i;
+        }
     }
     answer_rows(c, "slots", rows, n, limit, row_slot, key_slot);
 }
