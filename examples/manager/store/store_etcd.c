@@ -692,22 +692,33 @@ static store_error load_page(loading *l, const char *first, unsigned *limit, uin
                : STORE_OK;
 }
 
-/* A moment in which no large commit is half carried out, for who is not the leader. */
-static store_error find_moment(loading *l, uint64_t end_ms, store_fault *f)
+/* A moment in which no large commit is half carried out, for who is not the leader: its revision,
+   and what the store says then of its last commit and its leader. */
+static store_error see(etcd_store *s, store_seen *out, uint64_t *revision, store_fault *f)
 {
-    etcd_store *s = l->s;
+    uint64_t end_ms = etcd_now_ms() + s->set.commit_ms;
     bool sent, busy = true;
+    memset(out, 0, sizeof *out);
     while (busy) {
-        etcd_answer a = ask(s, "kv/range", json_pack("{s:o}", "key", key_json(s, "redo", "")),
-                            etcd_now_ms() + s->set.commit_ms, &sent);
+        json_t *body = json_pack("{s:[o,o,o]}", "success", range_json(s, "commit"),
+                                 range_json(s, "leader"), range_json(s, "redo"));
+        etcd_answer a = ask(s, "kv/txn", body, etcd_now_ms() + s->set.commit_ms, &sent);
         if (a.fate != ETCD_DONE)
             return load_fault(s, &a, f);
-        l->revision = a.revision;
-        busy = json_array_size(json_object_get(a.json, "kvs")) != 0;
+        const json_t *leader = found(a.json, 1);
+        busy = found(a.json, 2) != NULL;
+        (void)etcd_number_read(found(a.json, 0), "mod_revision", &out->revision);
+        out->leads = leader != NULL;
+        if (leader) {
+            leader_name(leader, out->name);
+            leader_text(leader, "users", "", out->users, sizeof out->users);
+        }
         json_decref(a.json);
+        *revision = a.revision;
         if (busy && etcd_now_ms() > end_ms)
-            return storei_fault(f, STORE_E_LOCKED,
-                                "%s: a large commit is not finished; start a manager", s->where);
+            return storei_fault(
+                f, STORE_E_LOCKED,
+                "%s: a large commit is not finished; try again while a manager leads", s->where);
         if (busy)
             etcd_sleep_ms(PAUSE_MS);
     }
@@ -717,31 +728,7 @@ static store_error find_moment(loading *l, uint64_t end_ms, store_fault *f)
 store_error store_etcd_see(store *base, store_seen *out, store_fault *f)
 {
     etcd_store *s = (etcd_store *)base;
-    uint64_t end_ms = etcd_now_ms() + s->set.commit_ms;
-    bool sent, busy = true;
-    memset(out, 0, sizeof *out);
-    while (busy) {
-        json_t *body = json_pack("{s:[o,o,o]}", "success", range_json(s, "commit"),
-                                 range_json(s, "leader"), range_json(s, "redo"));
-        etcd_answer a = ask(s, "kv/txn", body, end_ms, &sent);
-        if (a.fate != ETCD_DONE)
-            return load_fault(s, &a, f);
-        const json_t *leader = found(a.json, 1);
-        busy = found(a.json, 2) != NULL; /* a large commit is half carried out */
-        (void)etcd_number_read(found(a.json, 0), "mod_revision", &out->revision);
-        out->leads = leader != NULL;
-        if (leader) {
-            leader_name(leader, out->name);
-            leader_text(leader, "users", "", out->users, sizeof out->users);
-        }
-        json_decref(a.json);
-        s->pinned = a.revision;
-        if (busy && etcd_now_ms() > end_ms)
-            return storei_fault(f, STORE_E_LOCKED, "%s: a large commit is not finished", s->where);
-        if (busy)
-            etcd_sleep_ms(PAUSE_MS);
-    }
-    return STORE_OK;
+    return see(s, out, &s->pinned, f);
 }
 
 static store_error etcd_load(store *base, const char *prefix, store_each each, void *user,
@@ -749,6 +736,7 @@ static store_error etcd_load(store *base, const char *prefix, store_each each, v
 {
     etcd_store *s = (etcd_store *)base;
     loading l = { .s = s, .more = true };
+    store_seen seen;
     char first[KEY_BYTES];
     unsigned limit = PAGE;
     store_error rc = STORE_OK;
@@ -758,7 +746,7 @@ static store_error etcd_load(store *base, const char *prefix, store_each each, v
     uint64_t end_ms = etcd_now_ms() + s->set.load_ms;
     l.revision = s->pinned;
     if (s->set.reader && !s->pinned)
-        rc = find_moment(&l, etcd_now_ms() + s->set.commit_ms, f);
+        rc = see(s, &seen, &l.revision, f);
     while (rc == STORE_OK && l.more) {
         if (!goes_on(s, f)) /* what is read may be changed yet, and etcd may not answer */
             return STORE_E_IO;
