@@ -144,8 +144,7 @@ class Proxy(threading.Thread):
             fake.socket.settimeout(1.5)
             fake.name = "box" if self.role == BOX else "host"
             fake.name += "-%x" % (self.instance & 0xffff)
-            Fake.__init__(fake, manager, self.role, self.identity, self.instance, self.slots)
-            fake.socket.settimeout(1.5)
+            fake.greet()
             fake.send(fake.register_message(devices=self.devices(1, self.slots)))
             kind, body = fake.answer(2)
             check(kind == NODE)

@@ -132,9 +132,12 @@ class Fake(Stream):
         self.secretive = True  # it reports no counters
         self.later = []  # requests of the manager that came while an answer was waited for
         if greet:
-            self.send(hello(role))
-            kind, request, body = self.receive()
-            check(kind == HELLO and request == 9 and body[0] == MANAGER, kind, request, body)
+            self.greet()
+
+    def greet(self):
+        self.send(hello(self.role))
+        kind, request, body = self.receive()
+        check(kind == HELLO and request == 9 and body[0] == MANAGER, kind, request, body)
 
     def __enter__(self):
         return self
