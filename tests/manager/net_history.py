@@ -211,7 +211,7 @@ class Clients:
         self.addresses, self.hosts = addresses, hosts
         self.lock, self.history = threading.Lock(), collections.defaultdict(list)
         self.alive, self.kept = {}, []  # number: key and slots; those never to be released
-        self.ops, self.stale, self.over, self.calm = 0, 0, threading.Event(), threading.Event()
+        self.ops, self.stale, self.over = 0, 0, threading.Event()
         self.slowest = 0.0
         self.threads = [threading.Thread(target=self.run, args=(i,), daemon=True)
                         for i in range(CLIENTS)]
@@ -247,15 +247,14 @@ class Clients:
             self.history[key].append(
                 Op(kind, number, status, start, NEVER if status is None else time.monotonic()))
 
-    def do(self, key, kind, number=None):
-        """Until it is answered: the answer."""
+    def do(self, key, kind, what):
+        """Until it is answered: the answer.  what: a lease's number, or the body that makes one."""
+        number = None if kind == "create" else what
         at, first = random.randrange(3), time.monotonic()
         while not self.over.is_set():
             start = time.monotonic()
             if kind == "create":
-                status, answer = self.ask(at, "POST", "/v1/leases", {
-                    "host": random.choice(self.hosts).node, "model": "nvme", "count": 1,
-                    "key": key} if number is None else number)
+                status, answer = self.ask(at, "POST", "/v1/leases", what)
             elif kind == "get":
                 status, answer = self.ask(at, "GET", "/v1/leases/" + number)
             else:
@@ -265,14 +264,14 @@ class Clients:
                 time.sleep(0.05)
                 continue
             if status is None:
-                self.note(key, kind, None if kind == "create" else number, None, start)
+                self.note(key, kind, number, None, start)
                 at = (at + 1) % 3
                 continue
             if status not in (200, 201, 202, 404):
                 time.sleep(0.1)  # no room, or the like
                 continue
-            self.note(key, kind, answer.get("lease") if kind == "create" else number,
-                      200 if status == 202 else status, start)
+            self.note(key, kind, number or answer.get("lease"), 200 if status == 202 else status,
+                      start)
             self.slowest = max(self.slowest, time.monotonic() - first)
             return answer
         return None
