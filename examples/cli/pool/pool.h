@@ -123,8 +123,7 @@ bool pool_is_lease(const char *text);
 void pool_print_table(pool_table *t);
 /* Add the keys of each object of a list as cells: "slot state model". */
 void pool_row(pool_table *t, const json_t *object, const char *keys);
-/* Milliseconds that never jump; wait that long, or until wake_fd is readable (true). */
-uint64_t pool_now_ms(void);
+/* Wait that long, or until wake_fd is readable (true). */
 bool pool_sleep(const pool_call *r, unsigned ms);
 /* From now on Ctrl-C, SIGTERM and SIGHUP (screen: Ctrl-Z and a new window size as well) wake
    r->client.wake_fd. */

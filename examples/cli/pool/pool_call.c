@@ -17,7 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -475,13 +474,6 @@ int pool_signal(pool_call *r)
     caught = last_signal; /* two at once: the last one counts */
     last_signal = 0;
     return caught;
-}
-
-uint64_t pool_now_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
 bool pool_sleep(const pool_call *r, unsigned ms)

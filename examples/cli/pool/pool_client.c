@@ -533,7 +533,7 @@ static pool_result ask_once(pool_client *c, const char *method, const char *path
     return POOL_NO_ANSWER;
 }
 
-static uint64_t client_ms(void)
+uint64_t pool_now_ms(void)
 {
     struct timespec t;
     (void)clock_gettime(CLOCK_MONOTONIC, &t);
@@ -553,14 +553,14 @@ static void find_manager(pool_client *c)
     bool safe;
     c->timeout_s = PROBE_S;
     for (unsigned tries = 0; c->count > 1 && !c->found && tries < c->count; tries++) {
-        uint64_t began_ms = client_ms();
+        uint64_t began_ms = pool_now_ms();
         if (began_ms < *silent_of(c)) {
             next_manager(c);
             continue;
         }
         pool_result result = ask_once(c, "GET", "/v1/health", NULL);
-        if (result == POOL_NO_ANSWER && client_ms() - began_ms >= PROBE_S * 500)
-            *silent_of(c) = client_ms() + SILENT_MS;
+        if (result == POOL_NO_ANSWER && pool_now_ms() - began_ms >= PROBE_S * 500)
+            *silent_of(c) = pool_now_ms() + SILENT_MS;
         const char *role = json_string_value(json_object_get(c->body, "role"));
         c->standby = result == POOL_DONE && role && strcmp(role, "standby") == 0;
         c->found = result != POOL_NO_ANSWER && !c->standby;

@@ -82,4 +82,6 @@ typedef bool pool_on_event(void *user, const char *id, const char *data);
 pool_result pool_client_stream(pool_client *c, const char *path, uint64_t after,
                                pool_on_event *on_event, void *user, bool *answered);
 
+uint64_t pool_now_ms(void); /* never jumps */
+
 #endif
