@@ -6,6 +6,7 @@
 #include "follow.h"
 
 #include "api_head.h"
+#include "etcd_gateway.h"
 #include "fabric.h"
 #include "log.h"
 #include "sandbox.h"
@@ -49,7 +50,7 @@ typedef struct follower {
     api *api;
     store_seen seen;
     uint64_t look_ms; /* when to look at the store again, */
-    uint64_t good_ms; /* and until when what was seen is served, by boot_ms() */
+    uint64_t good_ms; /* and until when what was seen is served, by etcd_now_ms() */
     int parent;
 } follower;
 
@@ -65,18 +66,10 @@ static uint64_t mono_ms(void)
     return dxpu_udp_now_ns() / 1000000u;
 }
 
-/* It goes on while the machine is suspended. */
-static uint64_t boot_ms(void)
-{
-    struct timespec t;
-    (void)clock_gettime(CLOCK_BOOTTIME, &t);
-    return (uint64_t)t.tv_sec * 1000u + (uint64_t)t.tv_nsec / 1000000u;
-}
-
 static bool on_doubt(void *user)
 {
     const follower *f = user;
-    return boot_ms() > f->good_ms;
+    return etcd_now_ms() > f->good_ms;
 }
 
 /* The request is answered when its line is on the way. */
@@ -124,7 +117,7 @@ static bool look(follower *f)
 {
     store_fault fault;
     store_seen now;
-    uint64_t began = mono_ms(), began_boot = boot_ms();
+    uint64_t began = mono_ms(), began_boot = etcd_now_ms();
     f->look_ms = began + LOOK_MS;
     if (store_etcd_see(f->store, &now, &fault) != STORE_OK) {
         log_warning("%s", fault.text);

@@ -9,6 +9,7 @@
 #include "audit.h"
 #include "console.h"
 #include "core.h"
+#include "etcd_gateway.h"
 #include "fabric.h"
 #include "follow.h"
 #include "notify.h"
@@ -162,7 +163,7 @@ static struct {
     api *api;
     audit *audit;
     uint64_t start_ns,
-        check_ms; /* when to look again whether the store is still there (boot_ms()) */
+        check_ms; /* when to look again whether the store is still there (etcd_now_ms()) */
     bool stopping, store_failed;
     bool waited; /* as a standby */
 } the;
@@ -363,14 +364,6 @@ static void take_early(void)
 
 /* ==== The loop ================================================================================ */
 
-/* It goes on while the machine is suspended, as etcd's lease does. */
-static uint64_t boot_ms(void)
-{
-    struct timespec t;
-    (void)clock_gettime(CLOCK_BOOTTIME, &t);
-    return (uint64_t)t.tv_sec * 1000u + (uint64_t)t.tv_nsec / 1000000u;
-}
-
 /* How long the store may go without a look. */
 static unsigned check_within(void)
 {
@@ -382,7 +375,7 @@ static unsigned check_within(void)
 static bool check_store(void)
 {
     store_fault fault;
-    uint64_t now = boot_ms();
+    uint64_t now = etcd_now_ms();
     if (now < the.check_ms)
         return true;
     store_error rc = store_check(the.store, &fault);
