@@ -725,10 +725,8 @@ static const option_row detach_options[] = {
 static const option_row plug_options[] = {
     { "replace", NULL, "unplug the device that is in the slot first", OPTION_FLAG,
       &the_request.replace, 0, 0 },
-    { "force", NULL, "even if the slot is lent or keeps a tenant's data; the host loses the device",
-      OPTION_FLAG, &the_request.force, 0, 0 },
 };
-static const option_row unplug_options[] = {
+static const option_row force_options[] = {
     { "force", NULL, "even if the slot is lent or keeps a tenant's data; the host loses the device",
       OPTION_FLAG, &the_request.force, 0, 0 },
 };
@@ -768,7 +766,7 @@ static const option_verb control_commands[] = {
       box_tail,
       3,
       3,
-      { OPTION_ROWS(plug_options), OPTION_ROWS(shared_rows) },
+      { OPTION_ROWS(plug_options), OPTION_ROWS(force_options), OPTION_ROWS(shared_rows) },
       plug },
     { "unplug",
       "BOX SLOT",
@@ -779,7 +777,7 @@ static const option_verb control_commands[] = {
       box_tail,
       2,
       2,
-      { OPTION_ROWS(unplug_options), OPTION_ROWS(shared_rows) },
+      { OPTION_ROWS(force_options), OPTION_ROWS(shared_rows) },
       plug },
     { "status",
       "PROXY [SLOT]",
