@@ -36,8 +36,7 @@ static uint32_t box_node, host_node;
 static void start(void)
 {
     core_settings set;
-    core_settings_default(&set);
-    set.early = EARLY;
+    rig_settings(&set);
     assert_int_equal(set.grace_ms, CORE_GRACE_MS);
     set.grace_ms = 5000;
     c = core_open(&disk.base, &set, 1000000 + now_ms, now_ms, &why);
@@ -309,8 +308,7 @@ static void test_m74_old_store(void **state)
     core_ends();
     now_ms = 1;
     core_settings set;
-    core_settings_default(&set);
-    set.early = EARLY;
+    rig_settings(&set);
     c = core_open(&disk.base, &set, 5, now_ms, &why);
     assert_true(c && core_pool(c)->epoch == epoch);
     core_ends(); /* or it is nonsense */
@@ -1633,8 +1631,7 @@ static void test_strangers(void **state)
     (void)state;
     core_settings set;
     uint32_t count, nodes;
-    core_settings_default(&set);
-    set.early = EARLY;
+    rig_settings(&set);
     assert_int_equal(set.nodes, 65536);
     core_ends();
     set.nodes = 20;
@@ -1696,8 +1693,7 @@ static void test_events(void **state)
     (void)state;
     core_event e[32];
     core_settings set;
-    core_settings_default(&set);
-    set.early = EARLY;
+    rig_settings(&set);
     set.events = 8;
     core_ends();
     c = core_open(&disk.base, &set, 1000, 1, &why);
@@ -1782,8 +1778,7 @@ static void test_damaged(void **state)
     static const char *const keys[] = { "meta", "node/1", "slot/1.2", "tenant/t", "event/1" };
     core_settings set;
     store_fault f;
-    core_settings_default(&set);
-    set.early = EARLY;
+    rig_settings(&set);
     both_connect();
     assert_int_equal(core_set_tenant(c, "t", 5).code, CORE_OK);
     for (unsigned i = 0; i < sizeof keys / sizeof keys[0]; i++) {
@@ -1825,8 +1820,7 @@ static void test_strange_keys(void **state)
     };
     core_settings set;
     store_fault f;
-    core_settings_default(&set);
-    set.early = EARLY;
+    rig_settings(&set);
     both_connect();
     (void)lease_one();
     for (unsigned i = 0; i < sizeof names / sizeof names[0]; i++) {
@@ -2613,8 +2607,7 @@ static void test_m131_one_key_among_others(void **state)
     uint32_t loud[4], quiet;
     a.text.ptr = (const uint8_t *)text;
     a.text.len = sizeof text - 1;
-    core_settings_default(&set);
-    set.early = EARLY;
+    rig_settings(&set);
     set.events = 64;
     core_ends();
     c = core_open(&disk.base, &set, 1000, 1, &why);
@@ -2803,8 +2796,7 @@ static void test_listener_and_names(void **state)
     core_settings set;
     uint64_t last = 0;
     uint32_t n;
-    core_settings_default(&set);
-    set.early = EARLY;
+    rig_settings(&set);
     set.user = &last;
     set.on_event = hear;
     core_ends();
@@ -2832,8 +2824,7 @@ static void test_damaged_lease(void **state)
     core_settings set;
     store_fault f;
     char key[40];
-    core_settings_default(&set);
-    set.early = EARLY;
+    rig_settings(&set);
     both_connect();
     snprintf(key, sizeof key, "lease/%llx", (unsigned long long)lease_one());
     const char *good = rig_value(&disk, key);

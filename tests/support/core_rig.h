@@ -8,6 +8,12 @@
 /* Leases that a test may make at once. */
 enum { EARLY = 1 << 20 };
 
+static inline void rig_settings(core_settings *set)
+{
+    core_settings_default(set);
+    set->early = EARLY;
+}
+
 /* -- A store in memory -- */
 
 typedef struct rig_record {
