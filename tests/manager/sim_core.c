@@ -976,8 +976,6 @@ static void test_control_mutations(void **state)
 
 /* -- Every absence -- */
 
-static rig_store copy_of(const rig_store *s);
-
 /* The clock steps, by up to two days, and back; somebody may believe it. */
 static void step_clock(void)
 {
@@ -1003,7 +1001,7 @@ static void put_back(rig_store *copy)
 {
     core_close(c);
     rig_store_free(&disk);
-    disk = copy_of(copy);
+    disk = rig_store_copy(copy);
     memset(ledger, 0, sizeof ledger);
     clock_step_ms = (int64_t)draw(2 * 86400) * 1000 - 86400000;
     if (draw(2)) /* and a box lost its state meanwhile */
@@ -1027,7 +1025,7 @@ static bool run_absences(uint64_t seed, mutation m, unsigned steps, bool of_boxe
     world_init();
     memset(old_state, 0, sizeof old_state);
     manager_start();
-    rig_store copy = copy_of(&disk);
+    rig_store copy = rig_store_copy(&disk);
     for (unsigned i = 0; i < steps && !violation[0]; i++) {
         step();
         if (c && draw(100) == 0)
@@ -1039,7 +1037,7 @@ static bool run_absences(uint64_t seed, mutation m, unsigned steps, bool of_boxe
         if (c && draw(50) == 0 && disk.fail_after == UINT_MAX) {
             hear_events(); /* what is in the copy is heard now, or never */
             rig_store_free(&copy);
-            copy = copy_of(&disk);
+            copy = rig_store_copy(&disk);
         }
         if (c && draw(200) == 0 && !old_states)
             put_back(&copy);
@@ -1138,17 +1136,6 @@ static void live(unsigned steps)
         send_orders();
         check_all();
     }
-}
-
-static rig_store copy_of(const rig_store *s)
-{
-    rig_store copy;
-    rig_store_init(&copy);
-    for (unsigned i = 0; i < s->records; i++) {
-        store_change one = { s->record[i].key, s->record[i].value, s->record[i].len };
-        rig_change(&copy, &one);
-    }
-    return copy;
 }
 
 /* The epoch that the store has for this box's slot; 0: none, or it does not know the box. */
@@ -1252,11 +1239,11 @@ static unsigned run_store(uint64_t seed, which_store which, bool repair)
     manager_start();
     set_quotas();
     live(60);
-    old = copy_of(&disk);
+    old = rig_store_copy(&disk);
     live(140);
     core_close(c);
     if (which == OLD_STORE) {
-        other = copy_of(&old);
+        other = rig_store_copy(&old);
     } else if (which == ANOTHER_STORE) { /* one that has given many epochs, elsewhere */
         static const char meta[] = "{\"format\":1,\"node\":40,\"epoch\":9000}";
         store_change much = { "meta", meta, sizeof meta - 1 };

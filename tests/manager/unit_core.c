@@ -282,12 +282,7 @@ static void test_m74_old_store(void **state)
     (void)state;
     unsigned slot, port;
     both_connect();
-    rig_store backup;
-    rig_store_init(&backup);
-    for (unsigned i = 0; i < disk.records; i++) {
-        store_change one = { disk.record[i].key, disk.record[i].value, disk.record[i].len };
-        rig_change(&backup, &one);
-    }
+    rig_store backup = rig_store_copy(&disk);
     uint64_t first = lease_up(&slot, &port), epoch = core_pool(c)->epoch;
     core_ends();
     rig_store_free(&disk);

@@ -1869,20 +1869,11 @@ static unsigned outpace_the_clock(uint64_t early, unsigned *refused)
     unsigned count = 0, twice = 0;
     core_request r = { .model = "nvme", .host = host_node, .count = 1 };
     bool existed;
-    rig_store copy;
-    rig_store_init(&copy);
-    for (unsigned i = 0; i < disk.records; i++) {
-        store_change one = { disk.record[i].key, disk.record[i].value, disk.record[i].len };
-        rig_change(&copy, &one);
-    }
+    rig_store copy = rig_store_copy(&disk);
     for (unsigned life = 0; life < LIVES; life++) {
         core_close(c);
         rig_store_free(&disk);
-        rig_store_init(&disk);
-        for (unsigned i = 0; i < copy.records; i++) {
-            store_change one = { copy.record[i].key, copy.record[i].value, copy.record[i].len };
-            rig_change(&disk, &one);
-        }
+        disk = rig_store_copy(&copy);
         start_early(early);
         tell(0, 1, SLOTS);
         tell(1, 1, SLOTS);
@@ -2010,11 +2001,7 @@ static rig_store backup;
 
 static void back_up(void)
 {
-    rig_store_init(&backup);
-    for (unsigned i = 0; i < disk.records; i++) {
-        store_change one = { disk.record[i].key, disk.record[i].value, disk.record[i].len };
-        rig_change(&backup, &one);
-    }
+    backup = rig_store_copy(&disk);
 }
 
 static void put_back(void)

@@ -122,6 +122,17 @@ static void rig_store_free(rig_store *s)
     free(s->record);
 }
 
+static inline rig_store rig_store_copy(const rig_store *s)
+{
+    rig_store copy;
+    rig_store_init(&copy);
+    for (unsigned i = 0; i < s->records; i++) {
+        store_change one = { s->record[i].key, s->record[i].value, s->record[i].len };
+        rig_change(&copy, &one);
+    }
+    return copy;
+}
+
 /* -- What the store has -- */
 
 /* Does the record say what the table does?  plain: it needs none, as nothing was ever set. */
