@@ -127,22 +127,22 @@ static void add_suspect(const api *a, uint32_t node, json_t *out)
     const core_node *n = &core_nodes(a->core, &count)[node];
     char text[CORE_TROUBLE_BYTES];
     uint64_t since_ms;
-    unsigned level = core_suspect(a->core, node, &since_ms, text), known;
-    json_t *list = json_array();
     if (a->follows) {
-        json_decref(list);
         (void)json_object_set_new(out, "suspect", json_null());
         (void)json_object_set_new(out, "unreached_by", json_null());
         return;
     }
-    known = n->role == DXPU_CONTROL_ROLE_BOX ? core_unreached_by(a->core, node, hosts, HOSTS) : 0;
+    bool box = n->role == DXPU_CONTROL_ROLE_BOX;
+    unsigned level = core_suspect(a->core, node, &since_ms, text);
+    unsigned known = box ? core_unreached_by(a->core, node, hosts, HOSTS) : 0;
+    json_t *list = json_array();
     for (unsigned i = 0; i < known && i < HOSTS; i++)
         (void)json_array_append_new(list, number(hosts[i]));
     (void)json_object_set_new(out, "suspect",
                               *text ? json_pack("{s:s, s:s, s:o}", "lent",
-                                                n->role != DXPU_CONTROL_ROLE_BOX ? "as_before"
-                                                : level > 1                      ? "no"
-                                                                                 : "last",
+                                                !box        ? "as_before"
+                                                : level > 1 ? "no"
+                                                            : "last",
                                                 "why", text, "since", api_json_time(since_ms))
                                     : json_null());
     (void)json_object_set_new(out, "unreached_by", list);
