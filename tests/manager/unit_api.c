@@ -187,7 +187,6 @@ static void spoil(char *text, size_t *len, size_t cap, uint64_t *s)
         *len = 1;
 }
 
-/* What is accepted is printable, and as long as it may be. */
 /* Whom a standby sends its users to: never to their own machine, nor in the clear unless that is
    said. */
 static void test_m146_users_at(void **state)
@@ -240,6 +239,7 @@ static void test_m146_users_at(void **state)
     assert_non_null(api_check_users_at(text));
 }
 
+/* What is accepted is printable. */
 static void test_random_targets(void **state)
 {
     static const char *const seeds[] = { "/v1/slots?state=free&model=a%20b", "/v1/%70ool",

@@ -1618,7 +1618,6 @@ static void test_forget(void **state)
     assert_int_equal(core_forget(c, box_node).code, CORE_OK);
 }
 
-/* Events are numbered without gaps, are there after a restart, and the oldest go. */
 /* Strangers register until there are as many nodes, or slots, as there may be: reported once; those
    that never had a lease can be forgotten together. */
 static void test_strangers(void **state)
@@ -1683,6 +1682,7 @@ static void test_strangers(void **state)
     assert_int_not_equal(core_find_node(c, box_node), CORE_NONE);
 }
 
+/* Events are numbered without gaps, are there after a restart, and the oldest go. */
 static void test_events(void **state)
 {
     (void)state;

@@ -1859,7 +1859,6 @@ static void test_m100_no_unbind_above_its_own(void **state)
     assert_int_equal(state_of(slot), POOL_QUARANTINED);
 }
 
-/* More leases than seconds, and then the store of before. */
 /* The store is put back as it was, again and again, each time at once, and leases are made as fast
    as they are granted.  Returns how many numbers were given twice; *refused: how often none was. */
 static unsigned outpace_the_clock(uint64_t early, unsigned *refused)

@@ -307,11 +307,11 @@ void api_get_events(api_conn *c);
 void api_get_metrics(api_conn *c);
 void api_get_openapi(api_conn *c);
 
-/* Is what the connection waits for there, or its time over?  Then it is answered. */
 /* Is it in the store, which of these states a lease has? */
 bool api_knows_state(const api *a, unsigned state);
 /* It is answered: by the leader. */
 void api_redirect(api_conn *c);
+/* Is what the connection waits for there, or its time over?  Then it is answered. */
 void api_wait_look(api_conn *c);
 /* May another manager have changed the pool since the tables were read, or changed? */
 bool api_is_in_doubt(const api *a);
