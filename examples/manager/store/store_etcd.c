@@ -273,8 +273,7 @@ static bool goes_on(etcd_store *s, store_fault *f)
     return !s->failed;
 }
 
-/* Goes on to the next transaction of several, and until when that one may take: however many they
-   are, the lease is renewed meanwhile. */
+/* Renews the lease before the next transaction, and says how long that one may take. */
 static store_error next_step(etcd_store *s, uint64_t *end_ms, store_fault *f)
 {
     if (!goes_on(s, f))
@@ -355,11 +354,17 @@ static void append(json_t **operations, json_t *one)
     *operations = NULL;
 }
 
-/* One transaction of the leader, once, with the operations.  Frees them. */
-static store_error change(etcd_store *s, json_t *operations, uint64_t end_ms, store_fault *f)
+/* One transaction of the leader, once, with the operations.  Frees them.  However many transactions
+   follow one another, the lease is renewed before each. */
+static store_error change(etcd_store *s, json_t *operations, store_fault *f)
 {
     char name[NAME_BYTES];
+    uint64_t end_ms;
     bool sent;
+    if (next_step(s, &end_ms, f) != STORE_OK) {
+        json_decref(operations);
+        return STORE_E_IO;
+    }
     snprintf(name, sizeof name, "%s-%llu", s->id, (unsigned long long)++s->commits);
     append(&operations, put_json(s, "commit", "", name, strlen(name)));
     json_t *body = json_pack("{s:[o,o], s:o, s:[o,o]}", "compare",
@@ -424,12 +429,12 @@ static unsigned part_of(const store_change *const *change, unsigned count)
 }
 
 static store_error apply(etcd_store *s, const store_change *const *change_list, unsigned count,
-                         uint64_t end_ms, store_fault *f)
+                         store_fault *f)
 {
     json_t *operations = json_array();
     for (unsigned i = 0; i < count; i++)
         add_change(s, &operations, change_list[i]);
-    return change(s, operations, end_ms, f);
+    return change(s, operations, f);
 }
 
 /* ==== Large commits =========================================================================== */
@@ -485,24 +490,23 @@ static json_t *part_read(const etcd_store *s, const uint8_t *in, size_t len, boo
 }
 
 static store_error put_one(etcd_store *s, const char *group, const char *key, const void *value,
-                           size_t len, uint64_t end_ms, store_fault *f)
+                           size_t len, store_fault *f)
 {
-    return change(s, json_pack("[o]", put_json(s, group, key, value, len)), end_ms, f);
+    return change(s, json_pack("[o]", put_json(s, group, key, value, len)), f);
 }
 
 /* Parts and `redo` go together. */
-static store_error forget_parts(etcd_store *s, uint64_t end_ms, store_fault *f)
+static store_error forget_parts(etcd_store *s, store_fault *f)
 {
     json_t *all =
         operation("request_delete_range", json_pack("{s:o, s:o}", "key", key_json(s, "part/", ""),
                                                     "range_end", key_json(s, "part/", "\x7f")));
-    return change(s, json_pack("[o,o]", all, delete_json(s, "redo", "")), end_ms, f);
+    return change(s, json_pack("[o,o]", all, delete_json(s, "redo", "")), f);
 }
 
 static store_error commit_parts(etcd_store *s, const store_change *const *change_list,
                                 unsigned count, store_fault *f)
 {
-    uint64_t end_ms = 0;
     char key[16], redo[40];
     json_writer w;
     store_error rc = STORE_OK;
@@ -512,9 +516,8 @@ static store_error commit_parts(etcd_store *s, const store_change *const *change
         n = part_of(change_list + at, count - at);
         uint8_t *part = part_write(change_list + at, n, &len);
         snprintf(key, sizeof key, "%04u", parts++);
-        rc = part ? next_step(s, &end_ms, f) : storei_fault(f, STORE_E_FULL, "out of memory");
-        if (rc == STORE_OK)
-            rc = put_one(s, "part/", key, part, len, end_ms, f);
+        rc = part ? put_one(s, "part/", key, part, len, f)
+                  : storei_fault(f, STORE_E_FULL, "out of memory");
         free(part);
     }
     if (rc != STORE_OK)
@@ -523,29 +526,24 @@ static store_error commit_parts(etcd_store *s, const store_change *const *change
     json_put_open(&w, NULL, '{');
     json_put_number(&w, "parts", parts);
     json_put_close(&w, '}');
-    rc = next_step(s, &end_ms, f);
-    if (rc == STORE_OK)
-        rc = put_one(s, "redo", "", redo, strlen(redo), end_ms, f);
+    rc = put_one(s, "redo", "", redo, strlen(redo), f);
     if (rc != STORE_OK)
         return rc;
     for (unsigned at = 0, n; rc == STORE_OK && at < count; at += n) {
         n = part_of(change_list + at, count - at);
-        rc = next_step(s, &end_ms, f);
-        if (rc == STORE_OK)
-            rc = apply(s, change_list + at, n, end_ms, f);
+        rc = apply(s, change_list + at, n, f);
     }
     if (rc == STORE_OK)
-        rc = next_step(s, &end_ms, f);
-    if (rc == STORE_OK)
-        rc = forget_parts(s, end_ms, f);
+        rc = forget_parts(s, f);
     if (rc == STORE_OK)
         return rc;
     return give_up(s, f->code = STORE_E_IO, f); /* decided, and not done: whoever opens it does */
 }
 
 /* What a manager that was killed in a large commit left. */
-static store_error finish_parts(etcd_store *s, const json_t *redo, uint64_t end_ms, store_fault *f)
+static store_error finish_parts(etcd_store *s, const json_t *redo, store_fault *f)
 {
+    uint64_t end_ms;
     size_t len;
     unsigned parts = 0;
     char *text = etcd_bytes_read(redo, "value", &len), key[16];
@@ -569,14 +567,14 @@ static store_error finish_parts(etcd_store *s, const json_t *redo, uint64_t end_
         char *part = kv ? etcd_bytes_read(kv, "value", &len) : NULL;
         bool damaged = kv == NULL;
         json_t *operations = part ? part_read(s, (const uint8_t *)part, len, &damaged) : NULL;
-        rc = damaged ? STORE_E_CORRUPT : change(s, operations, end_ms, f);
+        rc = damaged ? STORE_E_CORRUPT : change(s, operations, f);
         free(part);
         json_decref(a.json);
     }
     if (rc == STORE_E_CORRUPT)
         return storei_fault(f, rc, "%s: a part of a large commit is damaged; restore a backup",
                             s->where);
-    return rc == STORE_OK ? forget_parts(s, end_ms, f) : rc;
+    return rc == STORE_OK ? forget_parts(s, f) : rc;
 }
 
 /* ==== The interface =========================================================================== */
@@ -595,12 +593,8 @@ static store_error etcd_commit(store *base, const store_change *changes, unsigne
     const store_change **list = calloc(count, sizeof *list);
     if (!list)
         return storei_fault(f, STORE_E_FULL, "out of memory");
-    uint64_t end_ms = 0;
     count = last_changes(changes, count, list);
-    if (part_of(list, count) != count)
-        rc = commit_parts(s, list, count, f);
-    else if ((rc = next_step(s, &end_ms, f)) == STORE_OK)
-        rc = apply(s, list, count, end_ms, f);
+    rc = part_of(list, count) == count ? apply(s, list, count, f) : commit_parts(s, list, count, f);
     free(list);
     if (!s->failed) /* it may have taken nearly as long as the lease */
         renew(s);
@@ -981,7 +975,7 @@ static store_error lead(etcd_store *s, store_fault *f)
                         name);
 }
 
-static store_error begin_format(etcd_store *s, uint64_t end_ms, store_fault *f)
+static store_error begin_format(etcd_store *s, store_fault *f)
 {
     char text[64];
     json_writer w;
@@ -990,7 +984,7 @@ static store_error begin_format(etcd_store *s, uint64_t end_ms, store_fault *f)
     json_put_text(&w, "store", "dxpu");
     json_put_number(&w, "format", FORMAT);
     json_put_close(&w, '}');
-    return put_one(s, "format", "", text, strlen(text), end_ms, f);
+    return put_one(s, "format", "", text, strlen(text), f);
 }
 
 static store_error check_format(const etcd_store *s, const json_t *kv, store_fault *f)
@@ -1058,9 +1052,9 @@ static store_error begin(etcd_store *s, store_fault *f)
                           "%s has keys below %s/ that are another program's; name another prefix",
                           s->where, s->at.prefix);
     else
-        rc = format ? check_format(s, format, f) : begin_format(s, end_ms, f);
+        rc = format ? check_format(s, format, f) : begin_format(s, f);
     if (rc == STORE_OK)
-        rc = redo ? finish_parts(s, redo, end_ms, f) : forget_parts(s, end_ms, f);
+        rc = redo ? finish_parts(s, redo, f) : forget_parts(s, f);
     json_decref(a.json);
     return rc;
 }
