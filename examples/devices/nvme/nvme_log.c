@@ -4,14 +4,7 @@
    CONTENTS   1 Error log   2 Log pages   3 Asynchronous events   4 Features */
 #include "nvme_model.h"
 
-enum {
-    LOG_ERRORS = 1,
-    LOG_HEALTH = 2,
-    LOG_FIRMWARE = 3,
-    LOG_CHANGED = 4,
-    LOG_EFFECTS = 5,
-    LOG_RESERVATION = 0x80
-};
+enum { LOG_ERRORS = 1, LOG_HEALTH = 2, LOG_FIRMWARE = 3, LOG_CHANGED = 4, LOG_EFFECTS = 5 };
 enum {
     FEATURE_ARBITRATION = 0x1,
     FEATURE_POWER = 0x2,
@@ -133,7 +126,7 @@ void nvme_log_page(nvme *n, unsigned id, uint8_t *page, uint32_t *size)
         log_effects(n, page);
         *size = NVME_PAGE_BYTES;
         break;
-    case LOG_RESERVATION:
+    case NVME_LOG_RESERVATION:
         nvme_reserve_log(n, page);
         *size = nvme_is_shared(n) ? 64 : 0;
         break;
@@ -196,7 +189,7 @@ void nvme_event_read(nvme *n, unsigned page)
         for (uint32_t i = 0; i < n->ns_count; i++)
             n->ns[i].changed = false;
     }
-    if (page == LOG_RESERVATION && nvme_is_shared(n)) {
+    if (page == NVME_LOG_RESERVATION && nvme_is_shared(n)) {
         n->events_masked &= (uint8_t)~0x40u;
         nvme_reserve_log_read(n);
     }

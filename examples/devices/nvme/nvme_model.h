@@ -114,6 +114,8 @@ enum { NVME_DPTR_PRP = 0, NVME_DPTR_RESERVED = 3 }; /* PSDT of dword 0; else SGL
 enum { NVME_CSTS_RDY = 0x1, NVME_CSTS_CFS = 0x2 };
 #define NVME_CC_EN 0x00000001u
 
+enum { NVME_LOG_RESERVATION = 0x80 }; /* log page of notices */
+
 /* ==== 3  Namespaces =========================================================================== */
 
 /* What a host makes of a store: kept beside the medium (nvme_layout.c). */
@@ -156,6 +158,12 @@ typedef struct nvme_reservation {
     uint32_t count;
     nvme_registrant of[NVME_REGISTRANTS];
 } nvme_reservation;
+
+/* Types 5 and 6: each registrant holds it. */
+static inline bool nvme_all_hold(uint8_t type)
+{
+    return type >= 5;
+}
 
 /* What controllers share: all of one subsystem are in one loop. */
 typedef struct nvme_subsystem nvme_subsystem;

@@ -24,7 +24,7 @@ enum {
     ACCESS_ALL
 };
 enum { NOTICE_REGISTRATION = 1, NOTICE_RELEASED = 2, NOTICE_RESERVATION = 3 };
-enum { LOG_PAGE = 0x80, EVENT_TYPE = 6 }; /* I/O command set specific */
+enum { EVENT_TYPE = 6 }; /* I/O command set specific */
 #define IGNORE_KEY 0x8u
 
 /* ==== 1  Hosts ================================================================================ */
@@ -43,14 +43,9 @@ static uint32_t find(const nvme_reservation *r, const nvme_host *host)
     return i;
 }
 
-static bool all_hold(const nvme_reservation *r)
-{
-    return r->type >= WRITE_ALL;
-}
-
 static bool holds(const nvme_reservation *r, uint32_t i)
 {
-    return r->type && i < r->count && (all_hold(r) || r->holder == i);
+    return r->type && i < r->count && (nvme_all_hold(r->type) || r->holder == i);
 }
 
 static nvme_reservation *of_command(const nvme *n, const nvme_command *c)
@@ -117,7 +112,7 @@ static void notify(nvme *n, uint32_t i, unsigned type)
     n->notices[n->notice_count].type = (uint8_t)type;
     n->notices[n->notice_count].nsid = i + 1;
     n->notices[n->notice_count++].number = n->notices_made;
-    nvme_event(n, EVENT_TYPE, 0, LOG_PAGE);
+    nvme_event(n, EVENT_TYPE, 0, NVME_LOG_RESERVATION);
 }
 
 /* All controllers of a host. */
@@ -155,7 +150,7 @@ void nvme_reserve_log_read(nvme *n)
     n->notice_count--;
     memmove(n->notices, n->notices + 1, n->notice_count * sizeof n->notices[0]);
     if (n->notice_count)
-        nvme_event(n, EVENT_TYPE, 0, LOG_PAGE);
+        nvme_event(n, EVENT_TYPE, 0, NVME_LOG_RESERVATION);
 }
 
 /* ==== 4  Changes ============================================================================== */
@@ -179,7 +174,7 @@ static void release(const nvme *n, uint32_t i)
 static void unregister(const nvme *n, uint32_t i, uint32_t k)
 {
     nvme_reservation *r = &n->subsystem->reservation[i];
-    bool ends = all_hold(r) ? r->count == 1 : holds(r, k);
+    bool ends = nvme_all_hold(r->type) ? r->count == 1 : holds(r, k);
     r->count--;
     memmove(&r->of[k], &r->of[k + 1], (r->count - k) * sizeof r->of[0]);
     if (ends)
@@ -304,14 +299,14 @@ static uint16_t preempt(nvme *n, nvme_command *c, uint8_t type)
     uint32_t i = (uint32_t)(c->ns - n->ns), holder = r->holder;
     uint64_t key = dxpu_get_le64(c->buffer + 8);
     uint8_t before = r->type;
-    bool takes = before && (all_hold(r) ? key == 0 : key == r->of[holder].key);
-    if (before && !takes && !key && !all_hold(r))
+    bool takes = before && (nvme_all_hold(r->type) ? key == 0 : key == r->of[holder].key);
+    if (before && !takes && !key && !nvme_all_hold(r->type))
         return NVME_INVALID_FIELD | NVME_DNR;
     if (!takes)
         return preempt_all(n, c, key, false, false) ? NVME_SUCCESS
                                                     : NVME_RESERVATION_CONFLICT | NVME_DNR;
     r->type = 0; /* not by the loss of a registration: it has a new holder at once */
-    (void)preempt_all(n, c, key, all_hold(&(nvme_reservation){ .type = before }), true);
+    (void)preempt_all(n, c, key, nvme_all_hold(before), true);
     r->type = type;
     r->holder = find(r, &n->host);
     if (before != type && before >= WRITE_REGISTRANTS)

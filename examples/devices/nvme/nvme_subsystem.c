@@ -344,15 +344,10 @@ static size_t print_registrant(const nvme_registrant *of, char *text, size_t roo
     return (size_t)snprintf(text, room, "%s %016" PRIx64 " %u\n", id, of->key, of->by);
 }
 
-static bool all_hold(uint8_t type)
-{
-    return type >= 5;
-}
-
 static size_t print_reservation(uint32_t nsid, const nvme_reservation *r, char *text, size_t room)
 {
     uint32_t holder, count = persistent(r, &holder);
-    uint8_t type = all_hold(r->type) ? (count ? r->type : 0) : holder < count ? r->type : 0;
+    uint8_t type = nvme_all_hold(r->type) ? (count ? r->type : 0) : holder < count ? r->type : 0;
     size_t at = (size_t)snprintf(text, room, "%" PRIu32 " %" PRIu32 " %u %" PRIu32 " %" PRIu32 "\n",
                                  nsid, r->generation, type, holder, count);
     for (uint32_t i = 0; i < r->count; i++) {
@@ -409,7 +404,7 @@ static bool scan_reservation(nvme_subsystem *b, const char **line)
     if (sscanf(*line, "%" SCNu32 " %" SCNu32 " %u %" SCNu32 " %" SCNu32, &nsid, &generation, &type,
                &holder, &count) != 5 ||
         nsid < 1 || nsid > b->stores || type > 6 || count > NVME_REGISTRANTS ||
-        (type && !all_hold((uint8_t)type) && holder >= count))
+        (type && !nvme_all_hold((uint8_t)type) && holder >= count))
         return false;
     r = &b->reservation[nsid - 1];
     r->generation = generation;
