@@ -414,12 +414,13 @@ static void report_host(const nvme *n, const nvme_reservation *r, uint32_t k, re
         report_one(p, 0xffff, &r->of[k], holds(r, k));
 }
 
-static bool any_identifier(const nvme *n)
+/* Some host has an identifier: a registered one, or that of a controller other than `besides`. */
+static bool any_identifier(const nvme *n, const nvme *besides)
 {
     const nvme_subsystem *b = n->subsystem;
     bool any = false;
     for (const nvme *o = b->first; o; o = o->sibling)
-        any |= !o->host.alone;
+        any |= o != besides && !o->host.alone;
     for (uint32_t i = 0; i < b->stores; i++) {
         for (uint32_t k = 0; k < b->reservation[i].count; k++)
             any |= !b->reservation[i].of[k].host.alone;
@@ -435,7 +436,7 @@ uint16_t nvme_reserve_report(nvme *n, nvme_command *c)
     uint8_t head[24] = { 0 };
     if (bytes > NVME_TRANSFER_BYTES)
         return NVME_INVALID_FIELD | NVME_DNR;
-    if (p.extended != n->subsystem->extended && any_identifier(n))
+    if (p.extended != n->subsystem->extended && any_identifier(n, NULL))
         return NVME_HOST_FORMAT | NVME_DNR;
     if (!nvme_io_buffer(n, c, (uint32_t)bytes))
         return nvme_io_starve(n, c);
@@ -461,18 +462,8 @@ bool nvme_reserve_is_feature(const nvme *n, unsigned id)
     return nvme_is_shared(n) && id >= FEATURE_HOST && id <= FEATURE_PERSISTENCE;
 }
 
-/* All hosts of a subsystem that have an identifier have one of the same format. */
-static bool fits(nvme *n, bool extended)
-{
-    nvme_host before = n->host;
-    bool is_other;
-    n->host.alone = n->id;
-    is_other = any_identifier(n) && n->subsystem->extended != extended;
-    n->host = before;
-    return !is_other;
-}
-
-/* From now on it serves another host. */
+/* From now on it serves another host.  All hosts of a subsystem that have an identifier have one of
+   the same format. */
 static void set_identifier(nvme *n, nvme_command *c)
 {
     nvme_host host = { .alone = n->id };
@@ -480,7 +471,7 @@ static void set_identifier(nvme *n, nvme_command *c)
     memcpy(host.id, c->buffer, c->bytes);
     for (unsigned i = 0; i < NVME_HOST_BYTES; i++)
         host.alone = host.id[i] ? 0 : host.alone;
-    if (!host.alone && !fits(n, is_extended)) {
+    if (!host.alone && n->subsystem->extended != is_extended && any_identifier(n, n)) {
         nvme_finish(n, c, NVME_HOST_FORMAT | NVME_DNR);
         return;
     }
