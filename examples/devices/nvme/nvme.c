@@ -411,11 +411,10 @@ static uint64_t nvme_medium(void *device, bool *pristine)
 {
     const nvme *n = device;
     uint64_t all = 0;
-    *pristine = true;
+    *pristine = nvme_subsystem_is_pristine(n->subsystem);
     for (uint32_t i = 0; i < n->ns_count; i++) {
         if (n->ns[i].store->medium)
             all = block_store_mix(all + n->ns[i].store->medium); /* which comes first counts, too */
-        *pristine &= n->ns[i].store->pristine;
     }
     return all;
 }

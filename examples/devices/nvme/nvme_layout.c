@@ -120,16 +120,16 @@ static bool untouched(const nvme *n, const char *text, nvme_layout *l)
 
 /* ==== 2  The file ============================================================================= */
 
-/* 0, or -1 with errno; ENOENT: there is none. */
-static int read_text(const char *path, char text[TEXT_BYTES])
+int nvme_read_text(const char *path, char *text, size_t room)
 {
     struct stat st;
     ssize_t got;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0)
         return -1;
-    errno = EINVAL;
-    got = !fstat(fd, &st) && S_ISREG(st.st_mode) ? read(fd, text, TEXT_BYTES - 1) : -1;
+    errno = EINVAL; /* of what is not to be read; a directory has an error of its own */
+    got = !fstat(fd, &st) && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)) ? read(fd, text, room - 1)
+                                                                          : -1;
     (void)close(fd);
     if (got < 0)
         return -1;
@@ -182,18 +182,16 @@ int nvme_layout_open(nvme *n, const device_settings *s)
     nvme_layout found[NVME_NAMESPACES];
     char text[TEXT_BYTES];
     const char *why;
-    bool pristine = true;
+    bool pristine = nvme_subsystem_is_pristine(n->subsystem);
     n->layout.fits = true;
     nvme_layout_factory(n, found);
-    for (uint32_t i = 0; i < n->ns_count; i++) {
+    for (uint32_t i = 0; i < n->ns_count; i++)
         n->ns[i].is = found[i];
-        pristine &= n->ns[i].store->pristine;
-    }
     if (find_path(n, s))
         return -1;
     if (!n->layout.path)
         return 0;
-    n->layout.kept = !read_text(n->layout.path, text);
+    n->layout.kept = !nvme_read_text(n->layout.path, text, sizeof text);
     if (!n->layout.kept && errno == ENOENT) { /* from now on that is what the host has seen */
         n->layout.kept = !write_layout(n, found);
         if (!n->layout.kept)

@@ -505,6 +505,8 @@ int nvme_subsystem_join(nvme *n, const device_settings *s);
 void nvme_subsystem_part(nvme *n);
 /* Several controllers may have it. */
 bool nvme_is_shared(const nvme *n);
+/* Nothing had been kept in any of its stores. */
+bool nvme_subsystem_is_pristine(const nvme_subsystem *b);
 /* Accesses of before, of any of its controllers, that are not over. */
 bool nvme_subsystem_quiet(nvme *n);
 /* A controller of it; NULL: there is none. */
@@ -553,6 +555,9 @@ uint16_t nvme_reserve_kept(const nvme *n, uint64_t version);
 void nvme_reserve_written(nvme *n, const nvme_access *a);
 
 /* nvme_layout.c */
+/* What a file says, up to room - 1 bytes of it, and a zero.  0, or -1 with errno; ENOENT: there is
+   none. */
+int nvme_read_text(const char *path, char *text, size_t room);
 /* What is kept beside the medium, or as the box's owner gave it.  0, or -1: no memory. */
 int nvme_layout_open(nvme *n, const device_settings *s);
 /* As the box's owner gave it: all are there, whole, and attached. */

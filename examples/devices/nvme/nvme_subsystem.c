@@ -17,7 +17,6 @@
 #include "log.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -81,6 +80,14 @@ static int open_stores(nvme_subsystem *b, const device_settings *s)
             return -1;
     }
     return 0;
+}
+
+bool nvme_subsystem_is_pristine(const nvme_subsystem *b)
+{
+    bool is = true;
+    for (uint32_t i = 0; i < b->stores; i++)
+        is &= b->store[i].pristine;
+    return is;
 }
 
 /* ==== 2  Joining ============================================================================== */
@@ -463,23 +470,10 @@ static char *read_text(const nvme_subsystem *b)
 {
     size_t room = ((size_t)b->stores * (1 + NVME_REGISTRANTS) + NVME_DETACHED + 2) * LINE_BYTES;
     char *text = malloc(room);
-    ssize_t got;
-    int fd = open(b->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY), error;
-    if (fd < 0 || !text) {
-        error = fd < 0 ? errno : ENOMEM;
-        if (fd >= 0)
-            (void)close(fd);
-        free(text);
-        errno = error;
-        return NULL;
-    }
-    got = read(fd, text, room - 1);
-    error = errno;
-    (void)close(fd);
-    if (got >= 0) {
-        text[got] = '\0';
+    int error;
+    if (text && !nvme_read_text(b->path, text, room))
         return text;
-    }
+    error = errno;
     free(text);
     errno = error;
     return NULL;
@@ -497,18 +491,10 @@ static bool is_extended(const nvme_subsystem *b)
     return false;
 }
 
-static bool is_pristine(const nvme_subsystem *b)
-{
-    bool is = true;
-    for (uint32_t i = 0; i < b->stores; i++)
-        is &= b->store[i].pristine;
-    return is;
-}
-
 int nvme_subsystem_read(nvme_subsystem *b)
 {
     char *text;
-    if (b->path && is_pristine(b))
+    if (b->path && nvme_subsystem_is_pristine(b))
         (void)unlink(b->path); /* it is of others, which were there before */
     text = b->path ? read_text(b) : NULL;
     if (!b->path)
