@@ -34,7 +34,7 @@ static void check_table(void)
 
 static void check_store(void)
 {
-    unsigned held = 0;
+    unsigned held = 0, rules = 0;
     uint64_t left = 0;
     for (unsigned i = 0; i < DXPU_PUSH_CHUNKS; i++) {
         const dxpu_push_chunk *c = &store.chunk[i];
@@ -45,6 +45,9 @@ static void check_store(void)
     }
     must(held == store.held && left + given + store.count.stale == kept);
     must(store.count.taken == given);
+    for (unsigned i = 0; i < DXPU_PUSH_RULES; i++)
+        rules += store.kept[i].rule.bytes != 0;
+    must(rules == store.rules);
 }
 
 /* Bytes of any kind as each message: they are read within the payload or not at all. */

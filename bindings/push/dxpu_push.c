@@ -163,7 +163,7 @@ static bool is_valid(const dxpu_push_rule *r, const dxpu_push_offer *o)
 /* A write changes some of the doorbell, or might. */
 static bool is_near(const dxpu_push_rule *r, const dxpu_tlp *t)
 {
-    return r->bytes && t->type == DXPU_TLP_MWR &&
+    return t->type == DXPU_TLP_MWR &&
            (t->address > r->doorbell ? t->address - r->doorbell < r->width
                                      : r->doorbell - t->address < t->length_dw * 4u);
 }
@@ -174,7 +174,7 @@ static bool is_doorbell(const dxpu_push_rule *r, const dxpu_tlp *t, uint64_t *va
     uint8_t first_be, last_be;
     uint16_t length_dw;
     unsigned offset = (unsigned)(r->doorbell & 3);
-    if (!r->bytes || t->type != DXPU_TLP_MWR || t->ep || t->address != r->doorbell - offset ||
+    if (t->type != DXPU_TLP_MWR || t->ep || t->address != r->doorbell - offset ||
         dxpu_be_from_range(r->doorbell, r->width, &first_be, &last_be, &length_dw) != DXPU_OK ||
         t->first_be != first_be || t->last_be != last_be || t->length_dw != length_dw ||
         t->payload.len < offset + r->width)
@@ -239,8 +239,11 @@ unsigned dxpu_push_table_match(dxpu_push_table *t, const dxpu_tlp *write,
                                dxpu_push_part out[DXPU_PUSH_PARTS], const dxpu_push_rule **rule)
 {
     uint64_t value;
-    for (unsigned i = 0; t->count && i < t->offer.rules; i++) {
+    for (unsigned i = 0, left = t->count; left; i++) {
         dxpu_push_entry *e = &t->entry[i];
+        if (!e->rule.bytes)
+            continue;
+        left--;
         if (!is_doorbell(&e->rule, write, &value))
             continue;
         *rule = &e->rule;
@@ -281,6 +284,7 @@ void dxpu_push_store_clear(dxpu_push_store *s)
         drop_of(s, i);
         memset(&s->kept[i], 0, sizeof s->kept[i]);
     }
+    s->rules = 0;
 }
 
 void dxpu_push_store_offer(dxpu_push_store *s, const dxpu_push_offer *offer)
@@ -303,6 +307,7 @@ int dxpu_push_store_add(dxpu_push_store *s, dxpu_push_rule *r)
     s->kept[i].rule = *r;
     s->kept[i].next = r->start;
     s->kept[i].room = r->bytes;
+    s->rules++;
     return (int)i;
 }
 
@@ -314,6 +319,7 @@ bool dxpu_push_store_remove(dxpu_push_store *s, unsigned number, dxpu_push_rule 
     out->bytes = 0;
     drop_of(s, number);
     memset(&s->kept[number], 0, sizeof s->kept[number]);
+    s->rules--;
     return true;
 }
 
@@ -392,9 +398,13 @@ static void rang_at(dxpu_push_store *s, dxpu_push_kept *k, unsigned number, uint
 void dxpu_push_store_rang(dxpu_push_store *s, const dxpu_tlp *write)
 {
     uint64_t value;
-    for (unsigned i = 0; i < s->offer.rules; i++) {
+    for (unsigned i = 0, left = s->rules; left; i++) {
         dxpu_push_kept *k = &s->kept[i];
-        bool exact = is_doorbell(&k->rule, write, &value);
+        bool exact;
+        if (!k->rule.bytes)
+            continue;
+        left--;
+        exact = is_doorbell(&k->rule, write, &value);
         if (!exact && !is_near(&k->rule, write))
             continue;
         k->room = k->rule.bytes;

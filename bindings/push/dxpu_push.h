@@ -137,6 +137,7 @@ typedef struct dxpu_push_kept {
 
 typedef struct dxpu_push_store {
     dxpu_push_offer offer;
+    unsigned rules;      /* in kept[] */
     unsigned held;       /* chunks in use */
     uint32_t generation; /* of the rule made last */
     dxpu_push_kept kept[DXPU_PUSH_RULES];

@@ -359,8 +359,7 @@ static void push_ahead(guest_slot *s, const dxpu_tlp *write)
     dxpu_push_part part[DXPU_PUSH_PARTS];
     const dxpu_push_rule *r;
     dxpu_tlp t;
-    unsigned parts =
-        s->push.table.count ? dxpu_push_table_match(&s->push.table, write, part, &r) : 0;
+    unsigned parts = dxpu_push_table_match(&s->push.table, write, part, &r);
     if (parts && queue_used(&s->queue, DXPU_POSTED) >= QUEUE_HIGH - DXPU_PUSH_PARTS) {
         s->push.no_room++;
         return;
