@@ -71,7 +71,7 @@ struct op op_kernel(void)
 
 struct op op_graph(void)
 {
-    return (struct op){ .launches = inject_settings.graph_rtts };
+    return (struct op){ .graph = true, .launches = inject_settings.graph_rtts };
 }
 
 struct op op_wait(void)

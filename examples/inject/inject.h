@@ -30,6 +30,7 @@ enum entry {
 struct op {
     bool htod, dtoh;     /* reads host memory; writes it */
     bool kernel;         /* timed by the profile */
+    bool graph;          /* launches a graph, whose kernels are not */
     bool waits;          /* for what was queued before, and for nothing else */
     unsigned launches;   /* kernels, or what runs like one: each ends with a read of host memory */
     uint64_t bytes;      /* all that it moves, for the profile */

@@ -105,7 +105,7 @@ void inject_count_call(enum entry e, const struct op *op, CUstream stream, CUres
     if (result != CUDA_SUCCESS) {
         return;
     }
-    bool launch = op->kernel || strstr(inject_name(e), "GraphLaunch");
+    bool launch = op->kernel || op->graph;
     bool ordered = has_kernels(stream, launch);
     bool waits = op->waits || op->dtoh || (op->htod && !strstr(inject_name(e), "Async"));
     pace(launch, waits, start_ns);
