@@ -178,7 +178,7 @@ static void push_source(eptest *e)
     const transfer *j = &e->job;
     uint32_t bytes = j->left < DXPU_PUSH_BYTES ? j->left : DXPU_PUSH_BYTES;
     dxpu_push_rule r;
-    if (fn_push_stands(&e->fn, e->push) && e->push_from == j->source && e->push_bytes == bytes)
+    if (fn_push_stands(&e->fn, e->push, j->source, bytes))
         return;
     fn_push_end(&e->fn, e->push);
     memset(&r, 0, sizeof r);
@@ -188,8 +188,6 @@ static void push_source(eptest *e)
     r.entries = 1;
     r.bytes = (uint16_t)bytes;
     e->push = fn_push_begin(&e->fn, 0, EPTEST_COMMAND, &r);
-    e->push_from = j->source;
-    e->push_bytes = bytes;
 }
 
 static void begin(eptest *e, uint32_t command)

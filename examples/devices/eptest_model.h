@@ -37,8 +37,6 @@ typedef struct eptest {
     uint64_t random;
     transfer job;
     uint32_t push; /* rule for the source of the last command that read */
-    uint64_t push_from;
-    uint32_t push_bytes;
 #define EPTEST_FIELD(name) uint64_t name;
     struct {
         EPTEST_COUNTERS(EPTEST_FIELD)

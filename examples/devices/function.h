@@ -203,8 +203,9 @@ bool fn_msix_write(fn *f, int bar, uint64_t offset, uint32_t value, uint32_t ena
 uint32_t fn_push_begin(fn *f, unsigned bar, uint64_t offset, dxpu_push_rule *r);
 /* The memory is no longer the device's to read in this way.  0: nothing happens. */
 void fn_push_end(fn *f, uint32_t rule);
-/* It has not ended, by a reset or as its doorbell moved. */
-bool fn_push_stands(const fn *f, uint32_t rule);
+/* It is of this base and, as far as the offer goes, of these bytes, and has not ended, by a reset
+   or as its doorbell moved. */
+bool fn_push_stands(const fn *f, uint32_t rule, uint64_t base, uint32_t bytes);
 /* All rules end, without a word to the host. */
 void fn_push_clear(fn *f);
 /* Another host comes, or the function goes: nothing is offered. */

@@ -27,14 +27,18 @@ static bool has_store(fn *f)
     return f->push != NULL;
 }
 
+static uint16_t cut(const fn *f, uint32_t bytes)
+{
+    return bytes < f->offer.bytes ? (uint16_t)bytes : f->offer.bytes;
+}
+
 uint32_t fn_push_begin(fn *f, unsigned bar, uint64_t offset, dxpu_push_rule *r)
 {
     if (!has_store(f))
         return 0;
     r->requester = f->pci.bdf;
     r->doorbell = pci_bar_base(&f->pci, bar) + offset;
-    if (r->bytes > f->offer.bytes)
-        r->bytes = f->offer.bytes;
+    r->bytes = cut(f, r->bytes);
     if (dxpu_push_store_add(f->push, r) < 0)
         return 0;
     f->count.push_rules++;
@@ -65,9 +69,11 @@ void fn_push_end(fn *f, uint32_t rule)
         end(f, i);
 }
 
-bool fn_push_stands(const fn *f, uint32_t rule)
+bool fn_push_stands(const fn *f, uint32_t rule, uint64_t base, uint32_t bytes)
 {
-    return find(f, rule) < DXPU_PUSH_RULES;
+    unsigned i = find(f, rule);
+    const dxpu_push_rule *r = i < DXPU_PUSH_RULES ? &f->push->kept[i].rule : NULL;
+    return r && r->base == base && r->bytes == cut(f, bytes);
 }
 
 void fn_push_clear(fn *f)
