@@ -17,6 +17,8 @@
 #include "nvme_model.h"
 #include "root_complex.h"
 
+#include "push_host.h"
+
 #include "bench.h"
 
 #define BAR     0x20000000u
@@ -27,7 +29,6 @@ enum { BDF = 0x0500, CMB_BYTES = 4 << 20, DEPTH = 64, AT_DATA = 0x100000, CMB_DA
 enum { IN_HOST, PUSHED, IN_CMB }; /* the submission queue */
 
 static rc host;
-static dxpu_push_table pushes;
 static uint16_t command_id;
 static uint32_t tail[2];
 
@@ -77,44 +78,6 @@ static unsigned submit(unsigned q, int cmb, const uint32_t dw[16])
     return trips;
 }
 
-/* rc.message: a push rule. */
-static void push_rule(rc *r, const dxpu_tlp *t)
-{
-    dxpu_push_rule rule;
-    (void)r;
-    bench_must(dxpu_push_rule_decode(t, &rule) == 1 &&
-                   dxpu_push_table_set(&pushes, &rule) == DXPU_OK,
-               "a rule is refused");
-}
-
-/* rc.ahead */
-static void push_ahead(rc *r, const dxpu_tlp *write)
-{
-    uint8_t payload[DXPU_PUSH_PAYLOAD_MAX];
-    dxpu_push_part part[DXPU_PUSH_PARTS];
-    const dxpu_push_rule *rule;
-    unsigned parts = dxpu_push_table_match(&pushes, write, part, &rule);
-    dxpu_tlp t;
-    for (unsigned i = 0; i < parts; i++) {
-        memcpy(payload + DXPU_PUSH_HEAD_BYTES, rc_mem(r, part[i].address, part[i].bytes),
-               part[i].bytes);
-        dxpu_push_data_message(rule, part[i].address, part[i].bytes, payload, &t);
-        rc_give(r, &t);
-    }
-}
-
-static void push_offer(void)
-{
-    const dxpu_push_offer offer = { DXPU_PUSH_RULES, DXPU_PUSH_BYTES };
-    uint8_t payload[DXPU_PUSH_OFFER_BYTES];
-    dxpu_tlp t;
-    dxpu_push_table_init(&pushes, &offer);
-    dxpu_push_offer_message(&offer, payload, &t);
-    host.message = push_rule;
-    host.ahead = push_ahead;
-    rc_give(&host, &t);
-}
-
 /* A controller with queue 1 there. */
 static void open_controller(unsigned where)
 {
@@ -124,8 +87,10 @@ static void open_controller(unsigned where)
     uint32_t dw[16] = { 5 };
     memset(tail, 0, sizeof tail);
     rc_open(&host, &nvme_kind, &set, BDF);
-    if (where == PUSHED)
-        push_offer();
+    if (where == PUSHED) {
+        push_begin(&host);
+        push_offer(&host, DXPU_PUSH_RULES);
+    }
     host.mps = host.mrrs = 4096;
     cfg_write(&host, 0x10, BAR);
     cfg_write(&host, 0x18, CMB_BAR);

@@ -23,6 +23,8 @@
 
 #include "root_complex.h"
 
+#include "push_host.h"
+
 /* ==== 1  Driver =============================================================================== */
 
 enum {
@@ -721,32 +723,6 @@ static void test_s161_a_reset_clears_at_once(void **state)
 
 /* ---- push rules ---- */
 
-static dxpu_push_table pushes;
-static unsigned pushed_parts;
-
-static void push_rule(rc *r, const dxpu_tlp *t)
-{
-    dxpu_push_rule rule;
-    assert_int_equal(t->requester, r->bdf);
-    assert_int_equal(dxpu_push_rule_decode(t, &rule), 1);
-    assert_int_equal(dxpu_push_table_set(&pushes, &rule), DXPU_OK);
-}
-
-static void push_ahead(rc *r, const dxpu_tlp *write)
-{
-    uint8_t payload[DXPU_PUSH_PAYLOAD_MAX];
-    dxpu_push_part part[DXPU_PUSH_PARTS];
-    const dxpu_push_rule *rule;
-    dxpu_tlp t;
-    for (unsigned n = dxpu_push_table_match(&pushes, write, part, &rule), i = 0; i < n; i++) {
-        memcpy(payload + DXPU_PUSH_HEAD_BYTES, rc_mem(r, part[i].address, part[i].bytes),
-               part[i].bytes);
-        dxpu_push_data_message(rule, part[i].address, part[i].bytes, payload, &t);
-        rc_give(r, &t);
-        pushed_parts++;
-    }
-}
-
 /* The reads of a command whose source has new contents, of which the checksum is right. */
 static unsigned push_reads_of(rc *r, uint64_t source, uint32_t at, uint32_t bytes)
 {
@@ -760,7 +736,6 @@ static unsigned push_reads_of(rc *r, uint64_t source, uint32_t at, uint32_t byte
 
 static void test_u13_source_comes_with_the_command(void **state)
 {
-    const dxpu_push_offer offer = { 4, DXPU_PUSH_BYTES };
     uint8_t payload[DXPU_PUSH_OFFER_BYTES];
     rc *r = up(0);
     uint64_t low = MEM_LOW + SOURCE, high = MEM_HIGH + SOURCE + 3;
@@ -769,13 +744,10 @@ static void test_u13_source_comes_with_the_command(void **state)
     dxpu_tlp t;
     (void)state;
     msi_on(r, 0, 0);
-    dxpu_push_table_init(&pushes, &offer);
+    push_begin(r);
     assert_true(push_reads_of(r, low, SOURCE, 64) > 0); /* control: nothing is offered */
     assert_int_equal(pushes.count, 0);
-    r->message = push_rule;
-    r->ahead = push_ahead;
-    dxpu_push_offer_message(&offer, payload, &t);
-    rc_give(r, &t);
+    push_offer(r, 4);
     assert_true(push_reads_of(r, low, SOURCE, 64) > 0); /* the rule comes with it */
     assert_int_equal(pushes.count, 1);
     for (unsigned i = 0; i < 5; i++)
@@ -790,12 +762,12 @@ static void test_u13_source_comes_with_the_command(void **state)
                      EPTEST_COPY_SUCCESS);
     assert_memory_equal(r->mem + TARGET, r->mem + SOURCE, 4096);
     last = pushes.entry[0].rule.generation;
-    rc_give(r, &t); /* an offer in mid-channel: rules are made again, of other generations (U-4) */
-    dxpu_push_table_init(&pushes, &offer);
+    push_offer(r, 4); /* in mid-channel: rules are made again, of other generations (U-4) */
     assert_true(push_reads_of(r, low, SOURCE, 64) > 0);
     assert_true(pushes.count == 1 && pushes.entry[0].rule.generation > last);
     assert_int_equal(push_reads_of(r, low, SOURCE, 64), 0);
     dropped = model(r)->fn.count.pushes_dropped;
+    dxpu_push_offer_message(&pushes.offer, payload, &t);
     t.ep = true; /* U-1 */
     rc_give(r, &t);
     assert_int_equal(model(r)->fn.count.pushes_dropped, dropped + 1);

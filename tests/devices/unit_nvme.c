@@ -91,6 +91,7 @@ static int test_fdatasync(int fd)
 
 #include "root_complex.h"
 #include "nvme_driver.h"
+#include "push_host.h"
 
 /* ==== 3  Configuration space ================================================================== */
 
@@ -4059,59 +4060,12 @@ static void test_s161_short_reads_of_a_turn(void **state)
 
 /* ==== 15  Push rules ========================================================================== */
 
-static dxpu_push_table pushes;
-static unsigned push_rules_made, push_rules_ended, pushed_parts;
-static bool push_nothing, push_wrongly; /* the host does not push; or not what is there */
-
-static void push_rule(rc *r, const dxpu_tlp *t)
-{
-    dxpu_push_rule rule;
-    assert_int_equal(t->requester, r->bdf);
-    assert_int_equal(dxpu_push_rule_decode(t, &rule), 1);
-    assert_int_equal(dxpu_push_table_set(&pushes, &rule), DXPU_OK);
-    push_rules_made += rule.bytes != 0;
-    push_rules_ended += !rule.bytes;
-}
-
-/* As a host does: what is in its memory now, then the write. */
-static void push_ahead(rc *r, const dxpu_tlp *write)
-{
-    uint8_t payload[DXPU_PUSH_PAYLOAD_MAX];
-    dxpu_push_part part[DXPU_PUSH_PARTS];
-    const dxpu_push_rule *rule;
-    unsigned parts = dxpu_push_table_match(&pushes, write, part, &rule);
-    dxpu_tlp t;
-    for (unsigned i = 0; i < parts && !push_nothing; i++) {
-        memcpy(payload + DXPU_PUSH_HEAD_BYTES, rc_mem(r, part[i].address, part[i].bytes),
-               part[i].bytes);
-        if (push_wrongly)
-            payload[DXPU_PUSH_HEAD_BYTES] = 0xff; /* an opcode that there is not */
-        dxpu_push_data_message(rule, part[i].address, part[i].bytes, payload, &t);
-        rc_give(r, &t);
-        pushed_parts++;
-    }
-}
-
-static void push_offer(driver *d, uint8_t rules)
-{
-    const dxpu_push_offer offer = { rules, DXPU_PUSH_BYTES };
-    uint8_t payload[DXPU_PUSH_OFFER_BYTES];
-    dxpu_tlp t;
-    dxpu_push_table_init(&pushes, &offer);
-    dxpu_push_offer_message(&offer, payload, &t);
-    rc_give(&d->r, &t);
-}
-
 static driver *push_open(bool offered)
 {
     driver *d = drv_open(NULL);
-    push_rules_made = push_rules_ended = pushed_parts = 0;
-    push_nothing = push_wrongly = false;
-    d->r.message = push_rule;
-    d->r.ahead = push_ahead;
-    dxpu_push_table_init(&pushes, &(dxpu_push_offer){ 0, 0 });
+    push_begin(&d->r);
     if (offered)
-        push_offer(d, 8);
+        push_offer(&d->r, 8);
     drv_enumerate(d);
     drv_msix(d);
     return d;
@@ -4232,7 +4186,7 @@ static void test_u2_fewer_rules_than_queues(void **state)
 {
     driver *d = push_open(false);
     (void)state;
-    push_offer(d, 1);
+    push_offer(&d->r, 1);
     drv_enable(d);
     drv_queues(d, 2);
     assert_int_equal(pushes.count, 1);
