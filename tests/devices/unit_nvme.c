@@ -922,10 +922,7 @@ static void test_io_file(void **state)
     close(fd);
     d = drv_open(path);
     assert_null(nvme_kind.create(&set, &port)); /* one controller a file */
-    drv_enumerate(d);
-    drv_msix(d);
-    drv_enable(d);
-    drv_queues(d, 1);
+    drv_boot(d, 1);
     pattern(d, data, sizeof data);
     assert_int_equal(move(d, true, 100, sizeof data, 0, data), 0);
     assert_int_equal(drv_do(d, 1, &s).status, 0);
@@ -954,10 +951,7 @@ static driver *drv_up_file(char *path)
     assert_true(fd >= 0);
     close(fd);
     d = drv_open(path);
-    drv_enumerate(d);
-    drv_msix(d);
-    drv_enable(d);
-    drv_queues(d, 1);
+    drv_boot(d, 1);
     sync_count = 0;
     return d;
 }
@@ -1515,9 +1509,7 @@ static void test_namespace_management(void **state)
         nvme_kind.reset(d->r.dev);
         if (round)
             wipe(d->r.dev, DEVICE_WIPED);
-        drv_enumerate(d);
-        drv_msix(d);
-        drv_enable(d);
+        drv_boot(d, 0);
         assert_int_equal(list_of(d, 2, 0), round ? 12 : 0);
     }
     drv_close(d);
@@ -1537,10 +1529,7 @@ static void test_namespaces_in_files(void **state)
     assert_true(fd1 >= 0 && fd2 >= 0);
     snprintf(both, sizeof both, "%s,%s", one, two);
     d = drv_open(both);
-    drv_enumerate(d);
-    drv_msix(d);
-    drv_enable(d);
-    drv_queues(d, 1);
+    drv_boot(d, 1);
     memset(data, 0x42, sizeof data);
     memcpy(d->r.mem + MEM_DATA, data, sizeof data);
     assert_int_equal(drv_do(d, 1, &s).status, 0);
@@ -2547,10 +2536,7 @@ static void test_reset_during_io(void **state)
         if (kind == NO_RESET)
             reg_set32(r, 0x14, 0);
         r->mps = 128;
-        drv_enumerate(d);
-        drv_msix(d);
-        drv_enable(d);
-        drv_queues(d, 1);
+        drv_boot(d, 1);
         try_sizes(d);
         drv_close(d);
     }
@@ -3168,9 +3154,7 @@ static driver *drv_again(const char *path)
 {
     driver *d = drv_open(path);
     snprintf(layout_file, sizeof layout_file, "%s.layout", path);
-    drv_enumerate(d);
-    drv_msix(d);
-    drv_enable(d);
+    drv_boot(d, 0);
     return d;
 }
 
@@ -3415,10 +3399,7 @@ static void count_loss(void *user, const char *what)
 static void next_host(driver *d)
 {
     nvme_kind.reset(d->r.dev);
-    drv_enumerate(d);
-    drv_msix(d);
-    drv_enable(d);
-    drv_queues(d, 1);
+    drv_boot(d, 1);
 }
 
 /* S-164: until a wipe that could be made durable, or another start. */
@@ -4165,18 +4146,12 @@ static void test_u10_rules_end_with_a_hot_reset(void **state)
     rc_look(&d->r);
     assert_int_equal(push_rules_ended, 3); /* they may have been on their way */
     assert_int_equal(pushes.count, 0);
-    drv_enumerate(d);
-    drv_msix(d);
-    drv_enable(d);
-    drv_queues(d, 2);
+    drv_boot(d, 2);
     assert_int_equal(pushes.count, 3); /* the offer stands */
     assert_int_equal(push_reads_of(d, 1), 0);
     nvme_kind.reset(model(d)); /* another host, which offers nothing */
     dxpu_push_table_init(&pushes, &(dxpu_push_offer){ 0, 0 });
-    drv_enumerate(d);
-    drv_msix(d);
-    drv_enable(d);
-    drv_queues(d, 2);
+    drv_boot(d, 2);
     assert_int_equal(push_reads_of(d, 1), 1);
     drv_close(d);
 }

@@ -40,10 +40,7 @@ static driver *open_one(unsigned host, const char *file, unsigned namespaces)
     drv_subsystem = "s";
     drv_controller = host + 1;
     one = drv_open_set(file, namespaces, NULL);
-    drv_enumerate(one);
-    drv_msix(one);
-    drv_enable(one);
-    drv_queues(one, 1);
+    drv_boot(one, 1);
     return one;
 }
 
@@ -846,10 +843,7 @@ static void test_a_reset_is_one_controllers(void **state)
         assert_int_equal(report_to(B, 32, false), 0);
         assert_int_equal(dxpu_get_le16(d[B]->r.mem + MEM_DATA + 24), 0xffff); /* of no controller */
         assert_int_equal(d[B]->r.mem[MEM_DATA + 26], 1);
-        drv_enumerate(d[A]);
-        drv_msix(d[A]);
-        drv_enable(d[A]);
-        drv_queues(d[A], 1);
+        drv_boot(d[A], 1);
         assert_false(may_write(A)); /* it may be another host's now */
         assert_int_equal(identify_host(A, 0xa0, false), 0);
         assert_true(may_write(A));
@@ -988,9 +982,7 @@ static void test_a_drive_that_was_alone(void **state)
     drv_subsystem = NULL;
     drv_controller = 0;
     one = drv_open(disk);
-    drv_enumerate(one);
-    drv_msix(one);
-    drv_enable(one);
+    drv_boot(one, 0);
     dxpu_put_le32(one->r.mem + MEM_DATA, 1u << 16 | 1);
     assert_int_equal(admin(one, 0x15, 1, 1, 0), 0);
     assert_false(model(one)->ns[0].is.attached); /* the control */
@@ -1183,12 +1175,8 @@ static void test_s249_a_host_has_several_leases(void **state)
         assert_int_equal(end_by(B, nvme_kind.leave), DEVICE_WIPED);
         assert_int_equal(reservation()->count, 0);
         assert_true(may_write(C));
-        for (unsigned i = A; i <= B; i++) {
-            drv_enumerate(d[i]);
-            drv_msix(d[i]);
-            drv_enable(d[i]);
-            drv_queues(d[i], 1);
-        }
+        for (unsigned i = A; i <= B; i++)
+            drv_boot(d[i], 1);
     }
 }
 

@@ -241,6 +241,15 @@ static inline void drv_queues(driver *d, unsigned count)
     }
 }
 
+/* All of these, with the given number of I/O queue pairs. */
+static inline void drv_boot(driver *d, unsigned queues)
+{
+    drv_enumerate(d);
+    drv_msix(d);
+    drv_enable(d);
+    drv_queues(d, queues);
+}
+
 static uint64_t drv_mrrs_bytes;   /* Max_Read_Request_Size of the next device */
 static uint64_t drv_cmb_bytes;    /* controller memory buffer of the next device */
 static const char *drv_subsystem; /* of the next device, with */
@@ -280,10 +289,7 @@ static inline void drv_close(driver *d)
 static inline driver *drv_up_namespaces(unsigned queues, unsigned namespaces)
 {
     driver *d = drv_open_set(NULL, namespaces, NULL);
-    drv_enumerate(d);
-    drv_msix(d);
-    drv_enable(d);
-    drv_queues(d, queues);
+    drv_boot(d, queues);
     return d;
 }
 
