@@ -485,6 +485,15 @@ static void slow_settle(void *user)
 
 static const jobs slow = { NULL, slow_submit, slow_reap, slow_cancel, slow_settle };
 
+/* The host's controller is another one, whose accesses take until slow_settle(). */
+static void reopen_slow(unsigned host, const char *file, unsigned namespaces)
+{
+    drv_close(d[host]);
+    drv_jobs = &slow;
+    d[host] = open_one(host, file, namespaces);
+    drv_jobs = NULL;
+}
+
 static uint16_t send(unsigned host, unsigned q, const sqe *s)
 {
     uint16_t cid = drv_send(d[host], q, s);
@@ -500,10 +509,7 @@ static void preempt_a_write(bool reset_before, unsigned how)
     result res;
     sqe s = command(0x01, 1);
     uint16_t cid;
-    drv_close(d[A]);
-    drv_jobs = &slow;
-    d[A] = open_one(A, NULL, 2);
-    drv_jobs = NULL;
+    reopen_slow(A, NULL, 2);
     assert_int_equal(identify_host(A, 0xa0, false), 0);
     enroll(A);
     enroll(B);
@@ -559,10 +565,7 @@ static void test_what_was_preempted_is_waited_for_whatever_its_host_does(void **
     result res;
     sqe s = command(0x01, 1);
     (void)state;
-    drv_close(d[A]);
-    drv_jobs = &slow;
-    d[A] = open_one(A, NULL, 2);
-    drv_jobs = NULL;
+    reopen_slow(A, NULL, 2);
     assert_int_equal(identify_host(A, 0xa0, false), 0);
     enroll(A);
     enroll(B);
@@ -1057,10 +1060,7 @@ static void test_s249_no_other_host_holds_up_the_end_of_a_lease(void **state)
     enroll(A);
     enroll(B);
     assert_int_equal(persist(B, true), 0);
-    drv_close(d[C]);
-    drv_jobs = &slow;
-    d[C] = open_one(C, disk, 0);
-    drv_jobs = NULL;
+    reopen_slow(C, disk, 0);
     nvme_kind.reset(d[C]->r.dev);
     enroll(A);
     model(d[A])->jobs = slow; /* of the file, too */
@@ -1184,10 +1184,7 @@ static void test_s249_the_erasure_waits_for_all_controllers(void **state)
 {
     sqe s = command(0x01, 1);
     (void)state;
-    drv_close(d[A]);
-    drv_jobs = &slow;
-    d[A] = open_one(A, NULL, 2);
-    drv_jobs = NULL;
+    reopen_slow(A, NULL, 2);
     (void)send(A, 1, &s);
     assert_non_null(under_way);
     nvme_kind.reset(d[A]->r.dev);
@@ -1207,10 +1204,7 @@ static void test_wipes_of_two_slots_follow_one_another(void **state)
     (void)state;
     for (unsigned i = 0; i < HOSTS; i++)
         nvme_kind.reset(d[i]->r.dev);
-    drv_close(d[A]);
-    drv_jobs = &slow;
-    d[A] = open_one(A, NULL, 2);
-    drv_jobs = NULL;
+    reopen_slow(A, NULL, 2);
     nvme_kind.reset(d[A]->r.dev);
     assert_int_equal(nvme_kind.wipe(d[A]->r.dev, true), DEVICE_WIPING);
     assert_non_null(under_way);
