@@ -752,7 +752,9 @@ static void test_u13_source_comes_with_the_command(void **state)
     assert_int_equal(pushes.count, 1);
     for (unsigned i = 0; i < 5; i++)
         assert_int_equal(push_reads_of(r, low, SOURCE, 64), 0);
-    assert_true(push_reads_of(r, high, SOURCE + 3, 1000) > 0); /* at another place */
+    assert_true(push_reads_of(r, high, SOURCE + 3, 64) > 0); /* at another place */
+    assert_int_equal(push_reads_of(r, high, SOURCE + 3, 64), 0);
+    assert_true(push_reads_of(r, high, SOURCE + 3, 1000) > 0); /* more of it */
     assert_int_equal(pushes.count, 1);
     assert_int_equal(push_reads_of(r, high, SOURCE + 3, 1000), 0);
     assert_true(push_reads_of(r, low, SOURCE, 4096) > 2);
