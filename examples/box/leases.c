@@ -275,8 +275,8 @@ static bool shares(const box *b, unsigned i, unsigned number)
 static bool any_other(const box *b, unsigned number, bool (*is_such)(const box *b, unsigned i))
 {
     bool any = false;
-    for (unsigned i = b->slots[number - 1].shard->index; i < b->count; i += b->shard_count)
-        any |= shares(b, i, number) && is_such(b, i);
+    for (unsigned i = b->slots[number - 1].shard->index; !any && i < b->count; i += b->shard_count)
+        any = is_such(b, i) && shares(b, i, number);
     return any;
 }
 
