@@ -333,10 +333,10 @@ static bool any_other(state_file *s, unsigned number, uint64_t medium,
 {
     bool any = false;
     pthread_mutex_lock(&s->lock);
-    for (size_t i = 0; i < s->count; i++) {
+    for (size_t i = 0; !any && i < s->count; i++) {
         const state_line *l = &s->lines[i];
-        if (i + 1 != number)
-            any |= is_such(&l->kept, medium) || (l->state == WANTED && is_such(&l->wanted, medium));
+        any = i + 1 != number &&
+              (is_such(&l->kept, medium) || (l->state == WANTED && is_such(&l->wanted, medium)));
     }
     pthread_mutex_unlock(&s->lock);
     return any;
