@@ -64,19 +64,25 @@ static bool speaks_of(uint8_t phase, uint64_t recorded, uint64_t now, bool prist
     }
 }
 
-/* The data of another medium are neither lent nor wiped before an operator has looked; the file
-   is unchanged, so that the lease is back with the medium. */
+/* What is recorded speaks of other data than are here, which are neither lent nor wiped before an
+   operator has looked; the file is unchanged, so that the lease is back with its medium. */
+static void set_aside(box *b, unsigned number, uint64_t recorded)
+{
+    slot *s = &b->slots[number - 1];
+    s->its_phase = b->phase[number - 1];
+    s->its_medium = recorded;
+    b->phase[number - 1] = DXPU_CONTROL_SLOT_EMPTY;
+    s->broken = s->elsewhere = true;
+}
+
 static void do_not_serve(box *b, unsigned number, uint64_t recorded)
 {
-    b->slots[number - 1].its_phase = b->phase[number - 1];
-    b->slots[number - 1].its_medium = recorded;
     log_warning(
         "slot %u: its lease (%s) has its data on another --file, --size or disk, and "
         "is not served from this one; start the box with that one, or, when it is gone, have "
         "this one wiped: dxpu repair (--state in dxpu-box(1): a medium that was moved)",
         number, dxpu_control_state_name(b->phase[number - 1]));
-    b->phase[number - 1] = DXPU_CONTROL_SLOT_EMPTY;
-    b->slots[number - 1].broken = b->slots[number - 1].elsewhere = true;
+    set_aside(b, number, recorded);
 }
 
 /* Without a device the record says whose data are on which medium.  That one is out of sight, and
@@ -108,10 +114,7 @@ static bool compare(box *b, unsigned number)
         now = NOTHING_LASTS;
     b->medium[number - 1] = now;
     if (s->unfit && *phase != DXPU_CONTROL_SLOT_WIPING && *phase != DXPU_CONTROL_SLOT_UNWIPED) {
-        s->its_phase = *phase; /* create() has said why; as in do_not_serve() */
-        s->its_medium = recorded;
-        *phase = DXPU_CONTROL_SLOT_EMPTY;
-        s->broken = s->elsewhere = true;
+        set_aside(b, number, recorded); /* create() has said why */
         return false;
     }
     if (!speaks_of(*phase, recorded, now, pristine)) {
@@ -199,7 +202,7 @@ static void begin_again(box *b, unsigned i)
     begin(b, i);
 }
 
-/* The lease of a slot may have its data on another medium than is there: do_not_serve(). */
+/* The lease of a slot may have its data on another medium than is there: set_aside(). */
 static bool is_elsewhere(const slot *s)
 {
     return s->elsewhere && s->its_phase != DXPU_CONTROL_SLOT_EMPTY;
