@@ -65,11 +65,6 @@ struct arrival {
     slot_device device;
 };
 
-static unsigned number_of(const slot *s)
-{
-    return (unsigned)(s - s->shard->box->slots) + 1;
-}
-
 static void end(slot *s, unsigned code)
 {
     code = code ? code : s->arrival->code;
@@ -77,8 +72,8 @@ static void end(slot *s, unsigned code)
     free(s->arrival);
     s->arrival = NULL;
     s->shard->plugs--;
-    shards_answer(s->shard->box, number_of(s), code);
-    manager_changed(s->shard->box->manager, number_of(s));
+    shards_answer(s->shard->box, slots_number(s), code);
+    manager_changed(s->shard->box->manager, slots_number(s));
 }
 
 /* Its host loses it as one that was pulled out. */
@@ -86,9 +81,9 @@ static void begin_leaving(slot *s)
 {
     s->absent = s->missing = true;
     (void)event_del(s->waits);
-    s->shard->box->entries[number_of(s) - 1].valid = false;
+    s->shard->box->entries[slots_number(s) - 1].valid = false;
     slots_end(s, DXPU_REASON_NO_SLOT);
-    leases_unplugged(s->shard->box, number_of(s));
+    leases_unplugged(s->shard->box, slots_number(s));
     s->arrival->leaves = true;
 }
 
@@ -99,7 +94,7 @@ static void leave(slot *s)
         s->kind->tick(s->device, dxpu_udp_now_ns());
     if (s->jobs_out)
         return;
-    log_info("slot %u: its device is unplugged", number_of(s));
+    log_info("slot %u: its device is unplugged", slots_number(s));
     if (s->ready)
         event_free(s->ready);
     s->ready = NULL;
@@ -116,7 +111,8 @@ static void make(job *j)
 {
     struct arrival *a = (struct arrival *)j;
     slot *s = a->slot;
-    a->prepared = !slots_prepare(s->shard->box, number_of(s) - 1, &a->plan, NULL, NULL, &a->device);
+    a->prepared =
+        !slots_prepare(s->shard->box, slots_number(s) - 1, &a->plan, NULL, NULL, &a->device);
     if (a->prepared)
         slots_create(s, &a->device);
 }
@@ -142,14 +138,14 @@ static void arrive(slot *s)
         return;
     a->makes = false;
     if (!a->prepared || !a->device.device) {
-        log_error("slot %u: cannot make the device; the slot stays empty", number_of(s));
+        log_error("slot %u: cannot make the device; the slot stays empty", slots_number(s));
         end(s, DXPU_CONTROL_CODE_DEVICE);
         return;
     }
-    if (leases_promised(b, number_of(s), kind, a->device.device)) {
+    if (leases_promised(b, slots_number(s), kind, a->device.device)) {
         log_error("slot %u: device refused: its disk has the data of another slot's tenant; plug "
                   "it into that slot, or end that lease and wipe the data",
-                  number_of(s));
+                  slots_number(s));
         kind->destroy(a->device.device);
         end(s, DXPU_CONTROL_CODE_BUSY);
         return;
@@ -163,7 +159,7 @@ static void arrive(slot *s)
     s->keeps = kind->wipe != NULL;
     s->broken = false;
     a->writes = true;
-    if (!b->managed || !leases_plugged(b, number_of(s)))
+    if (!b->managed || !leases_plugged(b, slots_number(s)))
         plug_written(s, true);
 }
 
@@ -182,7 +178,7 @@ void plug_written(slot *s, bool kept)
         begin_leaving(s);
     } else {
         s->absent = s->missing = false;
-        log_info("slot %u: %s is plugged in", number_of(s), s->model);
+        log_info("slot %u: %s is plugged in", slots_number(s), s->model);
         end(s, DXPU_CONTROL_CODE_NONE);
     }
 }

@@ -714,7 +714,7 @@ void leases_fault(void *user, const char *what)
 {
     slot *s = user;
     box *b = s->shard->box;
-    unsigned number = (unsigned)(s - b->slots) + 1;
+    unsigned number = slots_number(s);
     s->broken = true;
     log_note("slot %u: %s", number, what);
     manager_changed(b->manager, number);

@@ -253,11 +253,10 @@ static unsigned device_waits(void *user)
 static void on_missing(evutil_socket_t fd, short what, void *user)
 {
     slot *s = user;
-    const box *b = s->shard->box;
     (void)fd;
     (void)what;
     s->missing = true;
-    manager_changed(b->manager, (unsigned)(s - b->slots) + 1);
+    manager_changed(s->shard->box->manager, slots_number(s));
 }
 
 /* device_port.present.  As one that was pulled out: its host's channel ends, and opens are refused
@@ -266,8 +265,6 @@ static void device_present(void *user, bool there)
 {
     const struct timeval wait = { ABSENCE_S, 0 };
     slot *s = user;
-    const box *b = s->shard->box;
-    unsigned number = (unsigned)(s - b->slots) + 1;
     s->absent = !there;
     s->missing = s->missing && !there;
     if (there)
@@ -276,7 +273,7 @@ static void device_present(void *user, bool there)
         s->missing = true; /* without memory: at once */
     if (!there && s->active)
         dxpu_channel_reset(&s->active->ch, DXPU_REASON_NO_SLOT);
-    manager_changed(b->manager, number);
+    manager_changed(s->shard->box->manager, slots_number(s));
 }
 
 static void drain_class(slot *s, unsigned cls, uint64_t now)
@@ -905,7 +902,7 @@ static int set_attributes(slot *s, const slot_device *d)
         snprintf(shared, sizeof shared, "subsystem=%s", d->set.subsystem);
     if (!plan_attributes(all, shared) || !plan_attributes(all, d->attributes)) {
         log_error("slot %u: with those of its device, its attributes have more than %d characters",
-                  (unsigned)(s - s->shard->box->slots) + 1, DEVICE_ATTRIBUTES_BYTES - 1);
+                  slots_number(s), DEVICE_ATTRIBUTES_BYTES - 1);
         return -1;
     }
     memcpy(s->attributes, all, sizeof all);

@@ -192,6 +192,12 @@ typedef struct box {
     manager_link *manager;   /* NULL: none */
 } box;
 
+/* From 1. */
+static inline unsigned slots_number(const slot *s)
+{
+    return (unsigned)(s - s->shard->box->slots) + 1;
+}
+
 /* Start the processes that connect to servers of slots, while there is no secret that they would
    have a copy of.  0, or an exit status after a message. */
 int slots_connectors(box *b);
