@@ -92,7 +92,7 @@ static void leave(slot *s)
     slot_device none = { .kind = &no_device_kind, .device = &nothing, .model = "none" };
     if (s->kind->tick)
         s->kind->tick(s->device, dxpu_udp_now_ns());
-    if (s->jobs_out)
+    if (s->lane && !jobs_lane_idle(s->lane)) /* one without any left is destroyed at once */
         return;
     log_info("slot %u: its device is unplugged", slots_number(s));
     if (s->ready)
@@ -123,7 +123,7 @@ static void begin_making(slot *s)
     s->arrival->job.run = make;
     s->arrival->job.quick = NULL;
     if (s->lane)
-        s->lane_jobs.submit(s->lane_jobs.user, &s->arrival->job);
+        s->jobs.submit(s->jobs.user, &s->arrival->job);
     else
         make(&s->arrival->job);
 }
@@ -134,7 +134,7 @@ static void arrive(slot *s)
     struct arrival *a = s->arrival;
     const device_kind *kind = a->device.kind;
     box *b = s->shard->box;
-    if (s->lane && !s->lane_jobs.reap(s->lane_jobs.user))
+    if (s->lane && !s->jobs.reap(s->jobs.user))
         return;
     a->makes = false;
     if (!a->prepared || !a->device.device) {
@@ -213,8 +213,8 @@ void plug_close(slot *s)
     if (!a)
         return;
     if (a->makes && s->lane) {
-        s->lane_jobs.settle(s->lane_jobs.user);
-        (void)s->lane_jobs.reap(s->lane_jobs.user);
+        s->jobs.settle(s->jobs.user);
+        (void)s->jobs.reap(s->jobs.user);
     }
     if (a->makes && a->prepared && a->device.device)
         a->device.kind->destroy(a->device.device);

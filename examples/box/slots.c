@@ -810,42 +810,11 @@ static int watch_device(slot *s)
     return -1;
 }
 
-/* jobs, counted: a device without any left can be destroyed at once. */
-static void counted_submit(void *user, job *j)
-{
-    slot *s = user;
-    s->jobs_out++;
-    s->lane_jobs.submit(s->lane_jobs.user, j);
-}
-
-static job *counted_reap(void *user)
-{
-    slot *s = user;
-    job *j = s->lane_jobs.reap(s->lane_jobs.user);
-    s->jobs_out -= j != NULL;
-    return j;
-}
-
-static bool counted_cancel(void *user, job *j)
-{
-    slot *s = user;
-    bool is_cancelled = s->lane_jobs.cancel(s->lane_jobs.user, j);
-    s->jobs_out -= is_cancelled;
-    return is_cancelled;
-}
-
-static void counted_settle(void *user)
-{
-    slot *s = user;
-    s->lane_jobs.settle(s->lane_jobs.user);
-}
-
 /* Disks are waited for by the slot's lane.  0, or -1: out of memory. */
 static int open_lane(box *b, slot *s)
 {
-    s->jobs = (jobs){ s, counted_submit, counted_reap, counted_cancel, counted_settle };
     if (b->pool)
-        s->lane = jobs_lane_new(b->pool, s->shard->wake, &s->lane_jobs);
+        s->lane = jobs_lane_new(b->pool, s->shard->wake, &s->jobs);
     return b->pool && !s->lane ? -1 : 0;
 }
 

@@ -77,15 +77,13 @@ typedef struct slot {
     struct event *ready;                      /* its descriptor's; NULL: it has none */
     char model[PLAN_MODEL_MAX + 1];           /* its name for users */
     char attributes[DEVICE_ATTRIBUTES_BYTES]; /* what distinguishes it from others of its model */
-    device_ids ids;      /* of its model; 0: not known before its server is there */
-    bool keeps;          /* its device has data that a reset leaves */
-    bool absent;         /* as device_port.present said */
-    bool missing;        /* so for longer than a restart of its server takes */
-    struct event *waits; /* until then */
-    jobs jobs;           /* the device's, by */
-    jobs lane_jobs;      /* this lane of the box's pool */
-    jobs_lane *lane;
-    unsigned jobs_out;       /* of the device, not taken back */
+    device_ids ids;          /* of its model; 0: not known before its server is there */
+    bool keeps;              /* its device has data that a reset leaves */
+    bool absent;             /* as device_port.present said */
+    bool missing;            /* so for longer than a restart of its server takes */
+    struct event *waits;     /* until then */
+    jobs jobs;               /* the device's, by */
+    jobs_lane *lane;         /* of the box's pool; NULL: its loop waits for disks */
     struct arrival *arrival; /* of hot_plug.c; NULL: no device comes or leaves */
     fabric_channel *active;  /* the incarnation that reaches the device; NULL: none */
     fabric_paths past;       /* of channels that are over */

@@ -226,6 +226,44 @@ static void test_quick_ones(void **state)
     tear_down(r);
 }
 
+/* Whether the last one waits, runs, or is over: until it is taken back, the lane is not idle. */
+static void test_a_lane_is_idle_when_all_are_back(void **state)
+{
+    rig *r = set_up(1);
+    test_job *runs, *waits, *cancelled;
+    (void)state;
+    assert_true(jobs_lane_idle(r->lane[0]));
+    runs = give(r, 0, 0, true);
+    assert_false(jobs_lane_idle(r->lane[0])); /* it may not have begun */
+    until_inside(1);
+    assert_false(jobs_lane_idle(r->lane[0]));
+    assert_true(jobs_lane_idle(r->lane[1]));
+    waits = give(r, 0, 1, false);
+    cancelled = give(r, 0, 2, false);
+    assert_true(r->jobs[0].cancel(r->jobs[0].user, &cancelled->job));
+    set_gate(true);
+    r->jobs[0].settle(r->jobs[0].user);
+    assert_false(jobs_lane_idle(r->lane[0]));
+    assert_ptr_equal(r->jobs[0].reap(r->jobs[0].user), runs);
+    assert_false(jobs_lane_idle(r->lane[0]));
+    assert_ptr_equal(r->jobs[0].reap(r->jobs[0].user), waits);
+    assert_true(jobs_lane_idle(r->lane[0])); /* the cancelled one was back before */
+    tear_down(r);
+}
+
+static void test_a_quick_one_is_to_be_taken_back(void **state)
+{
+    rig *r = set_up(1);
+    test_job *t = &r->job[0][0];
+    (void)state;
+    t->job.quick = look;
+    (void)give(r, 0, 0, false);
+    assert_false(jobs_lane_idle(r->lane[0]));
+    assert_ptr_equal(r->jobs[0].reap(r->jobs[0].user), t);
+    assert_true(jobs_lane_idle(r->lane[0]));
+    tear_down(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -234,6 +272,8 @@ int main(void)
         cmocka_unit_test(test_all_come_back_once),
         cmocka_unit_test(test_cancel),
         cmocka_unit_test(test_quick_ones),
+        cmocka_unit_test(test_a_lane_is_idle_when_all_are_back),
+        cmocka_unit_test(test_a_quick_one_is_to_be_taken_back),
     };
     cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -286,6 +286,15 @@ static void lane_settle(void *user)
     pthread_mutex_unlock(&l->pool->lock);
 }
 
+bool jobs_lane_idle(jobs_lane *l)
+{
+    bool any;
+    pthread_mutex_lock(&l->pool->lock);
+    any = l->running || l->waiting.head || l->done.head;
+    pthread_mutex_unlock(&l->pool->lock);
+    return !any && !l->quick.head;
+}
+
 /* ==== 5  Opening ============================================================================== */
 
 jobs_pool *jobs_pool_new(unsigned share)

@@ -71,6 +71,8 @@ void jobs_pool_free(jobs_pool *p);
 jobs_lane *jobs_lane_new(jobs_pool *p, int wake, jobs *out);
 /* All its jobs were taken back.  NULL is allowed. */
 void jobs_lane_free(jobs_lane *l);
+/* True: all its jobs were taken back. */
+bool jobs_lane_idle(jobs_lane *l);
 /* For the eventfd's reader, before jobs are taken back: further ones that end wake it again. */
 void jobs_woken(int wake);
 
