@@ -57,11 +57,10 @@ const device_kind no_device_kind = { .name = "none",
 struct arrival {
     job job; /* first: that makes the device */
     slot *slot;
-    bool forgets, leaves, makes, writes; /* the steps: one of them at a time */
+    enum { NOTHING, FORGETS, LEAVES, MAKES, WRITES } step; /* that is under way */
     bool comes;
     unsigned code; /* why it did not come; 0: it did */
     slot_plan plan;
-    bool prepared;
     slot_device device;
 };
 
@@ -84,7 +83,7 @@ static void begin_leaving(slot *s)
     s->shard->box->entries[slots_number(s) - 1].valid = false;
     slots_end(s, DXPU_REASON_NO_SLOT);
     leases_unplugged(s->shard->box, slots_number(s));
-    s->arrival->leaves = true;
+    s->arrival->step = LEAVES;
 }
 
 static void leave(slot *s)
@@ -101,7 +100,7 @@ static void leave(slot *s)
     s->kind->destroy(s->device);
     (void)slots_install(s, &none); /* without attributes and descriptor nothing can fail */
     s->ids = (device_ids){ 0, 0, 0 };
-    s->arrival->leaves = false;
+    s->arrival->step = NOTHING;
 }
 
 /* ==== 3  A device comes ======================================================================= */
@@ -111,15 +110,13 @@ static void make(job *j)
 {
     struct arrival *a = (struct arrival *)j;
     slot *s = a->slot;
-    a->prepared =
-        !slots_prepare(s->shard->box, slots_number(s) - 1, &a->plan, NULL, NULL, &a->device);
-    if (a->prepared)
+    if (!slots_prepare(s->shard->box, slots_number(s) - 1, &a->plan, NULL, NULL, &a->device))
         slots_create(s, &a->device);
 }
 
 static void begin_making(slot *s)
 {
-    s->arrival->makes = true;
+    s->arrival->step = MAKES;
     s->arrival->job.run = make;
     s->arrival->job.quick = NULL;
     if (s->lane)
@@ -136,8 +133,7 @@ static void arrive(slot *s)
     box *b = s->shard->box;
     if (s->lane && !s->jobs.reap(s->jobs.user))
         return;
-    a->makes = false;
-    if (!a->prepared || !a->device.device) {
+    if (!a->device.device) {
         log_error("slot %u: cannot make the device; the slot stays empty", slots_number(s));
         end(s, DXPU_CONTROL_CODE_DEVICE);
         return;
@@ -158,7 +154,7 @@ static void arrive(slot *s)
     s->ids = (device_ids){ kind->vendor, kind->device, kind->class_code };
     s->keeps = kind->wipe != NULL;
     s->broken = false;
-    a->writes = true;
+    a->step = WRITES;
     if (!b->managed || !leases_plugged(b, slots_number(s)))
         plug_written(s, true);
 }
@@ -166,8 +162,8 @@ static void arrive(slot *s)
 void plug_written(slot *s, bool kept)
 {
     struct arrival *a = s->arrival;
-    bool was_there = a->forgets;
-    a->forgets = a->writes = false;
+    bool was_there = a->step == FORGETS;
+    a->step = NOTHING;
     if (was_there && !kept) {
         end(s, DXPU_CONTROL_CODE_STATE); /* it stays */
     } else if (was_there) {
@@ -185,17 +181,17 @@ void plug_written(slot *s, bool kept)
 
 static void go_on(slot *s)
 {
-    if (s->arrival->leaves)
+    struct arrival *a = s->arrival;
+    if (a->step == LEAVES)
         leave(s);
-    if (s->arrival->forgets || s->arrival->leaves || s->arrival->writes)
-        return;
-    if (!s->arrival->comes) {
+    if (a->step == NOTHING && !a->comes) {
         end(s, DXPU_CONTROL_CODE_NONE);
         return;
     }
-    if (!s->arrival->makes)
+    if (a->step == NOTHING)
         begin_making(s);
-    arrive(s);
+    if (a->step == MAKES)
+        arrive(s);
 }
 
 void plug_work(shard *sh)
@@ -212,11 +208,11 @@ void plug_close(slot *s)
     struct arrival *a = s->arrival;
     if (!a)
         return;
-    if (a->makes && s->lane) {
+    if (a->step == MAKES && s->lane) {
         s->jobs.settle(s->jobs.user);
         (void)s->jobs.reap(s->jobs.user);
     }
-    if (a->makes && a->prepared && a->device.device)
+    if (a->step == MAKES && a->device.device)
         a->device.kind->destroy(a->device.device);
     plan_clear(&a->plan);
     free(a);
@@ -270,8 +266,9 @@ unsigned plug_begin(box *b, const dxpu_control_plug *m, slot_plan *plan)
     }
     s->shard->plugs++;
     if (s->kind != &no_device_kind) {
-        s->arrival->forgets = b->managed && leases_forget(b, m->slot);
-        if (!s->arrival->forgets)
+        if (b->managed && leases_forget(b, m->slot))
+            s->arrival->step = FORGETS;
+        else
             begin_leaving(s);
     }
     go_on(s); /* most often that is all */
