@@ -129,10 +129,11 @@ static void begin_making(slot *s)
 static void arrive(slot *s)
 {
     struct arrival *a = s->arrival;
-    const device_kind *kind = a->device.kind;
+    const device_kind *kind;
     box *b = s->shard->box;
     if (s->lane && !s->jobs.reap(s->jobs.user))
         return;
+    kind = a->device.kind; /* until here the job, in its thread, may write it */
     if (!a->device.device) {
         log_error("slot %u: cannot make the device; the slot stays empty", slots_number(s));
         end(s, DXPU_CONTROL_CODE_DEVICE);
