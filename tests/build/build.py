@@ -134,11 +134,12 @@ def switches(f):
         return out, names, int(size.split("\n")[1].split()[0]) / 1000 if status == 0 else 0
     with open(os.path.join(ROOT, "dxpu.h"), encoding="utf-8") as file:
         text = file.read()
+    wholes = {level: built(level) for level in ("-O2", "-Os")}
     for switch, prefixes in (("DXPU_CHANNEL", ("dxpu_channel_",)),
                              ("DXPU_TABLES", ("dxpu_host_", "dxpu_box_"))):
         stated = re.search(r"#ifndef %s .*?, (\d+) KB less \((\d+) KB\)" % switch, text)
         for level, kb in zip(("-O2", "-Os"), stated.groups()):
-            whole, rest = built(level), built(level, "-D%s=0" % switch)
+            whole, rest = wholes[level], built(level, "-D%s=0" % switch)
             left = [n for n in rest[1] if n.startswith(prefixes)]
             check("switch_%s_%s" % (switch.lower(), level[1:].lower()),
                   whole[1] and rest[1] and not left and
@@ -155,7 +156,7 @@ def codec_alone(f):
     lines = "40000001 0000000f fee00000 00000041\n4a000001 00000004 00000000 deadbeef\nx\n"
 
     def shown(name, *options):
-        status, out = f.run("gcc", "-std=c99", "-O2", "-Wall", "-Wextra", "-Werror",
+        status, out = f.run("gcc", "-std=c99", "-Wall", "-Wextra", "-Werror",
                             "-I" + f.include, *options, "-o", "codec",
                             os.path.join(embed, name))
         if status != 0:
