@@ -45,6 +45,7 @@ static int complain(const char *what, const char *file)
     return PROGRAM_SYSTEM;
 }
 
+/* Of a slot that this run does not have.  What was wiped may be another slot's data meanwhile. */
 static int keep_other(state_file *s, const state_lease *l)
 {
     state_line *more = realloc(s->lines, (s->count + 1) * sizeof *more);
@@ -52,7 +53,10 @@ static int keep_other(state_file *s, const state_lease *l)
         return -1;
     s->lines = more;
     memset(&more[s->count], 0, sizeof *more);
-    more[s->count++].kept = *l;
+    more[s->count].kept = *l;
+    if (l->phase == DXPU_CONTROL_SLOT_WIPED)
+        more[s->count].kept.phase = DXPU_CONTROL_SLOT_EMPTY;
+    s->count++;
     return 0;
 }
 

@@ -322,6 +322,34 @@ static void test_m25_data_of_other_slots(void **state)
     assert_true(state_uses(s, 2, 7) && state_promises(s, 2, 7));
 }
 
+/* Another slot may have a tenant's data there by the time that the box has this one again. */
+static void test_m25_a_slot_that_is_not_there_is_not_wiped(void **state)
+{
+#define MEDIUM " 0000000000000007\n"
+    uint8_t phase[SLOTS] = { 0 };
+    uint64_t medium[SLOTS] = { 0 };
+    state_key key[SLOTS];
+    char text[400] = "";
+    int status = 0;
+    FILE *f;
+    (void)state;
+    state_close(s);
+    f = fopen(file, "w");
+    assert_non_null(f);
+    fputs("1 5 0 0 wiped" MEDIUM "8 5 0 0 wiped" MEDIUM "9 6 0 0 kept" MEDIUM, f);
+    fclose(f);
+    s = state_open(file, LOOPS, &table, phase, medium, key, &status);
+    assert_non_null(s);
+    assert_int_equal(state_begin(s), 0);
+    f = fopen(file, "r");
+    assert_non_null(f);
+    assert_true(fread(text, 1, sizeof text - 1, f) > 0);
+    fclose(f);
+    assert_string_equal(text, "1 5 0 0 wiped" MEDIUM "2 0 0 0\n3 0 0 0\n4 0 0 0\n8 5 0 0\n"
+                              "9 6 0 0 kept" MEDIUM);
+#undef MEDIUM
+}
+
 /* A second box would forget the first one's leases. */
 static void test_one_box_has_a_file(void **state)
 {
@@ -344,6 +372,7 @@ int main(void)
         CASE(test_s165_wanted_when_reported),
         CASE(test_s165_the_end_writes_all),
         CASE(test_m25_data_of_other_slots),
+        CASE(test_m25_a_slot_that_is_not_there_is_not_wiped),
         CASE(test_one_box_has_a_file),
     };
     cmocka_set_test_filter(getenv("DXPU_TEST"));

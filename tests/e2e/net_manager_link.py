@@ -1233,7 +1233,7 @@ def lease_that_cannot_be_kept():
 def state_files_of_before():
     with lab.Lab(plain=True) as l, fm.Manager() as m:
         with open(l.file("box.state"), "w") as f:
-            f.write("1 9 3 0\n2 4 3 0 kept\n7 2 3 1 wiped\n")
+            f.write("1 9 3 0\n2 4 3 0 kept\n7 2 3 1 wiped\n8 2 3 1 kept\n")
         box = start_box(l, m, "--slots", 2, "--memory", 4096)
         b = m.link(BOX)
         check([(d.state, d.epoch, d.seen) for d in b.slots.values()] ==
@@ -1243,7 +1243,7 @@ def state_files_of_before():
         with open(l.file("box.state")) as f:
             memory = " %016x\n" % 1  # M-67
             check(f.read() == "1 9 3 0 wiped" + memory + "2 4 3 0 kept" + memory +
-                  "7 2 3 1 wiped\n")
+                  "7 2 3 1\n8 2 3 1 kept\n")  # M-25
         for word in ("up", "empty", "kep", "wiped wiped", "-", "wiped 12", "wiped " + 16 * "0",
                      "wiped " + 17 * "1", "wiped " + 15 * "1" + "G", "0123456789abcdef"):
             with open(l.file("bad.state"), "w") as f:
