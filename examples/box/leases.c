@@ -114,8 +114,10 @@ static bool compare(box *b, unsigned number)
         now = NOTHING_LASTS;
     b->medium[number - 1] = now;
     if (s->unfit && *phase != DXPU_CONTROL_SLOT_WIPING && *phase != DXPU_CONTROL_SLOT_UNWIPED) {
-        set_aside(b, number, recorded); /* create() has said why */
-        return false;
+        if (*phase == DXPU_CONTROL_SLOT_WIPED)
+            *phase = DXPU_CONTROL_SLOT_EMPTY; /* what was wiped counts so no longer */
+        set_aside(b, number, recorded);       /* create() has said why */
+        return s->its_phase == DXPU_CONTROL_SLOT_EMPTY;
     }
     if (!speaks_of(*phase, recorded, now, pristine)) {
         if (*phase != DXPU_CONTROL_SLOT_WIPED && *phase != DXPU_CONTROL_SLOT_UNWIPED) {

@@ -16,6 +16,7 @@
 #include "shards.h"
 
 static uint64_t wanted_medium;
+static unsigned noted; /* bits of slots */
 static unsigned last_code, wiped_count, left_count;
 static unsigned left_steps; /* calls after the first */
 static int left_ends;
@@ -35,6 +36,7 @@ static void take_wish(state_file *s, const dxpu_box_entry *e, uint8_t phase, uin
 static void take_note(state_file *s, const dxpu_box_entry *e, uint8_t phase, uint64_t medium,
                       const state_key *key)
 {
+    noted |= 1u << e->slot;
     take_wish(s, e, phase, medium, key);
 }
 
@@ -126,7 +128,7 @@ static int setup(void **state)
     memset(&loop, 0, sizeof loop);
     memset(slots, 0, sizeof slots);
     memset(lease_key, 0, sizeof lease_key);
-    wiped_count = left_count = left_steps = last_code = 0;
+    wiped_count = left_count = left_steps = last_code = noted = 0;
     left_ends = DEVICE_WIPED;
     here = MEDIUM;
     is_promised = false;
@@ -245,6 +247,27 @@ static void test_s249_no_start_takes_for_wiped_what_another_record_has(void **st
     leases_look(&b);
     assert_int_equal(phase[0], DXPU_CONTROL_SLOT_EMPTY);
     assert_int_equal(phase[1], DXPU_CONTROL_SLOT_HELD);
+}
+
+/* Else a start with the right layout would believe that nothing has come there meanwhile. */
+static void test_s163_a_damaged_layout_is_recorded_as_not_wiped(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 3; i++) {
+        (void)setup(NULL);
+        slots[0].unfit = slots[1].unfit = true;
+        is_promised = i == 1;
+        phase[0] = i == 2 ? DXPU_CONTROL_SLOT_EMPTY : DXPU_CONTROL_SLOT_WIPED;
+        leases_look(&b);
+        assert_int_equal(phase[0], DXPU_CONTROL_SLOT_EMPTY);
+        assert_int_equal(noted, 1 << 1); /* slot 2's lease stays in the file */
+        assert_int_equal(slots[1].its_phase, DXPU_CONTROL_SLOT_HELD);
+        assert_true(slots[0].elsewhere && slots[0].its_phase == DXPU_CONTROL_SLOT_EMPTY);
+    }
+    assert_false(leases_forget(&b, 1)); /* the file has it already */
+    slots[0].kind = &no_device_kind;
+    leases_unplugged(&b, 1);
+    assert_true(phase[0] == DXPU_CONTROL_SLOT_EMPTY && slots[0].keeps);
 }
 
 /* A lease of a slot that is not served: its data are not here, or their layout is damaged. */
@@ -428,6 +451,7 @@ int main(void)
         cmocka_unit_test_setup(test_s249_no_other_medium_in_the_slot_of_a_lease_that_others_share,
                                setup),
         cmocka_unit_test_setup(test_s249_no_start_takes_for_wiped_what_another_record_has, setup),
+        cmocka_unit_test_setup(test_s163_a_damaged_layout_is_recorded_as_not_wiped, setup),
         cmocka_unit_test_setup(test_s249_a_lease_of_another_medium_does_not_leave_data_here, setup),
         cmocka_unit_test_setup(test_s163_a_damaged_layout_is_not_served_before_an_erasure, setup),
         cmocka_unit_test_setup(test_s164_a_medium_that_fails_is_broken_until_an_erasure, setup),
