@@ -479,12 +479,12 @@ static bool waits(const box *b, const dxpu_control_bind *m)
            m->host_slot == e->host_slot;
 }
 
-/* They are there for their tenant, who is not: no other one may write over them. */
+/* They are there for their tenant, who is not: no other one may write over them.  What is empty, or
+   was to be wiped before the start, is bound for the lease that goes on alone (M-77, M-105). */
 static bool are_kept_for_another(const box *b, unsigned number)
 {
-    uint8_t phase = b->phase[number - 1];
-    return phase != DXPU_CONTROL_SLOT_HELD && phase != DXPU_CONTROL_SLOT_KEPT &&
-           any_other(b, number, is_kept) && !any_other(b, number, is_held);
+    return b->phase[number - 1] == DXPU_CONTROL_SLOT_WIPED && any_other(b, number, is_kept) &&
+           !any_other(b, number, is_held);
 }
 
 /* M-60 to M-62, M-83, M-105 */

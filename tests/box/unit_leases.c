@@ -443,6 +443,22 @@ static void test_s249_what_is_kept_is_not_lent_to_others(void **state)
     }
 }
 
+/* The file was lost, or is an old copy: it does not know of the lease of slot 1. */
+static void test_s249_a_lease_goes_on_beside_what_is_kept(void **state)
+{
+    const dxpu_control_bind in = { .slot = 1, .host_node = 78, .host_slot = 1, .epoch = 3 };
+    (void)state;
+    for (unsigned i = 0; i < 3; i++) {
+        (void)setup(NULL);
+        entries[1].used = false;
+        phase[1] = DXPU_CONTROL_SLOT_KEPT;
+        phase[0] = i == 0 ? DXPU_CONTROL_SLOT_EMPTY : DXPU_CONTROL_SLOT_WIPING;
+        slots[0].wipe_waits = i == 1;
+        assert_int_equal(leases_bind(&b, &in),
+                         i < 2 ? REQUESTS_LATER : DXPU_CONTROL_CODE_BUSY); /* the control */
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -459,6 +475,7 @@ int main(void)
         cmocka_unit_test_setup(test_s249_data_of_a_slot_out_of_sight_are_neither_erased_nor_lent,
                                setup),
         cmocka_unit_test_setup(test_s249_what_is_kept_is_not_lent_to_others, setup),
+        cmocka_unit_test_setup(test_s249_a_lease_goes_on_beside_what_is_kept, setup),
         cmocka_unit_test_setup(test_m25_a_device_that_does_not_stay_changes_no_record, setup),
         cmocka_unit_test_setup(test_m25_what_could_not_be_wiped_is_so_without_its_device, setup),
     };
