@@ -343,13 +343,23 @@ static bool is_being_wiped(const box *b, unsigned i)
     return phase_of(b, i) == DXPU_CONTROL_SLOT_WIPING || is_unwiped(b, i);
 }
 
-/* It counts as wiped, but its data were left to others, of which none has them any more, or
-   another one's, which are the same, could not be wiped. */
+/* It counts as wiped, but its data were left to others, of which none has them any more or which it
+   is not to share them with, or another one's, which are the same, could not be wiped. */
 static bool is_doubtful(const box *b, unsigned number)
 {
+    const slot *s = &b->slots[number - 1];
     return b->phase[number - 1] == DXPU_CONTROL_SLOT_WIPED &&
-           ((b->slots[number - 1].leaves && !any_other(b, number, is_in_use)) ||
+           ((s->leaves && (!s->subsystem[0] || !any_other(b, number, is_in_use))) ||
             any_other(b, number, is_unwiped));
+}
+
+/* Others may be doubtful since this one has changed: their manager is to lend them no longer. */
+static void report_others(const box *b, unsigned number)
+{
+    for (unsigned i = b->slots[number - 1].shard->index; i < b->count; i += b->shard_count) {
+        if (shares(b, i, number) || b->slots[i].leaves)
+            manager_changed(b->manager, i + 1);
+    }
 }
 
 /* All that share what was erased have nothing of anybody's.  The device has made a new layout and
@@ -399,6 +409,7 @@ static void end_wipe(box *b, unsigned number)
     log_warning("slot %u: its data could not be wiped; it is not lent again", number);
     manager_alarm(b->manager, number, DXPU_CONTROL_ALARM_STORAGE, b->entries[number - 1].epoch_seen,
                   "the data could not be wiped");
+    report_others(b, number);
 }
 
 /* What is out has its data still, unless they were erased through another slot. */
@@ -600,6 +611,7 @@ void leases_written(box *b, unsigned number, bool kept)
                  (s->wipe_waits ? !c.keep : b->phase[number - 1] != c.phase);
     /* of a wipe the file may say `wiping` still: it would only be done again */
     bool holds = kept || c.by == CHANGE_WIPED;
+    bool ends_elsewhere = holds && is_elsewhere(s);
     s->change.by = CHANGE_NONE;
     if (c.by == CHANGE_DEVICE) {
         b->phase[number - 1] = kept ? c.phase : s->its_phase;
@@ -624,6 +636,8 @@ void leases_written(box *b, unsigned number, bool kept)
         begin_wipe(s);
     if (c.by != CHANGE_WIPED)
         shards_answer(b, number, kept ? DXPU_CONTROL_CODE_NONE : DXPU_CONTROL_CODE_STATE);
+    if (ends_elsewhere) /* what others share with it is erased no more */
+        report_others(b, number);
     if (holds)
         manager_changed(b->manager, number);
 }

@@ -19,7 +19,8 @@ static uint64_t wanted_medium;
 static unsigned noted; /* bits of slots */
 static unsigned last_code, wiped_count, left_count;
 static unsigned left_steps; /* calls after the first */
-static int left_ends;
+static int left_ends, wipe_ends;
+static unsigned changed; /* bits of slots, as their manager hears of them */
 static uint64_t here;    /* the medium of what is in a slot */
 static bool is_promised; /* by a record of another slot */
 
@@ -67,15 +68,22 @@ static void note_plugged(slot *s, bool kept)
     last_code = kept ? DXPU_CONTROL_CODE_NONE : DXPU_CONTROL_CODE_STATE;
 }
 
+static void note_changed(manager_link *m, unsigned number)
+{
+    (void)m;
+    changed |= 1u << number;
+}
+
 /* Not linked: replaces state_want(), state_note(), state_promises(), state_uses(), slots_end(),
-   shards_answer() and plug_written(). */
-#define state_want     take_wish
-#define state_note     take_note
-#define state_promises look_up
-#define state_uses     look_up
-#define slots_end      end_nothing
-#define shards_answer  take_code
-#define plug_written   note_plugged
+   shards_answer(), manager_changed() and plug_written(). */
+#define manager_changed note_changed
+#define state_want      take_wish
+#define state_note      take_note
+#define state_promises  look_up
+#define state_uses      look_up
+#define slots_end       end_nothing
+#define shards_answer   take_code
+#define plug_written    note_plugged
 #include "leases.c"
 #undef state_want
 #undef state_note
@@ -84,12 +92,13 @@ static void note_plugged(slot *s, bool kept)
 #undef slots_end
 #undef shards_answer
 #undef plug_written
+#undef manager_changed
 
 static int count_wipe(void *device, bool begin)
 {
     (void)device;
     wiped_count += begin;
-    return DEVICE_WIPED;
+    return wipe_ends;
 }
 
 static int count_leave(void *device, bool begin)
@@ -128,8 +137,8 @@ static int setup(void **state)
     memset(&loop, 0, sizeof loop);
     memset(slots, 0, sizeof slots);
     memset(lease_key, 0, sizeof lease_key);
-    wiped_count = left_count = left_steps = last_code = noted = 0;
-    left_ends = DEVICE_WIPED;
+    wiped_count = left_count = left_steps = last_code = noted = changed = 0;
+    left_ends = wipe_ends = DEVICE_WIPED;
     here = MEDIUM;
     is_promised = false;
     b.shards = &loop;
@@ -459,6 +468,55 @@ static void test_s249_a_lease_goes_on_beside_what_is_kept(void **state)
     }
 }
 
+static uint8_t reported(unsigned number)
+{
+    dxpu_control_device d;
+    leases_device(&b, number, &d);
+    return d.state;
+}
+
+/* Else the manager would lend it again and again, and each bind would be refused. */
+static void test_s249_what_cannot_be_lent_is_not_reported_as_wiped(void **state)
+{
+    const dxpu_control_bind in = { .slot = 2, .host_node = 78, .host_slot = 1, .epoch = 3 };
+    (void)state;
+    for (unsigned shared = 0; shared < 2; shared++) {
+        (void)setup(NULL);
+        slots[0].kind = &no_device_kind; /* its lease goes on */
+        phase[0] = DXPU_CONTROL_SLOT_HELD;
+        if (!shared)
+            slots[1].subsystem[0] = '\0';
+        end_lease(2);
+        assert_int_equal(left_count, 1);
+        assert_int_equal(reported(2), shared ? DXPU_CONTROL_SLOT_WIPED : DXPU_CONTROL_SLOT_EMPTY);
+        assert_int_equal(leases_bind(&b, &in), shared ? REQUESTS_LATER : DXPU_CONTROL_CODE_BUSY);
+    }
+}
+
+static void test_s249_a_manager_hears_of_each_slot_that_is_wiped_no_longer(void **state)
+{
+    const dxpu_control_unbind out = { .slot = 2, .epoch = 2 };
+    (void)state;
+    wipe_ends = DEVICE_UNWIPED;
+    assert_int_equal(leases_unbind(&b, &out), REQUESTS_LATER);
+    leases_written(&b, 2, true);
+    leases_work(&loop);
+    assert_int_equal(reported(1), DXPU_CONTROL_SLOT_WIPED);
+    changed = 0;
+    leases_written(&b, 2, true);
+    assert_int_equal(reported(1), DXPU_CONTROL_SLOT_EMPTY);
+    assert_int_equal(changed, 1 << 1 | 1 << 2);
+    (void)setup(NULL); /* a lease ends that has its data elsewhere, so that they are not erased */
+    slots[0].leaves = true;
+    medium[1] = OTHER;
+    serve_not(2, MEDIUM, false);
+    assert_int_equal(reported(1), DXPU_CONTROL_SLOT_WIPED);
+    end_lease(2);
+    assert_int_equal(wiped_count, 1);
+    assert_int_equal(reported(1), DXPU_CONTROL_SLOT_EMPTY);
+    assert_int_equal(changed, 1 << 1 | 1 << 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -476,6 +534,9 @@ int main(void)
                                setup),
         cmocka_unit_test_setup(test_s249_what_is_kept_is_not_lent_to_others, setup),
         cmocka_unit_test_setup(test_s249_a_lease_goes_on_beside_what_is_kept, setup),
+        cmocka_unit_test_setup(test_s249_what_cannot_be_lent_is_not_reported_as_wiped, setup),
+        cmocka_unit_test_setup(test_s249_a_manager_hears_of_each_slot_that_is_wiped_no_longer,
+                               setup),
         cmocka_unit_test_setup(test_m25_a_device_that_does_not_stay_changes_no_record, setup),
         cmocka_unit_test_setup(test_m25_what_could_not_be_wiped_is_so_without_its_device, setup),
     };
