@@ -20,6 +20,7 @@
 
 #include <cmocka.h>
 
+#include "directory_sync.h"
 #include "function.h"
 #include "nvme.h"
 #include "nvme_driver.h"
@@ -1085,6 +1086,50 @@ static void test_s249_no_other_host_holds_up_the_end_of_a_lease(void **state)
     drv_consumed(d[B], 1);
 }
 
+/* The slot was left out of the subsystem meanwhile. */
+static void test_s249_a_wipe_of_a_drive_alone_takes_reservations_with_it(void **state)
+{
+    driver *one;
+    (void)state;
+    enroll(A);
+    assert_int_equal(acquire(A, 2), 0);
+    assert_int_equal(persist(A, true), 0);
+    close_all();
+    drv_subsystem = NULL;
+    drv_controller = 0;
+    one = d[A] = drv_open(disk);
+    assert_int_equal(access(beside, F_OK), 0); /* the lease may go on */
+    assert_int_equal(rename(beside, aside) + mkdir(beside, 0700), 0);
+    assert_int_equal(end_by(A, nvme_kind.wipe), DEVICE_UNWIPED);
+    assert_int_equal(rmdir(beside) + rename(aside, beside), 0);
+    for (unsigned i = 0; i < 2; i++) {
+        directory_syncs_fail = 1;
+        assert_int_equal(end_by(A, nvme_kind.wipe), DEVICE_UNWIPED);
+    }
+    assert_int_equal(end_by(A, nvme_kind.wipe), DEVICE_WIPED);
+    assert_int_equal(access(beside, F_OK), -1);
+    drv_close(one);
+    open_all(disk, 0);
+    assert_int_equal(reservation()->count, 0);
+    assert_true(may_write(B));
+}
+
+/* What is beside a new file was another one's. */
+static void test_s249_a_new_drive_alone_has_no_reservations_to_come(void **state)
+{
+    FILE *f;
+    (void)state;
+    close_all();
+    assert_int_equal(truncate(disk, 0), 0);
+    f = fopen(beside, "w");
+    assert_true(f && !fclose(f));
+    drv_subsystem = NULL;
+    drv_controller = 0;
+    drv_close(drv_open(disk));
+    assert_int_equal(access(beside, F_OK), -1);
+    open_all(disk, 0);
+}
+
 static void test_a_damaged_file_is_refused(void **state)
 {
     device_settings set = { .file = disk, .subsystem = "s", .mps_bytes = 512, .controller = 9 };
@@ -1324,6 +1369,8 @@ int main(void)
         WITH_DISK(test_a_file_that_cannot_be_written),
         WITH_DISK(test_s249_nothing_is_wiped_whose_file_cannot_be_written),
         WITH_DISK(test_s249_no_other_host_holds_up_the_end_of_a_lease),
+        WITH_DISK(test_s249_a_wipe_of_a_drive_alone_takes_reservations_with_it),
+        WITH_DISK(test_s249_a_new_drive_alone_has_no_reservations_to_come),
         WITH_DISK(test_a_damaged_file_is_refused),
         CASE(test_s249_a_lease_ends_and_others_go_on),
         CASE(test_s249_a_host_has_several_leases),

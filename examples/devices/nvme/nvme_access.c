@@ -14,6 +14,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 /* ==== 1  In any thread ======================================================================== */
 
@@ -68,6 +69,17 @@ static int run_reservations(const nvme_access *a)
     return durable_replace(a->path, text, strlen(text)) ? errno : 0;
 }
 
+/* Of when the drive was a subsystem's: what is not there is not made durable, for it may be where
+   nothing can be written. */
+static int run_unreserve(const nvme_access *a)
+{
+    if (!a->sync && access(a->path, F_OK) && errno == ENOENT)
+        return 0;
+    if (unlink(a->path) && errno != ENOENT)
+        return errno;
+    return durable_name(a->path) ? errno : 0;
+}
+
 static int run_op(nvme_access *a)
 {
     switch (a->op) {
@@ -89,6 +101,8 @@ static int run_op(nvme_access *a)
         return run_layout(a);
     case NVME_OP_RESERVATIONS:
         return run_reservations(a);
+    case NVME_OP_UNRESERVE:
+        return run_unreserve(a);
     default:
         return run_look(a);
     }
@@ -158,7 +172,8 @@ uint16_t nvme_access_begin(nvme *n, nvme_command *c, nvme_op op, nvme_ns *s, uin
     a->op = op;
     a->sync = sync;
     a->command = c;
-    a->path = op == NVME_OP_RESERVATIONS ? n->subsystem->path : n->layout.path;
+    a->path =
+        op == NVME_OP_RESERVATIONS || op == NVME_OP_UNRESERVE ? n->subsystem->path : n->layout.path;
     a->at = at;
     a->bytes = bytes < most ? bytes : most;
     a->memory_bytes = c->end;

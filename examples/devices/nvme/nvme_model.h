@@ -186,6 +186,7 @@ struct nvme_subsystem {
     char *path;                    /* where those that persist are; NULL: nowhere */
     char *kept;                    /* what is in that file; NULL: not known */
     bool keeps;                    /* they can persist */
+    bool unsure;                   /* a crash may bring that file back */
     uint64_t version, written,
         failed;          /* of what is to be in the file, what is, what could not be */
     int error;           /* why that could not be */
@@ -245,10 +246,11 @@ typedef enum nvme_op {
     NVME_OP_ZERO,       /* the first `bytes` of it, set when it is over */
     NVME_OP_DEALLOCATE, /* the same, as a hint */
     NVME_OP_SYNC,
-    NVME_OP_FORGET,      /* sync of a store that was written as a whole, and no longer cached */
-    NVME_OP_ALL_ZERO,    /* is it? */
-    NVME_OP_LAYOUT,      /* the buffer has the file's text, a zero, and the text before */
-    NVME_OP_RESERVATIONS /* the buffer has the text of version `at`, and a zero */
+    NVME_OP_FORGET,       /* sync of a store that was written as a whole, and no longer cached */
+    NVME_OP_ALL_ZERO,     /* is it? */
+    NVME_OP_LAYOUT,       /* the buffer has the file's text, a zero, and the text before */
+    NVME_OP_RESERVATIONS, /* the buffer has the text of version `at`, and a zero */
+    NVME_OP_UNRESERVE     /* that file goes; with `sync`, it may have gone, but not durably */
 } nvme_op;
 
 /* One access of the medium, by whoever runs jobs: it touches nothing but this and the store.  It

@@ -151,10 +151,25 @@ static int open_named(nvme_subsystem *b, const device_settings *s)
     return nvme_subsystem_read(b);
 }
 
+/* It has no reservations: the file is of when the drive was a subsystem's, and is for a wipe. */
+static int open_alone(nvme_subsystem *b, const device_settings *s)
+{
+    bool is_new = true;
+    if (find_path(b, s)) {
+        log_error("nvme: out of memory");
+        return -1;
+    }
+    for (uint32_t i = 0; i < b->stores; i++)
+        is_new &= b->store[i].pristine;
+    if (b->path && is_new)
+        (void)unlink(b->path); /* it is of others, which were there before */
+    return 0;
+}
+
 static nvme_subsystem *new_subsystem(const device_settings *s)
 {
     nvme_subsystem *b = calloc(1, sizeof *b);
-    if (b && !open_stores(b, s) && (!s->subsystem || !open_named(b, s)))
+    if (b && !open_stores(b, s) && !(s->subsystem ? open_named(b, s) : open_alone(b, s)))
         return b;
     if (b)
         close_subsystem(b);

@@ -70,12 +70,33 @@ static void wipe_over(nvme *n, nvme_command *c, const nvme_access *a)
     n->wipe.how = DEVICE_WIPED;
 }
 
+static void wipe_layout(nvme *n, nvme_command *c, const nvme_access *a)
+{
+    n->subsystem->unsure = a && a->error;
+    if (a && a->error) {
+        wipe_failed(n, "file of reservations", a->error);
+        return;
+    }
+    nvme_layout_factory(n, n->layout.next);
+    nvme_layout_keep(n, c, wipe_over);
+}
+
 /* nvme_command.over: an access could not begin. */
 static void wipe_no_memory(nvme *n, nvme_command *c, uint16_t status)
 {
     (void)c;
     (void)status;
     wipe_failed(n, "begin", ENOMEM);
+}
+
+/* What a lease has left of when the drive was a subsystem's: in one, nvme_reserve_leave() does. */
+static void wipe_reservations(nvme *n)
+{
+    if (nvme_is_shared(n) || !n->subsystem->path)
+        wipe_layout(n, &n->wiper, NULL);
+    else if (nvme_access_begin(n, &n->wiper, NVME_OP_UNRESERVE, NULL, 0, 0, n->subsystem->unsure,
+                               wipe_layout) != NVME_PENDING)
+        wipe_no_memory(n, &n->wiper, NVME_INTERNAL_ERROR);
 }
 
 static void wipe_next(nvme *n)
@@ -85,8 +106,7 @@ static void wipe_next(nvme *n)
     uint16_t status;
     if (n->wipe.ns == n->ns_count) {
         n->health.lost = false; /* each was written as a whole, and synced */
-        nvme_layout_factory(n, n->layout.next);
-        nvme_layout_keep(n, &n->wiper, wipe_over);
+        wipe_reservations(n);
         return;
     }
     left = s->store->size - n->wipe.at;
