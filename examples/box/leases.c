@@ -238,7 +238,7 @@ void leases_unplugged(box *b, unsigned number)
     }
     look_at_nothing(b, number);
     s->keeps |= kept;
-    s->broken = s->elsewhere = s->unfit = s->leaves = false;
+    s->broken = s->elsewhere = s->unfit = s->leaves = s->erased = false;
     if (b->managed)
         begin_again(b, number - 1);
 }
@@ -343,6 +343,12 @@ static bool is_being_wiped(const box *b, unsigned i)
     return phase_of(b, i) == DXPU_CONTROL_SLOT_WIPING || is_unwiped(b, i);
 }
 
+/* That is under way, or has ended halfway: not what waits for the manager. */
+static bool is_being_erased(const box *b, unsigned i)
+{
+    return (b->phase[i] == DXPU_CONTROL_SLOT_WIPING && !b->slots[i].wipe_waits) || is_unwiped(b, i);
+}
+
 /* It counts as wiped, but its data were left to others, of which none has them any more or which it
    is not to share them with, or another one's, which are the same, could not be wiped. */
 static bool is_doubtful(const box *b, unsigned number)
@@ -376,6 +382,7 @@ static void all_clean(box *b, unsigned number)
             s->keeps = false;
         else if (s->unfit || !s->elsewhere)
             s->unfit = s->elsewhere = s->broken = false;
+        s->erased = has_device(b, i) && !s->elsewhere && b->phase[i] == DXPU_CONTROL_SLOT_EMPTY;
         manager_changed(b->manager, i + 1);
     }
 }
@@ -555,14 +562,19 @@ unsigned leases_bind(box *b, const dxpu_control_bind *m)
     return change(b, m->slot, &next);
 }
 
-/* The phase of a slot whose lease ends, or that is not lent.  unknown: it never learned of
-   that lease, and an older state file may have come back: then the slot was lent since. */
-static uint8_t after_unbind(uint8_t phase, bool keep_data, bool unknown)
+/* The phase of a slot whose lease ends, or that is not lent. */
+static uint8_t after_unbind(const box *b, const dxpu_control_unbind *m)
 {
+    uint8_t phase = is_doubtful(b, m->slot) ? DXPU_CONTROL_SLOT_EMPTY : b->phase[m->slot - 1];
+    /* It never learned of that lease, and an older state file may have come back: then the slot was
+       lent since. */
+    bool unknown = m->epoch > b->entries[m->slot - 1].epoch_seen;
     if (phase == DXPU_CONTROL_SLOT_WIPING || (phase == DXPU_CONTROL_SLOT_WIPED && !unknown))
         return phase; /* M-64: there are no data any more */
-    if (!keep_data)
+    if (!m->keep)
         return DXPU_CONTROL_SLOT_WIPING;
+    if (b->slots[m->slot - 1].erased)
+        return DXPU_CONTROL_SLOT_WIPED; /* M-64, too: it was not lent since */
     return phase == DXPU_CONTROL_SLOT_UNWIPED ? phase : DXPU_CONTROL_SLOT_KEPT;
 }
 
@@ -593,9 +605,10 @@ unsigned leases_unbind(box *b, const dxpu_control_unbind *m)
     next.entry.epoch = 0;
     next.keep = m->keep;
     memset(&next.key, 0, sizeof next.key);
-    next.phase =
-        after_unbind(is_doubtful(b, m->slot) ? DXPU_CONTROL_SLOT_EMPTY : b->phase[m->slot - 1],
-                     m->keep, m->epoch > e->epoch_seen);
+    next.phase = after_unbind(b, m);
+    if (next.phase == DXPU_CONTROL_SLOT_KEPT && !is_in_use(b, m->slot - 1u) &&
+        any_other(b, m->slot, is_being_erased))
+        return DXPU_CONTROL_CODE_BUSY; /* they will be gone */
     if (e->used || next.phase != b->phase[m->slot - 1] || m->epoch != e->epoch_seen)
         return change(b, m->slot, &next);
     if (s->wipe_waits && !m->keep)
@@ -626,6 +639,7 @@ void leases_written(box *b, unsigned number, bool kept)
         b->entries[number - 1] = c.entry;
         b->phase[number - 1] = c.phase;
         s->wipe_waits = s->wipe_waits && c.phase == DXPU_CONTROL_SLOT_WIPING;
+        s->erased = false;
         b->lease_key[number - 1] = c.key;
     }
     if (c.by == CHANGE_WIPED)

@@ -517,6 +517,54 @@ static void test_s249_a_manager_hears_of_each_slot_that_is_wiped_no_longer(void 
     assert_int_equal(changed, 1 << 1 | 1 << 2);
 }
 
+/* The box does not know whose data a slot has: they go with those of another one. */
+static void test_m64_what_another_slot_erases_is_not_kept(void **state)
+{
+    const dxpu_control_unbind keep = { .slot = 1, .epoch = 3, .keep = true };
+    const dxpu_control_unbind out = { .slot = 2, .epoch = 2 };
+    (void)state;
+    for (unsigned waits = 0; waits < 2; waits++) {
+        (void)setup(NULL);
+        phase[0] = DXPU_CONTROL_SLOT_EMPTY;
+        entries[1].used = false;
+        phase[1] = waits ? DXPU_CONTROL_SLOT_WIPING : DXPU_CONTROL_SLOT_KEPT;
+        slots[1].wipe_waits = waits;
+        if (!waits) {
+            wipe_ends = DEVICE_WIPING;
+            assert_int_equal(leases_unbind(&b, &out), REQUESTS_LATER);
+            leases_written(&b, 2, true);
+            leases_work(&loop);
+            assert_int_equal(leases_unbind(&b, &keep), DXPU_CONTROL_CODE_BUSY);
+            wipe_ends = DEVICE_WIPED;
+            leases_work(&loop);
+            leases_written(&b, 2, true);
+            assert_int_equal(phase[1], DXPU_CONTROL_SLOT_WIPED);
+        }
+        assert_int_equal(leases_unbind(&b, &keep), REQUESTS_LATER);
+        leases_written(&b, 1, true);
+        assert_int_equal(phase[0], waits ? DXPU_CONTROL_SLOT_KEPT : DXPU_CONTROL_SLOT_WIPED);
+    }
+    assert_int_equal(leases_unbind(&b, &out), DXPU_CONTROL_CODE_NONE); /* the control */
+    leases_work(&loop);
+    assert_true(wiped_count == 0 && left_count == 1);
+}
+
+/* Nor does that hold of a later lease's. */
+static void test_m64_what_is_lent_since_is_kept(void **state)
+{
+    const dxpu_control_bind in = { .slot = 1, .host_node = 78, .host_slot = 1, .epoch = 3 };
+    const dxpu_control_unbind keep = { .slot = 1, .epoch = 3, .keep = true };
+    (void)state;
+    phase[0] = DXPU_CONTROL_SLOT_EMPTY;
+    end_lease(2);
+    assert_true(slots[0].erased);
+    assert_int_equal(leases_bind(&b, &in), REQUESTS_LATER);
+    leases_written(&b, 1, true);
+    assert_int_equal(leases_unbind(&b, &keep), REQUESTS_LATER);
+    leases_written(&b, 1, true);
+    assert_int_equal(phase[0], DXPU_CONTROL_SLOT_KEPT);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -537,6 +585,8 @@ int main(void)
         cmocka_unit_test_setup(test_s249_what_cannot_be_lent_is_not_reported_as_wiped, setup),
         cmocka_unit_test_setup(test_s249_a_manager_hears_of_each_slot_that_is_wiped_no_longer,
                                setup),
+        cmocka_unit_test_setup(test_m64_what_another_slot_erases_is_not_kept, setup),
+        cmocka_unit_test_setup(test_m64_what_is_lent_since_is_kept, setup),
         cmocka_unit_test_setup(test_m25_a_device_that_does_not_stay_changes_no_record, setup),
         cmocka_unit_test_setup(test_m25_what_could_not_be_wiped_is_so_without_its_device, setup),
     };
