@@ -110,6 +110,7 @@ static int look_at_disk(const device_kind *kind, const device_settings *s, isola
     if (!device)
         return -1;
     out->medium.number = kind->medium(device, &out->medium.pristine);
+    out->medium.shown = kind->shown ? kind->shown(device) : 0;
     out->fits = !kind->fits || kind->fits(device);
     kind->destroy(device);
     return 0;
@@ -135,7 +136,7 @@ int isolate(int starter, unsigned slot, const device_kind *kind, unsigned disk_t
     bool disk = kind == &nvme_kind || kind == &virtio_blk_kind;
     w.at = 0;
     w.full = false;
-    out->medium.number = 0; /* nothing lasts */
+    out->medium.number = out->medium.shown = 0; /* nothing lasts */
     out->medium.pristine = out->fits = true;
     if (disk && s->file && look_at_disk(kind, s, out))
         return -1;

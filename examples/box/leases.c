@@ -49,6 +49,24 @@ static void begin_wipe(slot *s)
 
 enum { NOTHING_LASTS = 1 }; /* as a medium: what the device has ends with this process */
 
+static bool is_of_a_tenant(uint8_t phase)
+{
+    return phase != DXPU_CONTROL_SLOT_EMPTY && phase != DXPU_CONTROL_SLOT_WIPED;
+}
+
+/* The medium that a device shows as it is, whoever's data it has; 0: it has its own data. */
+static uint64_t shown_by(const device_kind *kind, const void *device)
+{
+    return kind->shown ? kind->shown(device) : 0;
+}
+
+static bool shows_data_of_others(const box *b, unsigned number)
+{
+    const slot *s = &b->slots[number - 1];
+    uint64_t shown = shown_by(s->kind, s->device);
+    return shown && state_promises(b->state, number, shown);
+}
+
 /* Older files name no medium, 0: a lease goes on, but nothing says what was, or is to be, wiped. */
 static bool speaks_of(uint8_t phase, uint64_t recorded, uint64_t now, bool pristine)
 {
@@ -103,13 +121,16 @@ static bool compare(box *b, unsigned number)
     slot *s = &b->slots[number - 1];
     uint8_t *phase = &b->phase[number - 1];
     uint64_t recorded = b->medium[number - 1], now = 0;
-    bool pristine = true;
+    bool pristine = true, shows_own;
     if (s->kind == &no_device_kind) {
         look_at_nothing(b, number);
         return true;
     }
     if (s->kind->medium)
         now = s->kind->medium(s->device, &pristine);
+    shows_own = is_of_a_tenant(*phase) && recorded && recorded == shown_by(s->kind, s->device);
+    if (shows_own)
+        now = recorded; /* it is that tenant's still */
     if (!now)
         now = NOTHING_LASTS;
     b->medium[number - 1] = now;
@@ -119,7 +140,8 @@ static bool compare(box *b, unsigned number)
         set_aside(b, number, recorded);       /* create() has said why */
         return s->its_phase == DXPU_CONTROL_SLOT_EMPTY;
     }
-    if (!speaks_of(*phase, recorded, now, pristine)) {
+    if (!speaks_of(*phase, recorded, now, pristine) ||
+        (is_of_a_tenant(*phase) && !shows_own && shows_data_of_others(b, number))) {
         if (*phase != DXPU_CONTROL_SLOT_WIPED && *phase != DXPU_CONTROL_SLOT_UNWIPED) {
             do_not_serve(b, number, recorded);
             return false;
@@ -150,6 +172,10 @@ void leases_look(box *b)
 {
     doubt(b);
     for (unsigned i = 0; i < b->count; i++) {
+        if (shows_data_of_others(b, i + 1))
+            log_warning("slot %u: its disk, which it only reads, has the data of another slot's "
+                        "tenant; it is not lent before that lease has ended and they are wiped",
+                        i + 1);
         if (compare(b, i + 1))
             state_note(b->state, &b->entries[i], b->phase[i], b->medium[i], &b->lease_key[i]);
     }
@@ -391,12 +417,14 @@ bool leases_promised(const box *b, unsigned number, const device_kind *kind, voi
 {
     bool pristine;
     uint64_t medium = kind->medium ? kind->medium(device, &pristine) : 0;
-    uint8_t phase = b->phase[number - 1];
+    uint64_t shown = shown_by(kind, device);
     if (!b->managed)
         return false;
-    if (phase != DXPU_CONTROL_SLOT_EMPTY && phase != DXPU_CONTROL_SLOT_WIPED &&
-        medium != b->medium[number - 1] && any_other(b, number, has_device))
+    if (is_of_a_tenant(b->phase[number - 1]) && medium != b->medium[number - 1] &&
+        any_other(b, number, has_device))
         return true; /* that those have a tenant's data would be forgotten */
+    if (shown && state_promises(b->state, number, shown))
+        return true;
     return medium > NOTHING_LASTS && state_promises(b->state, number, medium);
 }
 
@@ -438,6 +466,15 @@ static int spare_data(unsigned number)
     return DEVICE_UNWIPED;
 }
 
+/* Of one that leaves its medium as it is. */
+static int show_data(unsigned number)
+{
+    log_warning("slot %u: its tenant's data are on its disk, which it only reads: start the box "
+                "without read-only to have them erased",
+                number);
+    return DEVICE_UNWIPED;
+}
+
 static void go_on_wiping(slot *s, unsigned number)
 {
     box *b = s->shard->box;
@@ -454,6 +491,8 @@ static void go_on_wiping(slot *s, unsigned number)
         rc = s->kind->leave(s->device, s->wipe_begins);
     else if (s->kind->wipe && is_used)
         rc = spare_data(number);
+    else if (b->medium[number - 1] == shown_by(s->kind, s->device))
+        rc = show_data(number);
     else if (s->kind->wipe)
         rc = s->kind->wipe(s->device, s->wipe_begins);
     s->wipe_begins = false;
@@ -523,7 +562,7 @@ static unsigned refuse_bind(const box *b, const dxpu_control_bind *m)
         return DXPU_CONTROL_CODE_DRAINED; /* it is a new one */
     bool busy = wipes || phase == DXPU_CONTROL_SLOT_UNWIPED || s->elsewhere || s->unfit ||
                 is_doubtful(b, m->slot) || any_other(b, m->slot, is_being_wiped) ||
-                are_kept_for_another(b, m->slot) ||
+                are_kept_for_another(b, m->slot) || shows_data_of_others(b, m->slot) ||
                 (!s->subsystem[0] && is_used_by_others(b, m->slot));
     return busy ? DXPU_CONTROL_CODE_BUSY : DXPU_CONTROL_CODE_NONE;
 }
@@ -717,7 +756,8 @@ void leases_device(const box *b, unsigned number, dxpu_control_device *out)
     const dxpu_box_entry *e = &b->entries[number - 1];
     device_ids ids = s->ids;
     out->state = slots_state(s);
-    if (is_doubtful(b, number))
+    if (is_doubtful(b, number) ||
+        (out->state == DXPU_CONTROL_SLOT_WIPED && shows_data_of_others(b, number)))
         out->state = DXPU_CONTROL_SLOT_EMPTY; /* they may hold data */
     if (s->kind->ids)
         (void)s->kind->ids(s->device, &ids);

@@ -1006,7 +1006,7 @@ static bool open_client(remote *r)
 /* One that is not known goes by the socket's path: something may be kept there. */
 static device_medium find_medium(const device_settings *s)
 {
-    device_medium m = { 0xcbf29ce484222325u, false };
+    device_medium m = { 0xcbf29ce484222325u, 0, false };
     if (s->medium)
         return *s->medium;
     for (const char *c = s->socket; *c; c++)
@@ -1107,6 +1107,12 @@ static uint64_t remote_medium(void *device, bool *pristine)
     return r->medium.number;
 }
 
+static uint64_t remote_shown(const void *device)
+{
+    const remote *r = device;
+    return r->medium.shown;
+}
+
 const device_kind vfio_user_kind = { .name = "vfio-user",
                                      .create = remote_create,
                                      .destroy = remote_destroy,
@@ -1117,6 +1123,7 @@ const device_kind vfio_user_kind = { .name = "vfio-user",
                                      .tick = remote_tick,
                                      .wipe = remote_wipe,
                                      .medium = remote_medium,
+                                     .shown = remote_shown,
                                      .descriptor = remote_descriptor,
                                      .busy = remote_busy,
                                      .ids = remote_ids,

@@ -33,9 +33,9 @@ typedef struct device_ids {
     uint32_t class_code;
 } device_ids;
 
-/* What a device keeps its data on: see device_kind.medium. */
+/* What a device keeps its data on: see device_kind.medium and device_kind.shown. */
 typedef struct device_medium {
-    uint64_t number;
+    uint64_t number, shown;
     bool pristine;
 } device_medium;
 
@@ -133,6 +133,9 @@ typedef struct device_kind {
        0: nothing lasts.  *pristine: nothing has been kept there before create().  NULL: 0, and
        pristine. */
     uint64_t (*medium)(void *device, bool *pristine);
+    /* The number that medium() would give if it did not leave what is there as it is for every
+       host; 0: it changes it.  NULL: 0. */
+    uint64_t (*shown)(const void *device);
     /* False, after create() has said why: what is kept about its data is damaged or of other data.
        It is not to be used before a wipe.  NULL: true. */
     bool (*fits)(void *device);

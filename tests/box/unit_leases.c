@@ -565,6 +565,69 @@ static void test_m64_what_is_lent_since_is_kept(void **state)
     assert_int_equal(phase[0], DXPU_CONTROL_SLOT_KEPT);
 }
 
+static uint64_t shown_here(const void *device)
+{
+    (void)device;
+    return here;
+}
+
+static uint64_t no_medium(void *device, bool *pristine)
+{
+    (void)device;
+    *pristine = true;
+    return 0;
+}
+
+static const device_kind reader = {
+    .name = "reader", .wipe = count_wipe, .medium = no_medium, .shown = shown_here
+};
+
+/* A disk that is only read has nothing of its hosts', and may have what others left there. */
+static void test_m25_data_of_another_slot_are_not_read(void **state)
+{
+    const dxpu_control_bind in = { .slot = 1, .host_node = 78, .host_slot = 1, .epoch = 3 };
+    (void)state;
+    for (unsigned promised = 0; promised < 2; promised++) {
+        (void)setup(NULL);
+        is_promised = promised;
+        slots[0].kind = &reader;
+        slots[0].subsystem[0] = '\0';
+        phase[0] = DXPU_CONTROL_SLOT_EMPTY;
+        leases_look(&b);
+        assert_int_equal(reported(1), promised ? DXPU_CONTROL_SLOT_EMPTY : DXPU_CONTROL_SLOT_WIPED);
+        assert_int_equal(leases_bind(&b, &in), promised ? DXPU_CONTROL_CODE_BUSY : REQUESTS_LATER);
+        assert_int_equal(leases_promised(&b, 1, &reader, NULL), promised);
+        medium[1] = NOTHING_LASTS; /* nor by a lease that goes on */
+        slots[1].kind = &reader;
+        leases_look(&b);
+        assert_int_equal(slots[1].elsewhere, promised);
+        assert_int_equal(phase[1], promised ? DXPU_CONTROL_SLOT_EMPTY : DXPU_CONTROL_SLOT_HELD);
+    }
+}
+
+/* Nor does the end of a lease leave its data to be read. */
+static void test_m25_data_on_a_disk_that_is_only_read_now_are_not_wiped(void **state)
+{
+    const dxpu_control_unbind out = { .slot = 2, .epoch = 2 };
+    (void)state;
+    for (unsigned own = 0; own < 2; own++) {
+        (void)setup(NULL);
+        slots[0].kind = &no_device_kind;
+        slots[1].kind = &reader;
+        slots[1].subsystem[0] = '\0';
+        medium[1] = own ? MEDIUM : NOTHING_LASTS;
+        leases_look(&b);
+        assert_int_equal(phase[1], DXPU_CONTROL_SLOT_HELD); /* its tenant may read them */
+        assert_false(slots[1].elsewhere);
+        assert_int_equal(leases_unbind(&b, &out), REQUESTS_LATER);
+        leases_written(&b, 2, true);
+        leases_work(&loop);
+        leases_written(&b, 2, true);
+        assert_int_equal(phase[1], own ? DXPU_CONTROL_SLOT_UNWIPED : DXPU_CONTROL_SLOT_WIPED);
+        assert_int_equal(medium[1], own ? MEDIUM : NOTHING_LASTS); /* what the record says */
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -587,6 +650,8 @@ int main(void)
                                setup),
         cmocka_unit_test_setup(test_m64_what_another_slot_erases_is_not_kept, setup),
         cmocka_unit_test_setup(test_m64_what_is_lent_since_is_kept, setup),
+        cmocka_unit_test_setup(test_m25_data_of_another_slot_are_not_read, setup),
+        cmocka_unit_test_setup(test_m25_data_on_a_disk_that_is_only_read_now_are_not_wiped, setup),
         cmocka_unit_test_setup(test_m25_a_device_that_does_not_stay_changes_no_record, setup),
         cmocka_unit_test_setup(test_m25_what_could_not_be_wiped_is_so_without_its_device, setup),
     };

@@ -906,6 +906,7 @@ static void test_read_only(void **state)
     int fd = mkstemp(path);
     driver *d, *second;
     bool pristine;
+    uint64_t shown;
     (void)state;
     assert_true(fd >= 0);
     memset(bytes, 7, sizeof bytes);
@@ -925,9 +926,15 @@ static void test_read_only(void **state)
     assert_int_equal(virtio_blk_kind.wipe(d->r.dev, true), DEVICE_WIPED);
     assert_int_equal(virtio_blk_kind.medium(d->r.dev, &pristine), 0);
     assert_true(pristine);
+    shown = virtio_blk_kind.shown(d->r.dev);
+    assert_true(shown != 0);
     assert_int_equal(pread(fd, bytes, 1, 0), 1);
     assert_int_equal(bytes[0], 7);
     drv_close(second);
+    drv_close(d);
+    d = drv_open(path); /* the control: it is that of who writes to it */
+    assert_int_equal(virtio_blk_kind.medium(d->r.dev, &pristine), shown);
+    assert_int_equal(virtio_blk_kind.shown(d->r.dev), 0);
     drv_close(d);
     close(fd);
     (void)unlink(path);

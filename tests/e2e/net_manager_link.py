@@ -613,6 +613,46 @@ def m25_a_medium_that_is_out_is_not_taken_for_wiped():
 
 
 @case
+def m25_a_disk_with_data_of_a_tenant_is_shown_to_no_other():
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
+        writer = "virtio-blk,file=" + disk(l, "one", MIB)
+        reader = writer + ",read-only"
+
+        def start(first, second, *args):
+            box = start_box(l, m, "--slots", 2, "--slot", "1=" + first, "--slot", "2=" + second,
+                            *args)
+            return box, m.link(BOX, b)
+
+        b = None
+        box, b = start(writer, "none", "--hot-plug")
+        b.unbind(1, 1)
+        b.becomes(1, WIPED)
+        b.bind(1, 77, 1, 2)
+        plant(l.file("one"), 4096)
+        by_hand.dxpu(l, "unplug", "--force", box.control, 1)
+        check(by_hand.dxpu(l, "plug", box.control, 2, reader, status=1)["error"] == "busy")
+        for args in ((), ("--isolate",)):
+            box.process.kill()
+            box, b = start("memory", reader, *args)
+            check(b.slots[2].state == EMPTY, b.slots)
+            refused(BUSY, b.bind, 2, 78, 1, 2)
+            check("another slot's tenant" in box.process.errors())
+            box.process.kill()
+            box, b = start(reader, "memory", *args)  # its tenant's own
+            check((b.slots[1].state, b.slots[1].epoch) == (HELD, 2), b.slots)
+        check(b.unbind(1, 2)[0] == WIPING)
+        b.becomes(1, UNWIPED)
+        box.process.kill()
+        box, b = start(writer, "memory")
+        check(b.unbind(1, 2)[0] == WIPING)
+        b.becomes(1, WIPED)
+        check(not has(l.file("one")))
+        box.process.kill()
+        box, b = start("memory", reader)
+        check(b.slots[2].state == WIPED, b.slots)
+
+
+@case
 def s249_data_of_a_subsystem_are_erased_with_its_last_lease():
     with lab.Lab(plain=True) as l, fm.Manager() as m:
         image = disk(l, "image", MIB)

@@ -672,6 +672,13 @@ static uint64_t blk_medium(void *device, bool *pristine)
     return b->read_only ? 0 : b->store.medium;
 }
 
+/* device_kind.shown */
+static uint64_t blk_shown(const void *device)
+{
+    const virtio_blk *b = device;
+    return b->read_only ? b->store.medium : 0;
+}
+
 static void blk_report(void *device, report *r)
 {
     const virtio_blk *b = device;
@@ -701,5 +708,6 @@ const device_kind virtio_blk_kind = { .name = "virtio-blk",
                                       .tick = virtio_tick,
                                       .wipe = blk_wipe,
                                       .medium = blk_medium,
+                                      .shown = blk_shown,
                                       .values = virtio_values,
                                       .attributes = blk_attributes };
