@@ -154,14 +154,11 @@ static int open_named(nvme_subsystem *b, const device_settings *s)
 /* It has no reservations: the file is of when the drive was a subsystem's, and is for a wipe. */
 static int open_alone(nvme_subsystem *b, const device_settings *s)
 {
-    bool is_new = true;
     if (find_path(b, s)) {
         log_error("nvme: out of memory");
         return -1;
     }
-    for (uint32_t i = 0; i < b->stores; i++)
-        is_new &= b->store[i].pristine;
-    if (b->path && is_new)
+    if (b->path && nvme_subsystem_is_pristine(b))
         (void)unlink(b->path); /* it is of others, which were there before */
     return 0;
 }
