@@ -155,11 +155,11 @@ def quiet(_):
     """The story's steps are not printed."""
 
 
-def end(told):
-    told.hold(told.machine.close(), "the guest did not end gracefully")
-    for process in (told.host, told.direct, told.manager, *told.boxes.values()):
-        told.hold(process.stop() == 0, "%s: %s" % (process.name, process.errors()[-500:]))
-    told.hold(told.host.result()["slot_1"]["refused"] == 0, "the host refused TLPs")
+def end(demo):
+    demo.hold(demo.machine.close(), "the guest did not end gracefully")
+    for process in (demo.host, demo.direct, demo.manager, *demo.boxes.values()):
+        demo.hold(process.stop() == 0, "%s: %s" % (process.name, process.errors()[-500:]))
+    demo.hold(demo.host.result()["slot_1"]["refused"] == 0, "the host refused TLPs")
 
 
 def measure(table, rounds, milliseconds):
@@ -167,17 +167,17 @@ def measure(table, rounds, milliseconds):
     os.environ.setdefault("DXPU_GUEST_FETCH", os.environ.get("DXPU_QEMU_FETCH", "yes"))
     with lab.Lab() as l:
         machine = Machine(l)
-        told = story.Story(l, machine, quiet, quiet, False, "adaptive")
-        told.boot()
-        told.fill()
+        demo = story.Story(l, machine, quiet, quiet, False, "adaptive")
+        demo.boot()
+        demo.fill()
         machine.filled(DIRECT)
-        box = told.boxes[told.box_of(SLOT)].popen.pid
+        box = demo.boxes[demo.box_of(SLOT)].popen.pid
         qemu = machine.guest.popen.pid
-        pids = {SLOT: (qemu, told.host.popen.pid, box), DIRECT: (qemu, told.direct.popen.pid),
+        pids = {SLOT: (qemu, demo.host.popen.pid, box), DIRECT: (qemu, demo.direct.popen.pid),
                 OWN_NVME: (qemu,), OWN_VIRTIO: (qemu,), NBD: (qemu, machine.server.popen.pid)}
         for _ in range(rounds):
             measure_round(table, machine, pids, milliseconds)
         bad = machine.complaints()
         if bad:
             raise RuntimeError("the guest's kernel complains: %s" % bad)
-        end(told)
+        end(demo)

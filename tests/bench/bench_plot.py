@@ -65,20 +65,20 @@ def rows(path, pattern):
                 yield found.group(1), row["value"], row["baseline"]
 
 
-def floors(bench, folder):
-    names = {"out": os.path.join(folder, "out")}
+def floors(bench, directory):
+    names = {"out": os.path.join(directory, "out")}
     for name, pattern in (("codec", r"codec (\d+) B"), ("trips", r"read 64 B, (\w+), p50")):
-        names[name] = os.path.join(folder, name)
+        names[name] = os.path.join(directory, name)
         with open(names[name], "w") as file:
             file.writelines("%s %g %g\n" % (what.replace("_", "-"), value, baseline)
                             for what, value, baseline in rows(bench, pattern) if what != "0")
     return SCRIPT % names
 
 
-def growth(bench, folder):
-    script = GROWTH % os.path.join(folder, "out")
+def growth(bench, directory):
+    script = GROWTH % os.path.join(directory, "out")
     for number, (pattern, label, whose) in enumerate(PANELS):
-        path = os.path.join(folder, str(number))
+        path = os.path.join(directory, str(number))
         with open(path, "w") as file:
             file.writelines("%s %g\n" % row[:2] for row in rows(bench, pattern))
         script += PANEL % (label, whose, path)
@@ -90,9 +90,9 @@ def main():
         sys.exit(__doc__)
     bench, out = sys.argv[1:]
     for name, make in (("bench.svg", floors), ("growth.svg", growth)):
-        with tempfile.TemporaryDirectory() as folder:
-            subprocess.run(["gnuplot"], input=make(bench, folder), text=True, check=True)
-            with open(os.path.join(folder, "out")) as drawn, \
+        with tempfile.TemporaryDirectory() as directory:
+            subprocess.run(["gnuplot"], input=make(bench, directory), text=True, check=True)
+            with open(os.path.join(directory, "out")) as drawn, \
                     open(os.path.join(out, name), "w") as file:
                 file.writelines(line.rstrip() + "\n" for line in drawn)
 

@@ -39,27 +39,28 @@ def aims(row):
     return ", ".join(words)
 
 
-def where(told):
+def where(result):
     return "Kernel %s, %s, %d cores; %d figures in %.0f s." % (
-        told["kernel"], told["machine"], told["cores"], len(told["rows"]), told["seconds"])
+        result["kernel"], result["machine"], result["cores"], len(result["rows"]),
+        result["seconds"])
 
 
-def full(told):
-    lines = [where(told), "", "| figure | median | unit | baseline | ratio | spread | aim |",
+def full(result):
+    lines = [where(result), "", "| figure | median | unit | baseline | ratio | spread | aim |",
              "|---|---|---|---|---|---|---|"]
     lines += ["| %s | %s | %s | %s | %s | %.0f %% | %s |" % (
         row["name"], figure(row["value"]), row["unit"], figure(row["baseline"]), ratio(row),
-        100 * row["spread"], aims(row)) for row in told["rows"]]
-    if any(row["part"] == "growth" for row in told["rows"]):
+        100 * row["spread"], aims(row)) for row in result["rows"]]
+    if any(row["part"] == "growth" for row in result["rows"]):
         lines += ["", GROWTH]
-    for what, parts in (("Not measured", told["skipped"]), ("**Broken**", told["broken"])):
+    for what, parts in (("Not measured", result["skipped"]), ("**Broken**", result["broken"])):
         lines += ["", "%s: %s." % (what, "; ".join("%s (%s)" % one for one in parts.items()))
                   ] if parts else []
     return "\n".join(lines)
 
 
-def short(told):
-    rows = {row["name"]: row for row in told["rows"]}
+def short(result):
+    rows = {row["name"]: row for row in result["rows"]}
     lines = ["| figure | value | floor | ratio | the floor is |", "|---|---|---|---|---|"]
     lines += ["| %s | %s %s | %s | %s | %s |" % (
         row["name"], figure(row["value"]), row["unit"], figure(row["baseline"]), ratio(row),
@@ -78,29 +79,29 @@ def read(path):
         return file.read()
 
 
-def stale(told):
+def stale(result):
     """The files whose tables are not those of the figures."""
     wrong = []
     for path, make in ((FULL, full), (SHORT, short)):
         now = between(read(path))
-        if not now or now[0] != make(told):
+        if not now or now[0] != make(result):
             wrong.append(os.path.relpath(path, ROOT))
     return wrong
 
 
-def dump(told):
+def dump(result):
     """As JSON, a row a line."""
-    head = {key: value for key, value in told.items() if key != "rows"}
-    rows = ",\n".join(" " + json.dumps(row) for row in told["rows"])
+    head = {key: value for key, value in result.items() if key != "rows"}
+    rows = ",\n".join(" " + json.dumps(row) for row in result["rows"])
     return json.dumps(head, indent=1)[:-2] + ',\n "rows": [\n' + rows + "\n]}\n"
 
 
-def write(told):
+def write(result):
     with open(DATA, "w", encoding="utf-8") as file:
-        file.write(dump(told))
+        file.write(dump(result))
     for path, make in ((FULL, full), (SHORT, short)):
         now = between(read(path))
         if not now:
             raise ValueError("%s has no markers" % os.path.relpath(path, ROOT))
         with open(path, "w", encoding="utf-8") as file:
-            file.write(now[1](make(told)))
+            file.write(now[1](make(result)))
