@@ -59,10 +59,11 @@ plot "%s" using 1:2 with linespoints linewidth 2 pointtype 7
 def rows(path, pattern):
     """[what the pattern's group holds, median, baseline] of each row that it matches."""
     with open(path) as file:
-        for row in json.load(file)["rows"]:
-            found = re.fullmatch(pattern, row["name"])
-            if found:
-                yield found.group(1), row["value"], row["baseline"]
+        named = [(re.fullmatch(pattern, row["name"]), row) for row in json.load(file)["rows"]]
+    found = [(name.group(1), row["value"], row["baseline"]) for name, row in named if name]
+    if not found:
+        sys.exit("bench_plot.py: %s has no row '%s': measure it by `make bench`" % (path, pattern))
+    return found
 
 
 def floors(bench, directory):
