@@ -264,7 +264,7 @@ void leases_unplugged(box *b, unsigned number)
     }
     look_at_nothing(b, number);
     s->keeps |= kept;
-    s->broken = s->elsewhere = s->unfit = s->leaves = s->erased = false;
+    s->broken = s->elsewhere = s->unfit = s->leaves = false;
     if (b->managed)
         begin_again(b, number - 1);
 }
@@ -274,6 +274,7 @@ bool leases_plugged(box *b, unsigned number)
     bool is_recorded;
     lease_change c;
     remember(b, number);
+    b->slots[number - 1].erased = false; /* that was what is out */
     is_recorded = compare(b, number);
     begin_again(b, number - 1);
     report_medium(b, number - 1);
@@ -369,10 +370,10 @@ static bool is_being_wiped(const box *b, unsigned i)
     return phase_of(b, i) == DXPU_CONTROL_SLOT_WIPING || is_unwiped(b, i);
 }
 
-/* That is under way, or has ended halfway: not what waits for the manager. */
-static bool is_being_erased(const box *b, unsigned i)
+/* Another slot has begun to erase its data, and is not through, or could not be. */
+static bool is_being_erased(const box *b, unsigned number)
 {
-    return (b->phase[i] == DXPU_CONTROL_SLOT_WIPING && !b->slots[i].wipe_waits) || is_unwiped(b, i);
+    return b->slots[number - 1].erased && any_other(b, number, is_being_wiped);
 }
 
 /* It counts as wiped, but its data were left to others, of which none has them any more or which it
@@ -394,6 +395,15 @@ static void report_others(const box *b, unsigned number)
     }
 }
 
+/* From now on what it shares with others is not what any of them had. */
+static void begin_erasing(box *b, unsigned number)
+{
+    for (unsigned i = b->slots[number - 1].shard->index; i < b->count; i += b->shard_count) {
+        if (shares(b, i, number) && !is_elsewhere(&b->slots[i]))
+            b->slots[i].erased = true;
+    }
+}
+
 /* All that share what was erased have nothing of anybody's.  The device has made a new layout and
    found the medium good for all of its controllers. */
 static void all_clean(box *b, unsigned number)
@@ -408,7 +418,6 @@ static void all_clean(box *b, unsigned number)
             s->keeps = false;
         else if (s->unfit || !s->elsewhere)
             s->unfit = s->elsewhere = s->broken = false;
-        s->erased = has_device(b, i) && !s->elsewhere && b->phase[i] == DXPU_CONTROL_SLOT_EMPTY;
         manager_changed(b->manager, i + 1);
     }
 }
@@ -475,6 +484,13 @@ static int show_data(unsigned number)
     return DEVICE_UNWIPED;
 }
 
+static int erase(slot *s, unsigned number)
+{
+    if (s->wipe_begins)
+        begin_erasing(s->shard->box, number);
+    return s->kind->wipe(s->device, s->wipe_begins);
+}
+
 static void go_on_wiping(slot *s, unsigned number)
 {
     box *b = s->shard->box;
@@ -494,7 +510,7 @@ static void go_on_wiping(slot *s, unsigned number)
     else if (b->medium[number - 1] == shown_by(s->kind, s->device))
         rc = show_data(number);
     else if (s->kind->wipe)
-        rc = s->kind->wipe(s->device, s->wipe_begins);
+        rc = erase(s, number);
     s->wipe_begins = false;
     if (rc != DEVICE_WIPING) {
         lease_change c = change_of(b, number, CHANGE_WIPED);
@@ -612,9 +628,11 @@ static uint8_t after_unbind(const box *b, const dxpu_control_unbind *m)
         return phase; /* M-64: there are no data any more */
     if (!m->keep)
         return DXPU_CONTROL_SLOT_WIPING;
-    if (b->slots[m->slot - 1].erased)
-        return DXPU_CONTROL_SLOT_WIPED; /* M-64, too: it was not lent since */
-    return phase == DXPU_CONTROL_SLOT_UNWIPED ? phase : DXPU_CONTROL_SLOT_KEPT;
+    if (phase == DXPU_CONTROL_SLOT_UNWIPED)
+        return phase;
+    if (!b->slots[m->slot - 1].erased)
+        return DXPU_CONTROL_SLOT_KEPT;
+    return has_device(b, m->slot - 1u) ? DXPU_CONTROL_SLOT_WIPED : phase; /* M-64, too */
 }
 
 unsigned leases_unbind(box *b, const dxpu_control_unbind *m)
@@ -633,8 +651,8 @@ unsigned leases_unbind(box *b, const dxpu_control_unbind *m)
                        s->change.keep == m->keep
                    ? REQUESTS_LATER
                    : DXPU_CONTROL_CODE_BUSY;
-    if (m->keep && s->elsewhere)
-        return DXPU_CONTROL_CODE_BUSY; /* what is here is not what is to be kept */
+    if (m->keep && (s->elsewhere || is_being_erased(b, m->slot)))
+        return DXPU_CONTROL_CODE_BUSY; /* what is here is not what is to be kept, or will be gone */
     if (m->epoch > e->epoch_seen) {    /* it never learned of that lease, which none may use */
         next.entry.epoch_seen = m->epoch;
         next.entry.host_node = 0;
@@ -645,9 +663,6 @@ unsigned leases_unbind(box *b, const dxpu_control_unbind *m)
     next.keep = m->keep;
     memset(&next.key, 0, sizeof next.key);
     next.phase = after_unbind(b, m);
-    if (next.phase == DXPU_CONTROL_SLOT_KEPT && !is_in_use(b, m->slot - 1u) &&
-        any_other(b, m->slot, is_being_erased))
-        return DXPU_CONTROL_CODE_BUSY; /* they will be gone */
     if (e->used || next.phase != b->phase[m->slot - 1] || m->epoch != e->epoch_seen)
         return change(b, m->slot, &next);
     if (s->wipe_waits && !m->keep)
@@ -678,7 +693,7 @@ void leases_written(box *b, unsigned number, bool kept)
         b->entries[number - 1] = c.entry;
         b->phase[number - 1] = c.phase;
         s->wipe_waits = s->wipe_waits && c.phase == DXPU_CONTROL_SLOT_WIPING;
-        s->erased = false;
+        s->erased = s->erased && c.by != CHANGE_BIND;
         b->lease_key[number - 1] = c.key;
     }
     if (c.by == CHANGE_WIPED)

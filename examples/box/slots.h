@@ -109,7 +109,7 @@ typedef struct slot {
     char serial[32];
     char subsystem[PLAN_MODEL_MAX + 1]; /* "": its data are its alone */
     bool leaves;                        /* its wipe is of what others do not use */
-    bool erased;                        /* empty, and its data went with another slot's */
+    bool erased;                        /* at least in part, through another; not lent since */
     bool broken;                        /* what it keeps its data on fails */
     bool elsewhere;    /* its lease's data are on another medium than is here (M-67): */
     uint8_t its_phase; /* also of before a device came or left, until that is written */

@@ -517,36 +517,70 @@ static void test_s249_a_manager_hears_of_each_slot_that_is_wiped_no_longer(void 
     assert_int_equal(changed, 1 << 1 | 1 << 2);
 }
 
+static const dxpu_control_unbind keep_first = { .slot = 1, .epoch = 3, .keep = true };
+static const dxpu_control_unbind end_second = { .slot = 2, .epoch = 2 };
+
+/* Slot 1, whose data the box does not know, becomes `as`, and what is asked again does not
+   change it. */
+static void keep(uint8_t as)
+{
+    for (unsigned again = 0; again < 2; again++) {
+        if (leases_unbind(&b, &keep_first) == REQUESTS_LATER)
+            leases_written(&b, 1, true);
+        assert_int_equal(phase[0], as);
+    }
+}
+
 /* The box does not know whose data a slot has: they go with those of another one. */
 static void test_m64_what_another_slot_erases_is_not_kept(void **state)
 {
-    const dxpu_control_unbind keep = { .slot = 1, .epoch = 3, .keep = true };
-    const dxpu_control_unbind out = { .slot = 2, .epoch = 2 };
+    (void)state;
+    for (unsigned out = 0; out < 2; out++) {
+        (void)setup(NULL);
+        slots[0].kind = out ? &no_device_kind : &disk;
+        phase[0] = DXPU_CONTROL_SLOT_EMPTY;
+        wipe_ends = DEVICE_WIPING;
+        assert_int_equal(leases_unbind(&b, &end_second), REQUESTS_LATER);
+        leases_written(&b, 2, true);
+        leases_work(&loop);
+        assert_int_equal(leases_unbind(&b, &keep_first), DXPU_CONTROL_CODE_BUSY);
+        wipe_ends = DEVICE_UNWIPED;
+        leases_work(&loop);
+        leases_written(&b, 2, true);
+        assert_int_equal(phase[1], DXPU_CONTROL_SLOT_UNWIPED);
+        assert_int_equal(leases_unbind(&b, &keep_first), DXPU_CONTROL_CODE_BUSY);
+        wipe_ends = DEVICE_WIPED;
+        end_lease(2);
+        keep(out ? DXPU_CONTROL_SLOT_EMPTY : DXPU_CONTROL_SLOT_WIPED);
+    }
+}
+
+/* Nor are those erased that it is to keep, whatever an old copy of the file says of the other
+   slot. */
+static void test_m64_what_another_slot_does_not_erase_is_kept(void **state)
+{
     (void)state;
     for (unsigned waits = 0; waits < 2; waits++) {
         (void)setup(NULL);
-        phase[0] = DXPU_CONTROL_SLOT_EMPTY;
         entries[1].used = false;
-        phase[1] = waits ? DXPU_CONTROL_SLOT_WIPING : DXPU_CONTROL_SLOT_KEPT;
+        phase[0] = DXPU_CONTROL_SLOT_EMPTY;
+        phase[1] = waits ? DXPU_CONTROL_SLOT_WIPING : DXPU_CONTROL_SLOT_UNWIPED;
         slots[1].wipe_waits = waits;
-        if (!waits) {
-            wipe_ends = DEVICE_WIPING;
-            assert_int_equal(leases_unbind(&b, &out), REQUESTS_LATER);
+        keep(DXPU_CONTROL_SLOT_KEPT);
+        if (leases_unbind(&b, &end_second) == REQUESTS_LATER)
             leases_written(&b, 2, true);
-            leases_work(&loop);
-            assert_int_equal(leases_unbind(&b, &keep), DXPU_CONTROL_CODE_BUSY);
-            wipe_ends = DEVICE_WIPED;
-            leases_work(&loop);
-            leases_written(&b, 2, true);
-            assert_int_equal(phase[1], DXPU_CONTROL_SLOT_WIPED);
-        }
-        assert_int_equal(leases_unbind(&b, &keep), REQUESTS_LATER);
-        leases_written(&b, 1, true);
-        assert_int_equal(phase[0], waits ? DXPU_CONTROL_SLOT_KEPT : DXPU_CONTROL_SLOT_WIPED);
+        leases_work(&loop);
+        assert_true(wiped_count == 0 && left_count == 1);
     }
-    assert_int_equal(leases_unbind(&b, &out), DXPU_CONTROL_CODE_NONE); /* the control */
+    (void)setup(NULL); /* a slot out of sight has the data, and this one leaves them */
+    phase[0] = DXPU_CONTROL_SLOT_EMPTY;
+    is_promised = true;
+    left_ends = DEVICE_WIPING;
+    assert_int_equal(leases_unbind(&b, &end_second), REQUESTS_LATER);
+    leases_written(&b, 2, true);
     leases_work(&loop);
-    assert_true(wiped_count == 0 && left_count == 1);
+    assert_int_equal(left_count, 1);
+    keep(DXPU_CONTROL_SLOT_KEPT);
 }
 
 /* Nor does that hold of a later lease's. */
@@ -649,6 +683,7 @@ int main(void)
         cmocka_unit_test_setup(test_s249_a_manager_hears_of_each_slot_that_is_wiped_no_longer,
                                setup),
         cmocka_unit_test_setup(test_m64_what_another_slot_erases_is_not_kept, setup),
+        cmocka_unit_test_setup(test_m64_what_another_slot_does_not_erase_is_kept, setup),
         cmocka_unit_test_setup(test_m64_what_is_lent_since_is_kept, setup),
         cmocka_unit_test_setup(test_m25_data_of_another_slot_are_not_read, setup),
         cmocka_unit_test_setup(test_m25_data_on_a_disk_that_is_only_read_now_are_not_wiped, setup),
