@@ -552,12 +552,14 @@ static bool waits(const box *b, const dxpu_control_bind *m)
            m->host_slot == e->host_slot;
 }
 
-/* They are there for their tenant, who is not: no other one may write over them.  What is empty, or
-   was to be wiped before the start, is bound for the lease that goes on alone (M-77, M-105). */
-static bool are_kept_for_another(const box *b, unsigned number)
+/* It is for a new tenant, and the data there are to be wiped, or are kept for one who is not there.
+   What is empty, or was to be wiped before the start, is bound for the lease that goes on alone
+   (M-77, M-105), whose data no other slot's wipe is to erase. */
+static bool waits_for_others(const box *b, unsigned number)
 {
-    return b->phase[number - 1] == DXPU_CONTROL_SLOT_WIPED && any_other(b, number, is_kept) &&
-           !any_other(b, number, is_held);
+    return b->phase[number - 1] == DXPU_CONTROL_SLOT_WIPED &&
+           (any_other(b, number, is_being_wiped) ||
+            (any_other(b, number, is_kept) && !any_other(b, number, is_held)));
 }
 
 /* M-60 to M-62, M-83, M-105 */
@@ -577,8 +579,8 @@ static unsigned refuse_bind(const box *b, const dxpu_control_bind *m)
     if (s->drained && phase != DXPU_CONTROL_SLOT_KEPT && !goes_on)
         return DXPU_CONTROL_CODE_DRAINED; /* it is a new one */
     bool busy = wipes || phase == DXPU_CONTROL_SLOT_UNWIPED || s->elsewhere || s->unfit ||
-                is_doubtful(b, m->slot) || any_other(b, m->slot, is_being_wiped) ||
-                are_kept_for_another(b, m->slot) || shows_data_of_others(b, m->slot) ||
+                is_doubtful(b, m->slot) || is_being_erased(b, m->slot) ||
+                waits_for_others(b, m->slot) || shows_data_of_others(b, m->slot) ||
                 (!s->subsystem[0] && is_used_by_others(b, m->slot));
     return busy ? DXPU_CONTROL_CODE_BUSY : DXPU_CONTROL_CODE_NONE;
 }

@@ -468,6 +468,62 @@ static void test_s249_a_lease_goes_on_beside_what_is_kept(void **state)
     }
 }
 
+static const dxpu_control_bind lend_first = {
+    .slot = 1, .host_node = 78, .host_slot = 1, .epoch = 3
+};
+static const dxpu_control_unbind end_second = { .slot = 2, .epoch = 2 };
+
+/* Slot 2 is, by a file that may be an old copy, to be wiped; slot 1 is `mine`. */
+static void start_beside_a_wipe(uint8_t mine, uint8_t other)
+{
+    (void)setup(NULL);
+    entries[1].used = false;
+    phase[0] = mine;
+    phase[1] = other;
+    leases_begin(&b);
+}
+
+/* Else the wipe, which is ordered next, would find no user of the data. */
+static void test_s249_a_lease_goes_on_beside_what_was_to_be_wiped(void **state)
+{
+    static const uint8_t others[] = { DXPU_CONTROL_SLOT_WIPING, DXPU_CONTROL_SLOT_UNWIPED };
+    static const uint8_t mine[] = { DXPU_CONTROL_SLOT_EMPTY, DXPU_CONTROL_SLOT_WIPING };
+    (void)state;
+    for (unsigned i = 0; i < 4; i++) {
+        start_beside_a_wipe(mine[i / 2], others[i % 2]);
+        assert_int_equal(leases_bind(&b, &lend_first), REQUESTS_LATER);
+        leases_written(&b, 1, true);
+        if (leases_unbind(&b, &end_second) == REQUESTS_LATER)
+            leases_written(&b, 2, true);
+        leases_work(&loop);
+        assert_true(wiped_count == 0 && left_count == 1);
+    }
+    for (unsigned i = 0; i < 2; i++) { /* the control: a new one */
+        start_beside_a_wipe(DXPU_CONTROL_SLOT_WIPED, others[i]);
+        assert_int_equal(leases_bind(&b, &lend_first), DXPU_CONTROL_CODE_BUSY);
+    }
+}
+
+/* It would go on with a part of its data. */
+static void test_s249_no_lease_goes_on_with_what_is_being_erased(void **state)
+{
+    (void)state;
+    for (unsigned waits = 0; waits < 2; waits++) {
+        start_beside_a_wipe(waits ? DXPU_CONTROL_SLOT_WIPING : DXPU_CONTROL_SLOT_EMPTY,
+                            DXPU_CONTROL_SLOT_UNWIPED);
+        wipe_ends = DEVICE_WIPING;
+        assert_int_equal(leases_unbind(&b, &end_second), REQUESTS_LATER);
+        leases_written(&b, 2, true);
+        leases_work(&loop);
+        assert_int_equal(wiped_count, 1);
+        assert_int_equal(leases_bind(&b, &lend_first), DXPU_CONTROL_CODE_BUSY);
+        wipe_ends = DEVICE_UNWIPED;
+        leases_work(&loop);
+        leases_written(&b, 2, true);
+        assert_int_equal(leases_bind(&b, &lend_first), DXPU_CONTROL_CODE_BUSY);
+    }
+}
+
 static uint8_t reported(unsigned number)
 {
     dxpu_control_device d;
@@ -518,7 +574,6 @@ static void test_s249_a_manager_hears_of_each_slot_that_is_wiped_no_longer(void 
 }
 
 static const dxpu_control_unbind keep_first = { .slot = 1, .epoch = 3, .keep = true };
-static const dxpu_control_unbind end_second = { .slot = 2, .epoch = 2 };
 
 /* Slot 1, whose data the box does not know, becomes `as`, and what is asked again does not
    change it. */
@@ -679,6 +734,8 @@ int main(void)
                                setup),
         cmocka_unit_test_setup(test_s249_what_is_kept_is_not_lent_to_others, setup),
         cmocka_unit_test_setup(test_s249_a_lease_goes_on_beside_what_is_kept, setup),
+        cmocka_unit_test_setup(test_s249_a_lease_goes_on_beside_what_was_to_be_wiped, setup),
+        cmocka_unit_test_setup(test_s249_no_lease_goes_on_with_what_is_being_erased, setup),
         cmocka_unit_test_setup(test_s249_what_cannot_be_lent_is_not_reported_as_wiped, setup),
         cmocka_unit_test_setup(test_s249_a_manager_hears_of_each_slot_that_is_wiped_no_longer,
                                setup),
