@@ -142,7 +142,7 @@ static bool compare(box *b, unsigned number)
     }
     if (!speaks_of(*phase, recorded, now, pristine) ||
         (is_of_a_tenant(*phase) && !shows_own && shows_data_of_others(b, number))) {
-        if (*phase != DXPU_CONTROL_SLOT_WIPED && *phase != DXPU_CONTROL_SLOT_UNWIPED) {
+        if (*phase != DXPU_CONTROL_SLOT_WIPED) {
             do_not_serve(b, number, recorded);
             return false;
         }

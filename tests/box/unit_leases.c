@@ -279,6 +279,17 @@ static void test_s163_a_damaged_layout_is_recorded_as_not_wiped(void **state)
     assert_true(phase[0] == DXPU_CONTROL_SLOT_EMPTY && slots[0].keeps);
 }
 
+static uint8_t reported(unsigned number)
+{
+    dxpu_control_device d;
+    leases_device(&b, number, &d);
+    return d.state;
+}
+
+static const dxpu_control_bind lend_first = {
+    .slot = 1, .host_node = 78, .host_slot = 1, .epoch = 3
+};
+
 /* A lease of a slot that is not served: its data are not here, or their layout is damaged. */
 static void serve_not(unsigned number, uint64_t its_medium, bool unfit)
 {
@@ -405,23 +416,57 @@ static void test_s249_data_of_a_slot_out_of_sight_are_neither_erased_nor_lent(vo
 static void test_m25_a_device_that_does_not_stay_changes_no_record(void **state)
 {
     (void)state;
-    for (unsigned kept = 0; kept < 2; kept++) {
+    for (unsigned i = 0; i < 4; i++) {
+        bool kept = i % 2, wiped = i / 2;
         (void)setup(NULL);
         entries[1].used = false;
-        phase[1] = DXPU_CONTROL_SLOT_UNWIPED;
-        here = OTHER;
+        phase[1] = wiped ? DXPU_CONTROL_SLOT_WIPED : DXPU_CONTROL_SLOT_UNWIPED;
+        here = wiped ? OTHER : MEDIUM;
         assert_true(leases_plugged(&b, 2));
         leases_written(&b, 2, kept);
         assert_int_equal(last_code, kept ? DXPU_CONTROL_CODE_NONE : DXPU_CONTROL_CODE_STATE);
         slots[1].kind = &no_device_kind;
         leases_unplugged(&b, 2);
-        assert_int_equal(phase[1], kept ? DXPU_CONTROL_SLOT_EMPTY : DXPU_CONTROL_SLOT_UNWIPED);
-        assert_int_equal(medium[1], kept ? OTHER : MEDIUM);
+        assert_int_equal(phase[1], wiped ? DXPU_CONTROL_SLOT_EMPTY : DXPU_CONTROL_SLOT_UNWIPED);
+        assert_int_equal(medium[1], kept && wiped ? OTHER : MEDIUM);
     }
     (void)setup(NULL); /* nor does one that stays */
     assert_true(leases_forget(&b, 1));
     leases_written(&b, 1, false);
     assert_true(phase[0] == DXPU_CONTROL_SLOT_WIPED && medium[0] == MEDIUM);
+}
+
+/* Else nothing would say whose data that one has, which another slot may show. */
+static void test_m67_another_medium_leaves_the_record_of_one_that_is_unwiped(void **state)
+{
+    const dxpu_control_unbind out = { .slot = 1, .epoch = 3 };
+    (void)state;
+    for (unsigned plugged = 0; plugged < 2; plugged++) {
+        (void)setup(NULL);
+        phase[0] = DXPU_CONTROL_SLOT_UNWIPED;
+        medium[0] = OTHER;
+        if (plugged)
+            assert_false(leases_plugged(&b, 1));
+        else
+            leases_look(&b);
+        assert_int_equal(noted & 1 << 1, 0);
+        assert_int_equal(reported(1), DXPU_CONTROL_SLOT_EMPTY);
+        assert_true(slots[0].broken);
+        assert_int_equal(leases_bind(&b, &lend_first), DXPU_CONTROL_CODE_BUSY);
+        slots[0].kind = &no_device_kind;
+        leases_unplugged(&b, 1);
+        assert_true(phase[0] == DXPU_CONTROL_SLOT_UNWIPED && medium[0] == OTHER && slots[0].keeps);
+        slots[0].kind = &disk; /* until an operator has decided */
+        assert_false(leases_plugged(&b, 1));
+        entries[1].used = false;
+        phase[1] = DXPU_CONTROL_SLOT_EMPTY;
+        assert_int_equal(leases_unbind(&b, &out), REQUESTS_LATER);
+        leases_written(&b, 1, true);
+        leases_work(&loop);
+        leases_written(&b, 1, true);
+        assert_true(wiped_count == 1 && !slots[0].broken && wanted_medium == MEDIUM);
+        assert_int_equal(reported(1), DXPU_CONTROL_SLOT_WIPED);
+    }
 }
 
 /* That of a lease that is over is not in the way of this. */
@@ -468,9 +513,6 @@ static void test_s249_a_lease_goes_on_beside_what_is_kept(void **state)
     }
 }
 
-static const dxpu_control_bind lend_first = {
-    .slot = 1, .host_node = 78, .host_slot = 1, .epoch = 3
-};
 static const dxpu_control_unbind end_second = { .slot = 2, .epoch = 2 };
 
 /* Slot 2 is, by a file that may be an old copy, to be wiped; slot 1 is `mine`. */
@@ -522,13 +564,6 @@ static void test_s249_no_lease_goes_on_with_what_is_being_erased(void **state)
         leases_written(&b, 2, true);
         assert_int_equal(leases_bind(&b, &lend_first), DXPU_CONTROL_CODE_BUSY);
     }
-}
-
-static uint8_t reported(unsigned number)
-{
-    dxpu_control_device d;
-    leases_device(&b, number, &d);
-    return d.state;
 }
 
 /* Else the manager would lend it again and again, and each bind would be refused. */
@@ -745,6 +780,8 @@ int main(void)
         cmocka_unit_test_setup(test_m25_data_of_another_slot_are_not_read, setup),
         cmocka_unit_test_setup(test_m25_data_on_a_disk_that_is_only_read_now_are_not_wiped, setup),
         cmocka_unit_test_setup(test_m25_a_device_that_does_not_stay_changes_no_record, setup),
+        cmocka_unit_test_setup(test_m67_another_medium_leaves_the_record_of_one_that_is_unwiped,
+                               setup),
         cmocka_unit_test_setup(test_m25_what_could_not_be_wiped_is_so_without_its_device, setup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -513,7 +513,7 @@ def m25_leases_and_media_of_devices_that_come_and_go():
         b.becomes(1, UNWIPED)
         check(has(one))
         plug(two)
-        check(health(GOOD).state == EMPTY and has(two))
+        check(health(BROKEN).state == EMPTY and has(two))
         b.unbind(1, 7)  # a wipe that waits for its manager after a restart, on another medium
         b.becomes(1, WIPED)
         box.process.kill()
@@ -642,6 +642,11 @@ def m25_a_disk_with_data_of_a_tenant_is_shown_to_no_other():
             check((b.slots[1].state, b.slots[1].epoch) == (HELD, 2), b.slots)
         check(b.unbind(1, 2)[0] == WIPING)
         b.becomes(1, UNWIPED)
+        for _ in range(2):  # a start without the file does not forget whose data it has
+            box.process.kill()
+            box, b = start("memory", reader)
+            check([b.slots[n].state for n in (1, 2)] == [EMPTY, EMPTY], b.slots)
+            refused(BUSY, b.bind, 2, 78, 1, 2)
         box.process.kill()
         box, b = start(writer, "memory")
         check(b.unbind(1, 2)[0] == WIPING)
@@ -871,7 +876,9 @@ def state_file_without_media():
             f.write("1 9 3 1 unwiped 0123456789abcdef\n")  # another one could not be wiped
         box = start_box(l, m, "--device", "nvme", "--file", path)
         b = m.link(BOX, b)
-        check((b.slots[1].state, b.slots[1].health) == (EMPTY, GOOD), b.slots)
+        check((b.slots[1].state, b.slots[1].health) == (EMPTY, BROKEN), b.slots)
+        with open(l.file("box.state")) as f:
+            check(f.read() == "1 9 3 1 unwiped 0123456789abcdef\n")
         box.process.kill()
         plant(path, 4096)  # whose data are to be wiped the file does not say
         with open(l.file("box.state"), "w") as f:
