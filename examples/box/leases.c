@@ -274,7 +274,7 @@ bool leases_plugged(box *b, unsigned number)
     bool is_recorded;
     lease_change c;
     remember(b, number);
-    b->slots[number - 1].erased = false; /* that was what is out */
+    b->slots[number - 1].erased = b->slots[number - 1].erases = false; /* that was what is out */
     is_recorded = compare(b, number);
     begin_again(b, number - 1);
     report_medium(b, number - 1);
@@ -370,10 +370,15 @@ static bool is_being_wiped(const box *b, unsigned i)
     return phase_of(b, i) == DXPU_CONTROL_SLOT_WIPING || is_unwiped(b, i);
 }
 
-/* Another slot has begun to erase its data, and is not through, or could not be. */
+/* This run of the box has begun to erase its data, and is not through, or could not be. */
+static bool is_erasing(const box *b, unsigned i)
+{
+    return b->slots[i].erases && is_being_wiped(b, i);
+}
+
 static bool is_being_erased(const box *b, unsigned number)
 {
-    return b->slots[number - 1].erased && any_other(b, number, is_being_wiped);
+    return b->slots[number - 1].erased && any_other(b, number, is_erasing);
 }
 
 /* It counts as wiped, but its data were left to others, of which none has them any more or which it
@@ -398,6 +403,7 @@ static void report_others(const box *b, unsigned number)
 /* From now on what it shares with others is not what any of them had. */
 static void begin_erasing(box *b, unsigned number)
 {
+    b->slots[number - 1].erases = true;
     for (unsigned i = b->slots[number - 1].shard->index; i < b->count; i += b->shard_count) {
         if (shares(b, i, number) && !is_elsewhere(&b->slots[i]))
             b->slots[i].erased = true;
@@ -408,10 +414,14 @@ static void begin_erasing(box *b, unsigned number)
    found the medium good for all of its controllers. */
 static void all_clean(box *b, unsigned number)
 {
+    b->slots[number - 1].erases = false;
     for (unsigned i = b->slots[number - 1].shard->index; i < b->count; i += b->shard_count) {
         slot *s = &b->slots[i];
         if (!shares(b, i, number))
             continue;
+        s->erases = false;
+        if (is_elsewhere(s) && s->its_phase == DXPU_CONTROL_SLOT_UNWIPED)
+            s->its_phase = DXPU_CONTROL_SLOT_EMPTY;  /* what is there waits for a repair still */
         if (b->phase[i] != DXPU_CONTROL_SLOT_WIPING) /* one that is leaving ends so */
             s->leaves = false;
         if (s->kind == &no_device_kind)

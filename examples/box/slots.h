@@ -109,6 +109,7 @@ typedef struct slot {
     char serial[32];
     char subsystem[PLAN_MODEL_MAX + 1]; /* "": its data are its alone */
     bool leaves;                        /* its wipe is of what others do not use */
+    bool erases;                        /* what others share, since its wipe began */
     bool erased;                        /* at least in part, through another; not lent since */
     bool broken;                        /* what it keeps its data on fails */
     bool elsewhere;    /* its lease's data are on another medium than is here (M-67): */

@@ -123,11 +123,11 @@ static const device_kind disk = {
 };
 static box b;
 static shard loop;
-static slot slots[2];
-static dxpu_box_entry entries[2];
-static uint8_t phase[2];
-static uint64_t medium[2];
-static state_key lease_key[2];
+static slot slots[3];
+static dxpu_box_entry entries[3];
+static uint8_t phase[3];
+static uint64_t medium[3];
+static state_key lease_key[3];
 
 /* Slot 1 is free, slot 2 lent under epoch 2; they are controllers of one subsystem. */
 static int setup(void **state)
@@ -469,6 +469,28 @@ static void test_m67_another_medium_leaves_the_record_of_one_that_is_unwiped(voi
     }
 }
 
+/* The disk that could not be wiped there is erased in the slot where it is now. */
+static void test_m67_what_was_unwiped_elsewhere_is_erased_here(void **state)
+{
+    (void)state;
+    for (unsigned same = 0; same < 2; same++) {
+        (void)setup(NULL);
+        slots[0].subsystem[0] = slots[1].subsystem[0] = '\0';
+        serve_not(1, MEDIUM, false);
+        slots[0].its_phase = DXPU_CONTROL_SLOT_UNWIPED;
+        medium[0] = OTHER;
+        medium[1] = same ? MEDIUM : OTHER + 1; /* the control: a third disk */
+        end_lease(2);
+        assert_true(wiped_count == 1 && slots[0].broken);
+        assert_int_equal(slots[0].its_phase,
+                         same ? DXPU_CONTROL_SLOT_EMPTY : DXPU_CONTROL_SLOT_UNWIPED);
+        assert_int_equal(reported(1), DXPU_CONTROL_SLOT_EMPTY);
+        assert_int_equal(reported(2), DXPU_CONTROL_SLOT_WIPED);
+        end_lease(1); /* a repair */
+        assert_true(wiped_count == 2 && !slots[0].broken);
+    }
+}
+
 /* That of a lease that is over is not in the way of this. */
 static void test_m25_what_could_not_be_wiped_is_so_without_its_device(void **state)
 {
@@ -645,6 +667,26 @@ static void test_m64_what_another_slot_erases_is_not_kept(void **state)
     }
 }
 
+/* A third one of theirs, which a start finds unwiped, erases nothing and is not in the way. */
+static void test_m64_keep_waits_for_none_that_does_not_erase(void **state)
+{
+    (void)state;
+    for (unsigned erases = 0; erases < 2; erases++) {
+        (void)setup(NULL);
+        b.count = 3;
+        slots[2] = slots[1];
+        slots[2].erases = erases; /* the control */
+        medium[2] = MEDIUM;
+        phase[0] = DXPU_CONTROL_SLOT_EMPTY;
+        phase[2] = DXPU_CONTROL_SLOT_UNWIPED;
+        slots[0].erased = true;
+        if (erases)
+            assert_int_equal(leases_unbind(&b, &keep_first), DXPU_CONTROL_CODE_BUSY);
+        end_lease(2);
+        keep(DXPU_CONTROL_SLOT_WIPED);
+    }
+}
+
 /* Nor are those erased that it is to keep, whatever an old copy of the file says of the other
    slot. */
 static void test_m64_what_another_slot_does_not_erase_is_kept(void **state)
@@ -775,6 +817,7 @@ int main(void)
         cmocka_unit_test_setup(test_s249_a_manager_hears_of_each_slot_that_is_wiped_no_longer,
                                setup),
         cmocka_unit_test_setup(test_m64_what_another_slot_erases_is_not_kept, setup),
+        cmocka_unit_test_setup(test_m64_keep_waits_for_none_that_does_not_erase, setup),
         cmocka_unit_test_setup(test_m64_what_another_slot_does_not_erase_is_kept, setup),
         cmocka_unit_test_setup(test_m64_what_is_lent_since_is_kept, setup),
         cmocka_unit_test_setup(test_m25_data_of_another_slot_are_not_read, setup),
@@ -782,6 +825,7 @@ int main(void)
         cmocka_unit_test_setup(test_m25_a_device_that_does_not_stay_changes_no_record, setup),
         cmocka_unit_test_setup(test_m67_another_medium_leaves_the_record_of_one_that_is_unwiped,
                                setup),
+        cmocka_unit_test_setup(test_m67_what_was_unwiped_elsewhere_is_erased_here, setup),
         cmocka_unit_test_setup(test_m25_what_could_not_be_wiped_is_so_without_its_device, setup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
