@@ -731,6 +731,23 @@ static void test_m64_what_is_lent_since_is_kept(void **state)
     assert_int_equal(phase[0], DXPU_CONTROL_SLOT_KEPT);
 }
 
+/* Nor of another disk. */
+static void test_m64_what_has_come_since_is_kept(void **state)
+{
+    (void)state;
+    phase[0] = DXPU_CONTROL_SLOT_EMPTY;
+    end_lease(2);
+    assert_true(slots[0].erased);
+    slots[0].kind = &no_device_kind;
+    leases_unplugged(&b, 1);
+    slots[0].kind = &disk;
+    slots[0].subsystem[0] = '\0';
+    here = OTHER;
+    assert_true(leases_plugged(&b, 1));
+    leases_written(&b, 1, true);
+    keep(DXPU_CONTROL_SLOT_KEPT);
+}
+
 static uint64_t shown_here(const void *device)
 {
     (void)device;
@@ -820,6 +837,7 @@ int main(void)
         cmocka_unit_test_setup(test_m64_keep_waits_for_none_that_does_not_erase, setup),
         cmocka_unit_test_setup(test_m64_what_another_slot_does_not_erase_is_kept, setup),
         cmocka_unit_test_setup(test_m64_what_is_lent_since_is_kept, setup),
+        cmocka_unit_test_setup(test_m64_what_has_come_since_is_kept, setup),
         cmocka_unit_test_setup(test_m25_data_of_another_slot_are_not_read, setup),
         cmocka_unit_test_setup(test_m25_data_on_a_disk_that_is_only_read_now_are_not_wiped, setup),
         cmocka_unit_test_setup(test_m25_a_device_that_does_not_stay_changes_no_record, setup),
