@@ -282,7 +282,7 @@ def costs_nothing_when_off(rig):
     if status == 77:
         print("skip off_costs_nothing a process may not watch its child here")
         return
-    calls = 2 * 8
+    calls = 2 * 4  # CALLS of steps.c
     check("control_steps_are_counted", status == 0 and all(
         native[w] > native["nothing"] + calls * 30 for w in ("linked", "dlsym", "proc")), native)
     for name, settings in (("unset", {}), ("zero", {"RTT_US": 0}), ("native", {"RTT_US": 1.2})):
