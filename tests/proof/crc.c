@@ -21,7 +21,6 @@ static uint32_t by_bits(uint32_t crc, const uint8_t *p, size_t len)
    open     longer runs: each byte is one turn of the same loop; the table of 8 KB:
             tests/core/api_crc.c
    unwind   10
-   when     long
    control  - crc = crc >> 8 ^ dxpui_crc_table[0][(crc ^ *p) & 0xffu];
             + crc = crc >> 8 ^ dxpui_crc_table[0][(crc ^ *p) & 0x7fu]; */
 void proof_crc(void)

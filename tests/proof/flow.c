@@ -17,7 +17,6 @@ static uint32_t room(uint32_t limit, uint32_t used)
    stubs    none
    open     nothing
    unwind   26
-   when     long
    control  - c->data[cls] += data_units;
             + c->data[cls] += data_units - 1; */
 void proof_credits(void)
@@ -56,7 +55,6 @@ void proof_credits(void)
    stubs    none
    open     nothing
    unwind   40
-   when     long
    control  - uint32_t pieces = wanted / 64 + (wanted % 64 + (lower_addr & 63u) + 63) / 64;
             + uint32_t pieces = wanted / 64 + (wanted % 64 + 63) / 64; */
 void proof_tag_reserve(void)
@@ -136,7 +134,6 @@ static bool live(const dxpu_tags *t, uint16_t requester, uint16_t tag)
    open     the first tag 256 of DXPU_TAGS_768; that it gives a tag whenever it can
             (unit_flow.c); larger tables; that every call leaves a sound table: proofs tags_*
    unwind   6
-   when     long
    control  - if (!dxpui_tag_find(t, t->requester, tag)) {
             + if (true) { */
 void proof_tag_alloc(void)

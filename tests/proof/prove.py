@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
 """Prove dxpu.h: CBMC runs each harness of tests/proof/, and on a broken copy, which must fail.
 
-    tests/proof/prove.py              the fast ones (head: `when check`), for `make check`
-    tests/proof/prove.py --all        all of them: `make prove`
+    tests/proof/prove.py              only that each head is whole and that its control fits, for
+                                      `make check`
+    tests/proof/prove.py --all        all proofs: `make prove`
     tests/proof/prove.py NAME...      these
     tests/proof/prove.py --list  what each claims, in the form of the table in spec/assurance.md
 
 A harness is a function proof_NAME() below a comment `/* PROOF NAME` with the fields claim, bounds,
-stubs, open (what is not proven), unwind (loops), flags (for cbmc), when (check or long), and the
-control: `- ` lines of dxpu.h, which must stand there exactly once, and the `+ ` lines that take
-their place.  The control fails unless CBMC finds the claim broken: a harness that proves nothing,
-or nothing about that line, does not pass.
+stubs, open (what is not proven), unwind (loops), flags (for cbmc), and the control: `- ` lines of
+dxpu.h, which must stand there exactly once, and the `+ ` lines that take their place.  The control
+fails unless CBMC finds the claim broken: a harness that proves nothing, or nothing about that
+line, does not pass.
 """
 # run.py: --timeout 900
 import argparse
@@ -28,7 +29,7 @@ FOLDER = os.path.join(ROOT, "build", "proof")
 HANGS = 900  # seconds of one run of cbmc
 CHECKS = ["--pointer-overflow-check", "--enum-range-check", "--drop-unused-functions",
           "--object-bits", "12", "--verbosity", "4", "--stop-on-fail"]
-FIELDS = ("claim", "bounds", "stubs", "open", "unwind", "flags", "when", "control")
+FIELDS = ("claim", "bounds", "stubs", "open", "unwind", "flags", "control")
 
 
 class Proof:
@@ -49,7 +50,7 @@ class Proof:
                 self.of[field] = (self.of[field] + " " + line.strip()).strip()
 
     def problem(self):
-        for field in ("claim", "bounds", "stubs", "open", "unwind", "when"):
+        for field in ("claim", "bounds", "stubs", "open", "unwind"):
             if not self.of[field]:
                 return "its head has no " + field
         return "" if self.old else "it has no control"
@@ -105,14 +106,19 @@ def broken_copy(proof, text):
     return folder
 
 
+def head(proof, text):
+    """(the directory of its broken copy, what is wrong with its head)"""
+    problem, folder = proof.problem(), broken_copy(proof, text)
+    if not problem and not folder:
+        problem = "the text of its control does not stand once in dxpu.h"
+    return folder, problem
+
+
 def prove(words, proof, text):
     """[(good, name, how)] of a harness and of its control."""
-    said = proof.problem()
-    folder = broken_copy(proof, text)
-    if not said and not folder:
-        said = "the text of its control does not stand once in dxpu.h"
-    if said:
-        return [(False, "proof_" + proof.name, said)]
+    folder, problem = head(proof, text)
+    if problem:
+        return [(False, "proof_" + proof.name, problem)]
     holds, how = cbmc(words, proof, [])
     seen, why = cbmc(words, proof, [folder])
     unwound = "unwinding" in why and "termination" not in proof.of["claim"]
@@ -132,9 +138,17 @@ def wishes(proofs):
     for name in asked.names:
         if name not in known:
             parser.error("no proof %s; there are: %s" % (name, " ".join(known)))
-    if asked.names:
-        return asked, [p for p in proofs if p.name in asked.names]
-    return asked, [p for p in proofs if asked.all or asked.list or p.of["when"] == "check"]
+    return asked, [p for p in proofs if not asked.names or p.name in asked.names]
+
+
+def heads(proofs, text):
+    """How many are not as they should be."""
+    bad = 0
+    for proof in proofs:
+        problem = head(proof, text)[1]
+        print("%s head_of_%s %s" % ("not ok" if problem else "ok", proof.name, problem))
+        bad += bool(problem)
+    return bad
 
 
 def main():
@@ -144,16 +158,18 @@ def main():
             print("| `%s` | %s | %s | %s | %s |" % (p.name, p.of["claim"], p.of["bounds"],
                                                    p.of["stubs"], p.of["open"]))
         return 0
+    with open(os.path.join(ROOT, "dxpu.h"), encoding="utf-8") as file:
+        text = file.read()
+    if not asked.all and not asked.names:
+        return 1 if heads(wanted, text) else 0
     words, why = command()
     if not words:
         for proof in wanted:
             print("skip proof_%s %s" % (proof.name, why))
         print("0 proven, 0 failed, %d skipped" % len(wanted))
-        return 1 if asked.all or asked.names else 0
-    with open(os.path.join(ROOT, "dxpu.h"), encoding="utf-8") as file:
-        text = file.read()
+        return 1
     tally = {True: 0, False: 0}
-    with concurrent.futures.ThreadPoolExecutor(2 if asked.all else 1) as pool:
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
         for lines in pool.map(lambda p: prove(words, p, text), wanted):
             for good, name, how in lines:
                 print("%s %s %s" % ("ok" if good else "not ok", name, how), flush=True)

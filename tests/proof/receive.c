@@ -11,7 +11,6 @@ enum { BITS = 64, JUMP = 6 };
    stubs    none
    open     more than one number between; larger windows; longer jumps
    unwind   14
-   when     long
    control  - *word |= mask;
             + (void)word; */
 void proof_replay(void)
@@ -50,7 +49,6 @@ void proof_replay(void)
    stubs    none
    open     nothing
    unwind   65
-   when     check
    control  - if (beyond > INT32_MAX)
             + if (dxpui_seq_cmp(f->ack, fl->next) > 0) */
 void proof_ack_valid(void)
@@ -83,7 +81,6 @@ void proof_ack_valid(void)
    stubs    none
    open     three and four prefixes
    unwind   10
-   when     check
    control  - if (first == 0 || (first & DXPUI_LAYOUT) != ((unsigned)r->cls << 6 | r->header_dw))
             + if (first == 0 || (first & 7) != r->header_dw) */
 void proof_record_fits(void)
@@ -114,7 +111,6 @@ void proof_record_fits(void)
    stubs    none
    open     what the round trip time becomes
    unwind   4
-   when     long
    control  - if (s->state & DXPUI_ACKED)
             + if (s->state & DXPUI_LOST) */
 void proof_acked(void)
@@ -165,7 +161,6 @@ void proof_acked(void)
    open     longer headers, with three and four prefixes
    unwind   11
    flags    --unwindset dxpui_record_next.0:2
-   when     long
    control  - if (r.bytes.len > c->due)
             + if (r.bytes.len > c->due + 1) */
 void proof_check_record(void)
@@ -215,7 +210,6 @@ void proof_check_record(void)
    stubs    none
    open     larger windows; what the congestion window becomes
    unwind   6
-   when     long
    control  - if (dxpui_seq_cmp(p->judged + DXPUI_REORDER, p->index_acked) > 0 &&
             + if (dxpui_seq_cmp(p->judged + DXPUI_REORDER, p->index_acked) > 1 && */
 void proof_detect_loss(void)

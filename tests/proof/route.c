@@ -31,7 +31,6 @@ static void proof_move(void *to, const void *from, size_t bytes)
    stubs    none
    open     larger tables
    unwind   6
-   when     check
    control  - if (at == t->window_count || t->windows[at].range.base > r.limit)
             + if (at == t->window_count || t->windows[at].range.base >= r.limit) */
 void proof_window_search(void)
@@ -59,7 +58,6 @@ void proof_window_search(void)
    stubs    none
    open     nothing: the state that the calls leave is again any sound one
    unwind   3
-   when     check
    control  - if (epoch == 0 || epoch < e->epoch_seen || (epoch == e->epoch_seen && !same))
             + if (epoch == 0 || epoch < e->epoch_seen) */
 void proof_fencing(void)
@@ -179,7 +177,6 @@ static void any_windows(void)
    open     more rows; addresses beyond 8 MB; that what was blocked is tried again (R-5)
    unwind   6
    flags    --unwindset dxpui_host_lift.1:2,dxpui_host_place_bus.0:2,dxpui_host_place_bus.1:2
-   when     long
    control  - if (r.base <= r.limit && dxpui_host_holder(t, r) >= 0)
             + if (r.base > r.limit) */
 void proof_host_place(void)
@@ -217,7 +214,6 @@ void proof_host_place(void)
    stubs    none
    open     more rows: proof host_place; other buses
    unwind   8
-   when     long
    control  - mask &= dxpui_host_masks[r];
             + mask &= 0xffffffffu; */
 void proof_host_learn(void)

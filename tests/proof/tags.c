@@ -110,7 +110,6 @@ static dxpu_tlp any_keyed_tlp(void)
    stubs    none
    open     larger tables
    unwind   5
-   when     long
    control  - t->tail[DXPUI_TAG_FREE] = (uint16_t)capacity;
             + t->tail[DXPUI_TAG_FREE] = 1; */
 void proof_tags_init(void)
@@ -128,7 +127,6 @@ void proof_tags_init(void)
    stubs    none
    open     larger tables; tags of 16 bits
    unwind   6
-   when     long
    control  - *chain = at;
             + (void)chain; */
 void proof_tags_alloc(void)
@@ -146,7 +144,6 @@ void proof_tags_alloc(void)
    stubs    none
    open     larger tables; tags of 16 bits; the order by deadline
    unwind   6
-   when     long
    control  - t->in_flight++;
             + (void)t; */
 void proof_tags_track(void)
@@ -166,7 +163,6 @@ void proof_tags_track(void)
    stubs    none
    open     larger tables; tags of 16 bits
    unwind   6
-   when     long
    control  - dxpui_tag_book(t, e, false);
             - e->left_bytes = (uint16_t)(e->left_bytes - part);
             + e->left_bytes = (uint16_t)(e->left_bytes - part); */
@@ -187,7 +183,6 @@ void proof_tags_complete(void)
    stubs    none
    open     larger tables; tags of 16 bits
    unwind   6
-   when     long
    control  - *link = e->hash_next;
             + (void)link; */
 void proof_tags_drop(void)
@@ -204,7 +199,6 @@ void proof_tags_drop(void)
    stubs    none
    open     larger tables; tags of 16 bits
    unwind   6
-   when     long
    control  - if (e->state == DXPUI_TAG_IN_FLIGHT && e->requester == requester)
             + if (e->state == DXPUI_TAG_RESTING && e->requester == requester) */
 void proof_tags_reset(void)
@@ -226,7 +220,6 @@ void proof_tags_reset(void)
    stubs    none
    open     larger tables; tags of 16 bits; the order by deadline
    unwind   6
-   when     long
    control  - dxpui_tag_move(t, at, e->local ? DXPUI_TAG_EXPIRED : DXPUI_TAG_RESTING);
             + e->state = e->local ? DXPUI_TAG_EXPIRED : DXPUI_TAG_RESTING; */
 void proof_tags_expire(void)
@@ -246,7 +239,6 @@ void proof_tags_expire(void)
    stubs    none
    open     larger tables; tags of 16 bits
    unwind   6
-   when     long
    control  - dxpui_tag_tell(dxpui_tag_at(t, at), true, out);
             - dxpui_tag_land(t, at);
             + dxpui_tag_tell(dxpui_tag_at(t, at), true, out); */
@@ -268,7 +260,6 @@ void proof_tags_pop(void)
    stubs    none
    open     larger tables; tags of 16 bits
    unwind   6
-   when     long
    control  - if (here && dxpui_tag_at(t, at)->state == DXPUI_TAG_IN_FLIGHT)
             + if (here && dxpui_tag_at(t, at)->state == DXPUI_TAG_EXPIRED) */
 void proof_tags_local(void)

@@ -8,7 +8,6 @@
    stubs    none
    open     longer TLPs (no loop runs over a payload)
    unwind   40
-   when     long
    control  - if (left < 4)
             - return DXPU_E_TLP_SHORT;
             - first = dxpui_tlp_first(h[0]);
@@ -34,7 +33,6 @@ void proof_tlp_decode(void)
    stubs    none
    open     longer TLPs
    unwind   52
-   when     long
    control  - if (rc == DXPU_OK && strict && dxpui_reserved_set(&t, tlp.ptr + shape.prefix_dw * 4))
             + if (false) */
 void proof_tlp_reencode(void)
@@ -59,7 +57,6 @@ void proof_tlp_reencode(void)
    stubs    none
    open     longer TLPs (no loop runs over a payload)
    unwind   40
-   when     long
    control  - t->ep = t->ep && dxpui_tlp_rows[t->type].data; */
 void proof_tlp_receive(void)
 {
@@ -119,7 +116,6 @@ static bool same_tlp(const dxpu_tlp *a, const dxpu_tlp *b)
    stubs    none
    open     fields that the type does not have, which encode() does not look at; longer payloads
    unwind   40
-   when     long
    control  - out->lower_addr = (uint8_t)dxpui_field(&dw[2], 0, 7, t->lower_addr, put);
             + out->lower_addr = (uint8_t)dxpui_field(&dw[2], 0, 6, t->lower_addr, put); */
 void proof_tlp_redecode(void)
@@ -150,7 +146,6 @@ void proof_tlp_redecode(void)
    stubs    CRC-32: any number, of bytes that are there
    open     longer TLPs
    unwind   40
-   when     long
    control  - if (!header_dw || left < header_dw * 4)
             + if (!header_dw) */
 void proof_tlp_header(void)
@@ -178,7 +173,6 @@ void proof_tlp_header(void)
    stubs    none
    open     nothing
    unwind   15
-   when     long
    control  - if (*all >= DXPU_PREFIXES_MAX || (!is_local && *all - *local >= 4))
             + if (*all >= DXPU_PREFIXES_MAX || (!is_local && *all - *local >= 5)) */
 void proof_tlp_prefixes(void)
@@ -199,7 +193,6 @@ void proof_tlp_prefixes(void)
    stubs    none
    open     nothing
    unwind   6
-   when     check
    control  - unsigned first = 0xfu << offset & 0xfu, last = end ? (1u << end) - 1 : 0xfu;
             + unsigned first = 0xfu << offset & 0xfu, last = end ? (1u << end) - 1 : 0x7u; */
 void proof_byte_enables(void)
@@ -225,7 +218,6 @@ void proof_byte_enables(void)
    stubs    none
    open     nothing; that the pieces end follows, since each takes something away
    unwind   6
-   when     long
    control  - room = room < page ? room : page;
             + room = room < page ? page : room; */
 void proof_request_next(void)
@@ -256,7 +248,6 @@ static bool split_fits(const dxpu_cpl_split *s)
    stubs    none
    open     translation requests, whose answer is no memory and may cross 4 KB
    unwind   40
-   when     long
    control  - s->left_bytes = span ? span : 1;
             + s->left_bytes = 1; */
 void proof_completion_start(void)
@@ -288,7 +279,6 @@ void proof_completion_start(void)
    stubs    none
    open     translation requests, whose answer is no memory and may cross 4 KB
    unwind   40
-   when     long
    control  - end = (start + s->mps_bytes) & ~(uint64_t)(s->rcb_bytes - 1);
             + end = start + s->mps_bytes; */
 void proof_completion_split(void)
@@ -322,7 +312,6 @@ void proof_completion_split(void)
    stubs    none
    open     completions with data, whose payload is the caller's
    unwind   40
-   when     long
    control  - cpl->byte_count = (uint16_t)(span ? span : 1);
             + cpl->byte_count = (uint16_t)span; */
 void proof_completion(void)
@@ -344,7 +333,6 @@ void proof_completion(void)
    stubs    none
    open     dxpu_message_code(), whose input is a caller's string
    unwind   60
-   when     long
    control  - return i < sizeof(table) / sizeof *(table) ? (table)[i] : (other);
             + return i <= sizeof(table) / sizeof *(table) ? (table)[i] : (other); */
 void proof_names(void)

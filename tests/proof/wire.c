@@ -9,7 +9,6 @@
    stubs    CRC-32: any number, of bytes that are there
    open     longer frames (no loop runs over a body here)
    unwind   10
-   when     check
    control  - if (datagram.len < header || datagram.len - header < trailer_bytes)
             + if (datagram.len - header < trailer_bytes) */
 void proof_frame_decode(void)
@@ -49,7 +48,6 @@ static bool same_credits(const dxpu_credits *a, const dxpu_credits *b)
    stubs    CRC-32: any number, the same for the same range of bytes, and others for others
    open     the CRC itself: proof crc
    unwind   10
-   when     long
    control  - out->seen = dxpu_get_be64(p + DXPU_FRAME_SEEN);
             + out->seen = dxpu_get_be64(p + DXPU_FRAME_SACK); */
 void proof_frame_redecode(void)
@@ -81,7 +79,6 @@ void proof_frame_redecode(void)
    stubs    none
    open     nothing
    unwind   10
-   when     long
    control  - if (p[DXPU_FRAME_FLAGS] & 0x30)
             + if (p[DXPU_FRAME_FLAGS] & 0x10) */
 void proof_frame_reencode(void)
@@ -120,7 +117,6 @@ static bool offer_within(const dxpu_offer *o)
    stubs    none
    open     the arithmetic of the channel on what was accepted
    unwind   80
-   when     long
    control  - if (body.len < DXPU_OFFER_BYTES)
             + if (body.len < DXPU_OFFER_BYTES - 1) */
 void proof_offer_decode(void)
@@ -145,7 +141,6 @@ void proof_offer_decode(void)
    stubs    none
    open     nothing
    unwind   80
-   when     long
    control  - dxpu_put_be32(out + DXPUI_OFFER_SEQUENCE, o->sequence);
             + dxpu_put_be16(out + DXPUI_OFFER_SEQUENCE, (uint16_t)o->sequence); */
 void proof_offer_redecode(void)
@@ -177,7 +172,6 @@ void proof_offer_redecode(void)
    open     longer bodies; records to skip: proof record_skip; a read before the bytes, unless
             there are 48
    unwind   2
-   when     long
    control  - if (inner.len > body->len - DXPUI_RECORD_HEADER || (body->ptr[1] & 0xf0))
             + if (inner.len > body->len || (body->ptr[1] & 0xf0)) */
 void proof_record_next(void)
@@ -207,7 +201,6 @@ void proof_record_next(void)
    stubs    none
    open     longer bodies; a read before the bytes, unless there are 12
    unwind   5
-   when     long
    control  - body->len -= DXPUI_RECORD_HEADER + inner.len;
             + body->len -= inner.len; */
 void proof_record_skip(void)
@@ -227,7 +220,6 @@ void proof_record_skip(void)
    open     fields that the type does not have
    unwind   14
    flags    --unwindset dxpui_record_next.0:2
-   when     long
    control  - dxpu_put_be64(p + 8, e->length);
             + dxpu_put_be64(p + 8, e->base); */
 void proof_event_redecode(void)
@@ -265,7 +257,6 @@ void proof_event_redecode(void)
    stubs    none
    open     nothing
    unwind   2
-   when     long
    control  - memcpy(&order, &distance, sizeof order);
             + order = a < b ? -1 : a > b; */
 void proof_serial(void)
