@@ -1,10 +1,11 @@
 #!/bin/sh
-# cross.sh: print the directory of compilers for other machines, and cmocka for them.
+# cross.sh [MACHINE...]: print the directory of compilers for other machines, and cmocka for them.
 # They are Debian's own packages of the suite that runs here, unpacked under build/cross (170 MB
-# are fetched once; signatures are checked, nothing is installed, root is not needed).  Exit status
-# 1 and a reason on standard error when they cannot be had.
+# for all machines; fetched once, signatures are checked, nothing is installed, root is not
+# needed).  Exit status 1 and a reason on standard error when they cannot be had.
 #
-#     bin/ARCH-gcc  ARCH/libcmocka.a  include/cmocka.h       for each ARCH below
+#     MACHINE: s390x i686 aarch64 riscv64; none: all of them
+#     bin/ARCH-gcc  ARCH/libcmocka.a  include/cmocka.h       for each of them
 #     bin/qemu-*-static                                      where the machine has no qemu-user
 #
 # DXPU_CROSS_DIR names another place than build/cross; DXPU_CROSS_FETCH=no forbids fetching.
@@ -25,11 +26,27 @@ case $dir in
 esac
 root=$dir/root
 apt=$dir/apt
-archs='s390x-linux-gnu i686-linux-gnu aarch64-linux-gnu riscv64-linux-gnu'
-libraries='libc6-dev-s390x-cross libc6-dev-i386-cross libc6-dev-arm64-cross
-           libc6-dev-riscv64-cross'
+archs=
+libraries=
+[ $# -gt 0 ] || set -- s390x i686 aarch64 riscv64
+for machine in "$@"; do
+    case $machine in
+    i686) libc=i386 ;;
+    aarch64) libc=arm64 ;;
+    s390x | riscv64) libc=$machine ;;
+    *) fail "no machine $machine: s390x, i686, aarch64 or riscv64" ;;
+    esac
+    archs="$archs $machine-linux-gnu"
+    libraries="$libraries libc6-dev-$libc-cross"
+done
 
-if [ ! -e "$dir/ready" ]; then
+have() {
+    for arch in $archs; do
+        grep -qsxF "$arch" "$dir/ready" || return 1
+    done
+}
+
+if ! have; then
     [ "$(uname -m)" = x86_64 ] || fail "the packages that can be fetched are for x86_64 only"
     [ "${DXPU_CROSS_FETCH:-yes}" != no ] || fail "fetching is forbidden (DXPU_CROSS_FETCH=no)"
     command -v flock >/dev/null || fail "flock is not here"
@@ -38,7 +55,7 @@ if [ ! -e "$dir/ready" ]; then
     exec 9>"$dir/lock"
     flock 9
 fi
-if [ -e "$dir/ready" ]; then
+if have; then
     echo "$dir"
     exit 0
 fi
@@ -64,7 +81,7 @@ build_cmocka() {
 suite=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
 [ -n "$suite" ] || fail "this machine's Debian suite has no name"
 . "$top/tests/guest/apt.sh"
-rm -rf "$root" "$dir/bin" "$dir/include"
+rm -rf "$dir/ready" "$root" "$dir/bin" "$dir/include"
 mkdir -p "$root" "$dir/bin" "$dir/include"
 apt_open "$apt" "$suite"
 sed 's/^deb /deb-src /' "$apt/sources.list" >"$apt/src"
@@ -109,5 +126,5 @@ for arch in $archs; do
 done
 find "$root" -name '*.d' -prune -exec rm -rf {} + # make takes such names for lists of headers
 rm -rf "$apt" "$dir/log"
-: >"$dir/ready"
+printf '%s\n' $archs >"$dir/ready"
 echo "$dir"
