@@ -2,7 +2,8 @@
 """Build checks of dxpu.h: every dialect, every option, alone, twice, freestanding; the programs in
 README.md and in its first comment.
 
-    tests/build/build.py          all of them; each dialect with DXPU_WHOLE=1, else four
+    tests/build/build.py          all of them; each dialect and both levels of sizes with
+                                  DXPU_WHOLE=1, else four and one
     tests/build/build.py size     text size on a Cortex-M4
     tests/build/build.py ship     only dxpu.h, in an empty directory
 """
@@ -72,10 +73,12 @@ class Folder:
 DIALECTS = [("gcc", "c99"), ("g++", "c++20"), ("clang", "c17"), ("clang++", "c++11")]
 # Those that whole programs are built by.
 LINKERS = [("gcc", "c99"), ("g++", "c++11")]
+LEVELS = ["-Os"]  # for which sizes are compared
 if os.environ.get("DXPU_WHOLE"):
     DIALECTS += [("gcc", "c11"), ("gcc", "c17"), ("g++", "c++11"), ("clang", "c99"),
                  ("clang++", "c++17")]
     LINKERS += [("clang", "c11")]
+    LEVELS += ["-O2"]
 
 
 def extension(compiler):
@@ -134,11 +137,13 @@ def switches(f):
         return out, names, int(size.split("\n")[1].split()[0]) / 1000 if status == 0 else 0
     with open(os.path.join(ROOT, "dxpu.h"), encoding="utf-8") as file:
         text = file.read()
-    wholes = {level: built(level) for level in ("-O2", "-Os")}
+    wholes = {level: built(level) for level in LEVELS}
     for switch, prefixes in (("DXPU_CHANNEL", ("dxpu_channel_",)),
                              ("DXPU_TABLES", ("dxpu_host_", "dxpu_box_"))):
         stated = re.search(r"#ifndef %s .*?, (\d+) KB less \((\d+) KB\)" % switch, text)
-        for level, kb in zip(("-O2", "-Os"), stated.groups()):
+        for level, kb in zip(("-Os", "-O2"), reversed(stated.groups())):
+            if level not in LEVELS:
+                continue
             whole, rest = wholes[level], built(level, "-D%s=0" % switch)
             left = [n for n in rest[1] if n.startswith(prefixes)]
             check("switch_%s_%s" % (switch.lower(), level[1:].lower()),
@@ -191,6 +196,8 @@ def pure_bindings(f):
             body = f.write(label_of + extension(compiler), text(names))
             work = ["-fsyntax-only"]
             for more in (["-DDXPU_STATIC"], []):
+                if more and label_of != "all":
+                    continue
                 if (label_of, compiler, std, more) == ("all", "gcc", "c99", []):
                     work = ["-O2", "-c", "-o", "all.o"]
                 status, out = f.compile(compiler, std, body, *more, "-ffreestanding", "-I" + FREE,
@@ -211,10 +218,10 @@ ARITHMETIC = re.compile(r"__aeabi_\w+")
 
 def freestanding_bindings(f):
     for name, std in FREESTANDING.items():
-        freestanding_binding(f, name, std)
+        freestanding_binding(f, name, std, with_control=name == "guard")
 
 
-def freestanding_binding(f, name, std):
+def freestanding_binding(f, name, std, with_control):
     """A binding without a C library, calling nothing but mem* and dxpu.h; its headers also as C++.
     The control calls something else."""
     folder = os.path.join(ROOT, "bindings", name)
@@ -222,19 +229,24 @@ def freestanding_binding(f, name, std):
     rooms = ("acceptor", "bytes", *FREESTANDING)
     own = [*["-I" + os.path.join(ROOT, "bindings", n) for n in rooms],
            "-ffreestanding", "-I" + FREE]
-    with open(os.path.join(folder, "dxpu_%s.c" % name), encoding="utf-8") as file:
-        stray = f.write("stray.c", file.read() + "int puts(const char *);\nint stray(void);\n"
-                        'int stray(void)\n{\n    return puts("");\n}\n')
+    sources = [os.path.join(folder, n) for n in sources]
+    if with_control:
+        with open(os.path.join(folder, "dxpu_%s.c" % name), encoding="utf-8") as file:
+            sources.append(f.write("stray.c", file.read() + "int puts(const char *);\n"
+                                   'int stray(void);\nint stray(void)\n{\n'
+                                   '    return puts("");\n}\n'))
     for compiler, tool, flags in (("gcc", "", ["-O2"]), ("clang", "", ["-O2"]),
                                   (ARM + "gcc", ARM, ["-Os", "-mcpu=cortex-m4", "-mthumb"])):
         called = {}
-        for source in [os.path.join(folder, n) for n in sources] + [stray]:
+        for source in sources:
             status, out = f.compile(compiler, std, source, *own, *flags, "-c", "-o", "fw.o")
             check("%s_%s" % (name, label(compiler, os.path.basename(source))), status == 0, out)
-            called[source] = {s for _, s in f.symbols(tool, "-u", "fw.o")
-                              if not s.startswith("dxpu_") and not ARITHMETIC.match(s)} - MEM
-        check("control_%s_calls_%s" % (name, label(compiler)), called.pop(stray) == {"puts"},
-              called)
+            called[os.path.basename(source)] = {
+                s for _, s in f.symbols(tool, "-u", "fw.o")
+                if not s.startswith("dxpu_") and not ARITHMETIC.match(s)} - MEM
+        if with_control:
+            check("control_%s_calls_%s" % (name, label(compiler)),
+                  called.pop("stray.c") == {"puts"}, called)
         check("%s_calls_%s" % (name, label(compiler)), not any(called.values()), called)
     head = f.write("head.cc", '#include "dxpu_%s.h"\n' % name)
     for compiler, plus in (("g++", "c++11"), ("clang++", "c++17")):
