@@ -374,9 +374,10 @@ def wrong_usage():
 
 @case
 def the_simulation_agrees_with_the_equations():
-    for words in ((), ("--gpus", "4"), ("--rtt", "19", "--tags", "256", "--mrs", "512"),
-                  ("--network", "25"),
-                  ("--network", "100", "--mtu", "9000", "--tags", "256")):
+    scenes = [(), ("--network", "25"), ("--gpus", "4"),
+              ("--rtt", "19", "--tags", "256", "--mrs", "512"),
+              ("--network", "100", "--mtu", "9000", "--tags", "256")]
+    for words in scenes if "DXPU_WHOLE" in os.environ else scenes[:2]:
         rows = ask("--simulate", *words)["simulated"]
         check(len(rows) == 18)
         for row in rows:
