@@ -90,13 +90,13 @@ FLAGS/cov1 = $(COV) -DDXPU_CRC_TABLES=1
 FLAGS/cov8 = $(COV) -DDXPU_CRC_TABLES=8
 FLAGS/fuzz = $(SAN) -fsanitize=fuzzer-no-link
 compile = $(or $(CC$1),$(CC)) $(BASE) $(CFLAGS) $(FLAGS$1)
+GOLD = $(if $(shell command -v ld.gold),-fuse-ld=gold) # takes a third of the time
 # $(call link,VARIANT,ROOM)
-link = $(call say,LD,$@)$(or $(CC$1),$(CC)) $(CFLAGS) $(FLAGS$1) -pthread -o $@ \
-  $(if $1,,-pie -Wl$(comma)-z$(comma)relro$(comma)-z$(comma)now$(comma)-z$(comma)noexecstack) \
+link = $(call say,LD,$@)$(or $(CC$1),$(CC)) $(CFLAGS) $(FLAGS$1) -pthread -o $@ $(if $1,$(GOLD),\
+  -pie -Wl$(comma)-z$(comma)relro$(comma)-z$(comma)now$(comma)-z$(comma)noexecstack) \
   $(filter %.o,$^) -Wl,--as-needed -Wl,--start-group $(filter %.a,$^) -Wl,--end-group \
   $(call libs,$2)
 comma := ,
-
 # $(call variant,VARIANT): every object, archive, C test and program, in build$1
 define variant
 build$1/%.o: %.c | build/include/dxpu.h
