@@ -177,10 +177,10 @@ test: $(if $(TEST:%.py=),$(TEST:%.c=build/san/%),$(TEST_NEEDS))
 	$(if $(TEST),,$(error T=$(T) is no test: give the name of a file of tests/ without its suffix))
 	$(if $(TEST:%.py=),DXPU_TEST='$(or $(K),*)' $(TEST:%.c=build/san/%),$(PYTHON) $(TEST) $(K))
 
-## quick      the C tests but for simulations, without sanitizers: under a minute
-QUICK := $(filter-out $(foreach d,sim manager cli,tests/$d/sim_%),$(C_TESTS))
+## quick      the C tests of dxpu.h, without sanitizers, in a minute; R=box: those of tests/box
+QUICK := $(filter-out tests/cli/sim_% %/sim_core.c,$(filter tests/$(or $R,core)/%,$(C_TESTS)))
 quick: $(QUICK:%.c=build/%)
-	$(PYTHON) tests/run.py --jobs 2 $^
+	$(PYTHON) tests/run.py --jobs 2 $(or $^,$(error R=$R is no directory of tests/ with C tests))
 
 ## check-long check with many more simulation seeds, hot-plug cycles, a large pool, a cut of 60 s
 check-long: all firmware $(SAN_ALL) $(COV_ALL) $(C_TESTS:%.c=build/%) $(BENCHES:%.c=build/%)
