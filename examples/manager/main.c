@@ -165,7 +165,8 @@ static struct {
     uint64_t start_ns,
         check_ms; /* when to look again whether the store is still there (etcd_now_ms()) */
     bool stopping, store_failed;
-    bool waited; /* as a standby */
+    bool waited;        /* as a standby */
+    histogram turns_ns; /* of the loop: what each took of a processor */
 } the;
 
 /* Signals that arrived before the loop catches them. */
@@ -204,6 +205,10 @@ static void fill_stats(report *r)
     report_number(r, "uptime_s", (dxpu_udp_now_ns() - the.start_ns) / 1000000000u);
     report_pool(r);
     wire_report(the.wire, r);
+    store_report(the.store, r);
+    report_open(r, "loop");
+    report_histogram(r, "turn_us", &the.turns_ns);
+    report_close(r);
     if (the.audit) {
         char head[AUDIT_HASH_TEXT_BYTES];
         report_open(r, "audit");
@@ -460,10 +465,19 @@ static bool settle(void)
     return true;
 }
 
+/* Of this thread. */
+static uint64_t processor_ns(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
 static int run_manager(void)
 {
     say_serving();
     take_early();
+    uint64_t begin_ns = processor_ns();
     while (!the.stopping) {
         if (!settle()) {
             (void)event_base_loop(the.base, EVLOOP_NONBLOCK); /* answers that say so */
@@ -473,6 +487,9 @@ static int run_manager(void)
             log_error("waiting for events: %s", strerror(errno));
             return PROGRAM_SYSTEM;
         }
+        uint64_t end_ns = processor_ns();
+        histogram_add(&the.turns_ns, end_ns - begin_ns);
+        begin_ns = end_ns;
     }
     return PROGRAM_GOOD;
 }

@@ -129,7 +129,7 @@ static void report_port(core *c, uint32_t port, const dxpu_control_device *told)
         corei_touch(c, corei_slot_unit(before));
 }
 
-static void report(core *c, uint32_t node, const dxpu_control_device *told)
+static void note_report(core *c, uint32_t node, const dxpu_control_device *told)
 {
     const core_node *n = &c->t.node[node];
     uint32_t at = n->first + told->number - 1;
@@ -667,7 +667,7 @@ static void node_connect(core *c, uint32_t node)
     for (unsigned i = 0; i < n->total; i++) {
         /* Of slots that were there once there is no device now. */
         dxpu_control_device none = { .number = (uint16_t)(i + 1) };
-        report(c, node, i < total ? &told[i] : &none);
+        note_report(c, node, i < total ? &told[i] : &none);
     }
     free(told);
     bool began = corei_begin(c).code == CORE_OK;
@@ -691,7 +691,7 @@ static void node_update(core *c, uint32_t node, const dxpu_control_register *r)
     dxpu_control_device d;
     for (unsigned i = 0; i < r->count && dxpu_control_device_next(r, &entries, &d); i++) {
         clean_device(&d, r->first + i);
-        report(c, node, &d);
+        note_report(c, node, &d);
         settle_in_turn(c, node, d.number);
     }
 }

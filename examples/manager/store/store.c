@@ -3,6 +3,7 @@
 #ifndef _POSIX_C_SOURCE
 #define _POSIX_C_SOURCE 200809L
 #endif
+#include "dxpu_libevent.h"
 #include "store_internal.h"
 
 #include <limits.h>
@@ -47,7 +48,11 @@ store_error store_load(store *s, const char *prefix, store_each each, void *user
 
 store_error store_commit(store *s, const store_change *changes, unsigned count, store_fault *f)
 {
-    return s->kind->commit(s, changes, count, f);
+    uint64_t begin_ns = dxpu_udp_now_ns();
+    store_error rc = s->kind->commit(s, changes, count, f);
+    histogram_add(&s->commit_ns, dxpu_udp_now_ns() - begin_ns);
+    s->changes += count;
+    return rc;
 }
 
 store_error store_check(store *s, store_fault *f)
@@ -63,6 +68,15 @@ unsigned store_check_ms(const store *s)
 bool store_is_sure(const store *s)
 {
     return !s->kind->sure || s->kind->sure(s);
+}
+
+void store_report(const store *s, report *r)
+{
+    report_open(r, "store");
+    report_number(r, "commits", s->commit_ns.count);
+    report_number(r, "changes", s->changes);
+    report_histogram(r, "commit_us", &s->commit_ns);
+    report_close(r);
 }
 
 void store_close(store *s)

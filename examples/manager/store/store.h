@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "stats.h"
+
 enum { STORE_KEY_MAX_BYTES = 200, STORE_VALUE_MAX_BYTES = 1 << 20, STORE_CHANGES_MAX = 2048 };
 
 typedef enum store_error {
@@ -52,6 +54,8 @@ typedef struct store_kind {
 } store_kind;
 struct store {
     const store_kind *kind;
+    uint64_t changes;    /* of all commits */
+    histogram commit_ns; /* how long they took */
 };
 
 /* Open the SQLite database `path`, made when it is not there; it is this program's alone until
@@ -122,6 +126,9 @@ unsigned store_check_ms(const store *s);
 /* Is it certain that no other program has changed the store by now?  Of etcd: not from the moment
    at which the lease may have ended, though it may be renewed yet. */
 bool store_is_sure(const store *s);
+
+/* Commits since it was opened, how many changes they had, how long they took. */
+void store_report(const store *s, report *r);
 
 void store_close(store *s); /* NULL: nothing */
 
