@@ -187,7 +187,7 @@ static void measure_etcd(const char *where)
 
 int main(int argc, char **argv)
 {
-    static const store_kind none = { none_load, none_commit, NULL, NULL, NULL, NULL };
+    static const store_kind none = { .load = none_load, .commit = none_commit };
     static const unsigned slots[] = { 512, 100000 };
     for (unsigned i = 0; i < 2; i++) {
         char path[4096];

@@ -573,6 +573,146 @@ static void test_store_fails(void **state)
     assert_non_null(rig_value(&disk, "meta"));
 }
 
+/* -- Registers that share a commit -- */
+
+enum { BATCH = 6, BATCH_IDENTITY = 20 };
+
+static uint32_t batch_box(unsigned i, uint64_t instance)
+{
+    return rig_register(c, DXPU_CONTROL_ROLE_BOX, (uint8_t)(BATCH_IDENTITY + i), instance, box,
+                        SLOTS, 1, SLOTS, &why);
+}
+
+static void test_registers_share_a_commit(void **state)
+{
+    (void)state;
+    uint32_t node[BATCH];
+    unsigned before = disk.commits;
+    for (unsigned round = 0; round < 2; round++) { /* new ones, then those that are back */
+        before = disk.commits;
+        core_batch(c);
+        for (unsigned i = 0; i < BATCH; i++) {
+            uint32_t n = batch_box(i, 1);
+            assert_int_equal(n, round ? node[i] : n);
+            node[i] = n;
+        }
+        assert_int_equal(disk.commits, before);
+        assert_int_equal(count_events(CORE_EVENT_NODE_CONNECTED), round ? BATCH : 0);
+        assert_true(core_batch_end(c));
+        assert_int_equal(disk.commits, before + 1);
+        assert_int_equal(count_events(CORE_EVENT_NODE_CONNECTED), (round + 1) * BATCH);
+        assert_null(rig_differs(c, &disk));
+        core_ends();
+        start();
+    }
+    assert_int_equal(core_pool(c)->slots, BATCH * SLOTS);
+    before = disk.commits;
+    for (unsigned i = 0; i < BATCH; i++) /* the control */
+        assert_int_equal(batch_box(i, 1), node[i]);
+    assert_true(disk.commits >= before + BATCH);
+}
+
+/* No more than the store takes well at a time. */
+static void test_registers_share_as_many_changes_as_the_store_has_room_for(void **state)
+{
+    (void)state;
+    store_kind few = *disk.base.kind;
+    few.share = SLOTS + COREI_REGISTER_CHANGES;
+    disk.base.kind = &few;
+    unsigned before = disk.commits;
+    core_batch(c);
+    for (unsigned i = 0; i < BATCH; i++)
+        assert_int_not_equal(batch_box(i, 1), 0);
+    assert_int_equal(disk.commits, before + BATCH - 1);
+    assert_true(core_batch_end(c));
+    assert_int_equal(disk.commits, before + BATCH);
+    core_ends();
+    rig_store_free(&disk);
+    rig_store_init(&disk);
+    start();
+}
+
+/* One of them is known and has another name, the others are new. */
+static void test_registers_whose_commit_fails(void **state)
+{
+    (void)state;
+    uint32_t known = batch_box(0, 1), count;
+    core_ends();
+    start();
+    core_batch(c);
+    rig_name = "renamed";
+    assert_int_equal(batch_box(0, 1), known);
+    rig_name = "name";
+    for (unsigned i = 1; i < BATCH; i++)
+        assert_int_not_equal(batch_box(i, 1), 0);
+    disk.fail_after = 0;
+    disk.fault = STORE_E_FULL;
+    assert_false(core_batch_end(c));
+    (void)core_nodes(c, &count);
+    assert_int_equal(count, 1);
+    assert_int_equal(core_pool(c)->slots, SLOTS);
+    core_disconnected(c, known); /* as the program does with all of them */
+    disk.fail_after = UINT_MAX;
+    at(2000);
+    rig_name = "renamed";
+    core_batch(c);
+    for (unsigned i = 0; i < BATCH; i++) {
+        assert_int_not_equal(batch_box(i, 1), 0);
+        rig_name = "name";
+    }
+    assert_true(core_batch_end(c));
+    assert_string_equal(core_nodes(c, &count)[0].name, "renamed");
+    assert_int_equal(count, BATCH);
+    core_ends(); /* the store has all of that */
+    start();
+    assert_string_equal(core_nodes(c, &count)[0].name, "renamed");
+}
+
+/* It fails in the middle, for want of room in it: what comes after is refused, what was before is
+   no node. */
+static void test_a_full_batch_whose_commit_fails(void **state)
+{
+    (void)state;
+    store_kind few = *disk.base.kind;
+    uint32_t count;
+    few.share = SLOTS + COREI_REGISTER_CHANGES;
+    disk.base.kind = &few;
+    core_batch(c);
+    assert_int_not_equal(batch_box(0, 1), 0);
+    disk.fail_after = 0;
+    disk.fault = STORE_E_FULL;
+    assert_int_equal(batch_box(1, 1), 0);
+    assert_int_equal(why.code, CORE_E_STORE);
+    disk.fail_after = UINT_MAX;
+    at(2000);
+    assert_int_not_equal(batch_box(2, 1),
+                         0); /* the store works again, and has it */
+    assert_false(core_batch_end(c));
+    (void)core_nodes(c, &count);
+    assert_int_equal(count, 1);
+    core_ends();
+    rig_store_free(&disk);
+    rig_store_init(&disk);
+    start();
+}
+
+/* Tables that are full are loaded again in a batch: with what waits. */
+static void test_tables_grow_in_a_batch(void **state)
+{
+    enum { MANY = 60 };
+    (void)state;
+    uint32_t node[MANY];
+    uint64_t loads = c->loads;
+    core_batch(c);
+    for (unsigned i = 0; i < MANY; i++)
+        node[i] = batch_box(i, 1);
+    assert_true(c->loads > loads);
+    assert_true(core_batch_end(c));
+    for (unsigned i = 0; i < MANY; i++)
+        assert_int_not_equal(core_find_slot(c, node[i], SLOTS), CORE_NONE);
+    assert_null(rig_differs(c, &disk));
+}
+
 /* The box knows a lease that the store does not: nothing is lent there, nothing wiped, until
    somebody says so. */
 static void test_store_is_old(void **state)
@@ -2866,6 +3006,12 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_broken, begin, end),
         cmocka_unit_test_setup_teardown(test_grace, begin, end),
         cmocka_unit_test_setup_teardown(test_store_fails, begin, end),
+        cmocka_unit_test_setup_teardown(test_registers_share_a_commit, begin, end),
+        cmocka_unit_test_setup_teardown(
+            test_registers_share_as_many_changes_as_the_store_has_room_for, begin, end),
+        cmocka_unit_test_setup_teardown(test_registers_whose_commit_fails, begin, end),
+        cmocka_unit_test_setup_teardown(test_a_full_batch_whose_commit_fails, begin, end),
+        cmocka_unit_test_setup_teardown(test_tables_grow_in_a_batch, begin, end),
         cmocka_unit_test_setup_teardown(test_leased_in_backup, begin, end),
         cmocka_unit_test_setup_teardown(test_exchanged, begin, end),
         cmocka_unit_test_setup_teardown(test_listener_and_names, begin, end),

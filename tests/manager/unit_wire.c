@@ -158,8 +158,10 @@ static void chatter(end *e, size_t bytes)
 
 static void answer(const end *e)
 {
-    for (unsigned i = 0; i < 5000 && !e->closed && !e->node && !e->code; i++)
+    for (unsigned i = 0; i < 5000 && !e->closed && !e->node && !e->code; i++) {
         turn();
+        wire_pump(w); /* as the program does in each turn of its loop */
+    }
 }
 
 /* -- The rig -- */
@@ -284,6 +286,66 @@ static void test_m133_registers_of_a_key(void **state)
     assert_true(ends[1].node); /* the control: another key's */
 }
 
+/* -- Registers that share a commit -- */
+
+enum { CROWD = 5 };
+
+/* All of them have said it, and wait for the turn to end. */
+static void crowd(void)
+{
+    for (unsigned i = 0; i < CROWD; i++) {
+        join(&ends[i], 0);
+        greet(&ends[i]);
+        ask_to_register(&ends[i]);
+    }
+    for (unsigned i = 0, held = 0; i < 5000 && held < CROWD; i++) {
+        turn();
+        held = 0;
+        for (const wire_proxy *p = w->held; p; p = p->next_held)
+            held++;
+    }
+}
+
+static void test_registers_of_a_turn_share_a_commit(void **state)
+{
+    (void)state;
+    crowd();
+    unsigned before = disk.commits;
+    wire_pump(w);
+    assert_int_equal(disk.commits, before + 2); /* and the term's, once */
+    for (unsigned i = 0; i < CROWD; i++) {
+        answer(&ends[i]);
+        assert_true(ends[i].node);
+    }
+}
+
+/* None is answered, all come again, and what was new is no node. */
+static void test_registers_whose_commit_fails_are_not_answered(void **state)
+{
+    (void)state;
+    assert_int_not_equal(core_term(c), 0);
+    crowd();
+    disk.fail_after = 0;
+    disk.fault = STORE_E_FULL;
+    wire_pump(w);
+    for (unsigned i = 0; i < 5000 && !ends[CROWD - 1].closed; i++)
+        turn();
+    uint32_t count;
+    (void)core_nodes(c, &count);
+    assert_int_equal(count, 0);
+    for (unsigned i = 0; i < CROWD; i++) {
+        assert_true(ends[i].closed);
+        assert_false(ends[i].node);
+    }
+    disk.fail_after = UINT_MAX;
+    usleep(COREI_REFUSE_MS * 1000 + 10000);
+    crowd();
+    for (unsigned i = 0; i < CROWD; i++) { /* the control */
+        answer(&ends[i]);
+        assert_true(ends[i].node);
+    }
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, begin_test, end_test)
 
 int main(void)
@@ -292,6 +354,8 @@ int main(void)
         CASE(test_m134_what_is_kept_of_a_key),
         CASE(test_m134_connections_of_a_key),
         CASE(test_m133_registers_of_a_key),
+        CASE(test_registers_of_a_turn_share_a_commit),
+        CASE(test_registers_whose_commit_fails_are_not_answered),
     };
     if (dxpu_sodium_init() < 0)
         return 1;

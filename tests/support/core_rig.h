@@ -109,7 +109,7 @@ static store_error rig_commit(store *base, const store_change *changes, unsigned
 
 static void rig_store_init(rig_store *s)
 {
-    static const store_kind kind = { rig_load, rig_commit, NULL, NULL, NULL, NULL };
+    static const store_kind kind = { .load = rig_load, .commit = rig_commit };
     memset(s, 0, sizeof *s);
     s->base.kind = &kind;
     s->fail_after = UINT_MAX;

@@ -289,6 +289,13 @@ core_result core_check_pace(core *c, const uint8_t key[DXPU_CONTROL_KEY_BYTES]);
    The node's number, or 0 with *why: refused. */
 uint32_t core_register(core *c, const dxpu_control_register *r, const char *program,
                        const uint8_t *key, core_result *why);
+/* Registers until core_batch_end() make one change of the store, or a few, and not one or more each.
+   Nothing but registers, and what is asked before them, comes between the two.  What follows from
+   the registers is done by core_batch_end().  False: the store failed, so that it is unknown which
+   of them are in it; no answer to any of them may be sent, and their connections must end. */
+void core_batch(core *c);
+bool core_batch_end(core *c);
+
 /* This instance was refused since another one is connected, which has spoken since: two programs
    with one identity run.  It is refused for a while after that one's connection ends, too. */
 void core_rival(core *c, uint32_t node, uint64_t instance);

@@ -154,6 +154,7 @@ typedef struct corei_node {
     uint64_t left_ms;    /* and when the last one ended */
     uint64_t rival;      /* another instance, seen while this one lived; 0: none */
     bool unsaved;        /* what its registers said of it is not in the store */
+    bool joined;         /* what follows from its register is done at the end of the batch */
     uint16_t missing;    /* slots of a registration that has begun */
     uint16_t told_total; /* slots that it is about */
     dxpu_control_device *told;
@@ -189,7 +190,8 @@ typedef struct corei_tables {
 
 enum {
     COREI_MARKS_MAX = 4 * POOL_COUNT_MAX + 64 + POOL_BOX_SLOTS_MAX,
-    COREI_TX_EVENTS = 2 * POOL_COUNT_MAX + 32
+    COREI_TX_EVENTS = 2 * POOL_COUNT_MAX + 32,
+    COREI_REGISTER_CHANGES = 8 /* of a register, but for its slots: its node, meta, events */
 };
 
 typedef enum corei_kind {
@@ -283,7 +285,9 @@ struct core {
     unsigned news;
     core_event told[COREI_TX_EVENTS];
     unsigned tolds;
-    core_event spare; /* of a change with more events than those: the rest is not reported */
+    bool batch, pending; /* changes may wait for others: see core_batch(); and some do */
+    bool lost;           /* and some of the batch were not made */
+    core_event spare;    /* of a change with more events than those: the rest is not reported */
     corei_history history;
     uint64_t commits, loads; /* how many there were */
     bool failed, dead;       /* the last commit failed; the disk's contents are unknown */
@@ -398,6 +402,10 @@ void corei_mark_new(core *c, json_t *record, const char *format, ...)
 void corei_mark_gone(core *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* All that was marked, and the events, or everything is as it was (loaded again). */
 core_result corei_commit(core *c);
+/* The same, in a batch later, with what else is marked until then. */
+core_result corei_commit_later(core *c);
+/* A batch has no room for so many more changes: what waits is committed. */
+core_result corei_make_room(core *c, unsigned more);
 /* When to try again what could not be changed. */
 uint64_t corei_again_ms(const core *c);
 

@@ -718,6 +718,11 @@ static void load_ended(core *c)
 
 core_result corei_load(core *c)
 {
+    if (c->pending) { /* else it would not be loaded; where that fails all is loaded, too */
+        core_result r = corei_commit(c);
+        if (r.code != CORE_OK)
+            return c->dead ? r : (core_result){ CORE_OK, "" };
+    }
     c->loads++;
     loading l = { .c = c, .result = { CORE_OK, "" } };
     bool good = load_records(&l) && load_tables(&l);

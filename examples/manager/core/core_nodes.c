@@ -377,7 +377,7 @@ static uint32_t add_node(core *c, const dxpu_control_register *r, const char *pr
     corei_mark_changed(c, COREI_NODE, node);
     corei_mark_changed(c, COREI_META, 0);
     corei_event_node(c, CORE_EVENT_NODE_NEW, node, "%s, a %s", n->name, box ? "box" : "host");
-    *why = corei_commit(c);
+    *why = corei_commit_later(c);
     return why->code == CORE_OK ? node : CORE_NONE;
 }
 
@@ -603,7 +603,7 @@ static core_result enlarge(core *c, uint32_t node)
                                                        : append_host(c, node, total))) {
         corei_mark_changed(c, COREI_NODE, node);
         corei_mark_changed(c, COREI_META, 0);
-        return corei_commit(c);
+        return corei_commit_later(c);
     }
     mark_slots(c, node, total);
     r = corei_commit(c);
@@ -615,7 +615,7 @@ static void save_node(core *c, uint32_t node, bool began)
 {
     if (began && c->t.node_more[node].unsaved)
         corei_mark_changed(c, COREI_NODE, node);
-    if (began && corei_commit(c).code == CORE_OK)
+    if (began && corei_commit_later(c).code == CORE_OK)
         c->t.node_more[node].unsaved = false;
     else
         corei_look_at(c, corei_node_unit(c, node), corei_again_ms(c));
@@ -650,6 +650,37 @@ static void save_data(core *c, uint32_t node)
         c->t.slot_more[i].data_unsaved = false;
 }
 
+/* What follows from what was reported: of a node whose records are in the store. */
+static void node_follow(core *c, uint32_t node)
+{
+    if (c->t.node[node].role == DXPU_CONTROL_ROLE_BOX)
+        corei_settle_free(c, node);
+    for (unsigned i = 1; i <= c->t.node[node].total; i++)
+        settle_report(c, node, (uint16_t)i);
+    corei_touch_node(c, node);
+}
+
+void core_batch(core *c)
+{
+    c->batch = true;
+    c->lost = false;
+}
+
+bool core_batch_end(core *c)
+{
+    c->batch = false;
+    if (c->pending)
+        (void)corei_commit(c);
+    bool stored = !c->lost;
+    for (uint32_t i = 0; i < c->t.nodes; i++) {
+        bool joined = c->t.node_more[i].joined;
+        c->t.node_more[i].joined = false;
+        if (joined && stored && c->t.node[i].connected)
+            node_follow(c, i);
+    }
+    return stored;
+}
+
 /* Everything was reported: it is connected, and orders can go there. */
 static void node_connect(core *c, uint32_t node)
 {
@@ -677,11 +708,10 @@ static void node_connect(core *c, uint32_t node)
     }
     save_node(c, node, began);
     save_data(c, node);
-    if (c->t.node[node].role == DXPU_CONTROL_ROLE_BOX)
-        corei_settle_free(c, node);
-    for (unsigned i = 1; i <= c->t.node[node].total; i++)
-        settle_report(c, node, (uint16_t)i);
-    corei_touch_node(c, node);
+    if (c->batch)
+        c->t.node_more[node].joined = true;
+    else
+        node_follow(c, node);
 }
 
 /* Single slots of a connected proxy. */
@@ -843,6 +873,8 @@ uint32_t core_register(core *c, const dxpu_control_register *r, const char *prog
                        const uint8_t *key, core_result *why)
 {
     *why = check_register(c, r);
+    if (why->code == CORE_OK) /* none of its own changes may do that: nodes may be gone then */
+        *why = corei_make_room(c, r->total + COREI_REGISTER_CHANGES);
     if (why->code != CORE_OK)
         return 0;
     uint32_t node = corei_node_of(c, r);
@@ -856,6 +888,10 @@ uint32_t core_register(core *c, const dxpu_control_register *r, const char *prog
         core_disconnected(c, number);
         corei_reach_forget(c, number, "it was restarted");
         node = core_find_node(c, number);
+        if (node == CORE_NONE) { /* it was new in this batch, which failed */
+            *why = corei_result(CORE_E_STORE, "%.250s", c->failure);
+            return 0;
+        }
         c->t.node_more[node].drain_told = COREI_NO_REPORT; /* another program: it knows nothing */
     }
     c->t.node[node].instance = r->instance;
@@ -875,7 +911,9 @@ uint32_t core_register(core *c, const dxpu_control_register *r, const char *prog
         return number;
     *why = enlarge(c, node);
     if (why->code != CORE_OK) {
-        gather_end(&c->t.node_more[core_find_node(c, number)]);
+        node = core_find_node(c, number);
+        if (node != CORE_NONE)
+            gather_end(&c->t.node_more[node]);
         return 0;
     }
     node_connect(c, node);

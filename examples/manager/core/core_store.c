@@ -9,7 +9,8 @@
 
 core_result corei_begin(core *c)
 {
-    c->marks = c->gones = c->tolds = c->news = 0;
+    if (!c->pending)
+        c->marks = c->gones = c->tolds = c->news = 0;
     if (c->dead || c->mono_ms < c->refuse_until_ms)
         return corei_result(CORE_E_STORE, "%.250s", c->failure);
     return (core_result){ CORE_OK, "" };
@@ -172,6 +173,23 @@ core_result corei_reload(core *c)
     return loaded;
 }
 
+/* What waited for this commit is not in the store.  What is said of nodes and slots that are there
+   is stored later; the others are gone. */
+static void lose_pending(core *c, bool pending)
+{
+    for (unsigned i = 0; pending && i < c->marks && i < COREI_MARKS_MAX; i++) {
+        corei_mark m = c->mark[i];
+        if (m.kind == COREI_NODE) {
+            c->t.node_more[m.index].unsaved = true;
+            corei_look_at(c, corei_node_unit(c, m.index), corei_again_ms(c));
+        } else if (m.kind == COREI_SLOT) {
+            c->t.slot_more[m.index].data_unsaved = true;
+            corei_look_at(c, corei_slot_unit(m.index), corei_again_ms(c));
+        }
+    }
+    c->lost = c->lost || pending;
+}
+
 /* As it was, and not again at once: a disk without room would be read all the time. */
 static core_result commit_failed(core *c, const store_fault *f)
 {
@@ -194,8 +212,32 @@ uint64_t corei_again_ms(const core *c)
     return c->refuse_until_ms > c->mono_ms ? c->refuse_until_ms : c->mono_ms + COREI_REFUSE_MS;
 }
 
+/* Of the transaction, by now. */
+static unsigned count_changes(const core *c)
+{
+    return c->marks + c->gones + c->news + c->tolds + c->history.drops;
+}
+
+core_result corei_commit_later(core *c)
+{
+    if (!c->batch)
+        return corei_commit(c);
+    c->commits++;
+    c->pending = true;
+    return (core_result){ CORE_OK, "" };
+}
+
+core_result corei_make_room(core *c, unsigned more)
+{
+    unsigned share = store_share(c->store);
+    bool full = count_changes(c) + more > (share < COREI_MARKS_MAX ? share : COREI_MARKS_MAX) ||
+                c->tolds + more > COREI_TX_EVENTS; /* there may be one for each slot */
+    return c->pending && full ? corei_commit(c) : (core_result){ CORE_OK, "" };
+}
+
 core_result corei_commit(core *c)
 {
+    bool pending = c->pending;
     store_fault f = { STORE_E_FULL, "a change has too many records, or there is no memory for it" };
     record_batch *b = malloc(sizeof *b);
     store_error rc = STORE_E_FULL;
@@ -208,8 +250,11 @@ core_result corei_commit(core *c)
         free(b);
     }
     c->commits++;
-    if (rc != STORE_OK)
+    c->pending = false;
+    if (rc != STORE_OK) {
+        lose_pending(c, pending);
         return commit_failed(c, &f);
+    }
     c->failed = c->older = false;
     c->failure[0] = 0;
     c->history.drops = 0;

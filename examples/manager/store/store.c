@@ -55,6 +55,11 @@ store_error store_commit(store *s, const store_change *changes, unsigned count, 
     return rc;
 }
 
+unsigned store_share(const store *s)
+{
+    return s->kind->share ? s->kind->share : STORE_CHANGES_MAX;
+}
+
 store_error store_check(store *s, store_fault *f)
 {
     return s->kind->check ? s->kind->check(s, f) : STORE_OK;

@@ -51,6 +51,7 @@ typedef struct store_kind {
     unsigned (*check_ms)(const store *s);           /* or NULL */
     bool (*sure)(const store *s);                   /* or NULL */
     void (*close)(store *s);
+    unsigned share; /* changes of a commit up to which one costs less than two; 0: any number */
 } store_kind;
 struct store {
     const store_kind *kind;
@@ -114,6 +115,9 @@ store_error store_load(store *s, const char *prefix, store_each each, void *user
    members); or make none.  After STORE_E_IO it is unknown which (the disk may have kept what it
    said it lost): every further commit fails until the store is closed, opened and loaded again. */
 store_error store_commit(store *s, const store_change *changes, unsigned count, store_fault *f);
+
+/* How many changes it is worth to make in one commit, where they need not be one. */
+unsigned store_share(const store *s);
 
 /* Is it still where it was opened?  store_commit() asks by itself; between two commits somebody may
    remove the file.  STORE_E_IO then; what was in it is in a file beside it, where there is room.

@@ -1061,8 +1061,13 @@ static store_error begin(etcd_store *s, store_fault *f)
 
 store *store_open_etcd(const store_etcd_settings *set, store_fault *f)
 {
-    static const store_kind kind = { etcd_load,     etcd_commit, etcd_check,
-                                     etcd_check_ms, etcd_sure,   etcd_store_close };
+    static const store_kind kind = { .load = etcd_load,
+                                     .commit = etcd_commit,
+                                     .check = etcd_check,
+                                     .check_ms = etcd_check_ms,
+                                     .sure = etcd_sure,
+                                     .close = etcd_store_close,
+                                     .share = PART_CHANGES };
     const char *wrong = store_etcd_check(set);
     if (wrong) {
         storei_fault(f, STORE_E_ARG, "%s", wrong);

@@ -21,7 +21,10 @@
 #include <sqlite3.h>
 
 /* In the header of the file, where file(1) looks for whose it is. */
-enum { APPLICATION_ID = 0x64785055 };
+enum {
+    APPLICATION_ID = 0x64785055,
+    SHARE = 512 /* changes: then writing them takes longer than waiting for the disk */
+};
 
 /* Behind its path: what was in a store that was removed while it was open. */
 #define SAVED "-saved"
@@ -401,8 +404,11 @@ static bool is_empty(const char *path, store_fault *f)
 
 store *store_open_sqlite(const char *path, store_fault *f)
 {
-    static const store_kind kind = { sqlite_load, sqlite_commit, sqlite_check,
-                                     NULL,        NULL,          sqlite_close };
+    static const store_kind kind = { .load = sqlite_load,
+                                     .commit = sqlite_commit,
+                                     .check = sqlite_check,
+                                     .close = sqlite_close,
+                                     .share = SHARE };
     size_t len = strlen(path) + 1;
     file_id file, saved;
     if (file_of(path, "", &file) && !file.number && file_of(path, SAVED, &saved) && saved.number) {

@@ -648,8 +648,7 @@ static void hear(wire_proxy *p, dxpu_bytes in)
             break;
         }
         rc = dxpu_control_decode(&f, &m);
-        if (rc == DXPU_OK && m.type == DXPU_CONTROL_REGISTER && p->greeted && !p->node &&
-            p->owner->register_ns > WIRE_REGISTER_NS) {
+        if (rc == DXPU_OK && m.type == DXPU_CONTROL_REGISTER && p->greeted && !p->node) {
             hold(p, &m);
             if (!p->over)
                 keep(p, in);
@@ -683,17 +682,14 @@ static void forget(wire_proxy *p)
     free(p);
 }
 
-/* It is this proxy's turn: its register, and what it has said since.  Not in a callback of its
-   connection, so that closed() may come at any time. */
+/* Its register is done, and what it has said since follows.  Not in a callback of its connection,
+   so that closed() may come at any time. */
 static void go_on(wire_proxy *p)
 {
     struct evbuffer *later = p->later;
     uint8_t some[4096];
     int n;
     p->later = NULL;
-    p->working = true;
-    if (!handle(p, &p->message))
-        finish(p);
     while (!p->over && (n = evbuffer_remove(later, some, sizeof some)) > 0) {
         dxpu_bytes in = { some, (size_t)n };
         hear(p, in);
@@ -704,13 +700,31 @@ static void go_on(wire_proxy *p)
         forget(p);
 }
 
-/* As many of those that wait as there is time for; the loop turns once before the next. */
+/* The registers of as many of those that wait as there is time for; the loop turns once before the
+   next.  They are stored together, and no answer leaves before this returns to the loop. */
 static void resume(wire *w)
 {
+    wire_proxy *done = NULL, **last = &done;
+    if (!w->held)
+        return;
     w->register_ns = 0;
+    core_batch(w->core);
     while (w->held && w->register_ns <= WIRE_REGISTER_NS) {
         wire_proxy *p = w->held;
         unhold(p);
+        p->working = true;
+        if (!handle(p, &p->message))
+            finish(p);
+        p->next_held = NULL;
+        *last = p;
+        last = &p->next_held;
+    }
+    bool stored = core_batch_end(w->core);
+    while (done) {
+        wire_proxy *p = done;
+        done = p->next_held;
+        if (!stored && p->node)
+            drop(p, "the store cannot be written");
         go_on(p);
     }
     if (w->held)
@@ -752,14 +766,15 @@ static void on_closed(void *context, secure_conn *conn, const char *why)
         wire_clock(p->owner->core);
     leave(p);
     p->over = true;
+    if (p->working) {
+        p->closed = true;
+        return;
+    }
     if (p->later) {
         unhold(p);
         evbuffer_free(p->later);
     }
-    if (p->working)
-        p->closed = true;
-    else
-        forget(p);
+    forget(p);
 }
 
 /* ==== Silence ================================================================================= */
