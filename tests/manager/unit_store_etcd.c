@@ -796,6 +796,37 @@ static void test_large_commit_at_a_slow_etcd(void **state)
     }
 }
 
+/* A load may take as long as it does: it is each page that must come in time. */
+static void test_large_load_of_a_slow_etcd(void **state)
+{
+    enum { COMMITS = 5, RECORDS = COMMITS * STORE_CHANGES_MAX }; /* three pages */
+    static char key[STORE_CHANGES_MAX][16];
+    static store_change change[STORE_CHANGES_MAX];
+    (void)state;
+    NEED_ETCD();
+    store *s = open_good();
+    for (unsigned i = 0; i < RECORDS; i++) {
+        unsigned at = i % STORE_CHANGES_MAX;
+        snprintf(key[at], sizeof key[at], "many/%05u", i);
+        change[at] = (store_change){ key[at], "0", 1 };
+        if (at == STORE_CHANGES_MAX - 1)
+            assert_int_equal(store_commit(s, change, STORE_CHANGES_MAX, &why), STORE_OK);
+    }
+    store_close(s);
+    use_members(true, false);
+    set.load_ms = 2 * RELAY_SLOW_MS;
+    s = open_good();
+    relay_set_path("kv/range", RELAY_SLOW, 0, 1000);
+    uint64_t began = etcd_now_ms();
+    assert_int_equal(look_many(s).of[0], RECORDS);
+    assert_true(etcd_now_ms() - began > set.load_ms);
+    relay_set_path("kv/range", RELAY_LOSE, 1, 1000); /* the control */
+    many m = { { 0, 0 } };
+    assert_int_not_equal(store_load(s, "many/", count_many, &m, &why), STORE_OK);
+    relay_set(RELAY_PASS, 0, 0);
+    store_close(s);
+}
+
 /* Cut off at any of its transactions: all or nothing, when it is opened again. */
 static void test_large_commit_cut_off(void **state)
 {
@@ -1002,6 +1033,7 @@ int main(void)
         TEST(no_member),
         TEST(large_commit),
         TEST(large_commit_at_a_slow_etcd),
+        TEST(large_load_of_a_slow_etcd),
         TEST(large_commit_cut_off),
         TEST(damaged_part),
         TEST(reader),

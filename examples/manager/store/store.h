@@ -76,7 +76,7 @@ typedef struct store_etcd_settings {
     bool (*waiting)(const char *leader);
     unsigned request_ms; /* one attempt of a request [1,000] */
     unsigned commit_ms;  /* all attempts of a transaction of a commit [4,000] */
-    unsigned load_ms;    /* of a load [10,000] */
+    unsigned load_ms;    /* all attempts of a page of a load [4,000] */
     unsigned ttl_s;      /* of the lease on the leader's key [3] */
     unsigned compact_ms; /* how much of etcd's history is kept [300,000] */
 } store_etcd_settings;

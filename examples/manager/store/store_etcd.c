@@ -42,7 +42,7 @@ enum {
     PART_CHANGES = 120,
     PART_BYTES = 1200000,
     PART_OVERHEAD = 32,        /* bytes of a change beside its key and value */
-    PAGE = 1000,               /* records of one answer, */
+    PAGE = 4000,               /* records of one answer, */
     SMALL_PAGE = 16,           /* where those are too large */
     STEP_MS = 30,              /* between two steps of a request in the background, */
     IDLE_MS = 250,             /* and between two looks at whether one is due */
@@ -86,7 +86,7 @@ void store_etcd_default(store_etcd_settings *set)
     set->name = "dxpu-manager";
     set->request_ms = 1000;
     set->commit_ms = 4000;
-    set->load_ms = 10000;
+    set->load_ms = 4000;
     set->ttl_s = 3;
     set->compact_ms = 300000;
 }
@@ -737,17 +737,16 @@ static store_error etcd_load(store *base, const char *prefix, store_each each, v
     if (strlen(prefix) > STORE_KEY_MAX_BYTES)
         return STORE_OK;
     snprintf(first, sizeof first, "%s/record/%s", s->at.prefix, prefix);
-    uint64_t end_ms = etcd_now_ms() + s->set.load_ms;
     l.revision = s->pinned;
     if (s->set.reader && !s->pinned)
         rc = see(s, &seen, &l.revision, f);
     while (rc == STORE_OK && l.more) {
         if (!goes_on(s, f)) /* what is read may be changed yet, and etcd may not answer */
             return STORE_E_IO;
-        uint64_t page_ms = etcd_now_ms() + s->set.commit_ms;
-        if (!s->set.reader && page_ms > over(s)) /* another may lead then, and change it */
-            page_ms = over(s);
-        rc = load_page(&l, first, &limit, page_ms < end_ms ? page_ms : end_ms, each, user, f);
+        uint64_t end_ms = etcd_now_ms() + s->set.load_ms;
+        if (!s->set.reader && end_ms > over(s)) /* another may lead then, and change it */
+            end_ms = over(s);
+        rc = load_page(&l, first, &limit, end_ms, each, user, f);
     }
     return rc;
 }
