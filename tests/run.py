@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Run test suites and add them up.
 
-    tests/run.py [--jobs N] [--timeout SECONDS] [--again] SUITE...
+    tests/run.py [--jobs N] [--timeout SECONDS] [--again] [--long] SUITE...
 
 A suite is a cmocka program, or a script that prints `ok NAME`, `not ok NAME` and `skip NAME
 reason`, one a line.  A suite fails as a whole when it crashes, runs out of time, exits non-zero
@@ -17,6 +17,9 @@ Suites beside each other on few cores are slow, and some cases of net_ suites ar
 --again each net_ suite that failed is run once more, alone, when all others have ended: it counts
 as its second run says, the first one's failure is printed all the same, and so is how many passed
 only then.  With more than AGAIN_MAX of them something is wrong but the machine: none is run again.
+
+With --long the lines of scripts that begin with `# ` are printed, which have what they measured,
+and scripts that say `# run.py: --alone` near their top run after all others, one after the other.
 """
 import argparse
 import concurrent.futures
@@ -88,10 +91,17 @@ def add_lines(result, text):
             result.notes.append(line)
 
 
-def own_timeout(suite, timeout):
-    """A script may say near its top that it needs longer: `# run.py: --timeout SECONDS`."""
+def says(suite, what):
+    """The line `# run.py: WHAT` near the top of a script, if it has one."""
+    if not suite.endswith((".py", ".sh")) or not os.path.exists(suite):
+        return None
     with open(suite, errors="replace") as file:
-        found = re.search(r"^# run\.py: --timeout (\d+)$", file.read(4096), re.M)
+        return re.search(r"^# run\.py: %s$" % what, file.read(4096), re.M)
+
+
+def own_timeout(suite, timeout):
+    """A script may say that it needs longer."""
+    found = says(suite, r"--timeout (\d+)")
     return max(timeout, float(found.group(1))) if found else timeout
 
 
@@ -118,8 +128,7 @@ def run(suite, timeout):
         name += " (plain)"
     result = Result(name)
     script = suite.endswith((".py", ".sh"))
-    if script and os.path.exists(suite):
-        timeout = own_timeout(suite, timeout)
+    timeout = own_timeout(suite, timeout)
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         env = dict(os.environ)
@@ -163,20 +172,25 @@ def run(suite, timeout):
     return result
 
 
-def show(result):
+def show(result, long=False):
     print("%-4s %-28s %5d passed %3d failed %3d skipped %8.2f s %8.2f s of CPU"
           % ("FAIL" if result.failed else "ok", result.name, result.passed, result.failed,
              result.skipped, result.seconds, result.cpu_seconds))
     for note in result.notes:
         print("     " + note)
+    for line in result.output.splitlines() if long else ():
+        if line.startswith("# "):
+            print("     " + line)
     if result.failed and result.output.strip():
         for line in result.output.splitlines()[-200:]:
             print("   | " + line)
     sys.stdout.flush()
 
 
-def run_all(suites, jobs, timeout):
+def run_all(suites, jobs, timeout, long):
     """Yield (suite, result) as they end; then print when each kind of suite did."""
+    alone = [s for s in suites if long and says(s, "--alone")]
+    suites = [s for s in suites if s not in alone]
     guests = [s for s in suites if GUESTS.match(os.path.basename(s))]
     loopback = [s for s in suites if is_network(s) and s not in guests]
     programs = [s for s in suites if PROGRAMS.match(os.path.basename(s))]
@@ -198,6 +212,8 @@ def run_all(suites, jobs, timeout):
             yield suite, future.result()
     print(", ".join("%d %s suites after %.1f s" % (len(members), kind, ends[kind] - start)
                     for kind, members, _ in kinds))
+    for suite in alone:
+        yield suite, run(suite, timeout)
 
 
 def is_network(suite):
@@ -209,11 +225,12 @@ def main():
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--timeout", type=float, default=300)
     parser.add_argument("--again", action="store_true")
+    parser.add_argument("--long", action="store_true")
     parser.add_argument("suites", nargs="*")
     args = parser.parse_args()
     results = []
-    for suite, result in run_all(args.suites, args.jobs, args.timeout):
-        show(result)
+    for suite, result in run_all(args.suites, args.jobs, args.timeout, args.long):
+        show(result, args.long)
         results.append((suite, result))
     if args.again:
         results = run_again(results, args.timeout)

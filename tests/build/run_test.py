@@ -111,6 +111,16 @@ with tempfile.TemporaryDirectory() as folder:
         return script(name, once % (mark, mark))
     expect("runner_runs_again_a_net_suite_that_failed", ["--again", net, slow_once("net_e.sh")], 0,
            "2 passed, 0 failed, 0 skipped", "passed only when run again, alone: net_e.sh")
+    counted = script("net_counted.sh", "echo '# 7 apples'; echo ok it_counts\n")
+    expect("runner_prints_figures", ["--long", counted], 0, "1 passed, 0 failed, 0 skipped",
+           "# 7 apples\n")
+    alone = script("net_alone.sh", "# run.py: --alone\necho ok it_waits\n")
+    slow = script("net_slow.sh", "sleep 0.3; echo ok it_takes_long\n")
+    out = runner("--long", alone, slow)[1]
+    check("runner_runs_alone_what_says_so",
+          out.index("net_slow.sh") < out.index("network suites")
+          < out.index("net_alone.sh"), out)
+    check("runner_prints_no_figures_unasked", "apples" not in runner(counted)[1])
     expect("runner_runs_none_again_unasked", [net, slow_once("net_f.sh")], 1,
            "2 passed, 1 failed, 0 skipped", "not ok b")
     expect("runner_runs_no_other_suite_again", ["--again", net, slow_once("unit_g.sh")], 1,
