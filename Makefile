@@ -186,7 +186,7 @@ quick: $(QUICK:%.c=build/%)
 check-long: all firmware $(SAN_ALL) $(COV_ALL) $(C_TESTS:%.c=build/%) $(BENCHES:%.c=build/%)
 	DXPU_SEEDS=1000000 $(PYTHON) tests/run.py --timeout 14400 build/tests/sim/sim_channel
 	DXPU_WHOLE=1 DXPU_SEEDS=20000 DXPU_DEPTH=8 DXPU_ROUNDS=2000000 DXPU_SLOTS=100000 \
-	  DXPU_STEPS=10000 $(PYTHON) tests/run.py --jobs 2 --timeout 3600 $(C_TESTS:%.c=build/%) \
+	  DXPU_STEPS=10000 $(PYTHON) tests/run.py --long --jobs 2 --timeout 3600 $(C_TESTS:%.c=build/%) \
 	  $(C_TESTS:%.c=build/san/%) $(SCRIPTS)
 
 ## asan       C tests only, with address and undefined-behaviour sanitizers

@@ -404,7 +404,7 @@ void corei_mark_gone(core *c, const char *format, ...) __attribute__((format(pri
 core_result corei_commit(core *c);
 /* The same, in a batch later, with what else is marked until then. */
 core_result corei_commit_later(core *c);
-/* A batch has no room for so many more changes: what waits is committed. */
+/* Commits what waits in a batch that has no room for `more` changes. */
 core_result corei_make_room(core *c, unsigned more);
 /* When to try again what could not be changed. */
 uint64_t corei_again_ms(const core *c);
