@@ -169,11 +169,18 @@ static void hear(proxy *p)
         assert_true(core_answered(c, &m->order, m->code, m->code ? NULL : &m->done));
         return;
     }
-    if (p->fresh)
+    bool first = p->fresh;
+    if (first)
         notice(p); /* the connection before this one is over */
     p->fresh = false;
+    if (first) /* as the program does with the first message of a connection */
+        core_batch(c);
     uint32_t node =
         rig_register(c, p->role, p->id, p->instance, m->device, p->units, m->first, m->count, &why);
+    if (first && !core_batch_end(c) && node) {
+        core_disconnected(c, node);
+        node = 0;
+    }
     if (!node) {
         cut(p);
         p->noticed = false;
