@@ -72,10 +72,10 @@ AIMS = (
     (r"fio writes depth 32", "ratio", 0.9, None),
     (r"fio 128 KB sequential (reads|writes)", "ratio", 0.7, None),
     (r"fio .* beside QEMU's nvme", "ratio", 0.625, None),
-    (r"fio (writes )?depth 1 beside NBD", "ratio", 2, None),
-    (r"fio (writes )?depth 32 beside NBD", "ratio", 4, None),
-    (r"fio (writes )?depth 1, p99 beside NBD", "ratio", None, 0.5),
-    (r"fio (writes )?depth 32, p99 beside NBD", "ratio", None, 0.25),
+    (r"fio (writes )?depth 1 beside (NBD|iSCSI)", "ratio", 2, None),
+    (r"fio (writes )?depth 32 beside (NBD|iSCSI)", "ratio", 4, None),
+    (r"fio (writes )?depth 1, p99 beside (NBD|iSCSI)", "ratio", None, 0.5),
+    (r"fio (writes )?depth 32, p99 beside (NBD|iSCSI)", "ratio", None, 0.25),
 )
 
 

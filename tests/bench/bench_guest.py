@@ -1,10 +1,13 @@
 """fio in a stock guest: a slot of a box, the same model without a fabric, and what else a user
-could take: QEMU's own nvme and virtio-blk, and an NBD server's disk, all at once in one guest.
-Every disk is a file of 64 MB, and the guest is the demo's."""
+could take: QEMU's own nvme and virtio-blk, and disks of an NBD server and of an iSCSI target, both on
+loopback with QEMU's block drivers as their clients, all at once in one guest.  Every disk is a file
+of 64 MB, and the guest is the demo's."""
 # SPDX-License-Identifier: MIT
+import json
 import os
 import socket
 import subprocess
+import time
 
 import lab  # from where bench.py has it
 import machines
@@ -16,9 +19,10 @@ MODULES = ("virtio", "virtio_ring", "virtio_pci_legacy_dev", "virtio_pci_modern_
 BYTES = 64 << 20
 SLOT, DIRECT = 1, machines.DIRECT
 # Other disks by the serial numbers that the guest sees.
-OWN_NVME, OWN_VIRTIO, NBD = "ownnvme", "ownvirtio", "nbdvirtio"
-BESIDE = ((OWN_NVME, "QEMU's nvme"), (OWN_VIRTIO, "QEMU's virtio-blk"), (NBD, "NBD"))
-PLACES = (SLOT, DIRECT) + tuple(place for place, _ in BESIDE)
+OWN_NVME, OWN_VIRTIO, NBD, ISCSI = "ownnvme", "ownvirtio", "nbdvirtio", "iscsivirtio"
+BESIDE = ((OWN_NVME, "QEMU's nvme"), (OWN_VIRTIO, "QEMU's virtio-blk"), (NBD, "NBD"),
+          (ISCSI, "iSCSI"))
+NETWORK = ((NBD, "NBD"), (ISCSI, "iSCSI"))
 # Row, fio's options, what it shows.
 JOBS = (("fio depth 1", ("--rw=randread", "--bs=4k", "--iodepth=1"), "iops"),
         ("fio depth 32", ("--rw=randread", "--bs=4k", "--iodepth=32"), "iops"),
@@ -36,8 +40,9 @@ def rows():
     for name, _, shows in JOBS:
         names += [name] + ["%s beside %s" % (name, other) for _, other in BESIDE]
         if shows == "iops":
-            names += ["%s, p50" % name, "%s, p99 beside NBD" % name,
-                      "%s, processor beside NBD" % name]
+            names.append(name + ", p50")
+            names += ["%s, %s beside %s" % (name, what, other) for _, other in NETWORK
+                      for what in ("p99", "processor")]
     return names
 
 
@@ -54,22 +59,13 @@ def processor_ns(pids):
 
 
 class Server:
-    """QEMU's NBD server, with a file."""
+    """A program that lends a file as a disk; the lab ends it."""
 
-    def __init__(self, l, tools):
-        self.port = lab.address(socket.SOCK_STREAM).rsplit(":", 1)[1]
-        path = l.file("nbd")
-        with open(path, "wb") as file:
-            file.truncate(BYTES)
-        self.popen = subprocess.Popen(
-            tools[0] + ["-machine", "none", "-nodefaults", "-display", "none", "-monitor", "stdio",
-                        "-drive", "if=none,id=disk,format=raw,file=" + path],
-            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True)
-        self.popen.stdin.write("nbd_server_start 127.0.0.1:%s\nnbd_server_add -w disk\n"
-                               % self.port)
-        self.popen.stdin.flush()
-        self.name = "the NBD server"
-        l.processes.append(self)  # which ends it
+    def __init__(self, l, name, words, **how):
+        self.name = name
+        self.popen = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                      text=True, **how)
+        l.processes.append(self)
 
     def kill(self):
         if self.popen.poll() is None:
@@ -80,30 +76,127 @@ class Server:
         return ""
 
 
+def disk_file(l, name):
+    path = l.file(name)
+    with open(path, "wb") as file:
+        file.truncate(BYTES)
+    return path
+
+
+def free_port():
+    return lab.address(socket.SOCK_STREAM).rsplit(":", 1)[1]
+
+
+class NbdServer(Server):
+    """QEMU's."""
+
+    def __init__(self, l, qemu):
+        port = free_port()
+        super().__init__(
+            l, "the NBD server",
+            qemu + ["-machine", "none", "-nodefaults", "-display", "none", "-monitor", "stdio",
+                    "-drive", "if=none,id=disk,format=raw,file=" + disk_file(l, NBD)],
+            stdin=subprocess.PIPE)
+        self.popen.stdin.write("nbd_server_start 127.0.0.1:%s\nnbd_server_add -w disk\n" % port)
+        self.popen.stdin.flush()
+        self.drive = {"driver": "nbd", "export": "disk",
+                      "server": {"type": "inet", "host": "127.0.0.1", "port": port}}
+
+
+class IscsiTarget(Server):
+    """tgtd, where it and QEMU's client for it can be had; else raises Missing."""
+
+    NAME, THREADS = "iqn.2026-01.dxpu:disk", 4
+
+    def __init__(self, l, qemu):
+        self.home = sys_guest.ask(os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                               "iscsi.sh"))[0]
+        self.settings = dict(os.environ, TGT_IPC_SOCKET=l.file("tgtd"))
+        portal = "127.0.0.1:" + free_port()
+        super().__init__(l, "the iSCSI target",
+                         self.words("tgtd", "-f", "-C", "0", "-t", str(self.THREADS), "--iscsi",
+                                    "portal=" + portal), env=self.settings)
+        path = disk_file(l, ISCSI)
+        self.admin("new", "target", "-T", self.NAME, patience=machines.SECONDS)
+        self.admin("new", "logicalunit", "--lun", "1", "-b", path)
+        self.admin("bind", "target", "-I", "127.0.0.1")
+        self.drive = {"driver": "iscsi", "transport": "tcp", "portal": portal, "target": self.NAME,
+                      "lun": 1}
+        self.qemu = self.with_client(l, qemu)
+
+    def words(self, program, *more):
+        root = os.path.join(self.home, "root")
+        return [os.path.join(root, "lib64", "ld-linux-x86-64.so.2"), "--library-path",
+                os.path.join(root, "lib"), os.path.join(root, "usr", "sbin", program), *more]
+
+    def admin(self, what, of, *more, patience=0):
+        """A request to tgtd, again while it is not ready for any."""
+        end = time.monotonic() + patience
+        while True:
+            done = subprocess.run(self.words("tgtadm", "-C", "0", "--lld", "iscsi", "--op", what,
+                                             "--mode", of, "--tid", "1", *more),
+                                  capture_output=True, text=True, env=self.settings)
+            if not done.returncode:
+                return
+            if self.popen.poll() is not None or time.monotonic() > end:
+                raise machines.Missing("tgtadm: " + done.stderr.strip()[-300:])
+            time.sleep(0.1)
+
+    def with_client(self, l, qemu):
+        """QEMU's command, with the client beside the fetched one's other modules, if it can use
+        it."""
+        client, modules = os.path.join(self.home, "qemu"), l.file("modules")
+        words = list(qemu)
+        for i, word in enumerate(words):
+            if word.startswith("QEMU_MODULE_DIR="):
+                os.mkdir(modules)
+                own = word.split("=", 1)[1]
+                for path in [os.path.join(own, name) for name in os.listdir(own)] + [
+                        os.path.join(client, "block-iscsi.so")]:
+                    os.symlink(path, os.path.join(modules, os.path.basename(path)))
+                words[i] = "QEMU_MODULE_DIR=" + modules
+            elif word == "--library-path":
+                words[i + 1] += ":" + os.path.join(client, "lib")
+        tried = subprocess.run(
+            words + ["-machine", "none", "-nodefaults", "-display", "none", "-monitor", "stdio",
+                     "-blockdev", json.dumps(dict(self.drive, **{"node-name": "disk"}))],
+            input="quit\n", capture_output=True, text=True, timeout=machines.SECONDS)
+        if tried.returncode:
+            raise machines.Missing("this QEMU does not attach an iSCSI disk; remove its directory "
+                                   "(%s) and %s to fetch both again, of one version: %s"
+                                   % (words[-1], self.home, tried.stderr.strip()[-300:]))
+        return words
+
+
 class Machine(machines.Stock):
     """The demo's guest with more disks, and no display."""
 
     no_display = "this guest has none"
     SERIALS = "/sys/block/vd*/serial /sys/block/nvme*/device/serial"
 
-    def __init__(self, l):
+    def __init__(self, l, lacks):
         self.tools = sys_guest.tools()
         self.modules = suite.modules(self.tools, MODULES)
         self.initrd = sys_guest.initramfs(l.file("initrd"), *self.modules.values())
         self.lab, self.guest = l, None
-        self.server = Server(l, self.tools)
+        self.servers = {NBD: NbdServer(l, self.tools[0])}
+        try:
+            self.servers[ISCSI] = target = IscsiTarget(l, self.tools[0])
+            self.tools = (target.qemu, self.tools[1])
+        except machines.Missing as why:  # all else is measured
+            lacks["fio beside iSCSI"] = str(why)
+        self.beside = [one for one in BESIDE if one[0] != ISCSI or ISCSI in self.servers]
+        self.network = [one for one in NETWORK if one[0] in self.servers]
 
     def disks(self):
         """Words of QEMU's command."""
-        for serial, driver in ((OWN_NVME, "nvme"), (OWN_VIRTIO, "virtio-blk-pci")):
-            path = self.lab.file(serial)
-            with open(path, "wb") as file:
-                file.truncate(BYTES)
-            yield from ("-blockdev", "driver=file,filename=%s,node-name=%s" % (path, serial),
+        drives = [(serial, driver, {"driver": "file", "filename": disk_file(self.lab, serial)})
+                  for serial, driver in ((OWN_NVME, "nvme"), (OWN_VIRTIO, "virtio-blk-pci"))]
+        drives += [(serial, "virtio-blk-pci", server.drive)
+                   for serial, server in self.servers.items()]
+        for serial, driver, drive in drives:
+            yield from ("-blockdev", json.dumps(dict(drive, **{"node-name": serial})),
                         "-device", "%s,drive=%s,serial=%s" % (driver, serial, serial))
-        yield from ("-blockdev", "driver=nbd,server.type=inet,server.host=127.0.0.1,server.port=%s,"
-                    "export=disk,node-name=nbd" % self.server.port,
-                    "-device", "virtio-blk-pci,drive=nbd,serial=%s" % NBD)
 
     def boot(self, sockets):
         fabric, direct = sockets
@@ -114,7 +207,7 @@ class Machine(machines.Stock):
         self.must, self.run = self.guest.must, self.guest.run
         for module in self.modules:
             self.must("insmod /modules/%s.ko" % module)
-        for serial, _ in BESIDE:
+        for serial, _ in self.beside:
             self.guest.wait_for("grep -q %s %s" % (serial, self.SERIALS), machines.SECONDS)
         return "booted"
 
@@ -137,18 +230,20 @@ class Machine(machines.Stock):
 
 def measure_round(table, machine, pids, milliseconds):
     for name, options, shows in JOBS:
-        taken = {place: machine.take(place, options, milliseconds, pids[place])
-                 for place in PLACES}
-        ours, direct, nbd = taken[SLOT], taken[DIRECT], taken[NBD]
+        taken = {place: machine.take(place, options, milliseconds, pids[place]) for place in pids}
+        ours, direct = taken[SLOT], taken[DIRECT]
         unit = UNITS[shows]
         table.add(name, ours[shows], direct[shows], unit, "attached directly")
-        for place, other in BESIDE:
+        for place, other in machine.beside:
             table.add("%s beside %s" % (name, other), ours[shows], taken[place][shows], unit, other)
-        if shows == "iops":
-            table.add(name + ", p50", ours["p50_us"], direct["p50_us"], "us", "attached directly")
-            table.add(name + ", p99 beside NBD", ours["p99_us"], nbd["p99_us"], "us", "NBD")
-            table.add(name + ", processor beside NBD", ours["processor"], nbd["processor"],
-                      "us an operation", "NBD")
+        if shows != "iops":
+            continue
+        table.add(name + ", p50", ours["p50_us"], direct["p50_us"], "us", "attached directly")
+        for place, other in machine.network:
+            table.add("%s, p99 beside %s" % (name, other), ours["p99_us"], taken[place]["p99_us"],
+                      "us", other)
+            table.add("%s, processor beside %s" % (name, other), ours["processor"],
+                      taken[place]["processor"], "us an operation", other)
 
 
 def quiet(_):
@@ -166,7 +261,7 @@ def measure(table, rounds, milliseconds):
     """Raises Missing where there is no guest."""
     os.environ.setdefault("DXPU_GUEST_FETCH", os.environ.get("DXPU_QEMU_FETCH", "yes"))
     with lab.Lab() as l:
-        machine = Machine(l)
+        machine = Machine(l, table.lacks)
         demo = story.Story(l, machine, quiet, quiet, False, "adaptive")
         demo.boot()
         demo.fill()
@@ -174,7 +269,8 @@ def measure(table, rounds, milliseconds):
         box = demo.boxes[demo.box_of(SLOT)].popen.pid
         qemu = machine.guest.popen.pid
         pids = {SLOT: (qemu, demo.host.popen.pid, box), DIRECT: (qemu, demo.direct.popen.pid),
-                OWN_NVME: (qemu,), OWN_VIRTIO: (qemu,), NBD: (qemu, machine.server.popen.pid)}
+                OWN_NVME: (qemu,), OWN_VIRTIO: (qemu,)}
+        pids.update((place, (qemu, server.popen.pid)) for place, server in machine.servers.items())
         for _ in range(rounds):
             measure_round(table, machine, pids, milliseconds)
         bad = machine.complaints()
