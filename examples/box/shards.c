@@ -21,6 +21,9 @@ enum { CHANNELS_PER_SLOT = 4 };
 /* completions on their way to a host, each slot: 128 KB of reads */
 enum { COMPLETION_HEADERS = 1024, COMPLETION_UNITS = 8192 };
 
+/* up to which a turn of a loop serves all of its channels */
+enum { FEW_CHANNELS = 8 };
+
 enum { PORT_TRIES = 100, LISTED_MAX = 4, ADDRESSES_BYTES = 1024 };
 
 /* ==== 1  A loop =============================================================================== */
@@ -29,7 +32,7 @@ enum { PORT_TRIES = 100, LISTED_MAX = 4, ADDRESSES_BYTES = 1024 };
 static void on_wake(evutil_socket_t fd, short what, void *user)
 {
     (void)what;
-    (void)user;
+    fabric_stir(&((shard *)user)->fabric);
     jobs_woken(fd);
 }
 
@@ -224,6 +227,7 @@ static int open_shard(box *b, unsigned index, const fabric_settings *net)
     rc = fabric_open(&sh->fabric, &own, slots_of(sh) * CHANNELS_PER_SLOT, &cb);
     if (rc)
         return rc;
+    sh->fabric.few = FEW_CHANNELS;
     sh->fabric.base.tx.header[DXPU_COMPLETION] = COMPLETION_HEADERS;
     sh->fabric.base.tx.data[DXPU_COMPLETION] = COMPLETION_UNITS;
     sh->worker = worker_new(dxpu_udp_base(sh->fabric.udp), run_shard, sh);
@@ -362,14 +366,22 @@ typedef struct ask {
     unsigned number;
     const void *message;
     void *out;
+    void (*fn)(void *arg);
     unsigned code, earlier; /* earlier: the answer to an order before it */
 } ask;
+
+static void do_ask(void *arg)
+{
+    ask *a = arg;
+    fabric_stir(&slots_shard(a->b, a->number)->fabric);
+    a->fn(a);
+}
 
 static unsigned in_loop(box *b, unsigned number, const void *message, void *out,
                         void (*fn)(void *arg))
 {
-    ask a = { b, number, message, out, DXPU_CONTROL_CODE_NONE, NO_ANSWER };
-    worker_call(slots_shard(b, number)->worker, fn, &a);
+    ask a = { b, number, message, out, fn, DXPU_CONTROL_CODE_NONE, NO_ANSWER };
+    worker_call(slots_shard(b, number)->worker, do_ask, &a);
     settle(b, number, a.earlier);
     return a.code;
 }

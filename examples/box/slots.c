@@ -125,6 +125,7 @@ static int submit(slot *s, dxpu_bytes tlp, uint64_t now)
         s->limited_ns = next_ns;
         return DXPU_E_AGAIN;
     }
+    fabric_stir_channel(&s->shard->fabric, s->active);
     rc = dxpu_channel_submit(&s->active->ch, tlp, now, 0);
     if (rc == DXPU_OK)
         limit_take(&s->limit, tlp);
@@ -137,7 +138,7 @@ static void overflow(slot *s)
 {
     log_warning("slot %u: its host accepts too little of what the device sends; the channel ends",
                 s->active->slot);
-    dxpu_channel_reset(&s->active->ch, DXPU_REASON_HOLD);
+    fabric_reset(&s->shard->fabric, s->active, DXPU_REASON_HOLD);
 }
 
 /* A lost completion would be a silent fault at the host, and the other slots are not to pay. */
@@ -146,7 +147,7 @@ static void no_memory(slot *s)
     log_error("slot %u: out of memory for a TLP of the device; the channel ends; give the box more "
               "memory or fewer slots",
               s->active->slot);
-    dxpu_channel_reset(&s->active->ch, DXPU_REASON_BUSY);
+    fabric_reset(&s->shard->fabric, s->active, DXPU_REASON_BUSY);
 }
 
 /* Does so much wait that the device is to make nothing more?  Any TLP in the reserve is: memory is
@@ -232,6 +233,7 @@ static void device_emits(void *user, dxpu_bytes tlp)
         s->dropped++;
         return;
     }
+    fabric_stir_channel(&s->shard->fabric, s->active); /* also of what waits, or is refused */
     verdict = dxpu_guard_up(&s->guard, tlp);
     if (verdict == DXPU_GUARD_PASS)
         send_up(s, tlp, s->emitted);
@@ -272,7 +274,7 @@ static void device_present(void *user, bool there)
     else if (!s->missing && event_add(s->waits, &wait))
         s->missing = true; /* without memory: at once */
     if (!there && s->active)
-        dxpu_channel_reset(&s->active->ch, DXPU_REASON_NO_SLOT);
+        fabric_reset(&s->shard->fabric, s->active, DXPU_REASON_NO_SLOT);
     manager_changed(s->shard->box->manager, slots_number(s));
 }
 
@@ -603,7 +605,7 @@ static void clean(slot *s)
 void slots_end(slot *s, uint8_t reason)
 {
     if (s->active)
-        dxpu_channel_reset(&s->active->ch, reason);
+        fabric_reset(&s->shard->fabric, s->active, reason);
     clean(s);
 }
 
@@ -612,18 +614,19 @@ static void let_in(box *b, fabric_channel *c)
     slot *s = &b->slots[c->slot - 1];
     slots_end(s, DXPU_REASON_REPLACED); /* before the first TLP of the new one is looked at */
     if (s->absent) {                    /* since it was let to open */
-        dxpu_channel_reset(&c->ch, DXPU_REASON_NO_SLOT);
+        fabric_reset(&s->shard->fabric, c, DXPU_REASON_NO_SLOT);
         return;
     }
     if (guard_begin(&s->guard)) {
         say(c, "refused", "out of memory");
-        dxpu_channel_reset(&c->ch, DXPU_REASON_BUSY);
+        fabric_reset(&s->shard->fabric, c, DXPU_REASON_BUSY);
         return;
     }
     s->active = c;
     s->incarnations++;
     declare(s);
     c->more = true; /* what came while it waited */
+    fabric_stir_channel(&s->shard->fabric, c);
     manager_changed(b->manager, c->slot);
     say(c, "lent to", NULL);
 }
@@ -635,7 +638,7 @@ void slots_up(void *user, fabric_channel *c, uint64_t now_ns)
     (void)now_ns;
     if (reason != DXPU_REASON_NONE) {
         say(c, "refused", dxpu_reason_text(reason));
-        dxpu_channel_reset(&c->ch, reason);
+        fabric_reset(&((shard *)user)->fabric, c, reason);
     } else if (!c->waits) {
         let_in(b, c);
     }
@@ -649,10 +652,11 @@ static void opened(box *b, slot *s, bool kept)
     fabric_channel *c = o.channel;
     s->opening.channel = NULL;
     c->waits = false;
+    fabric_stir_channel(&s->shard->fabric, c);
     if (!kept) { /* as if it had not dialed: the next one with this epoch writes again */
         log_warning("slot %u: a lease that cannot be stored is not granted", c->slot);
         say(c, "refused", dxpu_reason_text(DXPU_REASON_NO_SLOT));
-        dxpu_channel_reset(&c->ch, DXPU_REASON_NO_SLOT);
+        fabric_reset(&s->shard->fabric, c, DXPU_REASON_NO_SLOT);
         return;
     }
     take_lease(b, c, &o.entry);
@@ -666,6 +670,7 @@ static void opened(box *b, slot *s, bool kept)
 static void written(void *user, unsigned number, bool kept)
 {
     box *b = ((shard *)user)->box;
+    fabric_stir(&((shard *)user)->fabric); /* the lease of any slot may have ended */
     if (b->managed)
         leases_written(b, number, kept);
     else
@@ -794,6 +799,8 @@ static void on_ready(evutil_socket_t fd, short what, void *user)
     slot *s = user;
     (void)fd;
     (void)what;
+    if (s->active)
+        fabric_stir_channel(&s->shard->fabric, s->active);
     s->kind->tick(s->device, dxpu_udp_now_ns());
 }
 
@@ -891,6 +898,8 @@ int slots_install(slot *s, slot_device *d)
         return -1;
     }
     memcpy(s->serial, d->serial, sizeof s->serial);
+    if (d->set.subsystem) /* a controller's turn gives others work */
+        s->shard->fabric.few = 0;
     if (s->kind != &no_device_kind) /* one that is pulled out goes on to count */
         snprintf(s->subsystem, sizeof s->subsystem, "%s", d->set.subsystem ? d->set.subsystem : "");
     memcpy(s->model, d->model, sizeof s->model);

@@ -99,6 +99,148 @@ static void test_each_channel_is_first_in_turn(void **state)
     assert_int_equal(fabric_close(&port), 0);
 }
 
+static uint64_t timer_ns;
+
+static uint64_t on_next_ns(void *user)
+{
+    (void)user;
+    return timer_ns;
+}
+
+/* How many channels a turn looked at that has a reason: a datagram, for no channel that is here. */
+static unsigned looked_at(uint64_t now)
+{
+    uint8_t byte = 0;
+    fabric_on_datagram(&port, &byte, 1, &(dxpu_udp_path){ 0 }, 0);
+    served = 0;
+    fabric_turn(&port, now);
+    (void)fabric_next_ns(&port);
+    return served;
+}
+
+/* With channels of which a turn may pass over some; all have had one, at the time that is
+   returned. */
+static uint64_t open_sparing_port(void)
+{
+    fabric_settings set = FABRIC_SETTINGS_DEFAULT("127.0.0.1:0");
+    fabric_callbacks cb = { 0 };
+    uint64_t now;
+    timer_ns = DXPU_NEVER;
+    cb.work = on_work;
+    cb.down = on_end;
+    cb.next_ns = on_next_ns;
+    open_test_port(&set, &cb);
+    now = dxpu_udp_now_ns();
+    assert_int_equal(looked_at(now), CHANNELS);
+    assert_int_equal(looked_at(now), CHANNELS); /* the control: a program that does not say */
+    port.few = CHANNELS;
+    assert_int_equal(looked_at(now), CHANNELS); /* they are few */
+    port.few = 1;
+    timer_ns = now;
+    assert_int_equal(looked_at(now), CHANNELS); /* the program's timer */
+    timer_ns = DXPU_NEVER;
+    assert_int_equal(looked_at(now), 0);
+    return now;
+}
+
+/* A turn's cost does not grow with channels that have nothing to do, and none with work waits. */
+static void test_idle_channels_are_passed_over(void **state)
+{
+    uint64_t now = open_sparing_port(), due;
+    dxpu_udp_path from = { 0 };
+    uint8_t frame[64];
+    size_t len = dxpu_reset_encode(channels[1]->id, DXPU_REASON_BUSY, frame);
+    (void)state;
+    frame[len - 1] ^= 1; /* whatever it is: it may have changed the channel */
+    fabric_on_datagram(&port, frame, len, &from, 0);
+    assert_int_equal(fabric_next_ns(&port), 0);
+    assert_int_equal(looked_at(now), 1);
+    assert_int_equal(order[0], 1);
+    busy = true; /* what leaves work has the next turn as well */
+    fabric_stir_channel(&port, channels[2]);
+    assert_int_equal(fabric_next_ns(&port), 0);
+    assert_int_equal(looked_at(now), 1);
+    assert_int_equal(order[0], 2);
+    busy = false;
+    assert_int_equal(fabric_next_ns(&port), 0);
+    assert_int_equal(looked_at(now), 1);
+    assert_int_equal(looked_at(now), 0);
+    fabric_stir(&port);
+    assert_int_equal(fabric_next_ns(&port), 0);
+    assert_int_equal(looked_at(now), CHANNELS);
+    downs = 0;
+    fabric_reset(&port, channels[0], DXPU_REASON_DETACH);
+    assert_int_equal(looked_at(now), 1);
+    assert_int_equal(downs, 1);
+    assert_int_equal(looked_at(now), 0);
+    due = port.due_ns[channels[1]->live_at]; /* its open is sent again */
+    assert_true(due > now && due != DXPU_NEVER);
+    port.all_ns = due + 1;
+    assert_int_equal(looked_at(due - 1), 0);
+    assert_true(looked_at(due) >= 1);
+    assert_int_equal(port.count.unannounced, 0);
+    assert_int_equal(fabric_close(&port), 0);
+}
+
+/* A channel is over, which nothing announced, nor has it a time of its own before. */
+static void forget(unsigned i)
+{
+    dxpu_channel_reset(&channels[i]->ch, DXPU_REASON_DETACH); /* and no fabric_stir_channel() */
+    port.due_ns[channels[i]->live_at] = DXPU_NEVER;
+}
+
+/* What nothing has announced is done some milliseconds after whatever turn comes next, at once if
+   that has no reason that is known, and it is counted. */
+static void test_unannounced_work_is_found_and_counted(void **state)
+{
+    uint64_t now = open_sparing_port(), next;
+    (void)state;
+    downs = 0;
+    for (next = now; next <= now + 20000000; (void)looked_at(next))
+        next = fabric_next_ns(&port);
+    assert_int_equal(port.count.unannounced, 0); /* the control: nothing was forgotten */
+    now = next;
+    forget(0);
+    assert_int_equal(looked_at(now), 0);
+    assert_int_equal(downs, 0); /* it waits */
+    for (next = now; !downs && next <= now + 5000000; (void)looked_at(next))
+        next = fabric_next_ns(&port);
+    assert_true(next <= now + 5000000);
+    assert_int_equal(downs, 1);
+    assert_int_equal(port.count.unannounced, 1);
+    port.again = false; /* as after all have had one and nothing has come since */
+    for (unsigned i = 0; i < port.live_count; i++)
+        port.due_ns[i] = DXPU_NEVER;
+    now = port.all_ns;
+    forget(1);
+    served = 0;
+    fabric_turn(&port, now); /* something woke the loop */
+    assert_int_equal(served, 2);
+    assert_int_equal(downs, 2);
+    assert_int_equal(port.count.unannounced, 2 + 1); /* and the other's time is not NEVER */
+    assert_int_equal(fabric_close(&port), 0);
+}
+
+/* One that is freed is replaced by another, which may take a turn from a third: that one has the
+   next. */
+static void test_a_missed_turn_is_made_up_for(void **state)
+{
+    uint64_t now = open_sparing_port();
+    unsigned first = 0;
+    (void)state;
+    for (unsigned i = 0; i < CHANNELS; i++)
+        first = channels[i]->live_at == 0 ? i : first;
+    dxpu_channel_reset(&channels[first]->ch, DXPU_REASON_DETACH);
+    port.first = CHANNELS - 2; /* the last of the list has its turn before that one is freed */
+    fabric_stir(&port);
+    (void)looked_at(now);
+    assert_int_equal(port.live_count, CHANNELS - 1);
+    assert_int_equal(fabric_next_ns(&port), 0);
+    assert_int_equal(looked_at(now), 1);
+    assert_int_equal(looked_at(now), 0);
+    assert_int_equal(fabric_close(&port), 0);
+}
+
 /* S-161: the turns that a closed channel has are its own, one in each round of the loop, and they
    end. */
 static void test_s161_a_closed_channel_waits_for_its_turns(void **state)
@@ -1241,6 +1383,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_channel_is_first_in_turn),
+        cmocka_unit_test(test_idle_channels_are_passed_over),
+        cmocka_unit_test(test_unannounced_work_is_found_and_counted),
+        cmocka_unit_test(test_a_missed_turn_is_made_up_for),
         cmocka_unit_test(test_s161_a_closed_channel_waits_for_its_turns),
         cmocka_unit_test(test_a_place_out_of_the_middle),
         cmocka_unit_test(test_s92_keys_then_a_channel),

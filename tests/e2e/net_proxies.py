@@ -51,6 +51,7 @@ def through(listen, faults, load, *box_args):
         fate = lab.compare(sent, got)
         check(fate_is_good(fate), fate)
         check(there["slot_1"]["malformed"] == 0, there)
+        check(there["proxy"]["unannounced"] == 0, there)
         done = relay.stop() if relay else 0
         check(done == 0, "relay", done)
         return result, relay.result() if relay else {}
@@ -945,6 +946,24 @@ def resident_kb(process):
     """Memory of its own: no file, no library."""
     with open("/proc/%d/status" % process.popen.pid) as f:
         return int(re.search(r"RssAnon:\s+(\d+) kB", f.read()).group(1))
+
+
+@case
+def busy_slot_beside_many_idle_ones():
+    """More than a turn of the box's loop serves all of: no channel waits for what is not known to
+    the loop, and none is lost."""
+    with lab.Lab() as l:
+        box = l.start("dxpu-box", "--listen", V4, "--slots", 13, "--json")
+        at = box.address()
+        idle = l.start("dxpu-host", "--vfio-user", l.file("sock"), "--slots", 12, "--attach",
+                       ",".join("%d=%s/%d" % (n, at, n) for n in range(1, 13)))
+        for n in range(1, 13):
+            idle.says("slot %d: slot %d of .* is attached" % (n, n))
+        busy = l.run("dxpu-host", "--box", at, "--slot", 13, "--node", 2, "--json", *MIXED)
+        check(busy.status == 0 and busy.result()["mismatched"] == 0, busy.errors())
+        check(idle.stop() == 0 and box.stop() == 0, idle.errors(), box.errors())
+        counts = box.result()["proxy"]
+        check(counts["unannounced"] == 0 and counts["ended_close"] == 13, counts)
 
 
 @case

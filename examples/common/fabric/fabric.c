@@ -23,6 +23,8 @@ enum { DATAGRAM_BYTES = 9216 };
 enum { TLPS_A_FRAME = 8, WINDOW_MAX = 256, UNITS_MIN = 1024, REQUESTS = 256 };
 /* sessions whose open has not come */
 enum { PENDING_MIN = 16, PENDING_MAX = 256 };
+/* While any channel has turns, all have one this often, whatever is known of them. */
+enum { ALL_NS = 5000000 };
 
 /* ==== Memory and ids ========================================================================== */
 
@@ -82,6 +84,7 @@ fabric_channel *fabric_channel_at(fabric *f, uint32_t id, dxpu_channel_config *c
     fabric_take_place(f, id & FABRIC_INDEX_MASK);
     f->channels[id & FABRIC_INDEX_MASK] = c;
     c->live_at = f->live_count;
+    f->due_ns[f->live_count] = 0;
     f->live[f->live_count++] = c;
     return c;
 }
@@ -99,6 +102,7 @@ void fabric_channel_free(fabric *f, fabric_channel *c)
     counters_add(&f->ended, &c->ch.count);
     f->channels[index] = NULL;
     f->live[c->live_at] = f->live[--f->live_count];
+    f->due_ns[c->live_at] = f->due_ns[f->live_count];
     f->live[c->live_at]->live_at = c->live_at;
     f->free_list[(f->free_head + f->free_count++) % f->capacity] = index;
     f->up -= c->up && !c->ended;
@@ -539,14 +543,32 @@ static bool may_go_on(const fabric *f, const fabric_channel *c)
                          : keys_allow(f->keys, key, KEYS_FABRIC, 0);
 }
 
+void fabric_stir_channel(const fabric *f, fabric_channel *c)
+{
+    if (c != f->serving) /* that one is looked at after its turn */
+        f->due_ns[c->live_at] = 0;
+}
+
+void fabric_stir(fabric *f)
+{
+    memset(f->due_ns, 0, f->live_count * sizeof *f->due_ns);
+}
+
+void fabric_reset(const fabric *f, fabric_channel *c, uint8_t reason)
+{
+    fabric_stir_channel(f, c);
+    dxpu_channel_reset(&c->ch, reason);
+}
+
 void fabric_keys_changed(fabric *f)
 {
+    fabric_stir(f);
     for (unsigned i = 0; i < f->live_count; i++) {
         fabric_channel *c = f->live[i];
         if (c->ended || !c->session || may_go_on(f, c))
             continue;
         f->sealing.count.revoked++;
-        dxpu_channel_reset(&c->ch, DXPU_REASON_DETACH);
+        fabric_reset(f, c, DXPU_REASON_DETACH);
     }
 }
 
@@ -561,6 +583,7 @@ static void check_up(fabric *f, fabric_channel *c, uint64_t now)
     f->up++;
     if (c->session)
         dxpu_sodium_settle(c->session);
+    fabric_stir(f); /* it may end another one */
     f->cb.up(f->cb.user, c, now);
 }
 
@@ -573,12 +596,15 @@ void fabric_on_datagram(void *user, uint8_t *buf, size_t len, const dxpu_udp_pat
     uint8_t kind = 0;
     uint32_t id = 0;
     fabric_channel *c;
+    f->heard = true;
     if (f->frames->writer && len)
         record_frame(f, &from->remote, dxpu_udp_local(f->udp, from->socket), buf, len);
     if (dxpu_frame_peek(datagram, &kind, &id) != DXPU_OK) {
         f->count.not_frames++;
         return;
     }
+    if (kind == DXPU_KIND_HANDSHAKE || kind == DXPU_KIND_OPEN)
+        fabric_stir(f); /* whichever channel it is for, or makes room */
     if (kind == DXPU_KIND_HANDSHAKE) {
         on_handshake(f, datagram, from, now);
         return;
@@ -595,6 +621,7 @@ void fabric_on_datagram(void *user, uint8_t *buf, size_t len, const dxpu_udp_pat
         f->count.unknown_channel++;
         return;
     }
+    fabric_stir_channel(f, c);
     if (dxpu_channel_ingest(&c->ch, now, buf, len, flags) == DXPU_OK)
         learn_path(c, buf, len, from, now);
     check_up(f, c, now);
@@ -650,7 +677,8 @@ static bool emit(fabric *f, fabric_channel *c, uint64_t now)
     }
 }
 
-static void service(fabric *f, fabric_channel *c, uint64_t now)
+/* False: it was freed. */
+static bool service(fabric *f, fabric_channel *c, uint64_t now)
 {
     unsigned state;
     bool alive, scarce;
@@ -677,28 +705,10 @@ static void service(fabric *f, fabric_channel *c, uint64_t now)
     }
     /* An opener does not wait for the end of the closing period (D-66) with its last place. */
     scarce = !c->accepted && f->free_count <= 1 && state == DXPU_STATE_CLOSED;
-    if (c->ended && (!alive || scarce))
-        fabric_channel_free(f, c);
-}
-
-/* Each channel is the first in turn: the first one finds the batch empty and the peer idle.
-   A freed one is replaced by the last of the list; one that misses its turn by that
-   has the next one. */
-void fabric_turn(void *user, uint64_t now)
-{
-    fabric *f = user;
-    unsigned at = ++f->first;
-    for (unsigned left = f->live_count; left && f->live_count; left--) {
-        fabric_channel *c;
-        at = at < f->live_count ? at : 0;
-        c = f->live[at];
-        service(f, c, now);
-        at += at < f->live_count && f->live[at] == c;
-    }
-    f->first = f->first < f->live_count ? f->first : 0;
-    sealing_work(&f->sealing, now);
-    if (f->cb.tick)
-        f->cb.tick(f->cb.user, now);
+    if (!c->ended || (alive && !scarce))
+        return true;
+    fabric_channel_free(f, c);
+    return false;
 }
 
 static uint64_t channel_next_ns(const fabric_channel *c)
@@ -718,18 +728,85 @@ static uint64_t channel_next_ns(const fabric_channel *c)
     return next;
 }
 
+/* Compares due_ns with what it would be; an earlier time should have been announced. */
+static void look(fabric *f, const fabric_channel *c)
+{
+    uint64_t next = channel_next_ns(c), *due = &f->due_ns[c->live_at];
+    f->count.unannounced += next < *due;
+    *due = next < *due ? next : *due;
+}
+
+static bool is_sparing(const fabric *f)
+{
+    return f->few && f->live_count > f->few;
+}
+
+/* Each channel is the first in turn: the first one finds the batch empty and the peer idle.
+   A freed one is replaced by the last of the list; one that misses its turn by that has the next
+   one, and its work is still known.  How many had work. */
+static unsigned serve_round(fabric *f, uint64_t now, bool all)
+{
+    unsigned at = f->first, had_work = 0;
+    for (unsigned left = f->live_count; left && f->live_count; left--) {
+        fabric_channel *c;
+        at = at < f->live_count ? at : 0;
+        c = f->live[at];
+        if (f->due_ns[at] <= now)
+            had_work++;
+        else if (!all) {
+            at++;
+            continue;
+        } else if (f->few)
+            look(f, c);
+        f->serving = c;
+        if (service(f, c, now)) {
+            f->due_ns[at] = is_sparing(f) ? channel_next_ns(c) : 0;
+            at++;
+        }
+        f->serving = NULL;
+    }
+    return had_work;
+}
+
+/* The loop gives a turn after datagrams, at a time that fabric_next_ns() names, and after events.
+   Not later than ALL_NS after any of these all channels have a turn: whoever forgets to call
+   fabric_stir() costs no more than that.  Few have all of them: that costs nothing. */
+void fabric_turn(void *user, uint64_t now)
+{
+    fabric *f = user;
+    bool is_timer = f->cb.next_ns && f->cb.next_ns(f->cb.user) <= now; /* for which, is not known */
+    bool all = !is_sparing(f) || is_timer || (f->again && now >= f->all_ns);
+    bool has_reason = f->heard || is_timer;
+    f->first++;
+    has_reason |= serve_round(f, now, all) > 0;
+    if (!all && !has_reason && now >= f->all_ns) {
+        all = true;
+        (void)serve_round(f, now, true);
+    }
+    if (all || (has_reason && !f->again))
+        f->all_ns = now + ALL_NS;
+    f->again = !all || has_reason; /* what tick() does now, say, may be forgotten */
+    f->heard = false;
+    f->first = f->first < f->live_count ? f->first : 0;
+    sealing_work(&f->sealing, now);
+    if (f->cb.tick)
+        f->cb.tick(f->cb.user, now);
+}
+
 uint64_t fabric_next_ns(void *user)
 {
     fabric *f = user;
     uint64_t next = f->cb.next_ns ? f->cb.next_ns(f->cb.user) : DXPU_NEVER;
     uint64_t keys_ns = sealing_next_ns(&f->sealing);
+    bool spares = is_sparing(f);
     next = keys_ns < next ? keys_ns : next;
     for (unsigned i = 0; i < f->live_count; i++) {
-        uint64_t at = channel_next_ns(f->live[i]);
-        if (at < next)
-            next = at;
+        if (!spares)
+            f->due_ns[i] = channel_next_ns(f->live[i]);
+        if (f->due_ns[i] < next)
+            next = f->due_ns[i];
     }
-    return next;
+    return spares && f->again && f->all_ns < next ? f->all_ns : next;
 }
 
 const char *fabric_end_text(const fabric_channel *c, char out[FABRIC_END_BYTES])
@@ -768,6 +845,7 @@ bool fabric_busy(const fabric *f)
 
 void fabric_close_all(fabric *f, uint8_t reason)
 {
+    fabric_stir(f);
     for (unsigned i = 0; i < f->live_count; i++) {
         fabric_channel *c = f->live[i];
         if (c->ended)
@@ -932,9 +1010,10 @@ static int open_tables(fabric *f, unsigned capacity)
     f->capacity = capacity < FABRIC_CHANNELS_MAX ? capacity : FABRIC_CHANNELS_MAX;
     f->channels = calloc(f->capacity, sizeof *f->channels);
     f->live = calloc(f->capacity, sizeof *f->live);
+    f->due_ns = calloc(f->capacity, sizeof *f->due_ns);
     f->free_list = calloc(f->capacity, sizeof *f->free_list);
     f->promise = calloc(f->capacity, sizeof *f->promise);
-    if (!f->channels || !f->live || !f->free_list || !f->promise)
+    if (!f->channels || !f->live || !f->due_ns || !f->free_list || !f->promise)
         return -1;
     for (unsigned i = 0; i < f->capacity; i++)
         f->free_list[i] = i;
@@ -1000,6 +1079,7 @@ int fabric_close(fabric *f)
     sealing_close(&f->sealing);
     free(f->channels);
     free(f->live);
+    free(f->due_ns);
     free(f->free_list);
     free(f->promise);
     dxpu_udp_close(f->udp);

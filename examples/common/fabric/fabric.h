@@ -78,7 +78,8 @@ typedef struct fabric_callbacks {
     uint8_t (*authorize)(void *user, const dxpu_offer *offer, const uint8_t *key,
                          dxpu_channel_config *cfg);
     /* The channel carries TLPs from now on.  The program may set `waits` until it knows whether it
-       lets the channel in; then it clears it, and sets `more` to have work() called. */
+       lets the channel in; then it clears it, and sets `more` to have work() called (and, with
+       `few`, calls fabric_stir_channel()). */
     void (*up)(void *user, fabric_channel *c, uint64_t now_ns);
     /* Take and submit.  True: there is more to do without waiting for anything. */
     bool (*work)(void *user, fabric_channel *c, uint64_t now_ns);
@@ -101,6 +102,7 @@ typedef struct fabric_callbacks {
     X(unknown_channel, "frames for a channel id that is not here (any more)")                      \
     X(not_frames, "datagrams that are no frames of this version")                                  \
     X(bad_opens, "open frames damaged or out of range")                                            \
+    X(unannounced, "turns in which a channel had work that no event had announced")                \
     X(ended_close, "incarnations closed gracefully")                                               \
     X(ended_other, "incarnations ended otherwise")
 #define FABRIC_FIELD(name, text) uint64_t name;
@@ -120,8 +122,16 @@ typedef struct fabric {
     unsigned capacity;
     uint32_t *free_list; /* indices; oldest freed first */
     unsigned free_head, free_count;
-    unsigned first;    /* which of them was served first the last time */
-    unsigned up;       /* channels that are */
+    unsigned first; /* which of them was served first the last time */
+    /* With `few`, which is the program's, a turn with more live ones than that serves only those
+       that have work; 0: all, however many. */
+    unsigned few;
+    uint64_t *due_ns; /* of each live one, when it has work; 0: it may have now */
+    bool heard;       /* a datagram came since the last turn */
+    bool again;       /* all are to be served at all_ns, whatever due_ns says */
+    uint64_t all_ns;
+    const fabric_channel *serving; /* NULL: none, it is not their turn */
+    unsigned up;                   /* channels that are */
     unsigned *promise; /* of each place, the last of `promised` that it was for; 0: none */
     unsigned promised; /* places, to channels whose open may come */
     unsigned pending;  /* of those, at most */
@@ -234,6 +244,13 @@ fabric_channel *fabric_dial(fabric *f, const dxpu_channel_config *cfg, const uin
                             const dxpu_udp_path *path, unsigned count, uint64_t now_ns);
 /* End the channels whose keys may not have them any more: after keys_reload(), in f's thread. */
 void fabric_keys_changed(fabric *f);
+/* With `few`: what is to be called when something has happened of which not only datagrams and the
+   channels' own times say that a channel has work: for one channel, or where that is not known, for
+   all.  See fabric_turn() for what becomes of one that is forgotten. */
+void fabric_stir_channel(const fabric *f, fabric_channel *c);
+void fabric_stir(fabric *f);
+/* dxpu_channel_reset(), which its next turn sees. */
+void fabric_reset(const fabric *f, fabric_channel *c, uint8_t reason);
 /* Run until fabric_stop(). */
 int fabric_run(fabric *f);
 void fabric_stop(fabric *f);
