@@ -22,6 +22,7 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "examples", "demo"))
 import demo  # noqa: E402
+import bench_aims  # noqa: E402
 import bench_guest  # noqa: E402
 import bench_path  # noqa: E402
 import bench_table  # noqa: E402
@@ -32,52 +33,6 @@ BUSY = ("--wait", "busy", "--json")
 PATIENT = ("--hold-ms", 10000)  # on a machine that others use, a proxy may not run for a second
 # A datagram of the plain streams, by MTU: what the proxies' frames may have, too.
 PLAIN_BYTES = {1500: 1452, 9000: 8952}
-
-# What is aimed at: a pattern for rows, of which figure, and the least or the most.
-AIMS = (
-    (r"codec 256 B", "ratio", None, 2.5),
-    (r"codec 8 x 256 B", "ratio", None, 2),
-    (r"codec 4096 B", "ratio", None, 1.2),
-    (r"instructions codec 256 B", "value", None, 2200),
-    (r"tlp (256|4096) B", "ratio", None, 2),
-    (r"route (channel|slot) 4096", "ratio", None, 1.5),
-    (r"route bdf 4096", "ratio", None, 1.3),
-    (r"route address 4096", "ratio", None, 3),
-    (r"read 64 B, .*, p50", "ratio", None, 1.25),
-    (r"read 64 B, loopback, p50", "value", None, 4.9),
-    (r"read 64 B, .*, p99", "ratio", None, 1.4),
-    (r"frames a second, .*", "ratio", 1, None),
-    (r"processor a frame, .*", "ratio", None, 1),
-    (r"write stream 256 B.* beside segments", "ratio", 0.35, None),
-    (r"write stream 512 B.* beside segments", "ratio", 0.5, None),
-    (r"read stream 4096 B, 256 tags.* beside segments", "ratio", 0.4, None),
-    (r"both directions .*", "ratio", 0.7, None),
-    (r"write stream .* sealed", "ratio", 0.85, None),
-    (r"equation1 .*", "ratio", 0.98, 1.02),
-    (r"pushed, not pulled .*", "ratio", 3, None),
-    (r"nvme read of 4 KB, requests", "value", None, 0),
-    (r"nvme write of 4 KB, requests", "value", None, 1),
-    (r"nvme read of 4 KB pushed, requests", "value", None, 0),
-    (r"nvme write of 4 KB pushed, requests", "value", None, 1),
-    (r"memory state .*", "ratio", None, 1),
-    (r"memory channel by default", "value", None, 128 * 1024),
-    (r"memory box of 512 slots", "value", None, 16 << 20),
-    (r"start-up, 512 slots", "value", None, 10),
-    (r"growth, box of 512 leased slots, 1 busy", "ratio", None, 1.1),
-    (r"idle, 512 slots without a host", "value", None, 0),
-    (r"idle, .*, wake-ups a frame", "value", None, 1),
-    (r"fio (writes )?depth 1", "ratio", 0.7, None),
-    (r"fio depth 1, p50", "ratio", None, 1.6),
-    (r"fio depth 32", "ratio", 0.8, None),
-    (r"fio writes depth 32", "ratio", 0.9, None),
-    (r"fio 128 KB sequential (reads|writes)", "ratio", 0.7, None),
-    (r"fio .* beside QEMU's nvme", "ratio", 0.625, None),
-    (r"fio (writes )?depth 1 beside (NBD|iSCSI)", "ratio", 2, None),
-    (r"fio (writes )?depth 32 beside (NBD|iSCSI)", "ratio", 4, None),
-    (r"fio (writes )?depth 1, p99 beside (NBD|iSCSI)", "ratio", None, 0.5),
-    (r"fio (writes )?depth 32, p99 beside (NBD|iSCSI)", "ratio", None, 0.25),
-)
-
 
 class Skipped(Exception):
     """A part that cannot be measured here, and why; no failure."""
@@ -102,14 +57,10 @@ class Row:
                "baseline_name": self.baseline_name if ratios else None,
                "baseline": statistics.median(self.baselines) if ratios else None,
                "ratio": statistics.median(ratios) if ratios else None}
-        row["aims"] = [{"of": of, "least": least, "most": most, "met": met(row[of], least, most)}
-                       for pattern, of, least, most in AIMS
+        row["aims"] = [{"of": of, "least": least, "most": most, "met": bench_aims.met(row[of], least, most)}
+                       for pattern, of, least, most, _ in bench_aims.AIMS
                        if re.fullmatch(pattern, self.name) and row[of] is not None]
         return row
-
-
-def met(figure, least, most):
-    return (least is None or figure >= least) and (most is None or figure <= most)
 
 
 def spread(values):

@@ -1,14 +1,19 @@
 """The tables of what was measured, as spec/performance.md and README.md have them: between two
-markers, made from tests/data/bench.json by `tests/bench/bench.py --write`."""
+markers, made from tests/data/bench.json by `tests/bench/bench.py --write`.  The table of aims has
+tests/data/bench_before.json beside it, the figures of before most of what is aimed at was begun."""
 # SPDX-License-Identifier: MIT
 import json
 import os
 import re
 
+import bench_aims
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 DATA = os.path.join(ROOT, "tests", "data", "bench.json")
+BEFORE = os.path.join(ROOT, "tests", "data", "bench_before.json")
 FULL, SHORT = os.path.join(ROOT, "spec", "performance.md"), os.path.join(ROOT, "README.md")
-BEGIN, END = "<!-- bench: made by tests/bench/bench.py --write -->", "<!-- bench: end -->"
+# The markers of a table, by its name.
+BEGIN, END = "<!-- %s: made by tests/bench/bench.py --write -->", "<!-- %s: end -->"
 
 GROWTH = "![Cost of a read as slots, hosts and cores grow](../tests/data/growth.svg)"
 
@@ -68,9 +73,18 @@ def short(result):
     return "\n".join(lines)
 
 
-def between(text):
+def all_aims(result):
+    return "\n".join(bench_aims.table(result, json.loads(read(BEFORE))))
+
+
+# Each table: its file, its name there, what makes it.
+TABLES = ((FULL, "bench", full), (FULL, "aims", all_aims), (SHORT, "bench", short))
+
+
+def between(text, name):
     """(what stands between the markers, the text with room for another), or None without them."""
-    found = re.fullmatch("(.*%s\n)(.*)(\n%s.*)" % (re.escape(BEGIN), re.escape(END)), text, re.S)
+    found = re.fullmatch("(.*%s\n)(.*)(\n%s.*)" % (re.escape(BEGIN % name), re.escape(END % name)),
+                         text, re.S)
     return found and (found.group(2), lambda table: found.group(1) + table + found.group(3))
 
 
@@ -80,12 +94,12 @@ def read(path):
 
 
 def stale(result):
-    """The files whose tables are not those of the figures."""
+    """The tables that are not those of the figures."""
     wrong = []
-    for path, make in ((FULL, full), (SHORT, short)):
-        now = between(read(path))
+    for path, name, make in TABLES:
+        now = between(read(path), name)
         if not now or now[0] != make(result):
-            wrong.append(os.path.relpath(path, ROOT))
+            wrong.append("%s, %s" % (os.path.relpath(path, ROOT), name))
     return wrong
 
 
@@ -99,9 +113,9 @@ def dump(result):
 def write(result):
     with open(DATA, "w", encoding="utf-8") as file:
         file.write(dump(result))
-    for path, make in ((FULL, full), (SHORT, short)):
-        now = between(read(path))
+    for path, name, make in TABLES:
+        now = between(read(path), name)
         if not now:
-            raise ValueError("%s has no markers" % os.path.relpath(path, ROOT))
+            raise ValueError("%s has no markers of %s" % (os.path.relpath(path, ROOT), name))
         with open(path, "w", encoding="utf-8") as file:
             file.write(now[1](make(result)))
