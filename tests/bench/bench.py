@@ -318,7 +318,7 @@ def part_frames(table, size):
     """Frames a second of a write stream, and what one costs both proxies, the two ways over veth in
     turn."""
     length = ("--count", 2000) if size.cut > 1 else ("--seconds", 1)
-    for number in range(size.rounds):
+    for number in range(size.some):
         rates, costs = [], []
         for transport in (Xdp, Veth):
             with transport() as t, lab.Lab() as l:
@@ -331,7 +331,7 @@ def part_frames(table, size):
                     return ours["channel"]["tx_frames"], ours["seconds"]
                 frames, seconds = run("busy", *length)
                 rates.append(frames / seconds)
-                if number < 3:
+                if number < size.few:
                     costs.append(more_costs(lambda count: run("block", "--count", count), size))
         table.add("frames a second, AF_XDP beside UDP", rates[0], rates[1], "frames/s", "UDP, veth")
         if costs:
@@ -413,7 +413,7 @@ def part_streams(table, size):
               for n, tags in ((256, 32), (256, 140), (256, 256), (512, 32), (512, 140), (512, 256),
                               (4096, 256))]
     with lab.Lab() as l:
-        for _ in range(size.rounds):
+        for _ in range(size.some):
             (messages, segments), costs = plain_stream(size)
             stream_costs(table, l, size, costs)
             table.add("plain stream, messages", messages, segments, "MB/s", "segments")
@@ -428,7 +428,7 @@ def part_jumbo(table, size):
     kinds += [("read stream 4096 B, 256 tags, MTU 9000",
                ("--load", "read", "--size", 4096, "--depth", 256), ())]
     with lab.Lab() as l:
-        for _ in range(size.rounds):
+        for _ in range(size.some):
             (messages, segments), _ = plain_stream(size, 9000)
             table.add("plain stream of 8952 B, messages", messages, segments, "MB/s", "segments")
             for name, words, both in kinds:
@@ -439,7 +439,7 @@ def part_jumbo(table, size):
 def part_both(table, size):
     """Reads and writes together, whose data go opposite ways, beside the sum of each alone."""
     with lab.Lab() as l:
-        for _ in range(min(size.rounds, 5)):
+        for _ in range(size.few):
             for n in (512, 4096):
                 alone, together = [], ("--size", n, "--depth", 256, "--mps", n)
                 for load in ("mixed", "read", "write"):
@@ -459,7 +459,7 @@ def part_sealed(table, size):
     kinds += [("write stream %d B sealed" % n, "MB/s", ("--load", "write", "--size", n) + length)
               for n in (256, 512)]
     with lab.Lab() as l:
-        for _ in range(size.rounds):
+        for _ in range(size.some):
             for name, unit, words in kinds:
                 host, both = ("dxpu-host", "--box", None, "--quiet") + words + PATIENT + BUSY, []
                 for plain in ((), ("--plain",)):
@@ -501,7 +501,7 @@ def two_hosts(l, size, cores):
 
 def part_cores(table, size):
     with lab.Lab() as l:
-        for _ in range(size.rounds):
+        for _ in range(size.some):
             one, two = two_hosts(l, size, 1), two_hosts(l, size, 2)
             table.add("2 devices, 2 cores", two, one, "MB/s", "the same with one core")
 
@@ -551,7 +551,7 @@ def grown(size, whose, words, *options):
 
 def part_growth(table, size):
     """Processor time of a read as what there is grows, beside that of one."""
-    for _ in range(min(size.rounds, 3)):
+    for _ in range(size.few):
         for name, whose, sizes in GROWTH:
             costs = [grown(size, whose, words) for words in sizes]
             shown = list(zip(sizes, costs))[len(sizes) > 3:]
@@ -569,7 +569,7 @@ def part_idle(table, size):
     milliseconds = 2000 if size.cut == 1 else 1200
     with lab.Lab() as l:
         box = GrowingBox(l, size, 512, "--hold-ms", 4000)
-        for _ in range(min(size.rounds, 3)):
+        for _ in range(size.few):
             alone = box.work(0, 1, reads=0, milliseconds=milliseconds)
             table.add("idle, 512 slots without a host", alone["box ns"] / milliseconds * 1e3, 0,
                       "ns/s", None)
@@ -631,10 +631,11 @@ def print_table(rows):
 
 
 class Size:
-    """How much is measured: all of it, or a trace of everything."""
+    """How much is measured: all of it, or a trace of everything.  What takes a second or more a
+    round has fewer of them, so that all is done in ten minutes."""
 
     def __init__(self, smoke):
-        self.rounds, self.cut = (1, 20) if smoke else (7, 1)
+        self.rounds, self.some, self.few, self.cut = (1, 1, 1, 20) if smoke else (7, 5, 3, 1)
 
 
 def run(args):
