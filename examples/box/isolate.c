@@ -161,8 +161,9 @@ int isolate(int starter, unsigned slot, const device_kind *kind, unsigned disk_t
         if (s->render)
             add(&w, "--render");
     }
-    if (s->subsystem) {
-        log_error("slot %u: subsystem cannot be used with --isolate", slot);
+    if (s->subsystem || s->functions) {
+        log_error("slot %u: %s cannot be used with --isolate", slot,
+                  s->subsystem ? "subsystem" : "several functions");
         return -1;
     }
     if (s->descriptor) {

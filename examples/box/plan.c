@@ -50,6 +50,10 @@ static const struct number_key {
     { "fd", offsetof(device_settings, descriptor), 3, 1 << 20, false }
 };
 
+/* The kind of a slot that is a further function of another one's device. */
+static const char function_kind[] = "function";
+enum { FUNCTIONS_MAX = 32 }; /* beside function 0 */
+
 /* NULL, or what is wrong; *found: it is one of them. */
 static const char *set_number(device_settings *s, const char *key, const char *value, bool *found)
 {
@@ -174,14 +178,22 @@ static const char *add_key(slot_plan *p, char *key)
     }
     if (!value)
         return wrong("unknown key or missing value:", key);
+    if (!strcmp(key, "of"))
+        return options_number(value, UINT16_MAX, &p->of) && p->of
+                   ? NULL
+                   : wrong("must be the number of a slot:", value);
     bad = set_number(&p->set, key, value, &found);
     return bad || found ? bad : set_text(p, key, value);
 }
 
 /* What is wrong with the keys together. */
-static const char *check(const slot_plan *p)
+static const char *check(const slot_plan *p, bool is_function)
 {
     bool remote = p->kind == &vfio_user_kind;
+    if (is_function != (p->of != 0))
+        return "--slot: function goes with of=N, the slot of the device";
+    if (is_function && (p->set.subsystem || p->set.serial))
+        return "--slot: subsystem and serial are the device's, not a further function's";
     if (remote && !p->set.socket)
         return "--slot: vfio-user needs socket=PATH, where its server listens";
     if (!remote && (p->set.socket || p->set.stateless))
@@ -209,6 +221,8 @@ static const device_kind *find_kind(const slot_plans *p, const char *name)
         return &vfio_user_kind;
     if (!strcmp(name, no_device_kind.name))
         return &no_device_kind;
+    if (!strcmp(name, function_kind)) /* no other kind has functions */
+        name = nvme_kind.name;
     for (unsigned i = 0; i < p->kind_count; i++) {
         if (!strcmp(name, p->kinds[i]->name))
             return p->kinds[i];
@@ -220,6 +234,7 @@ static const device_kind *find_kind(const slot_plans *p, const char *name)
 static const char *add_words(const slot_plans *all, slot_plan *p, char *words)
 {
     char *rest = NULL, *word = strtok_r(words, ",", &rest);
+    bool is_function = word && !strcmp(word, function_kind);
     const char *bad = NULL;
     p->kind = word ? find_kind(all, word) : NULL;
     if (!p->kind)
@@ -234,7 +249,7 @@ static const char *add_words(const slot_plans *all, slot_plan *p, char *words)
     p->set.read_only = false;
     while (!bad && (word = strtok_r(NULL, ",", &rest)) != NULL)
         bad = add_key(p, word);
-    return bad ? bad : check(p);
+    return bad ? bad : check(p, is_function);
 }
 
 const char *plan_read(const slot_plans *all, const char *text, slot_plan *p)
@@ -281,7 +296,7 @@ static uint64_t net_of_slot(const slot_plans *p, unsigned i, const char **tap,
     return own->kind ? own->set.descriptor : p->usual->descriptor;
 }
 
-const char *plan_check(const slot_plans *p)
+static const char *check_taps(const slot_plans *p)
 {
     char name[PLAN_TAP_BYTES], other_name[PLAN_TAP_BYTES];
     const char *tap, *other_tap;
@@ -299,6 +314,36 @@ const char *plan_check(const slot_plans *p)
         }
     }
     return NULL;
+}
+
+/* Gives slot i, a further function, its number in its device. */
+static const char *number_function(slot_plans *p, unsigned i)
+{
+    slot_plan *own = &p->slot[i], *device = own->of <= i ? &p->slot[own->of - 1] : NULL;
+    unsigned before = 0;
+    if (!device || device->kind != &nvme_kind || device->of || device->set.subsystem) {
+        snprintf(problem, sizeof problem,
+                 "--slot: slot %u: of must be a slot with a lower number that another --slot gives "
+                 "an nvme without subsystem",
+                 i + 1);
+        return problem;
+    }
+    for (unsigned k = (unsigned)own->of; k < i; k++)
+        before += p->slot[k].of == own->of;
+    if (before == FUNCTIONS_MAX)
+        return "--slot: a device has at most 32 functions beside its first one";
+    own->function = before + 1;
+    own->set.controller = own->function + 1;
+    own->set.functions = device->set.functions = true;
+    return NULL;
+}
+
+const char *plan_check(slot_plans *p)
+{
+    const char *bad = NULL;
+    for (unsigned i = 0; !bad && i < p->count; i++)
+        bad = p->slot[i].of ? number_function(p, i) : NULL;
+    return bad ? bad : check_taps(p);
 }
 
 void plan_clear(slot_plan *p)

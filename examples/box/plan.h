@@ -8,9 +8,11 @@
 enum { PLAN_MODEL_MAX = 31, PLAN_TAP_BYTES = 64 };
 
 typedef struct slot_plan {
-    const device_kind *kind;                  /* NULL: as the slots that no --slot names */
-    device_settings set;                      /* names of files are this slot's alone */
-    char *model;                              /* NULL: the box's */
+    const device_kind *kind; /* NULL: as the slots that no --slot names */
+    uint64_t of;             /* the slot of which it is a further function; 0: none */
+    unsigned function;       /* its number there, from 1 */
+    device_settings set;     /* names of files are this slot's alone */
+    char *model;             /* NULL: the box's */
     char attributes[DEVICE_ATTRIBUTES_BYTES]; /* beside its device's own: KEY=VALUE,KEY=VALUE */
     char *files;                              /* what set.file is; NULL: none */
     char *texts[8];                           /* what `set` points to besides */
@@ -32,8 +34,9 @@ const char *plan_add(slot_plans *p, const char *text);
 /* What `text` says of a slot, KIND[,KEY=VALUE]..., into *p, which is all 0: as plan_add() else. */
 const char *plan_read(const slot_plans *all, const char *text, slot_plan *p);
 void plan_clear(slot_plan *p);
-/* What is wrong with all slots together, when every text was added; NULL: nothing. */
-const char *plan_check(const slot_plans *p);
+/* What is wrong with all slots together, when every text was added; NULL: nothing, and functions
+   have their numbers. */
+const char *plan_check(slot_plans *p);
 /* The tap of slot index + 1, of several slots that one option names a tap for. */
 const char *plan_tap(const char *tap, unsigned index, char name[PLAN_TAP_BYTES]);
 /* Adds attributes to others; false: there are too many. */

@@ -462,8 +462,9 @@ static unsigned read_plan(const box *b, const dxpu_control_plug *m, slot_plan *p
     bad = plan_read(b->plans, text, plan);
     if (!bad &&
         (plan->kind == &vfio_user_kind || plan->kind == &no_device_kind || plan->set.descriptor ||
-         plan->set.subsystem || plan->set.render || plan->set.render_node))
-        bad = "vfio-user, none, subsystem, fd, render and render-node are for --slot alone";
+         plan->set.subsystem || plan->of || plan->set.render || plan->set.render_node))
+        bad = "vfio-user, none, function, subsystem, fd, render and render-node are for --slot "
+              "alone";
     if (!bad)
         return DXPU_CONTROL_CODE_NONE;
     log_error("slot %u: cannot make the device: %s", m->slot, bad);

@@ -765,6 +765,14 @@ static void identify_slot(const box *b, unsigned index, unsigned shared, device_
     own->serial = serial;
 }
 
+/* The same of a further function: its device is that of a slot before, which is there. */
+static void identify_function(const slot *device, device_settings *own, char *serial, size_t size)
+{
+    own->identity = device->identity;
+    snprintf(serial, size, "%s", device->serial);
+    own->serial = serial;
+}
+
 /* By the disks' own names where they have any: another start may find them in other slots.  What an
    earlier program has kept by the slot is theirs. */
 static int layout_of_disks(const char *state, unsigned number, uint64_t disks, char *path,
@@ -831,6 +839,20 @@ static const slot_plan *plan_of(const box *b, unsigned index)
     return b->plans && b->plans->slot[index].kind ? &b->plans->slot[index] : NULL;
 }
 
+/* For its users: with which slots it shares its device. */
+static void sharing_attributes(const slot_plan *plan, const device_settings *own,
+                               char out[DEVICE_ATTRIBUTES_BYTES])
+{
+    out[0] = '\0';
+    if (own->subsystem)
+        snprintf(out, DEVICE_ATTRIBUTES_BYTES, "subsystem=%s", own->subsystem);
+    else if (plan && plan->of)
+        snprintf(out, DEVICE_ATTRIBUTES_BYTES, "function=%u,of=%u", plan->function,
+                 (unsigned)plan->of);
+    else if (own->functions)
+        snprintf(out, DEVICE_ATTRIBUTES_BYTES, "function=0");
+}
+
 int slots_prepare(const box *b, unsigned index, const slot_plan *plan, const device_kind *kind,
                   const device_settings *set, slot_device *out)
 {
@@ -850,7 +872,11 @@ int slots_prepare(const box *b, unsigned index, const slot_plan *plan, const dev
     }
     if (own->tap)
         own->tap = plan_tap(own->tap, shared, out->tap);
-    identify_slot(b, index, shared, own, out->serial, sizeof out->serial);
+    if (plan && plan->of)
+        identify_function(&b->slots[plan->of - 1], own, out->serial, sizeof out->serial);
+    else
+        identify_slot(b, index, shared, own, out->serial, sizeof out->serial);
+    sharing_attributes(plan, own, out->sharing);
     model = plan && plan->model ? plan->model
             : b->model          ? b->model
             : out->kind->model  ? out->kind->model
@@ -871,12 +897,9 @@ void slots_create(slot *s, slot_device *d)
 static int set_attributes(slot *s, const slot_device *d)
 {
     char all[DEVICE_ATTRIBUTES_BYTES] = "";
-    char shared[PLAN_MODEL_MAX + sizeof "subsystem="] = "";
     if (d->kind->attributes)
         d->kind->attributes(d->device, all);
-    if (d->set.subsystem)
-        snprintf(shared, sizeof shared, "subsystem=%s", d->set.subsystem);
-    if (!plan_attributes(all, shared) || !plan_attributes(all, d->attributes)) {
+    if (!plan_attributes(all, d->sharing) || !plan_attributes(all, d->attributes)) {
         log_error("slot %u: with those of its device, its attributes have more than %d characters",
                   slots_number(s), DEVICE_ATTRIBUTES_BYTES - 1);
         return -1;
@@ -900,6 +923,7 @@ int slots_install(slot *s, slot_device *d)
     memcpy(s->serial, d->serial, sizeof s->serial);
     if (d->set.subsystem) /* a controller's turn gives others work */
         s->shard->fabric.few = 0;
+    s->identity = d->set.identity;
     if (s->kind != &no_device_kind) /* one that is pulled out goes on to count */
         snprintf(s->subsystem, sizeof s->subsystem, "%s", d->set.subsystem ? d->set.subsystem : "");
     memcpy(s->model, d->model, sizeof s->model);

@@ -66,6 +66,7 @@ typedef struct slot_device {
     char files[16384], layout[4096], tap[PLAN_TAP_BYTES];
     char serial[32], model[PLAN_MODEL_MAX + 1];
     char attributes[DEVICE_ATTRIBUTES_BYTES]; /* from the operator */
+    char sharing[DEVICE_ATTRIBUTES_BYTES];    /* with which slots it shares its device */
     void *device;                             /* NULL: not made */
 } slot_device;
 
@@ -107,6 +108,7 @@ typedef struct slot {
     int last_error;               /* of the one that ended last */
     uint8_t last_reason;
     char serial[32];
+    uint64_t identity;                  /* of its device; a further function has that one's */
     char subsystem[PLAN_MODEL_MAX + 1]; /* "": its data are its alone */
     bool leaves;                        /* its wipe is of what others do not use */
     bool erases;                        /* what others share, since its wipe began */

@@ -54,16 +54,18 @@ typedef struct device_settings {
                              identity */
     const char *subsystem; /* nvme: its name, when controllers share it; NULL: it is alone */
     uint64_t controller;   /* nvme: its identifier there; 0: 1 */
-    uint64_t timeout_ns;   /* least time to wait for a completion of the host */
-    const jobs *jobs;      /* wait for disks in its place; NULL: it waits itself */
-    const char *layout;    /* nvme: file that keeps its layout; NULL: beside the first of `file` */
-    bool no_push;          /* it asks no host for push rules (U-2) */
-    bool read_only;        /* virtio-blk: its file is never changed */
-    uint64_t bar_bytes;    /* eptest: size of its 64-bit prefetchable BAR; 0: 64 KB */
-    const char *socket;    /* vfio-user: where its server listens */
-    int connector;         /* vfio-user: of connector_start() for `socket`, which the device closes;
+    bool functions; /* nvme: it is one of several functions of a device, by `controller`, each with
+                       namespaces of its own */
+    uint64_t timeout_ns; /* least time to wait for a completion of the host */
+    const jobs *jobs;    /* wait for disks in its place; NULL: it waits itself */
+    const char *layout;  /* nvme: file that keeps its layout; NULL: beside the first of `file` */
+    bool no_push;        /* it asks no host for push rules (U-2) */
+    bool read_only;      /* virtio-blk: its file is never changed */
+    uint64_t bar_bytes;  /* eptest: size of its 64-bit prefetchable BAR; 0: 64 KB */
+    const char *socket;  /* vfio-user: where its server listens */
+    int connector;       /* vfio-user: of connector_start() for `socket`, which the device closes;
                              0: it starts one */
-    bool stateless;        /* vfio-user: a reset leaves nothing of a tenant's data */
+    bool stateless;      /* vfio-user: a reset leaves nothing of a tenant's data */
     const device_medium *medium; /* vfio-user: its server's, as its owner has seen it; NULL: it is
                                     not known */
     int renderer; /* virtio-gpu: of render_start(), which the device closes; 0: it has no 3D */

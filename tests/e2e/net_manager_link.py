@@ -706,6 +706,35 @@ def s249_data_of_a_subsystem_are_erased_with_its_last_lease():
 
 
 @case
+def s250_the_end_of_a_lease_erases_its_function_alone():
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
+        images = [disk(l, "image%d" % n, MIB) for n in (1, 2, 3)]
+        slots = ["--slot", "1=nvme,file=" + images[0]]
+        for n in (2, 3):
+            slots += ["--slot", "%d=function,of=1,file=%s" % (n, images[n - 1])]
+        box, host = start_box(l, m, "--slots", 3, *slots), start_host(l, m)
+        b, h = m.link(BOX), m.link(HOST)
+        check([d.attributes for d in b.slots.values()] ==
+              ["size=1M,function=0", "size=1M,function=1,of=1", "size=1M,function=2,of=1"], b.slots)
+        check(len({d.serial for d in b.slots.values()}) == 1)  # one device,
+        check(len({d.medium for d in b.slots.values()}) == 3)  # with a medium for each function
+        for n in (1, 2, 3):
+            b.unbind(n, 1)
+            b.becomes(n, WIPED)
+        for n in (1, 2, 3):
+            plant(images[n - 1], 4096)
+            lend(b, h, 10 + n, n, n)
+        for n, left in ((2, (1, 3)), (1, (3,)), (3, ())):  # function 0 goes before another one
+            h.detach(n)
+            b.unbind(n, 10 + n)
+            b.becomes(n, WIPED)
+            check(not has(images[n - 1]) and all(has(images[k - 1]) for k in left), n)
+            check(all(b.slots[k].state == UP for k in left), b.slots)
+        lend(b, h, 20, 2, 2)
+        check(box.process.stop() == 0, box.process.errors())
+
+
+@case
 def s249_data_of_a_subsystem_whose_controllers_go():
     with lab.Lab(plain=True) as l, fm.Manager() as m:
         image, other = disk(l, "image", MIB), disk(l, "other", MIB)

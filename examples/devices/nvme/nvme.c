@@ -397,6 +397,7 @@ static void *nvme_create(const device_settings *s, const device_port *port)
     nvme_list_clear(&n->layout.waiting);
     nvme_list_clear(&n->reserving);
     n->id = s->controller ? (uint16_t)s->controller : NVME_CONTROLLER;
+    n->functions = s->functions;
     if (nvme_subsystem_join(n, s) || nvme_layout_open(n, s)) {
         nvme_close(n);
         return NULL;

@@ -33,6 +33,13 @@ static void identify_nqn(const nvme *n, uint8_t *to)
         p += snprintf(p, 4, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", uuid[i]);
 }
 
+/* OACS: Format NVM, Namespace Management.  Functions whose namespaces are each its own number them
+   alike, which goes without the latter (NVMe 1.4, 6.1). */
+static uint16_t optional_commands(const nvme *n)
+{
+    return nvme_is_shared(n) ? 0x0008 : n->functions ? 0x0002 : 0x000a;
+}
+
 static void identify_controller(const nvme *n, uint8_t *p)
 {
     uint64_t all = 0, unused = 0;
@@ -45,9 +52,10 @@ static void identify_controller(const nvme *n, uint8_t *p)
     identify_text(p + 4, 20, n->serial);
     identify_text(p + 24, 40, "dxpu NVMe");
     identify_text(p + 64, 8, "1.0");
-    p[72] = 4;                            /* recommended arbitration burst: 16 */
-    p[76] = nvme_is_shared(n) ? 0x02 : 0; /* CMIC: several controllers */
-    p[77] = NVME_TRANSFER_LOG2 - 12;      /* MDTS, in pages of 4 KB */
+    p[72] = 4; /* recommended arbitration burst: 16 */
+    if (nvme_is_shared(n) || n->functions)
+        p[76] = 0x02;                /* CMIC: several controllers */
+    p[77] = NVME_TRANSFER_LOG2 - 12; /* MDTS, in pages of 4 KB */
     dxpu_put_le16(p + 78, n->id);
     dxpu_put_le32(p + 80, 0x00010400);        /* version 1.4 */
     dxpu_put_le32(p + 84, 1000000);           /* resume: microseconds at most */
@@ -55,9 +63,8 @@ static void identify_controller(const nvme *n, uint8_t *p)
     dxpu_put_le32(p + 92, 0x100);             /* events: namespaces change */
     dxpu_put_le32(p + 96, nvme_is_shared(n)); /* host identifiers of 128 bits */
     p[111] = 1;                               /* an I/O controller */
-    dxpu_put_le16(p + 256,
-                  nvme_is_shared(n) ? 0x0008 : 0x000a); /* Format NVM, Namespace Management */
-    p[258] = 3;                                         /* aborts at once, less one */
+    dxpu_put_le16(p + 256, optional_commands(n));
+    p[258] = 3; /* aborts at once, less one */
     p[259] = NVME_EVENT_COMMANDS - 1;
     p[260] = 0x03; /* one firmware slot, read-only */
     p[261] = 0x06; /* effects log; long offsets in logs */
@@ -197,22 +204,22 @@ static uint16_t admin_abort(nvme *n, nvme_command *c)
 /* Effects: bit 0: supported; 1: changes blocks; 2: and a namespace; 3: which namespaces there are;
    bits 18:16 = 2: nothing else may run. */
 static const nvme_operation admin_operations[] = {
+    { 0x80, 0x20007, nvme_format }, /* firmware, keep alive, security, sanitize: none */
     { 0x00, 0x00001, admin_delete_sq },   { 0x01, 0x00001, admin_create_sq },
     { 0x02, 0x00001, admin_get_log },     { 0x04, 0x00001, admin_delete_cq },
     { 0x05, 0x00001, admin_create_cq },   { 0x06, 0x00001, admin_identify },
     { 0x08, 0x00001, admin_abort },       { 0x09, 0x00001, nvme_set_features },
     { 0x0a, 0x00001, nvme_get_features }, { 0x0c, 0x00001, nvme_event_request },
     { 0x0d, 0x0000b, nvme_management },   { 0x15, 0x00009, nvme_attachment },
-    { 0x80, 0x20007, nvme_format }, /* firmware, keep alive, security, sanitize: none */
 };
 
-enum { ADMIN_SHARED = 12 }; /* of these, where others use the namespaces, too */
-
+/* Of these, without the first where others use the namespaces, too, and without Namespace
+   Management, the last two, where others have some of the same numbers. */
 const nvme_operation *nvme_admin_operations(const nvme *n, size_t *count)
 {
-    *count =
-        nvme_is_shared(n) ? ADMIN_SHARED : sizeof admin_operations / sizeof admin_operations[0];
-    return admin_operations;
+    unsigned first = nvme_is_shared(n) ? 1 : 0, without = n->functions ? 2 : 0;
+    *count = sizeof admin_operations / sizeof admin_operations[0] - first - without;
+    return admin_operations + first;
 }
 
 uint16_t nvme_admin_command(nvme *n, nvme_command *c)

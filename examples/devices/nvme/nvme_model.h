@@ -331,6 +331,7 @@ struct nvme {
     nvme_subsystem *subsystem;
     nvme *sibling;               /* the next controller of it */
     uint16_t id;                 /* there */
+    bool functions;              /* others of its device have namespaces of their own */
     uint32_t factory_log2;       /* block of a namespace as the box's owner gave it */
     nvme_ns ns[NVME_NAMESPACES]; /* the first has identifier 1 */
     uint32_t ns_count;
@@ -505,7 +506,7 @@ int nvme_leave(void *device, bool begin);
 /* Join the subsystem that the settings name, or one of its own.  0, or -1 after a message. */
 int nvme_subsystem_join(nvme *n, const device_settings *s);
 void nvme_subsystem_part(nvme *n);
-/* Several controllers may have it. */
+/* Several controllers may have it: its namespaces. */
 bool nvme_is_shared(const nvme *n);
 /* Nothing had been kept in any of its stores. */
 bool nvme_subsystem_is_pristine(const nvme_subsystem *b);

@@ -82,9 +82,10 @@ static void identify_list(nvme *n, uint32_t after, bool attached_only, uint8_t *
 
 static void identify_descriptors(nvme *n, uint32_t nsid, uint8_t *p)
 {
+    uint64_t own = n->functions ? (uint64_t)(n->id - NVME_CONTROLLER) << 16 : 0;
     p[0] = 3; /* a UUID */
     p[1] = 16;
-    nvme_uuid(n, nsid | (uint64_t)n->ns[nsid - 1].is.generation << 32, p + 4);
+    nvme_uuid(n, nsid | own | (uint64_t)n->ns[nsid - 1].is.generation << 32, p + 4);
 }
 
 /* Those from an identifier on, in order, that have the namespace; nsid 0: all. */

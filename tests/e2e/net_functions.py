@@ -1,0 +1,245 @@
+#!/usr/bin/env python3
+"""Functions of one NVMe device in slots of their own, each lent to a dxpu-host with a driver
+(nvme_client.py): what a reset of one changes for another, what they share, and how fairly.
+
+Prints `ok NAME` or `not ok NAME` for each case."""
+# SPDX-License-Identifier: MIT
+import os
+import re
+import struct
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "support"))
+import rooms  # noqa: E402,F401
+from cases import case, check, main, until  # noqa: E402
+import lab  # noqa: E402
+import nvme_client  # noqa: E402
+import vfio_client  # noqa: E402
+from vfio_client import DEVICE, ECAM, PORT  # noqa: E402
+
+V4 = "127.0.0.1:0"
+DEPTH, BLOCK = 4, 4096
+MEMORY = 9 << 20
+WRITE, READ = 1, 2
+FLR, HOT_RESET = 0x8000, 1 << 22  # of Device Control, of a port's Bridge Control
+DEVICE_CONTROL = 0x2140           # as nvme_client sets it
+
+
+class Host:
+    """Number n: its function is in slot n of the box, and its driver runs."""
+
+    def __init__(self, l, box, n):
+        path = l.file("vm%d" % n)
+        self.n, self.left, self.ended, self.written = n, {}, 0, {}
+        self.process = l.start("dxpu-host", "--vfio-user", path, "--node", 100 + n, "--slots", 1,
+                               "--attach", "1=%s/%d" % (box, n))
+        self.process.says("waiting for a guest")
+        self.disk = nvme_client.Disk(path, 1, MEMORY)
+
+    def config(self, register, value=None):
+        at = DEVICE + register
+        if value is None:
+            return self.disk.guest.read32(ECAM, at)
+        self.disk.guest.write32(ECAM, at, value)
+        return None
+
+    # -- Verified load: DEPTH commands at once, each writes a block or reads one back --
+
+    def pattern(self, block, count):
+        return struct.pack("<IIQ", self.n, block, count) * (BLOCK // 16)
+
+    def begin(self, place):
+        at = nvme_client.DATA_AT + place * BLOCK
+        block = place * 8 + self.ended % 8
+        if block in self.written and self.ended % 3:
+            self.disk.memory[at:at + BLOCK] = bytes(BLOCK)
+            opcode = READ
+        else:
+            self.written[block] = self.ended
+            self.disk.memory[at:at + BLOCK] = self.pattern(block, self.ended)
+            opcode = WRITE
+        self.left[self.disk.put(1, opcode, prp=at, dw10=block)] = (opcode, place, block)
+
+    def load(self):
+        for place in range(DEPTH):
+            self.begin(place)
+        self.disk.ring(1)
+        return self
+
+    def work(self):
+        """What is over, verified, and as many further ones; how many."""
+        self.disk.reap(1)
+        over = [cid for cid in self.left if cid in self.disk.done]
+        for cid in over:
+            opcode, place, block = self.left.pop(cid)
+            check(self.disk.done.pop(cid) == 0, "host", self.n, opcode)
+            at = nvme_client.DATA_AT + place * BLOCK
+            if opcode == READ:
+                check(self.disk.memory[at:at + BLOCK] == self.pattern(block, self.written[block]))
+            self.ended += 1
+            self.begin(place)
+        if over:
+            self.disk.ring(1)
+        return len(over)
+
+    def goes_on(self, count=20):
+        """As many more commands are over, and right."""
+        to = self.ended + count
+        until(lambda: self.work() >= 0 and self.ended >= to, "host %d goes on" % self.n)
+
+    def stands_still(self):
+        """What was over before the reset is, and nothing since: half a second, in which others do
+        hundreds."""
+        self.work()
+        end, before = time.monotonic() + 0.5, self.ended
+        while time.monotonic() < end:
+            self.work()
+        return self.ended == before and len(self.left) == DEPTH
+
+    def drive(self):
+        """Set the function up again, as its driver does after a reset."""
+        for register, value in ((0x10, vfio_client.BAR2), (0x14, 0), (0x68, DEVICE_CONTROL),
+                                (0x04, 6)):
+            self.config(register, value)
+        self.config(0x04)
+        self.left, self.written = {}, {}  # writes that were under way may not have happened
+        self.disk.enable()
+        return self.load()
+
+    def identify(self, cns, nsid=0):
+        self.disk.must(0x06, nsid=nsid, prp=nvme_client.DATA_AT + DEPTH * BLOCK, dw10=cns)
+        at = nvme_client.DATA_AT + DEPTH * BLOCK
+        return bytes(self.disk.memory[at:at + 4096])
+
+
+def start(l, functions, *more):
+    """A box with one device of `functions` functions, one in each slot."""
+    options = ["--slot", "1=nvme,block=4096,size=16M,file=" + l.file("image1")]
+    for n in range(2, functions + 1):
+        options += ["--slot", "%d=function,of=1,block=4096,size=16M,file=%s" %
+                    (n, l.file("image%d" % n))]
+    box = l.start("dxpu-box", "--listen", V4, "--slots", functions, *options, *more)
+    return box, box.address()
+
+
+def counter(box, slot, name):
+    box.statistics()
+    last = box.errors().rsplit("\nslot_%d\n" % slot, 1)[-1]
+    return int(re.search(r"^ +%s +(\d+)$" % name, last, re.M).group(1))
+
+
+@case
+def s250_functions_of_one_device_are_reset_apart():
+    """A function level reset and a hot reset of one, while the other's host has I/O under way, in
+    both directions; each is seen to take what is under way at its own."""
+    with lab.Lab() as l:
+        box, to = start(l, 2)
+        hosts = [Host(l, to, n).load() for n in (1, 2)]
+        resets = {n: counter(box, n, "function_resets") for n in (1, 2)}
+        for reset in ("flr", "hot"):
+            for one, other in (hosts, hosts[::-1]):
+                for host in hosts:
+                    host.goes_on()
+                if reset == "flr":
+                    one.config(0x68, DEVICE_CONTROL | FLR)
+                else:
+                    control = one.disk.guest.read32(ECAM, PORT + 0x3c)
+                    one.disk.guest.write32(ECAM, PORT + 0x3c, control | HOT_RESET)
+                    other.goes_on()
+                    one.disk.guest.write32(ECAM, PORT + 0x3c, control)
+                other.goes_on(100)
+                check(one.stands_still(), "control: a reset is seen where it is made")
+                other.goes_on()
+                check(other.disk.get(0x1c) == 1 and other.config(0x04) & 6 == 6)
+                check(other.config(0x68) & 0xffff == DEVICE_CONTROL)
+                check(counter(box, other.n, "function_resets") == resets[other.n])
+                check(counter(box, one.n, "function_resets") > resets[one.n])
+                one.drive().goes_on()
+                resets = {n: counter(box, n, "function_resets") for n in (1, 2)}
+        check(box.stop() == 0, box.errors())
+
+
+@case
+def s250_what_functions_share_and_what_not():
+    """One NVM subsystem with a controller each; no namespace, no block and no register of
+    another."""
+    with lab.Lab() as l:
+        box, to = start(l, 3)
+        hosts = [Host(l, to, n) for n in (1, 2, 3)]
+        pages = [host.identify(1) for host in hosts]
+        check(len({page[4:24] for page in pages}) == 1, "serial number")
+        check(len({page[768:1024] for page in pages}) == 1, "NQN")
+        check([struct.unpack("<H", page[78:80])[0] for page in pages] == [1, 2, 3], "CNTLID")
+        check(all(page[76] == 2 for page in pages), "CMIC")
+        check(all(struct.unpack("<H", page[256:258])[0] == 2 for page in pages), "OACS")
+        check(len({host.identify(3, nsid=1)[:20] for host in hosts}) == 3, "UUIDs of namespaces")
+        for host in hosts:
+            check(struct.unpack("<II", host.identify(2)[:8]) == (1, 0), "one namespace each")
+            check(host.disk.do(0x0d, nsid=0) == 1 and host.disk.do(0x15, nsid=1) == 1)
+            at = nvme_client.DATA_AT
+            host.disk.memory[at:at + BLOCK] = host.pattern(7, host.n)
+            check(host.disk.do(WRITE, q=1, dw10=7) == 0)
+        for host in hosts:
+            at = nvme_client.DATA_AT
+            check(host.disk.do(READ, q=1, dw10=7) == 0)
+            check(host.disk.memory[at:at + BLOCK] == host.pattern(7, host.n))
+            # an ordinary endpoint: function 0 alone, no SR-IOV, no ARI; its BARs are its own
+            check(host.config(0x0c) >> 16 & 0xff == 0, "multi-function")
+            check(host.config(0x1000) == 0xffffffff, "a function 1")
+            at, found = 0x100, []
+            while at:
+                head = host.config(at)
+                found.append(head & 0xffff)
+                at = head >> 20
+            check(found == [0x0001, 0x0003], found)
+        check(box.stop() == 0, box.errors())
+
+
+@case
+def s250_functions_get_equal_shares():
+    """As many commands each, within 10 %, while all of them want more; 33 are the most."""
+    with lab.Lab() as l:
+        box, to = start(l, 33)
+        hosts = [Host(l, to, n) for n in range(1, 34)]
+        for host in hosts:
+            host.load()
+        total, end = 0, time.monotonic() + 120
+        while total < 33 * 60:
+            total += sum(host.work() for host in hosts)
+            check(time.monotonic() < end, "only", total)
+        least, most = min(h.ended for h in hosts), max(h.ended for h in hosts)
+        print("# %d commands, %d to %d of a function" % (total, least, most))
+        check(least * 33 >= 0.9 * total and most * 33 <= 1.1 * total, [h.ended for h in hosts])
+        check(box.stop() == 0, box.errors())
+
+
+@case
+def usage_of_functions():
+    with lab.Lab() as l:
+        one, two = "1=nvme,size=1M", "2=function,of=1,size=1M"
+        many = [x for n in range(2, 35) for x in ("--slot", "%d=function,of=1" % n)]
+        for wrong, status, says in (
+                (("--slot", "1=function,size=1M"), 2, "goes with of=N"),
+                (("--slot", "1=nvme,of=2"), 2, "goes with of=N"),
+                (("--slot", "1=nvme,of=x"), 2, "the number of a slot"),
+                (("--slot", "1=memory", "--slot", two), 2, "a lower number"),
+                (("--slot", "1=nvme,subsystem=a", "--slot", two), 2, "a lower number"),
+                (("--slot", two), 2, "a lower number"),
+                (("--slot", "1=function,of=1"), 2, "a lower number"),
+                (("--slot", one, "--slot", two, "--slot", "3=function,of=2"), 2, "a lower number"),
+                (("--slot", one, "--slot", two + ",serial=x"), 2, "the device's"),
+                (("--slot", one, *many), 2, "at most 32"),
+                (("--slot", one, "--slot", two, "--isolate"), 3, "cannot be used with --isolate")):
+            done = l.run("dxpu-box", "--listen", V4, "--slots", 34, *wrong)
+            check(done.status == status and says in done.errors(), wrong, done.status,
+                  done.errors())
+        fits = l.start("dxpu-box", "--listen", V4, "--slots", 3, "--slot", one, "--slot", two,
+                       "--cores", 2)
+        fits.address()
+        check(fits.stop() == 0, fits.errors())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
