@@ -210,7 +210,9 @@ class World:
         self.shared_control = lab.address(socket.SOCK_STREAM)
         slots = [x for n in (1, 2) for x in (
             "--slot", "%d=nvme,subsystem=s,size=16M,file=%s" % (n, l.file("shared")))]
-        self.shared = Box(l, 16, "--slots", 2, "--control", self.shared_control, "--hot-plug",
+        for n, kind in ((3, "nvme"), (4, "function,of=3")):
+            slots += ["--slot", "%d=%s,size=16M,file=%s" % (n, kind, l.file("function%d" % n))]
+        self.shared = Box(l, 16, "--slots", 4, "--control", self.shared_control, "--hot-plug",
                           *slots)
         self.ends = Box(l, 15, "--device", "memory", "--memory", "1M", "--slots", len(ENDS))
         for box in (self.other, self.plain, self.lossy_disk, self.ends):
@@ -337,14 +339,14 @@ def nvme_cli(w):
     a.must("nvme flush %s -n 1" % dev)
 
 
-def box_count(box, name):
-    """A counter of the device in the box's first slot, now."""
+def box_count(box, name, slot=1):
+    """A counter of the device in a slot of the box, now."""
     before = len(box.process.errors())
     box.process.popen.send_signal(signal.SIGUSR1)
     end = time.monotonic() + HANG
     while time.monotonic() < end:
-        found = re.search(r"\nslot_1\n.*?\n +%s +(\d+)\n" % name, box.process.errors()[before:],
-                          re.S)
+        found = re.search(r"\nslot_%d\n.*?\n +%s +(\d+)\n" % (slot, name),
+                          box.process.errors()[before:], re.S)
         if found:
             return int(found.group(1))
         time.sleep(0.01)
@@ -972,6 +974,42 @@ def another_device_is_plugged_in(w):
     b.verify(2, "plugged_in_fio", "--rw=randrw", MIXED, "--iodepth=8", "--size=4m")
     b.detach(2)
     b.emptied(2)
+
+
+@story
+def functions_are_reset_apart(w):
+    """Two functions of one device, one in each guest; each guest resets its own while both have
+    I/O under way."""
+    guests = {w.a: (4, 3), w.b: (2, 4)}  # the guest's slot, the box's
+    for m, (slot, box_slot) in guests.items():
+        m.attach(slot, w.shared.at, box_slot, 1)
+    for m, (slot, _) in guests.items():
+        m.filled(slot)
+    seen = [m.must("nvme id-ctrl %s | grep -E '^(sn|cntlid)'" % m.controller(slot)).split()
+            for m, (slot, _) in guests.items()]
+    check("functions_are_of_one_device", seen[0][:3] == seen[1][:3] and
+          [s[-1] for s in seen] == ["0x1", "0x2"], seen)
+    for m, (slot, _) in guests.items():
+        m.under_way(slot, "--rw=randwrite", MIXED, "--iodepth=8", "--size=8m", "--loops=100",
+                    "--time_based", "--runtime=5", "--verify=crc32c", "--verify_fatal=1",
+                    "--do_verify=1")
+    for m in guests:
+        other = w.b if m is w.a else w.a
+        count = {g: box_count(w.shared, "function_resets", guests[g][1]) for g in guests}
+        lines = {g: int(g.must("dmesg | grep -c nvme")) for g in guests}
+        # the driver stops, the function is reset, the driver goes on
+        m.must("echo flr > %s/reset_method; echo 1 > %s/reset" % ((m.device(guests[m][0]),) * 2))
+        now = {g: box_count(w.shared, "function_resets", guests[g][1]) for g in guests}
+        check("functions_%s_is_reset" % m.name, now[m] > count[m], count, now)
+        check("functions_other_of_%s_is_not" % m.name, now[other] == count[other], count, now)
+        m.wait_for("[ \"$(dmesg | grep -c nvme)\" -gt %d ]" % lines[m], HANG)  # a control
+        check("functions_other_of_%s_notices_nothing" % m.name,
+              int(other.must("dmesg | grep -c nvme")) == lines[other])
+    for m, (slot, _) in guests.items():
+        status, output = m.ended()
+        check("functions_%s_data" % m.name, status == 0, output)
+        m.detach(slot)
+        m.emptied(slot)
 
 
 @story
