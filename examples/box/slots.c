@@ -11,6 +11,7 @@
 #include "connector.h"
 #include "declare.h"
 #include "durable.h"
+#include "functions.h"
 #include "log.h"
 #include "identity.h"
 #include "isolate.h"
@@ -862,6 +863,8 @@ int slots_prepare(const box *b, unsigned index, const slot_plan *plan, const dev
     *own = plan ? plan->set : *set;
     out->device = NULL;
     out->kind = plan ? plan->kind : kind;
+    if (own->function_count > 1)
+        out->kind = &nvme_functions_kind;
     if (own->file) { /* two devices never share their blocks */
         if (files_of_slot(own->file, shared, out->files, sizeof out->files)) {
             log_error("--file: the names are too long");

@@ -33,6 +33,9 @@ typedef struct device_ids {
     uint32_t class_code;
 } device_ids;
 
+/* Functions of a device in one slot: their numbers have three bits. */
+enum { DEVICE_FUNCTIONS_MAX = 8 };
+
 /* What a device keeps its data on: see device_kind.medium and device_kind.shown. */
 typedef struct device_medium {
     uint64_t number, shown;
@@ -56,16 +59,18 @@ typedef struct device_settings {
     uint64_t controller;   /* nvme: its identifier there; 0: 1 */
     bool functions; /* nvme: it is one of several functions of a device, by `controller`, each with
                        namespaces of its own */
-    uint64_t timeout_ns; /* least time to wait for a completion of the host */
-    const jobs *jobs;    /* wait for disks in its place; NULL: it waits itself */
-    const char *layout;  /* nvme: file that keeps its layout; NULL: beside the first of `file` */
-    bool no_push;        /* it asks no host for push rules (U-2) */
-    bool read_only;      /* virtio-blk: its file is never changed */
-    uint64_t bar_bytes;  /* eptest: size of its 64-bit prefetchable BAR; 0: 64 KB */
-    const char *socket;  /* vfio-user: where its server listens */
-    int connector;       /* vfio-user: of connector_start() for `socket`, which the device closes;
+    uint64_t function_count; /* nvme: how many of them are lent as a whole; 0: 1 */
+    uint64_t function;       /* its number among those; 0 where it is alone in its slot */
+    uint64_t timeout_ns;     /* least time to wait for a completion of the host */
+    const jobs *jobs;        /* wait for disks in its place; NULL: it waits itself */
+    const char *layout; /* nvme: file that keeps its layout; NULL: beside the first of `file` */
+    bool no_push;       /* it asks no host for push rules (U-2) */
+    bool read_only;     /* virtio-blk: its file is never changed */
+    uint64_t bar_bytes; /* eptest: size of its 64-bit prefetchable BAR; 0: 64 KB */
+    const char *socket; /* vfio-user: where its server listens */
+    int connector;      /* vfio-user: of connector_start() for `socket`, which the device closes;
                              0: it starts one */
-    bool stateless;      /* vfio-user: a reset leaves nothing of a tenant's data */
+    bool stateless;     /* vfio-user: a reset leaves nothing of a tenant's data */
     const device_medium *medium; /* vfio-user: its server's, as its owner has seen it; NULL: it is
                                     not known */
     int renderer; /* virtio-gpu: of render_start(), which the device closes; 0: it has no 3D */
@@ -152,6 +157,9 @@ typedef struct device_kind {
     /* The ranges whose values its host is to know: how many.  Asked for when a host gets it.  NULL:
        none, all reads as ones. */
     unsigned (*values)(const void *device, device_value out[DEVICE_VALUES_MAX]);
+    /* The memory at this address is the device's now.  NULL: it cannot be one function of a device
+       with several. */
+    bool (*claims)(const void *device, uint64_t address);
     /* Its attributes, KEY=VALUE with commas between them.  NULL: none. */
     void (*attributes)(const void *device, char out[DEVICE_ATTRIBUTES_BYTES]);
 } device_kind;

@@ -682,13 +682,15 @@ void fn_link_reset(fn *f)
     fn_push_clear(f);
     fn_reset(f);
     fetch_forget(f);
-    f->pci.bdf = 0;
+    f->pci.bdf = f->pci.number; /* it knows no more of where it is */
 }
 
 void fn_init(fn *f, const fn_setup *s, const device_port *port, void *user, void (*flr)(void *user))
 {
     memset(f, 0, sizeof *f);
     pci_init(&f->pci, port, s->mps_bytes);
+    f->pci.several = s->several;
+    f->pci.number = s->number;
     f->user = user;
     f->flr = flr;
     f->set = *s;

@@ -51,6 +51,8 @@ typedef struct fn_setup {
     uint64_t timeout_ns;           /* least time to wait for a completion of the host */
     bool errors;                   /* Advanced Error Reporting, and this Device Serial Number */
     uint64_t serial;
+    bool several;      /* it is one of several functions of its device: */
+    uint8_t number;    /* this one */
     const fn_own *own; /* in place of MSI: dwords from FN_CAP_MSI on, capabilities linked to one
                           another, the last to FN_CAP_PCIE; they outlive the function; NULL: none */
     unsigned own_count;

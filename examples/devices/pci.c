@@ -29,6 +29,7 @@ enum {
     LINK_CONTROL_MASK = 0x00cb,
     LINK_SPEED = 3 /* 8 GT/s */
 };
+#define HEADER_SEVERAL       0x00800000u /* of Header Type */
 #define COMMAND_STATUS_W1C   0xf9000000u
 #define COMMAND_SYSTEM_ERROR 0x40000000u
 #define COMMAND_PARITY       0x80000000u
@@ -70,7 +71,7 @@ void pci_reset(pci_function *f, const pci_identity *id)
     pci_register(f, PCI_COMMAND, 0x0010u << 16, COMMAND_MASK); /* a capability list */
     f->clears[PCI_COMMAND] = COMMAND_STATUS_W1C;
     f->config[PCI_CLASS] = id->class_revision;
-    f->writable[PCI_CACHE_LINE] = 0x000000ffu;
+    pci_register(f, PCI_CACHE_LINE, f->several ? HEADER_SEVERAL : 0, 0x000000ffu);
     f->config[PCI_SUBSYSTEM] = f->config[PCI_ID];
     f->config[PCI_CAPABILITIES] = id->capability;
     f->writable[PCI_INTERRUPT] = 0x000000ffu;
@@ -134,7 +135,7 @@ bool pci_config_request(pci_function *f, const dxpu_tlp *t)
     uint8_t bytes[4];
     dxpu_bytes data = { bytes, sizeof bytes }, none = { NULL, 0 };
     bool reset;
-    if (DXPU_BDF_FN(t->target) != 0) { /* the only function is 0 */
+    if (DXPU_BDF_FN(t->target) != f->number) { /* there is no such function */
         pci_unsupported(f, t);
         return false;
     }
@@ -302,6 +303,14 @@ bool pci_locate(const pci_function *f, unsigned bar, const dxpu_tlp *t, uint32_t
         return false;
     *offset = at;
     return true;
+}
+
+bool pci_claims(const pci_function *f, uint64_t address)
+{
+    bool is = false;
+    for (unsigned i = 0; i < PCI_BARS; i++)
+        is |= f->bar_bytes[i] && address - pci_bar_base(f, i) < f->bar_bytes[i];
+    return is && (f->config[PCI_COMMAND] & COMMAND_MEMORY);
 }
 
 uint32_t pci_enabled(const dxpu_tlp *t, uint32_t i)

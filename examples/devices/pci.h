@@ -70,6 +70,8 @@ typedef struct pci_function {
     uint32_t mps_code; /* largest Max_Payload_Size, as Device Capabilities says it */
     unsigned express;  /* dword index of the PCI Express capability */
     bool extended;     /* it has Advanced Error Reporting */
+    bool several;      /* its device has other functions */
+    uint8_t number;    /* which of them it is */
     uint64_t bar_bytes[PCI_BARS];
     uint32_t config[PCI_CONFIG_DW];
     uint32_t writable[PCI_CONFIG_DW];
@@ -95,6 +97,8 @@ bool pci_config_request(pci_function *f, const dxpu_tlp *t);
    do, or memory is not enabled. */
 bool pci_locate(const pci_function *f, unsigned bar, const dxpu_tlp *t, uint32_t bytes,
                 uint64_t *offset);
+/* An address is in a BAR of its own. */
+bool pci_claims(const pci_function *f, uint64_t address);
 /* Where its memory begins, as software has set it. */
 uint64_t pci_bar_base(const pci_function *f, unsigned bar);
 /* Largest payload that it may send. */

@@ -16,7 +16,6 @@ import rooms  # noqa: E402,F401
 from cases import case, check, main, until  # noqa: E402
 import lab  # noqa: E402
 import nvme_client  # noqa: E402
-import vfio_client  # noqa: E402
 from vfio_client import DEVICE, ECAM, PORT  # noqa: E402
 
 V4 = "127.0.0.1:0"
@@ -24,34 +23,22 @@ DEPTH, BLOCK = 4, 4096
 MEMORY = 9 << 20
 WRITE, READ = 1, 2
 FLR, HOT_RESET = 0x8000, 1 << 22  # of Device Control, of a port's Bridge Control
-DEVICE_CONTROL = 0x2140           # as nvme_client sets it
+DEVICE_CONTROL = nvme_client.DEVICE_CONTROL
 
 
-class Host:
-    """Number n: its function is in slot n of the box, and its driver runs."""
+class Load:
+    """A driver's verified load on a function: DEPTH commands at once, each writes a block or reads
+    one back."""
 
-    def __init__(self, l, box, n):
-        path = l.file("vm%d" % n)
-        self.n, self.left, self.ended, self.written = n, {}, 0, {}
-        self.process = l.start("dxpu-host", "--vfio-user", path, "--node", 100 + n, "--slots", 1,
-                               "--attach", "1=%s/%d" % (box, n))
-        self.process.says("waiting for a guest")
-        self.disk = nvme_client.Disk(path, 1, MEMORY)
-
-    def config(self, register, value=None):
-        at = DEVICE + register
-        if value is None:
-            return self.disk.guest.read32(ECAM, at)
-        self.disk.guest.write32(ECAM, at, value)
-        return None
-
-    # -- Verified load: DEPTH commands at once, each writes a block or reads one back --
+    def __init__(self, n, disk, data_at=nvme_client.DATA_AT):
+        self.n, self.disk, self.data_at = n, disk, data_at
+        self.left, self.ended, self.written = {}, 0, {}
 
     def pattern(self, block, count):
         return struct.pack("<IIQ", self.n, block, count) * (BLOCK // 16)
 
     def begin(self, place):
-        at = nvme_client.DATA_AT + place * BLOCK
+        at = self.data_at + place * BLOCK
         block = place * 8 + self.ended % 8
         if block in self.written and self.ended % 3:
             self.disk.memory[at:at + BLOCK] = bytes(BLOCK)
@@ -75,7 +62,7 @@ class Host:
         for cid in over:
             opcode, place, block = self.left.pop(cid)
             check(self.disk.done.pop(cid) == 0, "host", self.n, opcode)
-            at = nvme_client.DATA_AT + place * BLOCK
+            at = self.data_at + place * BLOCK
             if opcode == READ:
                 check(self.disk.memory[at:at + BLOCK] == self.pattern(block, self.written[block]))
             self.ended += 1
@@ -98,20 +85,31 @@ class Host:
             self.work()
         return self.ended == before and len(self.left) == DEPTH
 
+    def config(self, register, value=None):
+        return self.disk.config(register, value)
+
     def drive(self):
         """Set the function up again, as its driver does after a reset."""
-        for register, value in ((0x10, vfio_client.BAR2), (0x14, 0), (0x68, DEVICE_CONTROL),
-                                (0x04, 6)):
-            self.config(register, value)
-        self.config(0x04)
+        self.disk.place()
         self.left, self.written = {}, {}  # writes that were under way may not have happened
         self.disk.enable()
         return self.load()
 
     def identify(self, cns, nsid=0):
-        self.disk.must(0x06, nsid=nsid, prp=nvme_client.DATA_AT + DEPTH * BLOCK, dw10=cns)
-        at = nvme_client.DATA_AT + DEPTH * BLOCK
+        at = self.data_at + DEPTH * BLOCK
+        self.disk.must(0x06, nsid=nsid, prp=at, dw10=cns)
         return bytes(self.disk.memory[at:at + 4096])
+
+
+class Host(Load):
+    """Number n: its function is in slot n of the box, and its driver runs."""
+
+    def __init__(self, l, box, n):
+        path = l.file("vm%d" % n)
+        self.process = l.start("dxpu-host", "--vfio-user", path, "--node", 100 + n, "--slots", 1,
+                               "--attach", "1=%s/%d" % (box, n))
+        self.process.says("waiting for a guest")
+        super().__init__(n, nvme_client.Disk(path, 1, MEMORY))
 
 
 def start(l, functions, *more):
@@ -216,6 +214,57 @@ def s250_functions_get_equal_shares():
 
 
 @case
+def s251_a_device_lent_whole_keeps_its_functions():
+    """Three functions in one slot: each has its numbers, its BAR, its requests and its reset."""
+    with lab.Lab() as l:
+        files = ",".join("file=" + l.file("part%d" % n) for n in range(3))
+        box = l.start("dxpu-box", "--listen", V4, "--json", "--slot",
+                      "1=nvme,functions=3,block=4096,size=16M," + files)
+        first = Host(l, box.address(), 1)
+        loads = [first] + [Load(n + 1, nvme_client.Function(first.disk, n),
+                                nvme_client.DATA_AT + n * (64 << 10)) for n in (1, 2)]
+        check([load.config(0x0c) >> 16 & 0xff for load in loads] == [0x80] * 3, "multi-function")
+        check(first.disk.guest.read32(ECAM, DEVICE + (3 << 12)) == 0xffffffff, "no function 3")
+        pages = [load.identify(1) for load in loads]
+        check([struct.unpack("<H", page[78:80])[0] for page in pages] == [1, 2, 3], "CNTLID")
+        check(len({page[4:24] for page in pages}) == 1 and
+              len({load.identify(3, nsid=1)[:20] for load in loads}) == 3)
+        for load in loads:
+            load.load()
+        for one in loads[1:] + loads[:1]:
+            others = [load for load in loads if load is not one]
+            for load in loads:
+                load.goes_on()
+            one.config(0x68, DEVICE_CONTROL | FLR)
+            for load in others:
+                load.goes_on(50)
+            check(one.stands_still(), "control: a reset is seen where it is made")
+            for load in others:
+                check(load.disk.get(0x1c) == 1 and load.config(0x04) & 6 == 6)
+                load.goes_on()
+            one.drive().goes_on()
+        # without Bus Master Enable a function asks for nothing, and each other one goes on
+        loads[1].config(0x04, 2)
+        loads[1].config(0x04)
+        check(loads[1].stands_still())
+        for load in (loads[0], loads[2]):
+            load.goes_on()
+        loads[1].config(0x68, DEVICE_CONTROL | FLR)
+        loads[1].drive().goes_on()
+        # a hot reset of the slot is one of all
+        control = first.disk.guest.read32(ECAM, PORT + 0x3c)
+        first.disk.guest.write32(ECAM, PORT + 0x3c, control | HOT_RESET)
+        first.disk.guest.write32(ECAM, PORT + 0x3c, control)
+        check(all(load.stands_still() for load in loads))
+        for load in loads:
+            load.drive().goes_on()
+        for n, load in enumerate(loads):
+            with open(l.file("part%d" % n), "rb") as file:
+                check(struct.unpack("<I", file.read(4))[0] == load.n, "whose blocks these are")
+        check(box.stop() == 0, box.errors())
+
+
+@case
 def usage_of_functions():
     with lab.Lab() as l:
         one, two = "1=nvme,size=1M", "2=function,of=1,size=1M"
@@ -231,6 +280,11 @@ def usage_of_functions():
                 (("--slot", one, "--slot", two, "--slot", "3=function,of=2"), 2, "a lower number"),
                 (("--slot", one, "--slot", two + ",serial=x"), 2, "the device's"),
                 (("--slot", one, *many), 2, "at most 32"),
+                (("--slot", "1=nvme,functions=2", "--slot", two), 2, "a lower number"),
+                (("--slot", "1=memory,functions=2"), 2, "functions is for nvme"),
+                (("--slot", one + ",functions=9"), 2, "invalid value"),
+                (("--slot", one + ",functions=2,file=%s" % l.file("x")), 3, "1 files for 2"),
+                (("--slot", one + ",functions=2", "--isolate"), 3, "cannot be used with --isolate"),
                 (("--slot", one, "--slot", two, "--isolate"), 3, "cannot be used with --isolate")):
             done = l.run("dxpu-box", "--listen", V4, "--slots", 34, *wrong)
             check(done.status == status and says in done.errors(), wrong, done.status,

@@ -735,6 +735,28 @@ def s250_the_end_of_a_lease_erases_its_function_alone():
 
 
 @case
+def s251_the_end_of_a_lease_erases_all_functions_of_its_device():
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
+        images = [disk(l, "image%d" % n, MIB) for n in range(4)]
+        files = ",".join("file=" + image for image in images)
+        box, host = start_box(l, m, "--slot", "1=nvme,functions=2," + files), start_host(l, m)
+        b, h = m.link(BOX), m.link(HOST)
+        check(b.slots[1].attributes == "functions=2,size=2M" and b.slots[1].model == "nvme" and
+              b.slots[1].data == 2 and b.slots[1].state == EMPTY, b.slots)
+        b.unbind(1, 1)
+        b.becomes(1, WIPED)
+        lend(b, h, 10)
+        for image in images:
+            plant(image, MIB - 4096)
+        h.detach(1)
+        check(b.unbind(1, 10, keep=True)[0] == KEPT and all(has(image) for image in images))
+        check(b.unbind(1, 10)[0] == WIPING)
+        b.becomes(1, WIPED)
+        check(not any(has(image) for image in images))
+        check(box.process.stop() == 0, box.process.errors())
+
+
+@case
 def s249_data_of_a_subsystem_whose_controllers_go():
     with lab.Lab(plain=True) as l, fm.Manager() as m:
         image, other = disk(l, "image", MIB), disk(l, "other", MIB)

@@ -212,7 +212,9 @@ class World:
             "--slot", "%d=nvme,subsystem=s,size=16M,file=%s" % (n, l.file("shared")))]
         for n, kind in ((3, "nvme"), (4, "function,of=3")):
             slots += ["--slot", "%d=%s,size=16M,file=%s" % (n, kind, l.file("function%d" % n))]
-        self.shared = Box(l, 16, "--slots", 4, "--control", self.shared_control, "--hot-plug",
+        slots += ["--slot", "5=nvme,functions=2,size=16M,file=%s,file=%s" %
+                  (l.file("whole0"), l.file("whole1"))]
+        self.shared = Box(l, 16, "--slots", 5, "--control", self.shared_control, "--hot-plug",
                           *slots)
         self.ends = Box(l, 15, "--device", "memory", "--memory", "1M", "--slots", len(ENDS))
         for box in (self.other, self.plain, self.lossy_disk, self.ends):
@@ -1010,6 +1012,37 @@ def functions_are_reset_apart(w):
         check("functions_%s_data" % m.name, status == 0, output)
         m.detach(slot)
         m.emptied(slot)
+
+
+@story
+def device_of_two_functions(w):
+    """Lent whole: the guest has both, and resets the second one while the first one works."""
+    a = w.a
+    a.attach(4, w.shared.at, 5, 1)
+    a.filled(4)
+    second = a.device(4)[:-1] + "1"
+    a.wait_for("there %s/nvme/nvme*/nvme*n[0-9]*" % second, HANG)
+    lspci(a, "two_functions")
+    ids = [a.must("cat %s/nvme/nvme*/cntlid %s/nvme/nvme*/serial" % (path, path)).split()
+           for path in (a.device(4), second)]
+    check("two_functions_of_one_device", [i[0] for i in ids] == ["1", "2"] and
+          ids[0][1] == ids[1][1], ids)
+    disk = "/dev/" + re.sub(r"c\d+", "", os.path.basename(
+        a.must("ls -d %s/nvme/nvme*/nvme*n[0-9]*" % second).strip()))
+    a.under_way(4, "--rw=randwrite", MIXED, "--iodepth=8", "--size=8m", "--loops=100",
+                "--time_based", "--runtime=4", "--verify=crc32c", "--verify_fatal=1",
+                "--do_verify=1")
+    a.must("echo second | dd of=%s bs=512 seek=9 conv=sync,fsync oflag=direct" % disk)
+    a.must("echo flr > %s/reset_method; echo 1 > %s/reset" % (second, second))
+    got = a.must("dd if=%s bs=512 skip=9 count=1 iflag=direct 2>/dev/null | head -c 6" % disk)
+    check("two_functions_second_goes_on", got.strip() == "second", got)
+    status, output = a.ended()
+    check("two_functions_first_notices_nothing", status == 0, output)
+    with open(w.lab.file("whole1"), "rb") as file:
+        file.seek(9 * 512)
+        check("two_functions_have_files_of_their_own", file.read(6) == b"second")
+    a.detach(4)
+    a.emptied(4)
 
 
 @story

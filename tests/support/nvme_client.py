@@ -10,6 +10,8 @@ import vfio_client
 
 DEPTH, PAGE, MEMORY = 64, 4096, 64 << 20
 QUEUES_AT, DATA_AT = 1 << 20, 8 << 20
+DEVICE_CONTROL = 0x2140  # payloads and read requests of 512 bytes, all tags
+BAR_STEP, QUEUES_STEP = 0x10000, 64 << 10  # from a function to the next one
 HANG = 30  # seconds
 
 
@@ -24,12 +26,28 @@ class Disk:
         self.guest.map_memory(0, memory, self.fd)
         self.guest.map_slot()
         self.guest.filled()
-        # memory, bus mastering, payloads and read requests of 512 bytes, all tags
-        for register, value in ((0x10, vfio_client.BAR2), (0x14, 0), (0x68, 0x2140), (0x04, 6)):
-            self.guest.write32(vfio_client.ECAM, vfio_client.DEVICE + register, value)
-        self.guest.read32(vfio_client.ECAM, vfio_client.DEVICE + 0x04)
-        self.count, self.cid, self.done = count, 0, {}
+        self.drive(0, count)
+
+    def drive(self, number, count):
+        """Be the driver of a function."""
+        self.number, self.count, self.cid, self.done = number, count, 0, {}
+        self.place()
         self.enable()
+
+    def config(self, register, value=None):
+        """A register of the function's configuration space; with a value it is written."""
+        at = vfio_client.DEVICE + (self.number << 12) + register
+        if value is None:
+            return self.guest.read32(vfio_client.ECAM, at)
+        self.guest.write32(vfio_client.ECAM, at, value)
+        return None
+
+    def place(self):
+        """Its BAR, memory, bus mastering, sizes."""
+        for register, value in ((0x10, vfio_client.BAR2 + self.number * BAR_STEP), (0x14, 0),
+                                (0x68, DEVICE_CONTROL), (0x04, 6)):
+            self.config(register, value)
+        self.config(0x04)
 
     def close(self):
         self.guest.close()
@@ -37,10 +55,10 @@ class Disk:
         os.close(self.fd)
 
     def set(self, register, value):
-        self.guest.write32(vfio_client.LOW, register, value)
+        self.guest.write32(vfio_client.LOW, self.number * BAR_STEP + register, value)
 
     def get(self, register):
-        return self.guest.read32(vfio_client.LOW, register)
+        return self.guest.read32(vfio_client.LOW, self.number * BAR_STEP + register)
 
     def ready(self, value):
         end = time.monotonic() + HANG
@@ -49,7 +67,7 @@ class Disk:
                 raise AssertionError("the controller does not become %d" % value)
 
     def sq(self, q):
-        return QUEUES_AT + q * 2 * PAGE
+        return QUEUES_AT + self.number * QUEUES_STEP + q * 2 * PAGE
 
     def disable(self):
         """The seconds that the reset of the controller took."""
@@ -60,7 +78,7 @@ class Disk:
 
     def enable(self):
         size = 2 * PAGE * (self.count + 1)
-        self.memory[QUEUES_AT:QUEUES_AT + size] = bytes(size)
+        self.memory[self.sq(0):self.sq(0) + size] = bytes(size)
         self.tail, self.head = [0] * (self.count + 1), [0] * (self.count + 1)
         self.phase = [1] * (self.count + 1)
         self.done = {}
@@ -115,3 +133,11 @@ class Disk:
         status = self.do(opcode, **fields)
         if status:
             raise AssertionError("opcode %#x: status %#x" % (opcode, status))
+
+
+class Function(Disk):
+    """A further function of a disk's device, driven by the same guest."""
+
+    def __init__(self, first, number, count=1):
+        self.guest, self.memory = first.guest, first.memory
+        self.drive(number, count)

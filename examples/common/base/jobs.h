@@ -22,6 +22,7 @@
 typedef struct job job;
 struct job {
     job *next;           /* the executor's, until it is taken back */
+    void *owner;         /* of who submits it; unused by executors */
     void (*run)(job *j); /* may block; called once, in any thread */
     /* True when all of it could be done at once, without waiting for anything: tried in submit(),
        in the loop.  NULL: it may always wait. */

@@ -386,6 +386,8 @@ static void *nvme_create(const device_settings *s, const device_port *port)
     f.mrrs_bytes = s->mrrs_bytes;
     f.timeout_ns = s->timeout_ns;
     f.no_push = s->no_push;
+    f.several = s->function_count > 1;
+    f.number = (uint8_t)s->function;
     f.serial = s->subsystem ? block_store_mix(s->identity + s->controller) : s->identity;
     fn_init(&n->fn, &f, port, n, function_reset);
     n->identity = s->identity;
@@ -418,6 +420,12 @@ static uint64_t nvme_medium(void *device, bool *pristine)
             all = block_store_mix(all + n->ns[i].store->medium); /* which comes first counts, too */
     }
     return all;
+}
+
+/* device_kind.claims */
+static bool nvme_claims(const void *device, uint64_t address)
+{
+    return pci_claims(&((const nvme *)device)->fn.pci, address);
 }
 
 /* device_kind.fits */
@@ -463,4 +471,5 @@ const device_kind nvme_kind = { .name = "nvme",
                                 .leave = nvme_leave,
                                 .medium = nvme_medium,
                                 .fits = nvme_fits,
+                                .claims = nvme_claims,
                                 .attributes = nvme_attributes };
