@@ -161,7 +161,7 @@ int isolate(int starter, unsigned slot, const device_kind *kind, unsigned disk_t
         if (s->render)
             add(&w, "--render");
     }
-    if (s->subsystem || s->functions || s->function_count > 1) {
+    if (s->subsystem || s->functions || s->function_count > 1 || s->virtuals) {
         log_error("slot %u: %s cannot be used with --isolate", slot,
                   s->subsystem ? "subsystem" : "several functions");
         return -1;

@@ -7,6 +7,7 @@
 
 #include "nvme.h"
 #include "options.h"
+#include "pci.h"
 #include "hot_plug.h"
 #include "remote.h"
 #include "virtio_blk.h"
@@ -44,6 +45,7 @@ static const struct number_key {
     { "mrrs", offsetof(device_settings, mrrs_bytes), 128, 4096, true },
     { "size", offsetof(device_settings, file_bytes), 1 << 20, (uint64_t)1 << 44, false },
     { "functions", offsetof(device_settings, function_count), 1, DEVICE_FUNCTIONS_MAX, false },
+    { "virtual-functions", offsetof(device_settings, virtuals), 1, PCI_VIRTUAL_MAX, false },
     { "namespaces", offsetof(device_settings, namespaces), 1, 32, false },
     { "block", offsetof(device_settings, block_bytes), 512, 4096, true },
     { "cmb", offsetof(device_settings, cmb_bytes), 0, 1 << 30, false },
@@ -205,8 +207,11 @@ static const char *check(const slot_plan *p, bool is_function)
         return "--slot: read-only goes with virtio-blk and file";
     if (p->kind != &nvme_kind && p->set.subsystem)
         return "--slot: subsystem is for nvme";
-    if (p->set.function_count && (p->kind != &nvme_kind || p->of || p->set.subsystem))
-        return "--slot: functions is for nvme, without subsystem";
+    if ((p->set.function_count || p->set.virtuals) &&
+        (p->kind != &nvme_kind || p->of || p->set.subsystem))
+        return "--slot: functions and virtual-functions are for nvme, without subsystem";
+    if (p->set.function_count && p->set.virtuals)
+        return "--slot: functions and virtual-functions exclude one another";
     if (p->kind == &virtio_blk_kind && p->set.file && strchr(p->set.file, ','))
         return "--slot: a virtio-blk device has one file";
     if (p->kind == &virtio_net_kind && !p->set.tap == !p->set.descriptor)
@@ -325,7 +330,7 @@ static const char *number_function(slot_plans *p, unsigned i)
     slot_plan *own = &p->slot[i], *device = own->of <= i ? &p->slot[own->of - 1] : NULL;
     unsigned before = 0;
     if (!device || device->kind != &nvme_kind || device->of || device->set.subsystem ||
-        device->set.function_count) {
+        device->set.function_count || device->set.virtuals) {
         snprintf(problem, sizeof problem,
                  "--slot: slot %u: of must be a slot with a lower number that another --slot gives "
                  "an nvme without subsystem and functions",

@@ -863,7 +863,7 @@ int slots_prepare(const box *b, unsigned index, const slot_plan *plan, const dev
     *own = plan ? plan->set : *set;
     out->device = NULL;
     out->kind = plan ? plan->kind : kind;
-    if (own->function_count > 1)
+    if (own->function_count > 1 || own->virtuals)
         out->kind = &nvme_functions_kind;
     if (own->file) { /* two devices never share their blocks */
         if (files_of_slot(own->file, shared, out->files, sizeof out->files)) {

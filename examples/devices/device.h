@@ -61,8 +61,10 @@ typedef struct device_settings {
                        namespaces of its own */
     uint64_t function_count; /* nvme: how many of them are lent as a whole; 0: 1 */
     uint64_t function;       /* its number among those; 0 where it is alone in its slot */
-    uint64_t timeout_ns;     /* least time to wait for a completion of the host */
-    const jobs *jobs;        /* wait for disks in its place; NULL: it waits itself */
+    uint64_t virtuals; /* nvme: virtual functions that its host can make; 0: none, no SR-IOV */
+    const struct pci_function *physical; /* it is one of these; NULL: it is not */
+    uint64_t timeout_ns;                 /* least time to wait for a completion of the host */
+    const jobs *jobs;                    /* wait for disks in its place; NULL: it waits itself */
     const char *layout; /* nvme: file that keeps its layout; NULL: beside the first of `file` */
     bool no_push;       /* it asks no host for push rules (U-2) */
     bool read_only;     /* virtio-blk: its file is never changed */
@@ -157,9 +159,8 @@ typedef struct device_kind {
     /* The ranges whose values its host is to know: how many.  Asked for when a host gets it.  NULL:
        none, all reads as ones. */
     unsigned (*values)(const void *device, device_value out[DEVICE_VALUES_MAX]);
-    /* The memory at this address is the device's now.  NULL: it cannot be one function of a device
-       with several. */
-    bool (*claims)(const void *device, uint64_t address);
+    /* Its registers, for the device of which it is one function.  NULL: it can be none. */
+    struct pci_function *(*pci)(void *device);
     /* Its attributes, KEY=VALUE with commas between them.  NULL: none. */
     void (*attributes)(const void *device, char out[DEVICE_ATTRIBUTES_BYTES]);
 } device_kind;

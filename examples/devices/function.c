@@ -75,7 +75,7 @@ static void config_reset(fn *f)
     id.device = f->set.device;
     id.class_revision = f->set.class_revision;
     pci_reset(&f->pci, &id);
-    if (f->set.mrrs_bytes) {
+    if (f->set.mrrs_bytes && !f->set.physical) {
         uint32_t *control = &f->pci.config[FCFG_DEVICE_CONTROL], code = 0;
         while (code < 5 && 128u << code < f->set.mrrs_bytes)
             code++;
@@ -104,13 +104,14 @@ bool fn_masters(const fn *f)
 
 static uint32_t mrrs_bytes(const fn *f)
 {
-    uint32_t code = f->pci.config[FCFG_DEVICE_CONTROL] >> 12 & 7;
+    uint32_t code = pci_settings(&f->pci)->config[FCFG_DEVICE_CONTROL] >> 12 & 7;
     return 128u << (code < 5 ? code : 5);
 }
 
 static unsigned tags_mode(const fn *f)
 {
-    return f->pci.config[FCFG_DEVICE_CONTROL] & FCFG_EXTENDED_TAGS ? DXPU_TAGS_256 : DXPU_TAGS_32;
+    return pci_settings(&f->pci)->config[FCFG_DEVICE_CONTROL] & FCFG_EXTENDED_TAGS ? DXPU_TAGS_256
+                                                                                   : DXPU_TAGS_32;
 }
 
 /* Of completions: the upper end of the range that is programmed (7.5.3.16). */
@@ -120,7 +121,7 @@ uint64_t fn_timeout_ns(const fn *f)
         uint32_t code, ms_10; /* in tenths of a millisecond */
     } rows[] = { { 0x1, 1 },    { 0x2, 100 },   { 0x5, 550 },    { 0x6, 2100 },
                  { 0x9, 9000 }, { 0xa, 35000 }, { 0xd, 130000 }, { 0xe, 640000 } };
-    uint32_t control = f->pci.config[FCFG_DEVICE_CONTROL2];
+    uint32_t control = pci_settings(&f->pci)->config[FCFG_DEVICE_CONTROL2];
     uint64_t ns = 50000000;
     if (control & FCFG_NEVER_TIME_OUT)
         return DXPU_NEVER;
@@ -691,6 +692,10 @@ void fn_init(fn *f, const fn_setup *s, const device_port *port, void *user, void
     pci_init(&f->pci, port, s->mps_bytes);
     f->pci.several = s->several;
     f->pci.number = s->number;
+    f->pci.physical = s->physical;
+    f->pci.virtuals = s->virtuals;
+    for (unsigned i = 0; s->virtuals && i < PCI_BARS; i++)
+        pci_virtual_bar(&f->pci, i, s->bar[i].bytes, s->bar[i].flags);
     f->user = user;
     f->flr = flr;
     f->set = *s;

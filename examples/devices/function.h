@@ -51,8 +51,10 @@ typedef struct fn_setup {
     uint64_t timeout_ns;           /* least time to wait for a completion of the host */
     bool errors;                   /* Advanced Error Reporting, and this Device Serial Number */
     uint64_t serial;
-    bool several;      /* it is one of several functions of its device: */
-    uint8_t number;    /* this one */
+    bool several;                 /* it is one of several functions of its device: */
+    uint8_t number;               /* this one */
+    const pci_function *physical; /* as in pci_function, as are */
+    uint16_t virtuals;            /* those that there can be, with BARs of these sizes */
     const fn_own *own; /* in place of MSI: dwords from FN_CAP_MSI on, capabilities linked to one
                           another, the last to FN_CAP_PCIE; they outlive the function; NULL: none */
     unsigned own_count;

@@ -6,8 +6,11 @@
 #include "block_store.h"
 #include "log.h"
 #include "nvme.h"
+#include "pci.h"
 
 #include <stdlib.h>
+
+enum { FUNCTIONS_MAX = 1 + PCI_VIRTUAL_MAX };
 
 typedef struct functions functions;
 
@@ -20,7 +23,8 @@ typedef struct one_function {
 struct functions {
     const device_kind *kind; /* of each function */
     unsigned count;
-    one_function of[DEVICE_FUNCTIONS_MAX];
+    unsigned physicals; /* of these; the others are virtual functions of the first one */
+    one_function of[FUNCTIONS_MAX];
     jobs jobs;       /* of all; unused where each runs its own */
     unsigned wiping; /* the function that is wiped now */
 };
@@ -69,34 +73,53 @@ static void function_settle(void *user)
 
 /* ==== 2  TLPs ================================================================================= */
 
+/* Functions that there are now. */
+static unsigned functions_now(const functions *f)
+{
+    return f->physicals + pci_virtuals(f->kind->pci(f->of[0].device));
+}
+
+/* With virtual functions the device number, which is 0 below a link, is a part of the number. */
+static unsigned number_of(const functions *f, uint16_t bdf)
+{
+    return f->count > f->physicals ? bdf & 0xffu : DXPU_BDF_FN(bdf);
+}
+
 /* Where a request is for no function, function 0 says so. */
 static one_function *function_of(functions *f, const dxpu_tlp *t)
 {
-    unsigned number = 0;
+    unsigned number = 0, count = functions_now(f);
     switch (t->type) {
     case DXPU_TLP_CFGRD0:
     case DXPU_TLP_CFGWR0:
-        number = DXPU_BDF_FN(t->target);
+        number = number_of(f, t->target);
         break;
     case DXPU_TLP_CPL:
     case DXPU_TLP_CPLD:
-        number = DXPU_BDF_FN(t->requester);
+        number = number_of(f, t->requester);
         break;
     case DXPU_TLP_MRD:
     case DXPU_TLP_MWR:
-        while (number < f->count && !f->kind->claims(f->of[number].device, t->address))
+        while (number < count && !pci_claims(f->kind->pci(f->of[number].device), t->address))
             number++;
         break;
     default: /* messages to the device, and what no function does */
         break;
     }
-    return &f->of[number < f->count ? number : 0];
+    return &f->of[number < count ? number : 0];
 }
 
+/* A virtual function that is there no more leaves nothing for the one that has its number next. */
 static void functions_tlp(void *device, const dxpu_tlp *t, dxpu_bytes bytes)
 {
     functions *f = device;
+    unsigned before = functions_now(f);
+    bool is_answer = t->type == DXPU_TLP_CPL || t->type == DXPU_TLP_CPLD;
+    if (is_answer && number_of(f, t->requester) >= before)
+        return; /* to a virtual function that is there no more */
     f->kind->tlp(function_of(f, t)->device, t, bytes);
+    for (unsigned i = functions_now(f); i < before; i++)
+        f->kind->reset(f->of[i].device);
 }
 
 /* ==== 3  What concerns all functions ========================================================== */
@@ -232,6 +255,10 @@ static int open_function(functions *f, unsigned number, const device_settings *s
     set.functions = true;
     set.function = number;
     set.controller = number + 1;
+    if (number >= f->physicals) {
+        set.virtuals = 0;
+        set.physical = f->kind->pci(f->of[0].device);
+    }
     set.no_push = true; /* a host keeps the rules of a slot, not of a function */
     set.jobs = s->jobs ? &own : NULL;
     if (s->file) {
@@ -269,7 +296,8 @@ static void *functions_create(const device_kind *kind, const device_settings *s,
     if (!f)
         return NULL;
     f->kind = kind;
-    f->count = (unsigned)s->function_count;
+    f->physicals = s->function_count ? (unsigned)s->function_count : 1;
+    f->count = f->physicals + (unsigned)s->virtuals;
     if (s->jobs)
         f->jobs = *s->jobs;
     for (unsigned i = 0; i < f->count; i++) {
@@ -292,7 +320,9 @@ static void functions_attributes(const void *device, char out[DEVICE_ATTRIBUTES_
     const functions *f = device;
     char first[DEVICE_ATTRIBUTES_BYTES] = "";
     f->kind->attributes(f->of[0].device, first);
-    snprintf(out, DEVICE_ATTRIBUTES_BYTES, "functions=%u,%.40s", f->count, first);
+    snprintf(out, DEVICE_ATTRIBUTES_BYTES, "%s=%u,%.40s",
+             f->count > f->physicals ? "virtual-functions" : "functions",
+             f->count > f->physicals ? f->count - f->physicals : f->count, first);
 }
 
 const device_kind nvme_functions_kind = { .name = "nvme",

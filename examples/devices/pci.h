@@ -22,8 +22,11 @@ enum { /* dword indices into the header */
        PCI_HEADER_DW = 64, /* the header and what its list of capabilities may have */
        PCI_AER = 0x100 / 4,
        PCI_SERIAL = 0x148 / 4,
-       PCI_CONFIG_DW = PCI_SERIAL + 3,
-       PCI_BARS = 6
+       PCI_ARI = 0x154 / 4,   /* alternative routing IDs, and: */
+       PCI_SRIOV = 0x160 / 4, /* where there are virtual functions */
+       PCI_CONFIG_DW = PCI_SRIOV + 0x40 / 4,
+       PCI_BARS = 6,
+       PCI_VIRTUAL_MAX = 32 /* virtual functions */
 };
 
 enum { /* dword indices from Advanced Error Reporting on */
@@ -34,6 +37,17 @@ enum { /* dword indices from Advanced Error Reporting on */
        AER_CORRECTABLE_MASK = 5,
        AER_CONTROL = 6,
        AER_HEADER_LOG = 7
+};
+
+enum { /* dword indices from SR-IOV on (9.3.3) */
+       SRIOV_CONTROL = 2,
+       SRIOV_TOTAL = 3,
+       SRIOV_NUMBER = 4,
+       SRIOV_STRIDE = 5,
+       SRIOV_DEVICE = 6,
+       SRIOV_PAGES = 7,
+       SRIOV_PAGE = 8,
+       SRIOV_BAR0 = 9
 };
 
 enum { /* errors, as the Uncorrectable Error Status has them */
@@ -64,7 +78,8 @@ typedef struct pci_identity {
     uint8_t lanes;           /* of a link of 8 GT/s */
 } pci_identity;
 
-typedef struct pci_function {
+typedef struct pci_function pci_function;
+struct pci_function {
     const device_port *port;
     uint16_t bdf;      /* captured from configuration writes; 00:00.0 before the first */
     uint32_t mps_code; /* largest Max_Payload_Size, as Device Capabilities says it */
@@ -72,11 +87,17 @@ typedef struct pci_function {
     bool extended;     /* it has Advanced Error Reporting */
     bool several;      /* its device has other functions */
     uint8_t number;    /* which of them it is */
+    /* It is a virtual function of this one, whose settings for all of them count, number times
+       First VF Offset behind it; NULL: it is not. */
+    const pci_function *physical;
+    uint16_t virtuals; /* virtual functions of this one that there can be */
+    uint64_t virtual_bar_bytes[PCI_BARS];
+    uint32_t virtual_bar_flags[PCI_BARS];
     uint64_t bar_bytes[PCI_BARS];
     uint32_t config[PCI_CONFIG_DW];
     uint32_t writable[PCI_CONFIG_DW];
     uint32_t clears[PCI_CONFIG_DW]; /* bits that a written 1 clears */
-} pci_function;
+};
 
 /* Once, for a function whose rest is zero. */
 void pci_init(pci_function *f, const device_port *port, uint64_t mps_bytes);
@@ -86,6 +107,12 @@ void pci_reset(pci_function *f, const pci_identity *id);
 void pci_extended(pci_function *f, uint64_t serial);
 /* A memory BAR: bytes is a power of two from 16 on, flags of PCI_BAR_*. */
 void pci_bar(pci_function *f, unsigned bar, uint64_t bytes, uint32_t flags);
+/* A BAR of each virtual function: before the first pci_reset(). */
+void pci_virtual_bar(pci_function *f, unsigned bar, uint64_t bytes, uint32_t flags);
+/* How many virtual functions there are now. */
+unsigned pci_virtuals(const pci_function *f);
+/* Whose Device Control and the like software sets for it: its own, or its physical function's. */
+const pci_function *pci_settings(const pci_function *f);
 /* A register with its value after reset and the bits that software may change. */
 void pci_register(pci_function *f, unsigned dw, uint32_t value, uint32_t writable);
 

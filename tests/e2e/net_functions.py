@@ -16,6 +16,7 @@ import rooms  # noqa: E402,F401
 from cases import case, check, main, until  # noqa: E402
 import lab  # noqa: E402
 import nvme_client  # noqa: E402
+import vfio_client  # noqa: E402
 from vfio_client import DEVICE, ECAM, PORT  # noqa: E402
 
 V4 = "127.0.0.1:0"
@@ -128,6 +129,22 @@ def counter(box, slot, name):
     return int(re.search(r"^ +%s +(\d+)$" % name, last, re.M).group(1))
 
 
+SRIOV, VF_BAR, VF_BYTES = 0x160, 0x80000, 0x4000
+CONTROL, TOTAL, NUMBER, STRIDE, VF_DEVICE, VF_BAR0 = (SRIOV + n for n in
+                                                      (0x08, 0x0c, 0x10, 0x14, 0x18, 0x24))
+VF_ENABLE, VF_MEMORY, VF_ARI = 1, 8, 16
+ARI_FORWARDING = 0x20  # of a port's Device Control 2
+
+
+def extended(load):
+    at, found = 0x100, []
+    while at:
+        head = load.config(at)
+        found.append(head & 0xffff)
+        at = head >> 20
+    return found
+
+
 @case
 def s250_functions_of_one_device_are_reset_apart():
     """A function level reset and a hot reset of one, while the other's host has I/O under way, in
@@ -186,12 +203,7 @@ def s250_what_functions_share_and_what_not():
             # an ordinary endpoint: function 0 alone, no SR-IOV, no ARI; its BARs are its own
             check(host.config(0x0c) >> 16 & 0xff == 0, "multi-function")
             check(host.config(0x1000) == 0xffffffff, "a function 1")
-            at, found = 0x100, []
-            while at:
-                head = host.config(at)
-                found.append(head & 0xffff)
-                at = head >> 20
-            check(found == [0x0001, 0x0003], found)
+            check(extended(host) == [0x0001, 0x0003], extended(host))
         check(box.stop() == 0, box.errors())
 
 
@@ -265,6 +277,74 @@ def s251_a_device_lent_whole_keeps_its_functions():
 
 
 @case
+def s252_virtual_functions_of_a_device_lent_whole():
+    """Nine, of which the last two need ARI: made, used, reset one by one and with the physical
+    function, and gone."""
+    with lab.Lab() as l:
+        box = l.start("dxpu-box", "--listen", V4, "--json", "--slot",
+                      "1=nvme,virtual-functions=9,block=4096,size=16M," +
+                      ",".join("file=" + l.file("part%d" % n) for n in range(10)))
+        pf = Host(l, box.address(), 1)
+        guest = pf.disk.guest
+        check(pf.config(0x0c) >> 16 & 0xff == 0 and extended(pf) == [1, 3, 0xe, 0x10], extended(pf))
+        check(pf.config(TOTAL) == 9 << 16 | 9 and pf.config(STRIDE) == 1 << 16 | 1)
+        check(pf.config(VF_DEVICE) >> 16 == pf.config(0) >> 16)
+        pf.config(VF_BAR0, 0xffffffff)
+        check(pf.config(VF_BAR0) == 0x100000000 - VF_BYTES | 4, hex(pf.config(VF_BAR0)))
+        guest.write32(ECAM, PORT + 0x68, guest.read32(ECAM, PORT + 0x68) | ARI_FORWARDING)
+
+        def vendor(n):
+            return guest.read32(ECAM, DEVICE + (n << 12) + 0x2c)
+
+        def make(count):
+            pf.config(NUMBER, count)
+            pf.config(VF_BAR0, vfio_client.BAR2 + VF_BAR)
+            pf.config(VF_BAR0 + 4, 0)
+            pf.config(CONTROL, VF_ENABLE | VF_MEMORY | VF_ARI)
+            pf.config(NUMBER, 1)  # which stays as long as they are there
+            check(pf.config(NUMBER) == count)
+
+        def driven(n):
+            return Load(n + 1, nvme_client.Function(pf.disk, n, bar=VF_BAR + (n - 1) * VF_BYTES),
+                        nvme_client.DATA_AT + n * (64 << 10))
+
+        check(all(vendor(n) == 0xffffffff for n in range(1, 11)), "before there are any")
+        make(9)
+        check(all(vendor(n) == vendor(0) for n in range(1, 10)) and vendor(10) == 0xffffffff)
+        loads = [pf] + [driven(n) for n in (1, 9)]
+        for vf in loads[1:]:
+            check(vf.config(0) == 0xffffffff and vf.config(0x08) == pf.config(0x08))
+            check(vf.config(0x10) == 0 and vf.config(0x04) & 0xffff == 4, "BAR, Command")
+            check(vf.config(0x68) & 0xffff == 0 and extended(vf) == [1, 0xe], "Device Control")
+        check([struct.unpack("<H", load.identify(1)[78:80])[0] for load in loads] == [1, 2, 10])
+        for load in loads:
+            load.load()
+        for one in loads[1:]:
+            one.goes_on()
+            one.config(0x68, FLR)
+            for load in loads:
+                if load is not one:
+                    load.goes_on(50)
+            check(one.stands_still(), "control: a reset is seen where it is made")
+            one.drive().goes_on()
+        pf.config(CONTROL, VF_ENABLE | VF_ARI)  # their memory is off
+        check(all(vf.disk.get(0x1c) == 0xffffffff for vf in loads[1:]) and pf.disk.get(0x1c) == 1)
+        pf.goes_on()
+        pf.config(CONTROL, 0)
+        check(all(vendor(n) == 0xffffffff for n in range(1, 10)))
+        make(2)
+        check(vendor(2) == vendor(0) and vendor(3) == 0xffffffff)
+        check(guest.read32(ECAM, DEVICE + (1 << 12) + 0x04) & 4 == 0, "nothing of before is left")
+        again = driven(1).load()
+        again.goes_on()
+        pf.goes_on()
+        pf.config(0x68, DEVICE_CONTROL | FLR)  # of the physical function: there is no other then
+        check(vendor(1) == 0xffffffff and pf.config(CONTROL) == 0 and again.stands_still())
+        pf.drive().goes_on()
+        check(box.stop() == 0, box.errors())
+
+
+@case
 def usage_of_functions():
     with lab.Lab() as l:
         one, two = "1=nvme,size=1M", "2=function,of=1,size=1M"
@@ -281,7 +361,7 @@ def usage_of_functions():
                 (("--slot", one, "--slot", two + ",serial=x"), 2, "the device's"),
                 (("--slot", one, *many), 2, "at most 32"),
                 (("--slot", "1=nvme,functions=2", "--slot", two), 2, "a lower number"),
-                (("--slot", "1=memory,functions=2"), 2, "functions is for nvme"),
+                (("--slot", "1=memory,functions=2"), 2, "are for nvme"),
                 (("--slot", one + ",functions=9"), 2, "invalid value"),
                 (("--slot", one + ",functions=2,file=%s" % l.file("x")), 3, "1 files for 2"),
                 (("--slot", one + ",functions=2", "--isolate"), 3, "cannot be used with --isolate"),

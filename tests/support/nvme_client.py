@@ -28,9 +28,10 @@ class Disk:
         self.guest.filled()
         self.drive(0, count)
 
-    def drive(self, number, count):
-        """Be the driver of a function."""
+    def drive(self, number, count, bar=None):
+        """Be the driver of a function, whose BAR is that far in the window."""
         self.number, self.count, self.cid, self.done = number, count, 0, {}
+        self.bar = number * BAR_STEP if bar is None else bar
         self.place()
         self.enable()
 
@@ -44,7 +45,7 @@ class Disk:
 
     def place(self):
         """Its BAR, memory, bus mastering, sizes."""
-        for register, value in ((0x10, vfio_client.BAR2 + self.number * BAR_STEP), (0x14, 0),
+        for register, value in ((0x10, vfio_client.BAR2 + self.bar), (0x14, 0),
                                 (0x68, DEVICE_CONTROL), (0x04, 6)):
             self.config(register, value)
         self.config(0x04)
@@ -55,10 +56,10 @@ class Disk:
         os.close(self.fd)
 
     def set(self, register, value):
-        self.guest.write32(vfio_client.LOW, self.number * BAR_STEP + register, value)
+        self.guest.write32(vfio_client.LOW, self.bar + register, value)
 
     def get(self, register):
-        return self.guest.read32(vfio_client.LOW, self.number * BAR_STEP + register)
+        return self.guest.read32(vfio_client.LOW, self.bar + register)
 
     def ready(self, value):
         end = time.monotonic() + HANG
@@ -138,6 +139,6 @@ class Disk:
 class Function(Disk):
     """A further function of a disk's device, driven by the same guest."""
 
-    def __init__(self, first, number, count=1):
+    def __init__(self, first, number, count=1, bar=None):
         self.guest, self.memory = first.guest, first.memory
-        self.drive(number, count)
+        self.drive(number, count, bar)

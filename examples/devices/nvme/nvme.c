@@ -387,6 +387,8 @@ static void *nvme_create(const device_settings *s, const device_port *port)
     f.timeout_ns = s->timeout_ns;
     f.no_push = s->no_push;
     f.several = s->function_count > 1;
+    f.virtuals = (uint16_t)s->virtuals;
+    f.physical = s->physical;
     f.number = (uint8_t)s->function;
     f.serial = s->subsystem ? block_store_mix(s->identity + s->controller) : s->identity;
     fn_init(&n->fn, &f, port, n, function_reset);
@@ -422,10 +424,10 @@ static uint64_t nvme_medium(void *device, bool *pristine)
     return all;
 }
 
-/* device_kind.claims */
-static bool nvme_claims(const void *device, uint64_t address)
+/* device_kind.pci */
+static struct pci_function *nvme_pci(void *device)
 {
-    return pci_claims(&((const nvme *)device)->fn.pci, address);
+    return &((nvme *)device)->fn.pci;
 }
 
 /* device_kind.fits */
@@ -471,5 +473,5 @@ const device_kind nvme_kind = { .name = "nvme",
                                 .leave = nvme_leave,
                                 .medium = nvme_medium,
                                 .fits = nvme_fits,
-                                .claims = nvme_claims,
+                                .pci = nvme_pci,
                                 .attributes = nvme_attributes };
