@@ -25,7 +25,7 @@ enum {
 #define DOORBELL 0xfee01000u
 
 static msi_filter all;
-static uint8_t space[256]; /* as the device reports it */
+static uint8_t space[4096]; /* as the device reports it */
 static uint16_t next_tag;
 
 static dxpu_tlp config_tlp(uint8_t type, uint16_t bdf, unsigned at, uint8_t be)
@@ -51,12 +51,17 @@ static void answer(const dxpu_tlp *t, uint8_t status, const uint8_t *data)
     msi_answered(&all, &cpl);
 }
 
-/* The guest reads a register and is answered. */
-static void read_config(uint16_t bdf, unsigned at)
+/* The guest reads a register, or bytes of it, and is answered. */
+static void read_bytes(uint16_t bdf, unsigned at, uint8_t be)
 {
-    dxpu_tlp t = config_tlp(DXPU_TLP_CFGRD0, bdf, at, 0xf);
+    dxpu_tlp t = config_tlp(DXPU_TLP_CFGRD0, bdf, at, be);
     msi_sent(&all, &t);
     answer(&t, DXPU_CPL_SC, space + at);
+}
+
+static void read_config(uint16_t bdf, unsigned at)
+{
+    read_bytes(bdf, at, 0xf);
 }
 
 /* The guest writes; the answer is the caller's to give. */
@@ -394,6 +399,116 @@ static void test_v15_strange_capabilities(void **state)
     assert_false(fires(FUNCTION, DOORBELL, 0));
 }
 
+enum {
+    VIRTUAL = DXPU_BDF(3, 0, 2), /* the second of them */
+    AER_AT = 0x100,
+    SRIOV_AT = 0x180,
+    VF_BAR_AT = SRIOV_AT + 0x24 + 8 /* BAR 2 */
+};
+#define VF_BYTES 0x4000u
+
+static void size_virtual(unsigned at, uint32_t says)
+{
+    write_config(FUNCTION, at, 0xf, 0xffffffff);
+    dxpu_put_le32(space + at, says);
+    read_config(FUNCTION, at);
+}
+
+static void enable_virtual(bool on)
+{
+    write_config(FUNCTION, VF_BAR_AT, 0xf, (uint32_t)BAR_AT);
+    write_config(FUNCTION, VF_BAR_AT + 4, 0xf, (uint32_t)(BAR_AT >> 32));
+    write_config(FUNCTION, SRIOV_AT + 8, 0x3, on ? 0x19 : 0);
+}
+
+/* SR-IOV is found and two virtual functions are made, of which the second is driven. */
+static void set_up_virtual(void)
+{
+    dxpu_put_le32(space + AER_AT, 0x00020001u | (uint32_t)SRIOV_AT << 20);
+    dxpu_put_le32(space + SRIOV_AT, 0x00010010u);
+    dxpu_put_le32(space + SRIOV_AT + 0x14, 0x00010001u); /* offset and stride of 1 */
+    read_config(FUNCTION, AER_AT);
+    read_config(FUNCTION, SRIOV_AT);
+    size_virtual(VF_BAR_AT, (~(VF_BYTES - 1)) | 0xc);
+    size_virtual(VF_BAR_AT + 4, 0xffffffff);
+    read_bytes(FUNCTION, SRIOV_AT + 0x14, 0x3); /* as Linux does */
+    read_bytes(FUNCTION, SRIOV_AT + 0x14, 0xc);
+    for (unsigned at = 0x34; at < EXPRESS_AT + 8; at += 4)
+        read_config(VIRTUAL, at);
+    enable_virtual(true);
+}
+
+static void program_virtual(uint64_t bar, uint32_t data)
+{
+    for (unsigned i = 0; i < 4; i++) {
+        const uint32_t entry[] = { DOORBELL, 0, data, 0 };
+        write_memory(bar + TABLE + i * 4, 0xf, entry[i]);
+    }
+    write_config(VIRTUAL, MSIX_AT, 0xc, 0x80030000);
+    flush();
+}
+
+static void test_v15_virtual_functions(void **state)
+{
+    (void)state;
+    set_up_virtual();
+    program_virtual(BAR_AT, 0x50); /* the first one's table */
+    assert_false(fires(VIRTUAL, DOORBELL, 0x50));
+    program_virtual(BAR_AT + VF_BYTES, 0x51);
+    assert_true(fires(VIRTUAL, DOORBELL, 0x51));
+    assert_false(fires(VIRTUAL, DOORBELL, 0x50));
+    assert_false(fires(FUNCTION, DOORBELL, 0x51));
+    assert_false(fires(DXPU_BDF(3, 0, 1), DOORBELL, 0x51));
+    enable_virtual(true); /* nothing changes */
+    assert_true(fires(VIRTUAL, DOORBELL, 0x51));
+    enable_virtual(false);
+    assert_false(fires(VIRTUAL, DOORBELL, 0x51));
+    program_virtual(BAR_AT + VF_BYTES, 0x51); /* they are not there */
+    assert_false(fires(VIRTUAL, DOORBELL, 0x51));
+    enable_virtual(true);
+    assert_false(fires(VIRTUAL, DOORBELL, 0x51));
+    program_virtual(BAR_AT + VF_BYTES, 0x52);
+    assert_true(fires(VIRTUAL, DOORBELL, 0x52));
+    write_config(VIRTUAL, EXPRESS_AT + 8, 0x3, 0x8000); /* a reset of its own */
+    assert_false(fires(VIRTUAL, DOORBELL, 0x52));
+    program_virtual(BAR_AT + VF_BYTES, 0x53);
+    assert_true(fires(VIRTUAL, DOORBELL, 0x53));
+    write_config(FUNCTION, EXPRESS_AT + 8, 0x3, 0x8000); /* of the physical function */
+    assert_false(fires(VIRTUAL, DOORBELL, 0x53));
+    program_virtual(BAR_AT + VF_BYTES, 0x53);
+    assert_false(fires(VIRTUAL, DOORBELL, 0x53));
+}
+
+/* Lists and numbers that make no sense lead nowhere. */
+static void test_v15_strange_virtual_functions(void **state)
+{
+    (void)state;
+    set_up_virtual();
+    dxpu_put_le32(space + SRIOV_AT + 0x14, 0x00010000u); /* no offset */
+    read_config(FUNCTION, SRIOV_AT + 0x14);
+    program_virtual(BAR_AT + VF_BYTES, 0x51);
+    assert_false(fires(VIRTUAL, DOORBELL, 0x51));
+    dxpu_put_le32(space + SRIOV_AT + 0x14, 0x00000001u); /* no stride: there is one of them */
+    read_config(FUNCTION, SRIOV_AT + 0x14);
+    program_virtual(BAR_AT + VF_BYTES, 0x51);
+    assert_false(fires(VIRTUAL, DOORBELL, 0x51));
+    dxpu_put_le32(space + SRIOV_AT + 0x14, 0x00010001u);
+    read_config(FUNCTION, SRIOV_AT + 0x14);
+    program_virtual(BAR_AT + VF_BYTES, 0x51); /* a control */
+    assert_true(fires(VIRTUAL, DOORBELL, 0x51));
+    dxpu_put_le32(space + MSIX_AT + 4, TABLE | 7); /* in a BAR that there is not */
+    msi_clear(&all);
+    set_up_virtual();
+    program_virtual(BAR_AT + VF_BYTES, 0x51);
+    assert_false(fires(VIRTUAL, DOORBELL, 0x51));
+    msi_clear(&all);
+    dxpu_put_le32(space + AER_AT, 0x00020001u | (uint32_t)AER_AT << 20); /* a circle */
+    for (unsigned i = 0; i < 3; i++)
+        read_config(FUNCTION, AER_AT);
+    read_config(FUNCTION, SRIOV_AT);
+    assert_int_equal(all.virtuals.at, 0);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -409,6 +524,8 @@ int main(void)
         CASE(test_v15_only_whole_dwords),
         CASE(test_v15_bounds),
         CASE(test_v15_strange_capabilities),
+        CASE(test_v15_virtual_functions),
+        CASE(test_v15_strange_virtual_functions),
     };
     cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);

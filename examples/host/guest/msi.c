@@ -27,7 +27,13 @@ enum {
     MSIX_MASK = 0x4000,
     MSIX_ENABLE = 0x8000,
     FLR_CAN = 0x10000000, /* Device Capabilities */
-    ENTRY_BYTES = 16
+    ENTRY_BYTES = 16,
+    EXTENDED = 0x100, /* where extended capabilities begin */
+    CAP_SRIOV = 0x0010,
+    SRIOV_CONTROL = 0x08,
+    SRIOV_ENABLE = 0x01,
+    SRIOV_FIRST = 0x14,
+    SRIOV_BAR0 = 0x24
 };
 
 /* ==== 1  What is programmed =================================================================== */
@@ -116,10 +122,37 @@ static void function_reset(msi_function *f)
     }
 }
 
+/* Which virtual function of function 0 it is, from 0; -1: none. */
+static int virtual_index(const msi_virtual *v, uint16_t bdf)
+{
+    int behind = (int)bdf - v->physical - v->first;
+    if (!v->at || !v->first || behind < 0 || (behind && !v->step))
+        return -1;
+    return !behind ? 0 : behind % v->step ? -1 : behind / v->step;
+}
+
+/* Virtual functions end with a reset of the physical one, too. */
+static void end_virtuals(msi_filter *m)
+{
+    m->virtuals.enabled = false;
+    for (unsigned i = 0; i < m->count; i++) {
+        if (virtual_index(&m->virtuals, m->functions[i].bdf) >= 0)
+            function_reset(&m->functions[i]);
+    }
+    m->moved = true;
+}
+
+static void reset_virtuals(msi_filter *m)
+{
+    end_virtuals(m);
+    memset(m->virtuals.written, 0, sizeof m->virtuals.written);
+}
+
 void msi_reset(msi_filter *m)
 {
     for (unsigned i = 0; i < m->count; i++)
         function_reset(&m->functions[i]);
+    reset_virtuals(m);
     memset(m->old, 0, sizeof m->old);
     m->moved = true;
 }
@@ -164,10 +197,31 @@ static msi_function *find_or_add(msi_filter *m, uint16_t bdf)
 
 /* ==== 2  Writes of the guest ================================================================== */
 
+/* To the physical function's SR-IOV. */
+static void virtual_write(msi_filter *m, const dxpu_tlp *t)
+{
+    msi_virtual *v = &m->virtuals;
+    unsigned at = t->register_bytes - (unsigned)v->at, bar = (at - SRIOV_BAR0) / 4;
+    if (!v->at || t->target != v->physical || t->ep)
+        return;
+    if (at == SRIOV_CONTROL && (t->first_be & 1)) {
+        if (v->enabled && !(t->payload.ptr[0] & SRIOV_ENABLE))
+            end_virtuals(m);
+        v->enabled = t->payload.ptr[0] & SRIOV_ENABLE;
+    }
+    for (unsigned i = 0; bar < BARS && i < 4; i++) {
+        if (t->first_be >> i & 1)
+            v->written[bar] = (v->written[bar] & ~((uint32_t)0xff << 8 * i)) |
+                              (uint32_t)t->payload.ptr[i] << 8 * i;
+    }
+}
+
 static void config_write(msi_filter *m, const dxpu_tlp *t)
 {
     msi_function *f = find_or_add(m, t->target);
     msi_message before, after;
+    if (t->register_bytes >= EXTENDED && t->payload.len >= 4)
+        virtual_write(m, t);
     if (!f || t->payload.len < 4 || t->register_bytes > MSI_CONFIG_BYTES - 4)
         return;
     bool was = msi_now(f, &before), vectors_were = msix_now(f), mastered = is_master(f);
@@ -180,6 +234,8 @@ static void config_write(msi_filter *m, const dxpu_tlp *t)
     if (f->express && dxpu_tlp_is_flr(t, f->express) &&
         (get32(f->told, f->express + 4u) & FLR_CAN)) {
         function_reset(f); /* what it asked for itself it drops itself (D-61) */
+        if (t->target == m->virtuals.physical)
+            reset_virtuals(m);
         m->moved = true;
     }
     if (was && (!msi_now(f, &after) || !same(&before, &after)))
@@ -190,15 +246,31 @@ static void config_write(msi_filter *m, const dxpu_tlp *t)
         f->master_until = m->sent;
 }
 
+/* Where the part of virtual function `index` is in a VF BAR that was sized; UINT64_MAX: nowhere. */
+static uint64_t virtual_address(const msi_virtual *v, unsigned bar, unsigned index)
+{
+    bool wide = bar < BARS && (v->sized[bar] & 6) == 4 && bar + 1 < BARS;
+    uint64_t mask, base;
+    if (bar >= BARS || !v->enabled || !v->sized[bar] || (wide && !v->sized[bar + 1]))
+        return UINT64_MAX;
+    mask = (wide ? (uint64_t)v->sized[bar + 1] << 32 : UINT64_MAX << 32) |
+           (v->sized[bar] & ~(uint32_t)0xf);
+    base = (wide ? (uint64_t)v->written[bar + 1] << 32 : 0) | (v->written[bar] & ~(uint32_t)0xf);
+    return (base & mask) + (~mask + 1) * index;
+}
+
 /* Where the guest put the table, in memory. */
-static uint64_t table_address(const msi_function *f)
+static uint64_t table_address(const msi_filter *m, const msi_function *f)
 {
     uint32_t place = get32(f->told, f->msix + 4u);
     unsigned at = FIRST_BAR + 4 * (place & 7);
     uint64_t base = get32(f->written, at) & ~(uint32_t)0xf;
+    int index = virtual_index(&m->virtuals, f->bdf);
     if ((f->told[at] & 6) == 4)
         base |= (uint64_t)get32(f->written, at + 4) << 32;
-    return base + (place & ~(uint32_t)7);
+    if (index >= 0)
+        base = virtual_address(&m->virtuals, place & 7, (unsigned)index);
+    return base == UINT64_MAX ? base : base + (place & ~(uint32_t)7);
 }
 
 static void vector_write(msi_filter *m, msi_function *f, uint64_t at, unsigned be,
@@ -224,7 +296,7 @@ static void memory_write(msi_filter *m, const dxpu_tlp *t)
         msi_function *f = &m->functions[n];
         if (!f->table)
             continue;
-        uint64_t table = table_address(f), bytes = (uint64_t)f->vectors * ENTRY_BYTES;
+        uint64_t table = table_address(m, f), bytes = (uint64_t)f->vectors * ENTRY_BYTES;
         for (unsigned i = 0; i < t->length_dw && i * 4 + 4 <= t->payload.len; i++) {
             uint64_t at = t->address + i * 4 - table; /* below the table: huge */
             unsigned be = i == 0 ? t->first_be : i + 1u == t->length_dw ? t->last_be : 0xfu;
@@ -284,8 +356,38 @@ static void walk(msi_function *f)
         add_table(f);
 }
 
+/* Follows the list of extended capabilities as far as the guest has, to SR-IOV. */
+static void virtual_learn(msi_filter *m, const msi_request *r, uint32_t value)
+{
+    msi_virtual *v = &m->virtuals;
+    unsigned at = r->register_bytes - (unsigned)v->at, bar = (at - SRIOV_BAR0) / 4;
+    if ((r->target & 0xff) != 0)
+        return;
+    if (v->physical != r->target) { /* its bus has another number now */
+        memset(v, 0, sizeof *v);
+        v->physical = r->target;
+        v->next = EXTENDED;
+    }
+    if (v->at && at == SRIOV_FIRST && (r->be & 0x3) == 0x3)
+        v->first = (uint16_t)value;
+    if (v->at && at == SRIOV_FIRST && (r->be & 0xc) == 0xc)
+        v->step = (uint16_t)(value >> 16);
+    if (r->be != 0xf)
+        return;
+    if (v->at && bar < BARS && v->written[bar] == 0xffffffffu)
+        v->sized[bar] = value;
+    if (!v->at && r->register_bytes == v->next) {
+        v->at = (value & 0xffff) == CAP_SRIOV ? v->next : 0;
+        v->next = value >> 20 >= EXTENDED ? (uint16_t)(value >> 20 & 0xffc) : 0;
+    }
+}
+
 static void learn(msi_filter *m, const msi_request *r, const dxpu_tlp *cpl)
 {
+    if (r->register_bytes >= EXTENDED) {
+        virtual_learn(m, r, dxpu_get_le32(cpl->payload.ptr));
+        return;
+    }
     msi_function *f = r->register_bytes <= MSI_CONFIG_BYTES - 4 ? find_or_add(m, r->target) : NULL;
     bool news = false;
     for (unsigned i = 0; f && i < 4; i++) {

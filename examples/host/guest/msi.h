@@ -6,7 +6,8 @@
    guest believe the same.  Only bytes that the guest wrote make a message, whatever a device says
    it holds.  A message that was replaced stays good until the device has answered a request that
    was sent behind the change: until then one may be on its way, and would be lost.
-   Functions that have no BARs of their own (virtual ones, SR-IOV) have no MSI-X here.
+   The table of a virtual function (SR-IOV) lies in its part of a BAR of function 0's capability,
+   of which the same holds.
    Pure: the slot shows it what goes down and what is answered. */
 #ifndef MSI_H_INCLUDED
 #define MSI_H_INCLUDED
@@ -41,6 +42,16 @@ typedef struct msi_function {
     uint8_t written[MSI_CONFIG_BYTES]; /* by the guest since the last reset */
 } msi_function;
 
+/* SR-IOV of a function 0, as the guest has found and programmed it. */
+typedef struct msi_virtual {
+    uint16_t physical;    /* that function */
+    uint16_t next;        /* the extended capability that is looked at next; 0: none */
+    uint16_t at;          /* where SR-IOV is; 0: not known */
+    uint16_t first, step; /* First VF Offset, VF Stride */
+    bool enabled;
+    uint32_t written[6], sized[6]; /* VF BARs; what they read after ones were written */
+} msi_virtual;
+
 typedef struct msi_request {
     uint64_t number;
     uint16_t target, register_bytes;
@@ -50,6 +61,7 @@ typedef struct msi_request {
 typedef struct msi_filter {
     msi_function *functions;
     unsigned count, next; /* next: the one to forget when all are used */
+    msi_virtual virtuals;
     uint64_t sent, seen;  /* number of the youngest request sent; of the youngest answered */
     msi_request requests[MSI_TAGS]; /* by tag */
     msi_message old[MSI_OLD];
