@@ -61,7 +61,8 @@ typedef struct device_settings {
                        namespaces of its own */
     uint64_t function_count; /* nvme: how many of them are lent as a whole; 0: 1 */
     uint64_t function;       /* its number among those; 0 where it is alone in its slot */
-    uint64_t virtuals; /* nvme: virtual functions that its host can make; 0: none, no SR-IOV */
+    uint64_t virtuals;   /* nvme: virtual functions that its host can make; 0: none, no SR-IOV */
+    uint64_t turn_share; /* nvme: of the work of a call it does one part of this many; 0: all */
     const struct pci_function *physical; /* it is one of these; NULL: it is not */
     uint64_t timeout_ns;                 /* least time to wait for a completion of the host */
     const jobs *jobs;                    /* wait for disks in its place; NULL: it waits itself */

@@ -260,6 +260,7 @@ static int open_function(functions *f, unsigned number, const device_settings *s
         set.physical = f->kind->pci(f->of[0].device);
     }
     set.no_push = true; /* a host keeps the rules of a slot, not of a function */
+    set.turn_share = f->count;
     set.jobs = s->jobs ? &own : NULL;
     if (s->file) {
         if (files_of_function(s->file, number, f->count, files, sizeof files))
@@ -279,10 +280,11 @@ static int open_function(functions *f, unsigned number, const device_settings *s
     return o->device ? 0 : -1;
 }
 
+/* Virtual functions before their physical one, whose registers are theirs. */
 static void functions_destroy(void *device)
 {
     functions *f = device;
-    for (unsigned i = 0; i < f->count; i++) {
+    for (unsigned i = f->count; i-- > 0;) {
         if (f->of[i].device)
             f->kind->destroy(f->of[i].device);
     }

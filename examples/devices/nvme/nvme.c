@@ -262,8 +262,8 @@ static void write_memory(nvme *n, const dxpu_tlp *t)
 static void begin_turn(nvme *n)
 {
     fn_turn(&n->fn);
-    n->entries_left = NVME_TURN_ENTRIES;
-    n->quick_left = NVME_TURN_QUICK_BYTES;
+    n->entries_left = NVME_TURN_ENTRIES / n->turn_share;
+    n->quick_left = NVME_TURN_QUICK_BYTES / n->turn_share;
 }
 
 static void nvme_tlp(void *device, const dxpu_tlp *t, dxpu_bytes bytes)
@@ -402,6 +402,7 @@ static void *nvme_create(const device_settings *s, const device_port *port)
     nvme_list_clear(&n->reserving);
     n->id = s->controller ? (uint16_t)s->controller : NVME_CONTROLLER;
     n->functions = s->functions;
+    n->turn_share = s->turn_share ? (unsigned)s->turn_share : 1;
     if (nvme_subsystem_join(n, s) || nvme_layout_open(n, s)) {
         nvme_close(n);
         return NULL;

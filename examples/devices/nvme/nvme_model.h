@@ -332,6 +332,7 @@ struct nvme {
     nvme *sibling;               /* the next controller of it */
     uint16_t id;                 /* there */
     bool functions;              /* others of its device have namespaces of their own */
+    unsigned turn_share;         /* with how many it shares a call's work; 1: none */
     uint32_t factory_log2;       /* block of a namespace as the box's owner gave it */
     nvme_ns ns[NVME_NAMESPACES]; /* the first has identifier 1 */
     uint32_t ns_count;

@@ -62,7 +62,7 @@ typedef struct msi_filter {
     msi_function *functions;
     unsigned count, next; /* next: the one to forget when all are used */
     msi_virtual virtuals;
-    uint64_t sent, seen;  /* number of the youngest request sent; of the youngest answered */
+    uint64_t sent, seen; /* number of the youngest request sent; of the youngest answered */
     msi_request requests[MSI_TAGS]; /* by tag */
     msi_message old[MSI_OLD];
     unsigned next_old;

@@ -1,0 +1,295 @@
+/* unit_functions.c - a device of several functions and of virtual ones: registers of SR-IOV, and
+   which function a TLP is for
+   SPDX-License-Identifier: MIT */
+#include "dxpu.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "functions.h"
+#include "nvme.h"
+#include "pci.h"
+
+enum {
+    BUS = 5,
+    VIRTUALS = 9,
+    CONTROL = PCI_SRIOV * 4 + 0x08,
+    NUMBER = PCI_SRIOV * 4 + 0x10,
+    PAGES = PCI_SRIOV * 4 + 0x1c,
+    PAGE = PCI_SRIOV * 4 + 0x20,
+    VF_BAR = PCI_SRIOV * 4 + 0x24,
+    ENABLE = 0x09, /* the functions, and their memory */
+    CAP = 0x00     /* of an NVMe controller's registers */
+};
+#define BAR     0x20000000u
+#define VF_AT   0x30000000u
+#define ALL_CAP ((1024u - 1u) | 1u << 16 | 20u << 24)
+
+static void *device;
+static uint8_t status, answers;
+static uint32_t answer;
+static uint64_t seed;
+
+/* device_port.emit */
+static void emitted(void *user, dxpu_bytes tlp)
+{
+    dxpu_tlp t;
+    (void)user;
+    assert_int_equal(dxpu_tlp_receive(tlp, &t), DXPU_OK);
+    if (t.type != DXPU_TLP_CPL && t.type != DXPU_TLP_CPLD)
+        return;
+    answers++;
+    status = t.status;
+    answer = t.payload.len >= 4 ? dxpu_get_le32(t.payload.ptr) : 0xffffffffu;
+}
+
+static const device_port port = { .emit = emitted };
+
+static void open_device(uint64_t functions, uint64_t virtuals)
+{
+    device_settings s = { .memory_bytes = 1 << 20,
+                          .mps_bytes = 512,
+                          .timeout_ns = DXPU_NEVER,
+                          .identity = 7,
+                          .function_count = functions,
+                          .virtuals = virtuals };
+    device = nvme_functions_kind.create(&s, &port);
+    assert_non_null(device);
+}
+
+static void request(uint8_t type, uint64_t where, unsigned at, uint32_t value)
+{
+    uint8_t bytes[4];
+    dxpu_bytes none = { NULL, 0 };
+    dxpu_tlp t;
+    bool writes = type == DXPU_TLP_CFGWR0 || type == DXPU_TLP_MWR;
+    memset(&t, 0, sizeof t);
+    t.type = type;
+    t.header_dw = 3;
+    t.length_dw = 1;
+    t.first_be = 0xf;
+    t.target = (uint16_t)where;
+    t.address = where;
+    t.register_bytes = (uint16_t)at;
+    dxpu_put_le32(bytes, value);
+    t.payload.ptr = bytes;
+    t.payload.len = writes ? 4 : 0;
+    nvme_functions_kind.tlp(device, &t, none);
+}
+
+static uint32_t cfg(unsigned function, unsigned at)
+{
+    answers = 0;
+    request(DXPU_TLP_CFGRD0, BUS << 8 | function, at, 0);
+    assert_int_equal(answers, 1);
+    return status == DXPU_CPL_SC ? answer : 0xffffffffu;
+}
+
+static void cfg_set(unsigned function, unsigned at, uint32_t value)
+{
+    request(DXPU_TLP_CFGWR0, BUS << 8 | function, at, value);
+}
+
+static uint32_t memory(uint64_t address)
+{
+    answers = 0;
+    request(DXPU_TLP_MRD, address, 0, 0);
+    assert_int_equal(answers, 1);
+    return status == DXPU_CPL_SC ? answer : 0xffffffffu;
+}
+
+static void make(unsigned count)
+{
+    cfg_set(0, VF_BAR, VF_AT);
+    cfg_set(0, VF_BAR + 4, 0);
+    cfg_set(0, NUMBER, count);
+    cfg_set(0, CONTROL, ENABLE);
+}
+
+static unsigned there(void)
+{
+    unsigned count = 0;
+    for (unsigned i = 1; i < 256; i++)
+        count += cfg(i, 0x08) != 0xffffffffu;
+    return count;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    if (device)
+        nvme_functions_kind.destroy(device);
+    device = NULL;
+    return 0;
+}
+
+static void test_s252_number_and_enable(void **state)
+{
+    (void)state;
+    open_device(0, VIRTUALS);
+    assert_int_equal(there(), 0);
+    cfg_set(0, CONTROL, ENABLE); /* of none */
+    assert_int_equal(there(), 0);
+    cfg_set(0, CONTROL, 0);
+    make(3);
+    assert_int_equal(there(), 3);
+    cfg_set(0, NUMBER, 5);
+    assert_int_equal(there(), 3);
+    cfg_set(0, CONTROL, 0);
+    assert_int_equal(there(), 0);
+    make(0xffff); /* more than there can be */
+    assert_int_equal(there(), VIRTUALS);
+    nvme_functions_kind.reset(device);
+    assert_int_equal(there(), 0);
+    assert_int_equal(cfg(0, CONTROL) | cfg(0, NUMBER) | cfg(0, VF_BAR + 4), 0);
+    assert_int_equal(cfg(0, VF_BAR), PCI_BAR_64);
+}
+
+static void test_s252_memory_of_virtual_functions(void **state)
+{
+    (void)state;
+    open_device(0, VIRTUALS);
+    make(2);
+    assert_int_equal(memory(VF_AT + CAP), ALL_CAP);
+    assert_int_equal(memory(VF_AT + 0x4000 + CAP), ALL_CAP);
+    assert_int_equal(memory(VF_AT + 0x8000 + CAP), 0xffffffffu); /* of the third */
+    request(DXPU_TLP_MWR, VF_AT + 0x4000 + 0x24, 0, 0x00070007);
+    assert_int_equal(memory(VF_AT + 0x24), 0);
+    assert_int_equal(memory(VF_AT + 0x4000 + 0x24), 0x00070007);
+    cfg_set(0, CONTROL, 0x01); /* without memory */
+    assert_int_equal(memory(VF_AT + CAP), 0xffffffffu);
+    cfg_set(0, CONTROL, ENABLE);
+    assert_int_equal(memory(VF_AT + 0x4000 + 0x24), 0x00070007);
+    cfg_set(0, CONTROL, 0);
+    cfg_set(0, CONTROL, ENABLE);
+    assert_int_equal(memory(VF_AT + 0x4000 + 0x24), 0); /* it is another one */
+}
+
+/* A part of a VF BAR is a page of the system at least. */
+static void test_s252_pages_of_the_system(void **state)
+{
+    (void)state;
+    open_device(0, VIRTUALS);
+    assert_int_equal(cfg(0, PAGES), 0x553);
+    assert_int_equal(cfg(0, PAGE), 1);
+    cfg_set(0, PAGE, 0x11); /* two sizes */
+    assert_int_equal(cfg(0, PAGE), 1);
+    cfg_set(0, PAGE, 0);
+    assert_int_equal(cfg(0, PAGE), 1);
+    cfg_set(0, PAGE, 0x10); /* 64 KB */
+    cfg_set(0, VF_BAR, 0xffffffff);
+    assert_int_equal(cfg(0, VF_BAR), 0xffff0000u | PCI_BAR_64);
+    make(2);
+    cfg_set(0, PAGE, 1);
+    assert_int_equal(cfg(0, PAGE), 0x10);
+    assert_int_equal(memory(VF_AT + 0x10000 + CAP), ALL_CAP);
+    assert_int_equal(memory(VF_AT + 0x4000 + CAP), 0xffffffffu);
+}
+
+/* The physical function's settings are not theirs to change. */
+static void test_s252_registers_of_virtual_functions(void **state)
+{
+    (void)state;
+    open_device(0, VIRTUALS);
+    make(1);
+    assert_int_equal(cfg(1, 0x00), 0xffffffff);
+    for (unsigned at = 0x04; at < 0x40; at += 4) {
+        uint32_t before = cfg(1, at);
+        cfg_set(1, at, 0xffffffff);
+        assert_int_equal(cfg(1, at) ^ before, at == 0x04 ? 0x04 : 0);
+    }
+    assert_int_equal(cfg(1, 0x68) & 0xffff, 0);
+    cfg_set(1, 0x68, 0x7fff);
+    cfg_set(1, 0x70, 0xffff);
+    cfg_set(1, 0x88, 0xffff);
+    assert_int_equal((cfg(1, 0x68) | cfg(1, 0x70) | cfg(1, 0x88)) & 0xffff, 0);
+    assert_int_equal(cfg(0, 0x04) & 4, 0);
+}
+
+/* Each of several physical functions has its header, BAR and number. */
+static void test_s251_each_function_by_its_number(void **state)
+{
+    (void)state;
+    open_device(3, 0);
+    assert_int_equal(there(), 2 + 31 * 3); /* device numbers do not count here */
+    for (unsigned i = 0; i < 3; i++) {
+        assert_int_equal(cfg(i, 0x0c) >> 16 & 0xff, 0x80);
+        cfg_set(i, 0x10, BAR + i * 0x10000);
+        cfg_set(i, 0x04, 2);
+        request(DXPU_TLP_MWR, BAR + i * 0x10000 + 0x24, 0, 0x00010001 * (i + 1));
+    }
+    for (unsigned i = 0; i < 3; i++)
+        assert_int_equal(memory(BAR + i * 0x10000 + 0x24), 0x00010001 * (i + 1));
+    cfg_set(1, 0x68, 0x8000); /* a reset of function 1 */
+    cfg_set(1, 0x10, BAR + 0x10000);
+    cfg_set(1, 0x04, 2);
+    for (unsigned i = 0; i < 3; i++)
+        assert_int_equal(memory(BAR + i * 0x10000 + 0x24), i == 1 ? 0 : 0x00010001 * (i + 1));
+}
+
+static uint32_t rnd(uint32_t below)
+{
+    seed = seed * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(seed >> 33) % below;
+}
+
+static void random_step(void)
+{
+    static const unsigned registers[] = { 0x04,    0x10,   0x14, 0x50,   0x68,      CONTROL,
+                                          CONTROL, NUMBER, PAGE, VF_BAR, VF_BAR + 4 };
+    static const uint32_t values[] = { 0, 1, 2, 3, 6, 9, 0x19, 0x8000, 0xffffffffu, BAR, VF_AT };
+    unsigned at = rnd(4) ? registers[rnd(sizeof registers / sizeof registers[0])]
+                         : rnd(PCI_CONFIG_DW + 4) * 4;
+    uint32_t value = rnd(4) ? values[rnd(sizeof values / sizeof values[0])] : rnd(0x80000000u);
+    unsigned function = rnd(3) ? rnd(VIRTUALS + 2) : 0;
+    dxpu_event e = { .type = DXPU_EVENT_HOT_RESET, .flags = rnd(2) ? DXPU_EVENT_ON : 0 };
+    uint64_t address = (rnd(2) ? BAR : VF_AT) + rnd(0x40000) / 4 * 4u;
+    switch (rnd(40)) {
+    case 0:
+        nvme_functions_kind.event(device, &e);
+        break;
+    case 1:
+        nvme_functions_kind.reset(device);
+        break;
+    case 2:
+        nvme_functions_kind.tick(device, seed >> 20);
+        break;
+    default:
+        if (rnd(2))
+            cfg_set(function, at, value);
+        else if (rnd(2))
+            request(DXPU_TLP_MWR, address, 0, value);
+        else if (rnd(2))
+            (void)memory(address); /* one answer, whatever is there */
+        else
+            (void)cfg(function, at);
+    }
+}
+
+static void test_s252_random_requests(void **state)
+{
+    (void)state;
+    for (unsigned round = 0; round < 8; round++) {
+        seed = round;
+        open_device(0, VIRTUALS);
+        for (unsigned i = 0; i < 5000; i++)
+            random_step();
+        (void)teardown(NULL);
+    }
+}
+
+int main(void)
+{
+#define CASE(name) cmocka_unit_test_teardown(name, teardown)
+    const struct CMUnitTest tests[] = {
+        CASE(test_s251_each_function_by_its_number),    CASE(test_s252_number_and_enable),
+        CASE(test_s252_memory_of_virtual_functions),    CASE(test_s252_pages_of_the_system),
+        CASE(test_s252_registers_of_virtual_functions), CASE(test_s252_random_requests),
+    };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
