@@ -173,6 +173,9 @@ DXPU_API uint8_t dxpu_vswitch_by_bdf(const dxpu_vswitch *vs, uint16_t bdf);
    1.. to that other slot, -DXPU_CPL_UR or -DXPU_CPL_CA refused with that status (posted ones are
    dropped). */
 DXPU_API int dxpu_vswitch_upstream(const dxpu_vswitch *vs, uint8_t slot, const dxpu_tlp *t);
+/* May completions of the device in `slot` for another slot's go there without passing the root?
+   Not with ACS P2P Completion Redirect. */
+DXPU_API bool dxpu_vswitch_completes_direct(const dxpu_vswitch *vs, uint8_t slot);
 /* An ERR_COR, ERR_NONFATAL, ERR_FATAL or PM_PME message came from `slot`: the root port takes it
    into its registers, an MSI may follow.  False for another message, or when a port
    above blocks it. */
@@ -328,6 +331,7 @@ enum {
     DXPUI_VS_ACS_SV = 0x01,
     DXPUI_VS_ACS_TB = 0x02,
     DXPUI_VS_ACS_RR = 0x04,
+    DXPUI_VS_ACS_CR = 0x08,
     DXPUI_VS_ACS_DT = 0x40
 };
 #define DXPUI_VS_PME_STATUS  0x00010000u /* root status */
@@ -1224,6 +1228,13 @@ DXPU_API int dxpu_vswitch_upstream(const dxpu_vswitch *vs, uint8_t slot, const d
     if (row < 0 && dxpui_vs_is_switch(vs) && dxpui_vs_passes(dxpui_vs_upstream(vs), t->address))
         return -DXPU_CPL_UR;
     return dxpu_vswitch_bus_master(vs, slot) ? 0 : -DXPU_CPL_UR;
+}
+
+DXPU_API bool dxpu_vswitch_completes_direct(const dxpu_vswitch *vs, uint8_t slot)
+{
+    const dxpu_vswitch_port *p = dxpui_vs_slot_port(vs, slot);
+    return p && dxpu_vswitch_link_up(vs, slot) &&
+           !(dxpui_vs_get16(p, DXPUI_VS_ACSCTL) & DXPUI_VS_ACS_CR);
 }
 
 /* An error message reaches the root port's error registers (Base Spec 6.2.6, 7.8.4.10). */

@@ -17,6 +17,7 @@
 #include "isolate.h"
 #include "leases.h"
 #include "hot_plug.h"
+#include "p2p.h"
 #include "program.h"
 #include "remote.h"
 
@@ -127,7 +128,9 @@ static int submit(slot *s, dxpu_bytes tlp, uint64_t now)
         return DXPU_E_AGAIN;
     }
     fabric_stir_channel(&s->shard->fabric, s->active);
-    rc = dxpu_channel_submit(&s->active->ch, tlp, now, 0);
+    rc = p2p_submit(s, tlp, now);
+    if (rc == P2P_HOST)
+        rc = dxpu_channel_submit(&s->active->ch, tlp, now, 0);
     if (rc == DXPU_OK)
         limit_take(&s->limit, tlp);
     return rc;
@@ -143,7 +146,7 @@ static void overflow(slot *s)
 }
 
 /* A lost completion would be a silent fault at the host, and the other slots are not to pay. */
-static void no_memory(slot *s)
+void slots_no_memory(slot *s)
 {
     log_error("slot %u: out of memory for a TLP of the device; the channel ends; give the box more "
               "memory or fewer slots",
@@ -185,7 +188,7 @@ static void send_up(slot *s, dxpu_bytes tlp, uint64_t order)
     rc = has_to_wait(s, shape.cls, order) ? DXPU_E_AGAIN : submit(s, tlp, dxpu_udp_now_ns());
     if (rc == DXPU_E_AGAIN && has_place(s, tlp)) {
         if (!queue(s, shape.cls, tlp, order))
-            no_memory(s);
+            slots_no_memory(s);
     } else if (rc != DXPU_OK) {
         s->dropped++; /* or the channel is over */
         if (s->waiting >= WAITING_MOST)
@@ -203,17 +206,10 @@ static void declare(slot *s)
         send_up(s, declare_encode(values, count, bytes), s->emitted);
 }
 
-/* The device tried what its lease does not allow: reported once, and its requests are answered. */
-static void turn_away(slot *s, dxpu_bytes tlp, unsigned reason)
+void slots_answer(slot *s, dxpu_bytes tlp)
 {
-    uint64_t epoch = s->active->ch.cfg.epoch;
     uint8_t bytes[REFUSAL_BYTES];
     dxpu_bytes answer = refusal_encode(tlp, DXPU_CPL_UR, bytes);
-    if (s->alarmed != epoch)
-        log_warning("slot %u: refused a TLP of its device, epoch %llu: it %s; further ones are "
-                    "only counted",
-                    s->active->slot, (unsigned long long)epoch, dxpu_guard_text(reason));
-    s->alarmed = epoch;
     s->turned_away++;
     if (!answer.len)
         return;
@@ -222,6 +218,18 @@ static void turn_away(slot *s, dxpu_bytes tlp, unsigned reason)
         return;
     }
     memcpy(s->answers[s->answers_tail++ % SLOT_ANSWERS], bytes, sizeof bytes);
+}
+
+/* The device tried what its lease does not allow: reported once, and its requests are answered. */
+static void turn_away(slot *s, dxpu_bytes tlp, unsigned reason)
+{
+    uint64_t epoch = s->active->ch.cfg.epoch;
+    if (s->alarmed != epoch)
+        log_warning("slot %u: refused a TLP of its device, epoch %llu: it %s; further ones are "
+                    "only counted",
+                    s->active->slot, (unsigned long long)epoch, dxpu_guard_text(reason));
+    s->alarmed = epoch;
+    slots_answer(s, tlp);
 }
 
 /* device_port.emit */
@@ -345,7 +353,8 @@ static bool take_one(box *b, slot *s, unsigned cls, uint64_t now)
     s->taken[cls]++;
     if (dxpu_tlp_receive(d.tlp, &t) == DXPU_OK) {
         dxpu_guard_down(&s->guard, &t);
-        s->kind->tlp(s->device, &t, d.tlp);
+        if (!p2p_message(s, &t))
+            s->kind->tlp(s->device, &t, d.tlp);
     } else {
         refuse(s, d.tlp);
     }
@@ -370,8 +379,10 @@ static bool take_event(slot *s)
         return false;
     if (e.type) {
         (void)dxpu_guard_event(&s->guard, &e); /* a server has to know its windows, too */
-        if (e.type == DXPU_EVENT_HOT_RESET || e.type == DXPU_EVENT_SLOT_POWER)
+        if (e.type == DXPU_EVENT_HOT_RESET || e.type == DXPU_EVENT_SLOT_POWER) {
             forget_sent(s);
+            p2p_reset(s);
+        }
         if (e.type == DXPU_EVENT_SLOT_POWER) { /* off is to a device as a reset that stays */
             s->kind->event(s->device, &e);
             e.type = DXPU_EVENT_HOT_RESET;
@@ -397,6 +408,14 @@ static bool is_busy(const slot *s, bool posted)
     return s->kind->busy && s->kind->busy(s->device, posted);
 }
 
+/* From another slot of the box, or from the host: that may have seen what the other slot's device
+   has done after it wrote to this one (B-7). */
+static bool take_any(box *b, slot *s, unsigned cls, uint64_t mark, uint64_t now)
+{
+    bool any = p2p_take(s, cls);
+    return (!p2p_first(s, mark) && take_one(b, s, cls, now)) || any;
+}
+
 static bool is_unfinished(const slot *s)
 {
     return s->kind->unfinished && s->kind->unfinished(s->device);
@@ -406,9 +425,10 @@ bool slots_work(void *user, fabric_channel *c, uint64_t now_ns)
 {
     box *b = ((shard *)user)->box;
     slot *s = &b->slots[c->slot - 1];
-    uint64_t end_ns = dxpu_udp_now_ns() + turn_ns(user);
+    uint64_t end_ns = dxpu_udp_now_ns() + turn_ns(user), mark = p2p_mark(s);
     if (s->active != c)
         return false;
+    p2p_expire(s, now_ns);
     s->limited_ns = DXPU_NEVER;
     s->turned_away = 0;
     drain_queues(s, now_ns); /* room comes with acknowledgements, so not within a turn */
@@ -417,11 +437,11 @@ bool slots_work(void *user, fabric_channel *c, uint64_t now_ns)
     for (unsigned n = 0; n < TLPS_PER_TURN && (n % 4 || dxpu_udp_now_ns() < end_ns); n++) {
         bool any = take_event(s);
         if (!is_busy(s, true))
-            any |= take_one(b, s, DXPU_POSTED, now_ns);
+            any |= take_any(b, s, DXPU_POSTED, mark, now_ns);
         /* bounds what waits, and a device that streams still answers */
         if (!held_up(s) && !is_busy(s, false))
-            any |= take_one(b, s, DXPU_NONPOSTED, now_ns);
-        any |= take_one(b, s, DXPU_COMPLETION, now_ns);
+            any |= take_any(b, s, DXPU_NONPOSTED, mark, now_ns);
+        any |= take_any(b, s, DXPU_COMPLETION, mark, now_ns);
         if (!any)
             return tell_refused(s) || s->turned_away || is_unfinished(s);
     }
@@ -432,7 +452,7 @@ bool slots_work(void *user, fabric_channel *c, uint64_t now_ns)
 uint64_t slots_next_ns(const shard *sh)
 {
     const box *b = sh->box;
-    uint64_t next = DXPU_NEVER;
+    uint64_t next = p2p_next_ns(sh);
     if (b->state && !sh->lane && state_writes(b->state, sh->index))
         return 0; /* it is over, and nothing wakes the loop */
     for (unsigned i = sh->index; i < b->count && (b->limit_tlps || b->limit_bytes);
@@ -596,6 +616,7 @@ static void say(const fabric_channel *c, const char *what, const char *why)
 static void clean(slot *s)
 {
     s->active = NULL;
+    p2p_end(s);
     clear_queues(s);
     s->answers_head = s->answers_tail;
     s->limited_ns = DXPU_NEVER;
@@ -1139,6 +1160,7 @@ void slots_close(box *b)
             b->slots[i].kind->destroy(b->slots[i].device);
         }
         jobs_lane_free(b->slots[i].lane);
+        p2p_free(&b->slots[i]);
         guard_end(&b->slots[i].guard);
     }
     for (unsigned i = 0; b->shards && i < b->shard_count; i++)
@@ -1199,6 +1221,7 @@ void slots_report(const box *b, unsigned number, report *r)
     report_number(r, "reserved", s->reserved);
     report_number(r, "dropped", s->dropped);
     report_guard(&s->guard, r);
+    p2p_report(s, r);
     fabric_report_paths(&s->past, s->active, r);
     report_open(r, s->kind->name);
     s->kind->report(s->device, r);

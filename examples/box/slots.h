@@ -58,6 +58,7 @@ typedef struct lease_change {
 struct shard;
 struct shots;
 struct arrival;
+struct p2p;
 
 /* A device on its way into a slot. */
 typedef struct slot_device {
@@ -93,6 +94,7 @@ typedef struct slot {
     unsigned in_reserve;  /* of these */
     unsigned turned_away; /* in this turn */
     dxpu_guard guard;     /* of what the device sends */
+    struct p2p *p2p;      /* to and from other slots of the box; NULL: no host has listed any */
     limit limit;
     uint64_t limited_ns; /* when more may leave; DXPU_NEVER: the limit holds nothing up */
     uint64_t alarmed;    /* the epoch whose first refusal was reported */
@@ -145,8 +147,10 @@ typedef struct shard {
     jobs_queue written;  /* there */
     uint32_t node;
     waiting_reserve reserve;
-    unsigned wiping; /* slots */
-    unsigned plugs;  /* slots whose device comes or leaves */
+    unsigned wiping;      /* slots */
+    unsigned plugs;       /* slots whose device comes or leaves */
+    unsigned p2p_slots;   /* that have a p2p */
+    uint64_t p2p_changes; /* of lists and channels: who reaches whom is looked up again */
     uint64_t refused_epoch, refused_slot, refused_key;
     bool told_key; /* the first of these */
     bool stopping;
@@ -237,6 +241,10 @@ void slots_written(shard *sh);
 
 /* End the channel of a slot, whatever its lease, and reset the device. */
 void slots_end(slot *s, uint8_t reason);
+/* A TLP of the device is refused: a request is answered in this turn. */
+void slots_answer(slot *s, dxpu_bytes tlp);
+/* There was none for a TLP that must not be lost: the channel ends. */
+void slots_no_memory(slot *s);
 /* DXPU_CONTROL_SLOT_* */
 uint8_t slots_state(const slot *s);
 /* manager_proxy.paths; user is the box.  Those of the first shard. */

@@ -247,7 +247,7 @@ static struct {
     unsigned wait; /* DXPU_UDP_ADAPTIVE.. */
     device_settings device;
 } set = { { NULL, 0, 8, 64u << 20, (uint64_t)64 << 30, GUEST_SOCKET_OWNER, 0, &bridge_form, NULL,
-            false },
+            false, false },
           DXPU_UDP_ADAPTIVE,
           { .memory_bytes = 64u << 20,
             .mps_bytes = 4096,

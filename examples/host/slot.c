@@ -271,11 +271,45 @@ static void push_event(guest_slot *s, const dxpu_event *e)
     s->line->reset(s->line->user, DXPU_REASON_HOLD);
 }
 
+/* A message to the box, of the slot's proxy. */
+static bool queue_message(guest_slot *s, const dxpu_tlp *t)
+{
+    uint8_t bytes[16 + DXPU_P2P_BYTES_MAX];
+    dxpu_bytes tlp = { bytes, 0 };
+    return dxpu_tlp_encode(t, bytes, sizeof bytes, &tlp.len) == DXPU_OK &&
+           queue_push(&s->queue, DXPU_POSTED, tlp, 0);
+}
+
+/* Ahead of the grants that it needs, and of all that the guest does next. */
+static void list_neighbors(guest_slot *s)
+{
+    uint8_t payload[DXPU_P2P_BYTES_MAX];
+    dxpu_p2p_list list;
+    dxpu_tlp t;
+    if (!s->p2p.offered)
+        return;
+    memset(&list, 0, sizeof list);
+    s->host->neighbors(s->host->user, s->number, &list);
+    dxpu_p2p_message(&list, payload, &t);
+    if (t.payload.len == s->p2p.payload_bytes &&
+        !memcmp(payload, s->p2p.payload, s->p2p.payload_bytes))
+        return;
+    s->p2p.payload_bytes = (uint32_t)t.payload.len;
+    memcpy(s->p2p.payload, payload, t.payload.len);
+    if (queue_message(s, &t)) {
+        s->p2p.sent++;
+        return;
+    }
+    log_warning("slot %u: its box accepts no list of what its device may reach", s->number);
+    s->line->reset(s->line->user, DXPU_REASON_HOLD); /* it would go by an earlier one */
+}
+
 void slot_reach(guest_slot *s)
 {
     dxpu_event e;
     if (!s->up || s->closing)
         return;
+    list_neighbors(s);
     windows_clear(&s->grants.wanted);
     s->host->reach(s->host->user, s->number, &s->grants.wanted);
     msi_windows(&s->msi, &s->grants.wanted);
@@ -308,15 +342,6 @@ static unsigned look_at(const guest_slot *s, const dxpu_tlp *t)
     default:
         return t->at == 1 || dxpu_guard_pasid(t) ? SLOT_REFUSED_translated : SLOT_NOT_REFUSED;
     }
-}
-
-/* A message to the box, of the slot's proxy. */
-static bool queue_message(guest_slot *s, const dxpu_tlp *t)
-{
-    uint8_t bytes[16 + DXPU_PUSH_PAYLOAD_MAX];
-    dxpu_bytes tlp = { bytes, 0 };
-    return dxpu_tlp_encode(t, bytes, sizeof bytes, &tlp.len) == DXPU_OK &&
-           queue_push(&s->queue, DXPU_POSTED, tlp, 0);
 }
 
 /* Rules end here and, when the message or the event before it arrives, at the box (U-2, U-10). */
@@ -928,6 +953,7 @@ void slot_up(guest_slot *s, const char *whose, uint64_t now)
     msi_clear(&s->msi);
     retry_clear(&s->retry);
     grants_clear(&s->grants);
+    s->p2p.payload_bytes = 0;
     push_begin(s, true);
     slot_reach(s);
     s->values.count = 0;
@@ -1055,4 +1081,5 @@ void slot_report(const guest_slot *s, report *r)
     report_number(r, "pushed_bytes", s->push.bytes);
     report_number(r, "pushes_refused", s->push.refused);
     report_number(r, "pushes_no_room", s->push.no_room);
+    report_number(r, "p2p_lists", s->p2p.sent);
 }

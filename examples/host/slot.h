@@ -7,6 +7,7 @@
 #ifndef SLOT_H_INCLUDED
 #define SLOT_H_INCLUDED
 
+#include "dxpu_p2p.h"
 #include "dxpu_push.h"
 #include "grants.h"
 #include "msi.h"
@@ -36,6 +37,14 @@ typedef struct slot_pushes {
     uint64_t rules_refused; /* malformed, or beyond what was offered */
 } slot_pushes;
 
+/* Which other slots its box may let it reach by itself (B-1), if that is offered, as sent last. */
+typedef struct slot_p2p {
+    bool offered; /* set by whoever has called slot_init() */
+    uint32_t payload_bytes;
+    uint8_t payload[DXPU_P2P_BYTES_MAX];
+    uint64_t sent;
+} slot_p2p;
+
 /* The way to the device and back.  Each function does what that of dxpu.h does which is named. */
 typedef struct slot_line {
     void *user;
@@ -64,6 +73,8 @@ typedef struct slot_host {
     struct guest_slot *(*peer)(void *user, unsigned slot);
     /* Add to `out` what the device may reach besides its interrupts (S-103). */
     void (*reach)(void *user, unsigned slot, windows *out);
+    /* Windows of other slots that it may reach inside its box; called where that is offered. */
+    void (*neighbors)(void *user, unsigned slot, dxpu_p2p_list *out);
     /* A message of the device (V-12); false: a root port accepts no such message. */
     bool (*message)(void *user, unsigned slot, const dxpu_tlp *t);
     /* The answer to a configuration request that the device completed with CRS, when there is one
@@ -108,6 +119,7 @@ typedef struct guest_slot {
     msi_filter msi;               /* what the guest programmed into the device */
     grants grants;                /* what the box knows that the device may reach */
     slot_pushes push;
+    slot_p2p p2p;
     bool leaving; /* among these, addresses that will be revoked when msi says so */
     uint64_t probe_ns;
     retry_list retry;      /* configuration requests, until the device is ready */

@@ -145,9 +145,9 @@ static void lost(void *user, unsigned number, const dxpu_vswitch_values *values)
     last_values = *values;
 }
 
-static const slot_host the_host = { NULL,          dma_read, dma_write, msi,       route,
-                                    other_slot,    reach,    message,   not_ready, mps_bytes,
-                                    on_completion, filled,   lost };
+static const slot_host the_host = { NULL,       dma_read,      dma_write, msi,     route,
+                                    other_slot, reach,         NULL,      message, not_ready,
+                                    mps_bytes,  on_completion, filled,    lost };
 
 /* ==== The fabric ============================================================================== */
 

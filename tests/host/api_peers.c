@@ -134,9 +134,10 @@ static void lost(void *user, unsigned number, const dxpu_vswitch_values *values)
     (void)values;
 }
 
-static const slot_host the_host = { NULL,          dma_read,  dma_write, take_interrupt, route,
-                                    other_slot,    reach,     message,   not_ready,      mps_bytes,
-                                    on_completion, on_filled, lost };
+static const slot_host the_host = { NULL,      dma_read,   dma_write, take_interrupt,
+                                    route,     other_slot, reach,     NULL,
+                                    message,   not_ready,  mps_bytes, on_completion,
+                                    on_filled, lost };
 
 /* ==== The fabric ============================================================================== */
 

@@ -4,6 +4,7 @@
    CONTENTS   1 What devices may reach   2 Configuration   3 Memory windows
               4 What the client does   5 What slots do   6 Opening */
 #include "bridge_internal.h"
+#include "fabric.h"
 #include "log.h"
 #include "dxpu_libevent.h"
 
@@ -28,16 +29,21 @@ static void look_at_memory(bridge *g)
         g->reach_changed = true;
 }
 
-/* A window of another slot, where the switch would let this one's device through. */
-static void reach_peer(const bridge *g, unsigned slot, unsigned other, const dxpu_range *r,
-                       windows *out)
+/* Would the switch let a slot's device through to this window of another one? */
+static bool reaches(const bridge *g, unsigned slot, unsigned other, const dxpu_range *r)
 {
     dxpu_tlp t;
     memset(&t, 0, sizeof t);
     t.type = DXPU_TLP_MRD;
     t.requester = DXPU_BDF(g->vs.rows[slot - 1].bus, 0, 0);
     t.address = r->base;
-    if (r->base <= r->limit && dxpu_vswitch_upstream(&g->vs, (uint8_t)slot, &t) == (int)other)
+    return r->base <= r->limit && dxpu_vswitch_upstream(&g->vs, (uint8_t)slot, &t) == (int)other;
+}
+
+static void reach_peer(const bridge *g, unsigned slot, unsigned other, const dxpu_range *r,
+                       windows *out)
+{
+    if (reaches(g, slot, other, r))
         (void)windows_grant(out, r->base, r->limit, WINDOW_READ | WINDOW_WRITE);
 }
 
@@ -52,6 +58,35 @@ void bridge_on_reach(void *user, unsigned slot, windows *out)
             continue;
         reach_peer(g, slot, i, &g->vs.rows[i - 1].memory, out);
         reach_peer(g, slot, i, &g->vs.rows[i - 1].prefetchable, out);
+    }
+}
+
+static void list_neighbor(const bridge *g, unsigned slot, unsigned other, const dxpu_range *r,
+                          dxpu_p2p_list *out)
+{
+    dxpu_p2p_window *w = &out->at[out->count];
+    if (!reaches(g, slot, other, r))
+        return;
+    w->first = r->base;
+    w->last = r->limit;
+    w->slot = (uint8_t)other;
+    w->payload_bytes = (uint16_t)dxpu_vswitch_mps_bytes(&g->vs, (uint8_t)slot);
+    out->count++;
+}
+
+/* slot_host.neighbors.  Ports of different Max_Payload_Size need the host, which cuts (V-16). */
+void bridge_on_neighbors(void *user, unsigned slot, dxpu_p2p_list *out)
+{
+    const bridge *g = user;
+    memcpy(out->domain, g->domain, sizeof out->domain);
+    out->slot = (uint8_t)slot;
+    for (unsigned i = 1; i <= g->guest.set->slots; i++) {
+        if (i == slot || !dxpu_vswitch_completes_direct(&g->vs, (uint8_t)i) ||
+            dxpu_vswitch_mps_bytes(&g->vs, (uint8_t)i) !=
+                dxpu_vswitch_mps_bytes(&g->vs, (uint8_t)slot))
+            continue;
+        list_neighbor(g, slot, i, &g->vs.rows[i - 1].memory, out);
+        list_neighbor(g, slot, i, &g->vs.rows[i - 1].prefetchable, out);
     }
 }
 
@@ -512,6 +547,7 @@ static int open_slots(bridge *g, const slot_line *const *lines)
         if (slot_init(&of->slots[i], i + 1, &g->host, lines[i], of->hold_ns))
             return -1;
         of->slots[i].push.offered = of->set->push;
+        of->slots[i].p2p.offered = of->set->p2p;
     }
     return 0;
 }
@@ -534,6 +570,12 @@ static void bridge_close(guest *front)
     free(g);
 }
 
+static void make_domain(bridge *g)
+{
+    for (unsigned i = 0; i < sizeof g->domain; i += 4)
+        dxpu_put_be32(g->domain + i, fabric_random() | 1u); /* all zeros is no domain */
+}
+
 static guest *bridge_open(const guest_settings *set, const slot_line *const *lines,
                           uint64_t hold_ns)
 {
@@ -545,6 +587,7 @@ static guest *bridge_open(const guest_settings *set, const slot_line *const *lin
                        on_route,
                        on_peer,
                        bridge_on_reach,
+                       bridge_on_neighbors,
                        bridge_on_message,
                        on_crs,
                        on_mps,
@@ -556,6 +599,7 @@ static guest *bridge_open(const guest_settings *set, const slot_line *const *lin
     g->guest.set = set;
     g->guest.hold_ns = hold_ns;
     g->host = host;
+    make_domain(g);
     access_init(&g->accesses, hold_ns);
     g->accesses.send = bridge_send_memory;
     g->accesses.unread = bridge_on_unread;

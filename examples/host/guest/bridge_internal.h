@@ -18,6 +18,7 @@ typedef struct bridge {
     windows memory; /* of the guest, as the client gave it last */
     uint32_t memory_changes;
     bool reach_changed; /* what devices may reach, and their boxes were not notified */
+    uint8_t domain[DXPU_P2P_DOMAIN_BYTES]; /* random: no other guest's slots have it (B-4) */
     access_table accesses;
     bool owed; /* there was no room for an interrupt of the switch */
     uint64_t config_reads, config_writes, memory_reads, memory_writes, unclaimed, resets;
@@ -39,6 +40,7 @@ void bridge_on_reset(void *user, uint64_t token);
 void bridge_on_disconnected(void *user, const char *why);
 /* Of slot_host. */
 void bridge_on_reach(void *user, unsigned slot, windows *out);
+void bridge_on_neighbors(void *user, unsigned slot, dxpu_p2p_list *out);
 void bridge_on_completion(void *user, const dxpu_tlp *cpl, uint64_t part, bool last);
 bool bridge_on_message(void *user, unsigned slot, const dxpu_tlp *t);
 void bridge_on_filled(void *user, unsigned slot, bool filled);

@@ -650,9 +650,8 @@ static int open_socket(direct *d, unsigned n)
 static int open_function(direct *d, unsigned n, const slot_line *line)
 {
     direct_function *f = &d->functions[n];
-    slot_host host = { f,        on_dma_read, on_dma_write, on_msi, on_route,      on_peer,
-                       on_reach, on_message,  on_crs,       on_mps, on_completion, on_filled,
-                       on_lost };
+    slot_host host = { f,    on_dma_read, on_dma_write, on_msi, on_route,      on_peer,   on_reach,
+                       NULL, on_message,  on_crs,       on_mps, on_completion, on_filled, on_lost };
     f->slot = &d->guest.slots[n];
     f->set = d->guest.set;
     f->host = host;

@@ -27,6 +27,7 @@ typedef struct guest_settings {
     const guest_form *form;          /* bridge_form, direct_form */
     const char *qmp; /* plug_parse(): with --direct, how it is plugged in; or NULL */
     bool push;       /* boxes may ask to have data pushed (U-2) */
+    bool p2p;        /* boxes may let a device reach another one inside (B-1) */
 } guest_settings;
 
 /* How the guest takes the device of a slot that is up. */

@@ -1,0 +1,48 @@
+/* dxpu_p2p.h - which addresses of one device are another device's in the same box: spec/p2p.md
+   SPDX-License-Identifier: MIT
+
+   A host sends each of its slots a list: windows of its other slots that this slot's device may
+   reach without passing the host.  A box that has both slots carries such requests, and their
+   completions, inside.  No operating system, no allocation, no library but mem*. */
+#ifndef DXPU_P2P_H_INCLUDED
+#define DXPU_P2P_H_INCLUDED
+
+#include "dxpu.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    DXPU_P2P_DOMAIN_BYTES = 16,
+    DXPU_P2P_WINDOWS = 54, /* two of each other slot of a switch of 28 */
+    DXPU_P2P_HEAD_BYTES = 4 + DXPU_P2P_DOMAIN_BYTES,
+    DXPU_P2P_WINDOW_BYTES = 20,
+    DXPU_P2P_BYTES_MAX = DXPU_P2P_HEAD_BYTES + DXPU_P2P_WINDOWS * DXPU_P2P_WINDOW_BYTES
+};
+
+typedef struct dxpu_p2p_window {
+    uint64_t first, last;
+    uint16_t payload_bytes; /* largest that both ports pass */
+    uint8_t slot;           /* of the host, 1.. */
+} dxpu_p2p_window;
+
+typedef struct dxpu_p2p_list {
+    uint8_t domain[DXPU_P2P_DOMAIN_BYTES]; /* of the host's switch: random, never all zeros */
+    uint8_t slot;                          /* of the host: the one that the list is sent to */
+    uint8_t count;                         /* of windows */
+    dxpu_p2p_window at[DXPU_P2P_WINDOWS];
+} dxpu_p2p_list;
+
+/* Make a message; it refers to `payload`, which the caller provides. */
+void dxpu_p2p_message(const dxpu_p2p_list *l, uint8_t payload[DXPU_P2P_BYTES_MAX], dxpu_tlp *out);
+/* Is it such a message?  1: yes; 0: it is another one; DXPU_E_ARG: it is malformed.  Unless 1, *out
+   is empty. */
+int dxpu_p2p_decode(const dxpu_tlp *t, dxpu_p2p_list *out);
+/* The first window that has the address: its index, or `count`. */
+unsigned dxpu_p2p_find(const dxpu_p2p_list *l, uint64_t address);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* DXPU_P2P_H_INCLUDED */

@@ -1,0 +1,43 @@
+/* p2p.h - TLPs from one slot's device to another's that do not pass the host: spec/p2p.md
+   SPDX-License-Identifier: MIT
+
+   The host of a slot lists the windows of its other slots that the device may reach.  Where such a
+   slot is in the same loop, and its channel is of the same guest, requests go into its inbox, and
+   completions into the requester's.  All that is checked for a TLP to the host (guard, limit) is
+   checked before; what the list says is looked at again when the TLP leaves the inbox. */
+#ifndef P2P_H_INCLUDED
+#define P2P_H_INCLUDED
+
+#include "device.h"
+#include "dxpu_p2p.h"
+
+struct slot;
+struct shard;
+typedef struct p2p p2p;
+
+enum { P2P_HOST = 1 }; /* of p2p_submit(): the TLP is for the host */
+
+/* A TLP that is about to be given to the device: a list of the host ends here. */
+bool p2p_message(struct slot *s, const dxpu_tlp *t);
+/* A TLP of the device is about to leave: DXPU_OK, it is another slot's now, or refused and answered;
+   DXPU_E_AGAIN, it waits for room there; P2P_HOST. */
+int p2p_submit(struct slot *s, dxpu_bytes tlp, uint64_t now_ns);
+
+/* What the inbox has at the beginning of a turn goes to the device ahead of what the host sends. */
+uint64_t p2p_mark(const struct slot *s);
+bool p2p_first(const struct slot *s, uint64_t mark);
+/* Give the next one of a class to the device; false: there is none, or order holds it up. */
+bool p2p_take(struct slot *s, unsigned cls);
+
+/* The device is reset: nothing in the inbox reaches it, and what it was asked is answered. */
+void p2p_reset(struct slot *s);
+/* The channel is over: nothing is listed any more either. */
+void p2p_end(struct slot *s);
+/* The slot is over. */
+void p2p_free(struct slot *s);
+/* Answer what its device has not answered in time. */
+void p2p_expire(struct slot *s, uint64_t now_ns);
+uint64_t p2p_next_ns(const struct shard *sh);
+void p2p_report(const struct slot *s, report *r);
+
+#endif /* P2P_H_INCLUDED */

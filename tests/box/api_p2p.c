@@ -1,0 +1,614 @@
+/* api_p2p.c - TLPs between two slots of a box that do not pass the host, with devices and hosts
+   whose every TLP the test decides about
+   SPDX-License-Identifier: MIT */
+#ifndef _DEFAULT_SOURCE
+#define _DEFAULT_SOURCE
+#endif
+#include <setjmp.h>
+#include <stdlib.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "slots.h"
+#include "p2p.h"
+#include "peer.h"
+
+enum { A, B, C, SLOTS, CAPACITY = 8, HOLD_MS = 300 };
+enum { CLASSES = DXPU_CLASSES, KEPT = 4 };
+#define WINDOW_OF(slot) (0x90000000u + (slot)*0x1000000u)
+#define WINDOW_BYTES    0x1000000u
+
+/* ==== Devices ================================================================================= */
+
+typedef struct stub {
+    const device_port *port;
+    unsigned got[CLASSES];
+    uint8_t type[64]; /* of all that came, in order */
+    unsigned count;
+    dxpu_tlp last; /* without its payload */
+    uint8_t status;
+    bool busy;
+} stub;
+
+static void emit(stub *d, const dxpu_tlp *t)
+{
+    uint8_t bytes[DXPU_TLP_MAX_BYTES];
+    dxpu_bytes tlp = { bytes, 0 };
+    assert_int_equal(dxpu_tlp_encode(t, bytes, sizeof bytes, &tlp.len), DXPU_OK);
+    d->port->emit(d->port->user, tlp);
+}
+
+static void stub_tlp(void *device, const dxpu_tlp *t, dxpu_bytes bytes)
+{
+    stub *d = device;
+    dxpu_tlp cpl;
+    (void)bytes;
+    if (t->type == DXPU_TLP_CFGWR0) {
+        dxpu_tlp_completion(t, t->target, DXPU_CPL_SC, &cpl);
+        emit(d, &cpl);
+        return;
+    }
+    d->got[dxpu_tlp_class(t)]++;
+    if (d->count < sizeof d->type)
+        d->type[d->count++] = t->type;
+    d->status = t->status;
+    d->last = *t;
+    d->last.payload.ptr = NULL;
+}
+
+static void stub_event(void *device, const dxpu_event *e)
+{
+    (void)device;
+    (void)e;
+}
+
+static void stub_reset(void *device)
+{
+    (void)device;
+}
+
+static void stub_report(void *device, report *r)
+{
+    (void)device;
+    (void)r;
+}
+
+static void *stub_create(const device_settings *s, const device_port *port)
+{
+    stub *d = calloc(1, sizeof *d);
+    (void)s;
+    assert_non_null(d);
+    d->port = port;
+    return d;
+}
+
+static bool stub_busy(const void *device, bool posted)
+{
+    (void)posted;
+    return ((const stub *)device)->busy;
+}
+
+static const device_kind stub_kind = { .name = "stub",
+                                       .create = stub_create,
+                                       .destroy = free,
+                                       .tlp = stub_tlp,
+                                       .event = stub_event,
+                                       .reset = stub_reset,
+                                       .busy = stub_busy,
+                                       .report = stub_report };
+
+/* ==== The box and the hosts =================================================================== */
+
+static box b;
+static shard loop;
+static peer hosts[SLOTS];
+static unsigned epochs; /* of the channel that is dialed next */
+
+static stub *device(unsigned at)
+{
+    return b.slots[at].device;
+}
+
+static void run_until(bool (*done)(void))
+{
+    peer_run(&loop.fabric, done);
+}
+
+static bool a_while(void)
+{
+    return peer_polls >= 30;
+}
+
+static uint64_t next_ns(void *user)
+{
+    return slots_next_ns(user);
+}
+
+static unsigned wanted;
+static bool is_configured(void)
+{
+    dxpu_tlp t;
+    return peer_take(&hosts[wanted], DXPU_COMPLETION, &t);
+}
+
+static bool is_up(void)
+{
+    return dxpu_channel_status(&hosts[wanted].ch).state == DXPU_STATE_UP && b.slots[wanted].active;
+}
+
+/* The function of slot n is n + 1:00.0, and may master the bus. */
+static void configure(unsigned at)
+{
+    static uint8_t command[4] = { 0x06 };
+    dxpu_tlp t = peer_request(DXPU_TLP_CFGWR0, 0);
+    t.address = 0;
+    t.target = (uint16_t)DXPU_BDF(at + 1, 0, 0);
+    t.register_bytes = 4;
+    t.payload.ptr = command;
+    t.payload.len = sizeof command;
+    assert_int_equal(peer_submit(&hosts[at], &t), DXPU_OK);
+    wanted = at;
+    run_until(is_configured);
+}
+
+static void grant(unsigned at, uint8_t type, uint64_t first, uint64_t length)
+{
+    dxpu_event e;
+    memset(&e, 0, sizeof e);
+    e.type = type;
+    e.flags = DXPU_EVENT_READ | DXPU_EVENT_WRITE;
+    e.base = first;
+    e.length = length;
+    assert_int_equal(dxpu_channel_submit_event(&hosts[at].ch, &e), DXPU_OK);
+}
+
+static void dial(unsigned at, uint32_t node)
+{
+    hosts[at].open = false;
+    peer_dial_as(&hosts[at], dxpu_udp_local(loop.fabric.udp, 0), (uint16_t)(at + 1), node,
+                 ++epochs);
+    wanted = at;
+    run_until(is_up);
+    grant(at, DXPU_EVENT_DMA_GRANT, 0, (uint64_t)1 << 32);
+    configure(at);
+}
+
+static void send_list(unsigned at, const dxpu_p2p_list *l)
+{
+    uint8_t payload[DXPU_P2P_BYTES_MAX];
+    dxpu_tlp t;
+    dxpu_p2p_message(l, payload, &t);
+    assert_int_equal(peer_submit(&hosts[at], &t), DXPU_OK);
+    run_until(a_while);
+}
+
+/* Slot n of the switch `domain` reaches all others of it. */
+static dxpu_p2p_list list_of(unsigned at, uint8_t domain)
+{
+    dxpu_p2p_list l;
+    memset(&l, 0, sizeof l);
+    memset(l.domain, domain, sizeof l.domain);
+    l.slot = (uint8_t)(at + 1);
+    for (unsigned i = 0; i < SLOTS; i++) {
+        if (i == at)
+            continue;
+        l.at[l.count].slot = (uint8_t)(i + 1);
+        l.at[l.count].payload_bytes = 256;
+        l.at[l.count].first = WINDOW_OF(i);
+        l.at[l.count++].last = WINDOW_OF(i) + (WINDOW_BYTES - 1);
+    }
+    return l;
+}
+
+static void list(unsigned at, uint8_t domain)
+{
+    dxpu_p2p_list l = list_of(at, domain);
+    send_list(at, &l);
+}
+
+static int setup(void **state)
+{
+    fabric_settings net = FABRIC_SETTINGS_DEFAULT("127.0.0.1:0");
+    fabric_callbacks cb = { &loop,      slots_authorize, slots_up, slots_work,
+                            slots_down, next_ns,         NULL,     NULL,
+                            NULL };
+    device_settings set;
+    (void)state;
+    memset(&b, 0, sizeof b);
+    memset(&loop, 0, sizeof loop);
+    memset(&set, 0, sizeof set);
+    loop.box = &b;
+    loop.node = 2;
+    b.shards = &loop;
+    b.shard_count = 1;
+    b.count = SLOTS;
+    b.keys = net.keys = keys_none();
+    net.hold_ms = HOLD_MS;
+    assert_int_equal(fabric_open(&loop.fabric, &net, CAPACITY, &cb), 0);
+    assert_int_equal(slots_open(&b, &stub_kind, &set), 0);
+    for (unsigned i = 0; i < SLOTS; i++)
+        peer_start(&hosts[i], dxpu_udp_base(loop.fabric.udp));
+    dial(A, 1);
+    dial(B, 1);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < SLOTS; i++)
+        peer_stop(&hosts[i]);
+    assert_int_equal(fabric_close(&loop.fabric), 0);
+    slots_close(&b);
+    return 0;
+}
+
+/* A request of a slot's device to another slot's window. */
+static dxpu_tlp request(unsigned from, unsigned to, uint8_t type, uint16_t tag)
+{
+    static const uint8_t operand[8];
+    dxpu_tlp t = peer_request(type, tag);
+    t.requester = (uint16_t)DXPU_BDF(from + 1, 0, 0);
+    t.address = WINDOW_OF(to) + tag * 8u;
+    if (type == DXPU_TLP_FETCHADD || type == DXPU_TLP_SWAP || type == DXPU_TLP_CAS) {
+        t.length_dw = type == DXPU_TLP_CAS ? 2 : 1;
+        t.first_be = 0;
+        t.payload.ptr = operand;
+        t.payload.len = t.length_dw * 4u;
+    }
+    return t;
+}
+
+static void ask(unsigned from, unsigned to, uint8_t type, uint16_t tag)
+{
+    dxpu_tlp t = request(from, to, type, tag);
+    emit(device(from), &t);
+}
+
+/* The device answers the request that came last with one dword. */
+static void answer(unsigned at)
+{
+    static const uint8_t data[4] = { 1, 2, 3, 4 };
+    dxpu_tlp cpl;
+    dxpu_tlp_completion(&device(at)->last, (uint16_t)DXPU_BDF(at + 1, 0, 0), DXPU_CPL_SC, &cpl);
+    cpl.payload.ptr = data;
+    cpl.payload.len = sizeof data;
+    emit(device(at), &cpl);
+}
+
+/* What the host of a slot has been sent, in a while. */
+static unsigned at_host(unsigned at, unsigned cls)
+{
+    unsigned n = 0;
+    dxpu_tlp t;
+    run_until(a_while);
+    while (peer_take(&hosts[at], cls, &t))
+        n++;
+    return n;
+}
+
+static unsigned at_hosts(void)
+{
+    unsigned n = 0;
+    for (unsigned at = A; at <= B; at++) {
+        for (unsigned cls = 0; cls < CLASSES; cls++)
+            n += at_host(at, cls);
+    }
+    return n;
+}
+
+static void both_list(void)
+{
+    list(A, 7);
+    list(B, 7);
+}
+
+/* ==== Cases =================================================================================== */
+
+static void test_b5_requests_and_answers_stay_inside(void **state)
+{
+    static const uint8_t types[] = { DXPU_TLP_MRD, DXPU_TLP_FETCHADD, DXPU_TLP_SWAP, DXPU_TLP_CAS };
+    (void)state;
+    both_list();
+    ask(A, B, DXPU_TLP_MWR, 0);
+    run_until(a_while);
+    assert_int_equal(device(B)->got[DXPU_POSTED], 1);
+    for (unsigned i = 0; i < sizeof types; i++) {
+        ask(A, B, types[i], (uint16_t)(i + 1));
+        run_until(a_while);
+        assert_int_equal(device(B)->got[DXPU_NONPOSTED], i + 1);
+        assert_int_equal(device(B)->last.type, types[i]);
+        assert_int_equal(device(B)->last.requester, DXPU_BDF(A + 1, 0, 0));
+        answer(B);
+        run_until(a_while);
+        assert_int_equal(device(A)->got[DXPU_COMPLETION], i + 1);
+        assert_int_equal(device(A)->last.tag, i + 1);
+        assert_int_equal(device(A)->status, DXPU_CPL_SC);
+    }
+    assert_int_equal(at_hosts(), 0);
+}
+
+/* The controls: what is in no window, and all without a list, is the host's. */
+static void test_b5_control_all_else_is_the_hosts(void **state)
+{
+    dxpu_tlp t;
+    (void)state;
+    ask(A, B, DXPU_TLP_MWR, 0);
+    assert_int_equal(at_host(A, DXPU_POSTED), 1);
+    both_list();
+    t = request(A, B, DXPU_TLP_MWR, 0);
+    t.address = 0x1000;
+    emit(device(A), &t);
+    assert_int_equal(at_host(A, DXPU_POSTED), 1);
+    assert_int_equal(device(B)->got[DXPU_POSTED], 0);
+}
+
+/* The same window and slot number, but another switch, another host, or none. */
+static void test_b4_slots_of_different_guests_never_talk(void **state)
+{
+    (void)state;
+    list(A, 7);
+    ask(A, B, DXPU_TLP_MWR, 0); /* the other has sent no list */
+    assert_int_equal(at_host(A, DXPU_POSTED), 1);
+    list(B, 8);
+    ask(A, B, DXPU_TLP_MWR, 0); /* another switch's */
+    assert_int_equal(at_host(A, DXPU_POSTED), 1);
+    dial(B, 9);
+    list(B, 7);
+    ask(A, B, DXPU_TLP_MWR, 0); /* another node claims to be that switch */
+    assert_int_equal(at_host(A, DXPU_POSTED), 1);
+    assert_int_equal(device(B)->got[DXPU_POSTED], 0);
+    dial(B, 1);
+    list(B, 7);
+    ask(A, B, DXPU_TLP_MWR, 0); /* the control */
+    assert_int_equal(at_host(A, DXPU_POSTED), 0);
+    assert_int_equal(device(B)->got[DXPU_POSTED], 1);
+}
+
+/* A list that is not one takes away what the one before listed. */
+static void test_b3_a_malformed_list_lists_nothing(void **state)
+{
+    dxpu_p2p_list l = list_of(A, 7);
+    (void)state;
+    both_list();
+    l.at[1].last = l.at[1].first - 1;
+    send_list(A, &l);
+    ask(A, B, DXPU_TLP_MWR, 0);
+    assert_int_equal(at_host(A, DXPU_POSTED), 1);
+    assert_int_equal(device(B)->got[DXPU_POSTED], 0);
+    assert_int_equal(device(A)->got[DXPU_POSTED], 0); /* no list reaches the device */
+}
+
+static void withdraw(unsigned at)
+{
+    dxpu_p2p_list l = list_of(at, 7);
+    l.count = 0;
+    send_list(at, &l);
+}
+
+/* What waits when the list changes does not reach the other device, and a request is answered. */
+static void test_b6_what_waits_is_looked_at_again(void **state)
+{
+    (void)state;
+    both_list();
+    device(B)->busy = true;
+    ask(A, B, DXPU_TLP_MWR, 0);
+    ask(A, B, DXPU_TLP_MRD, 1);
+    run_until(a_while);
+    withdraw(A);
+    device(B)->busy = false;
+    run_until(a_while);
+    assert_int_equal(device(B)->count, 0);
+    assert_int_equal(device(A)->got[DXPU_COMPLETION], 1);
+    assert_int_equal(device(A)->status, DXPU_CPL_UR);
+    assert_int_equal(at_hosts(), 0);
+    list(A, 7);
+    ask(A, B, DXPU_TLP_MWR, 0); /* the control */
+    run_until(a_while);
+    assert_int_equal(device(B)->count, 1);
+}
+
+/* The same of the grant and of Bus Master Enable. */
+static void test_b6_a_revoked_window_ends_it(void **state)
+{
+    (void)state;
+    both_list();
+    device(B)->busy = true;
+    ask(A, B, DXPU_TLP_MWR, 0);
+    grant(A, DXPU_EVENT_DMA_REVOKE, WINDOW_OF(B), WINDOW_BYTES);
+    run_until(a_while);
+    device(B)->busy = false;
+    run_until(a_while);
+    assert_int_equal(device(B)->count, 0);
+    ask(A, B, DXPU_TLP_MRD, 1);
+    run_until(a_while);
+    assert_int_equal(device(A)->status, DXPU_CPL_UR);
+    assert_int_equal(at_hosts(), 0);
+}
+
+/* However the other slot ends, its neighbor's request is answered, once. */
+static void test_b8_the_other_slot_ends(void **state)
+{
+    (void)state;
+    both_list();
+    ask(A, B, DXPU_TLP_MRD, 1);
+    run_until(a_while);
+    dxpu_channel_reset(&hosts[B].ch, DXPU_REASON_SHUTDOWN);
+    run_until(a_while);
+    assert_int_equal(device(A)->got[DXPU_COMPLETION], 1);
+    assert_int_equal(device(A)->status, DXPU_CPL_UR);
+    ask(A, B, DXPU_TLP_MWR, 0); /* nobody's but the host's */
+    assert_int_equal(at_host(A, DXPU_POSTED), 1);
+}
+
+static void test_b8_the_other_slot_is_reset(void **state)
+{
+    (void)state;
+    both_list();
+    device(B)->busy = true;
+    ask(A, B, DXPU_TLP_MWR, 0);
+    ask(A, B, DXPU_TLP_MRD, 1);
+    run_until(a_while);
+    grant(B, DXPU_EVENT_HOT_RESET, 0, 0);
+    run_until(a_while);
+    device(B)->busy = false;
+    run_until(a_while);
+    assert_int_equal(device(B)->count, 0);
+    assert_int_equal(device(A)->got[DXPU_COMPLETION], 1);
+    assert_int_equal(device(A)->status, DXPU_CPL_UR);
+    ask(A, B, DXPU_TLP_MWR, 0); /* the list stays */
+    run_until(a_while);
+    assert_int_equal(device(B)->count, 1);
+}
+
+/* What a device asked before its own reset is not answered after it, nor does it go anywhere. */
+static void test_b8_the_requester_is_reset(void **state)
+{
+    (void)state;
+    both_list();
+    ask(A, B, DXPU_TLP_MRD, 1);
+    run_until(a_while);
+    grant(A, DXPU_EVENT_HOT_RESET, 0, 0);
+    run_until(a_while);
+    answer(B);
+    run_until(a_while);
+    assert_int_equal(device(A)->got[DXPU_COMPLETION], 0);
+    assert_int_equal(at_hosts(), 0);
+}
+
+static bool is_answered(void)
+{
+    return device(A)->got[DXPU_COMPLETION] == 1;
+}
+
+static void test_b8_a_silent_device(void **state)
+{
+    uint64_t begin = dxpu_udp_now_ns();
+    (void)state;
+    both_list();
+    ask(A, B, DXPU_TLP_MRD, 1);
+    run_until(is_answered);
+    assert_int_equal(device(A)->status, DXPU_CPL_UR);
+    assert_true(dxpu_udp_now_ns() - begin >= HOLD_MS * 1000000ull);
+    answer(B); /* too late: the tag rests */
+    run_until(a_while);
+    assert_int_equal(device(A)->got[DXPU_COMPLETION], 1);
+}
+
+/* A device that takes nothing holds up its neighbor for the hold time at most, and what waits is
+   bounded. */
+static void test_b8_a_device_that_takes_nothing(void **state)
+{
+    enum { MANY = 1000 };
+    uint64_t begin = dxpu_udp_now_ns();
+    dxpu_tlp t;
+    (void)state;
+    both_list();
+    device(B)->busy = true;
+    for (unsigned i = 0; i < MANY; i++)
+        ask(A, B, DXPU_TLP_MWR, 0);
+    t = request(A, B, DXPU_TLP_MWR, 0);
+    t.address = 0x1000;
+    emit(device(A), &t); /* for the host, behind them */
+    assert_int_equal(at_host(A, DXPU_POSTED), 0);
+    while (dxpu_udp_now_ns() - begin < 2 * HOLD_MS * 1000000ull)
+        run_until(a_while);
+    assert_int_equal(at_host(A, DXPU_POSTED), 1);
+    device(B)->busy = false;
+    run_until(a_while);
+    assert_true(device(B)->got[DXPU_POSTED] > 0 && device(B)->got[DXPU_POSTED] < MANY / 2);
+    ask(A, B, DXPU_TLP_MWR, 0); /* it goes on */
+    begin = device(B)->got[DXPU_POSTED];
+    run_until(a_while);
+    assert_int_equal(device(B)->got[DXPU_POSTED], begin + 1);
+}
+
+/* A host that has seen what the neighbor sent it afterwards writes behind the neighbor's write. */
+static void test_b7_the_neighbors_writes_come_first(void **state)
+{
+    dxpu_tlp t = peer_request(DXPU_TLP_MRD, 5);
+    (void)state;
+    both_list();
+    device(B)->busy = true; /* so that both wait in the same turn */
+    assert_int_equal(peer_submit(&hosts[B], &t), DXPU_OK);
+    ask(A, B, DXPU_TLP_MWR, 0);
+    run_until(a_while);
+    device(B)->busy = false;
+    run_until(a_while);
+    assert_int_equal(device(B)->count, 2);
+    assert_int_equal(device(B)->type[0], DXPU_TLP_MWR);
+    assert_int_equal(device(B)->type[1], DXPU_TLP_MRD);
+}
+
+/* A completion does not pass the write before it, nor a request. */
+static void test_b7_nothing_passes_a_write(void **state)
+{
+    (void)state;
+    both_list();
+    ask(A, B, DXPU_TLP_MRD, 1);
+    run_until(a_while);
+    device(A)->busy = true;
+    ask(B, A, DXPU_TLP_MWR, 0);
+    answer(B);
+    ask(B, A, DXPU_TLP_MRD, 2);
+    run_until(a_while);
+    assert_int_equal(device(A)->count, 0);
+    device(A)->busy = false;
+    run_until(a_while);
+    assert_int_equal(device(A)->count, 3);
+    assert_int_equal(device(A)->type[0], DXPU_TLP_MWR);
+}
+
+/* A payload that the requester's port may not pass is refused, once (V-16). */
+static void test_b5_payloads(void **state)
+{
+    static const uint8_t data[512];
+    dxpu_tlp t, cpl;
+    (void)state;
+    both_list();
+    t = request(A, B, DXPU_TLP_MWR, 0);
+    t.length_dw = sizeof data / 4;
+    t.last_be = 15;
+    t.payload.ptr = data;
+    t.payload.len = sizeof data;
+    emit(device(A), &t);
+    assert_int_equal(at_host(A, DXPU_POSTED), 1); /* which cuts it */
+    t = request(A, B, DXPU_TLP_MRD, 1);
+    t.length_dw = sizeof data / 4;
+    t.last_be = 15;
+    emit(device(A), &t);
+    run_until(a_while);
+    dxpu_tlp_completion(&device(B)->last, 0, DXPU_CPL_SC, &cpl);
+    cpl.payload.ptr = data;
+    cpl.payload.len = sizeof data;
+    emit(device(B), &cpl);
+    run_until(a_while);
+    assert_int_equal(device(A)->got[DXPU_COMPLETION], 1);
+    assert_int_equal(device(A)->status, DXPU_CPL_UR);
+}
+
+int main(void)
+{
+#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        CASE(test_b5_requests_and_answers_stay_inside),
+        CASE(test_b5_control_all_else_is_the_hosts),
+        CASE(test_b5_payloads),
+        CASE(test_b4_slots_of_different_guests_never_talk),
+        CASE(test_b3_a_malformed_list_lists_nothing),
+        CASE(test_b6_what_waits_is_looked_at_again),
+        CASE(test_b6_a_revoked_window_ends_it),
+        CASE(test_b7_the_neighbors_writes_come_first),
+        CASE(test_b7_nothing_passes_a_write),
+        CASE(test_b8_the_other_slot_ends),
+        CASE(test_b8_the_other_slot_is_reset),
+        CASE(test_b8_the_requester_is_reset),
+        CASE(test_b8_a_silent_device),
+        CASE(test_b8_a_device_that_takes_nothing),
+    };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,200 @@
+#!/usr/bin/env python3
+"""What two devices of one guest send each other (spec/p2p.md): inside their box, with the host's
+wire silent, and through the host where the guest's switch or the host says so.  The devices are
+endpoint test functions, the driver is in this process.  Prints `ok NAME` for each case.  With
+DXPU_WHOLE a hundred thousand ping-pongs."""
+# SPDX-License-Identifier: MIT
+import mmap
+import os
+import struct
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "support"))
+import rooms  # noqa: E402,F401
+from cases import case, check, main, until  # noqa: E402
+import lab  # noqa: E402
+import vfio_client  # noqa: E402
+from vfio_client import BAR2, BAR4, CONFIG, ECAM, LOW  # noqa: E402
+
+A, B = 1, 2  # slots
+MEMORY, BYTES = 1 << 20, 4096
+WINDOW = 1 << 20  # of a slot
+COMMAND, STATUS, SOURCE, DESTINATION, SIZE = 0x04, 0x08, 0x0c, 0x14, 0x1c
+COPY, GOOD, BAD = 0x20, 0x10, 0x20
+ACS_CONTROL, REDIRECT, COMPLETION_REDIRECT = 0x14c, 0x4, 0x8
+PINGPONGS = 100000 if os.environ.get("DXPU_WHOLE") else 200
+
+
+class Machine:
+    """A guest with two endpoint test functions in slots 1 and 2."""
+
+    def __init__(self, path):
+        self.guest = vfio_client.Client(path)
+        self.fd = os.memfd_create("guest")
+        os.posix_fallocate(self.fd, 0, MEMORY)
+        self.memory = mmap.mmap(self.fd, MEMORY)
+        self.guest.map_memory(0, MEMORY, self.fd)
+        for register, value in ((0x18, BAR2), (0x20, BAR4 & 0xffffffff), (0x24, BAR4 >> 32)):
+            self.guest.write32(CONFIG, register, value)
+        for slot in (A, B):
+            self.enumerate(slot)
+
+    def enumerate(self, slot):
+        port, device = slot << 15, slot << 20
+        base = self.window(slot)
+        self.config(port, 0x18, slot << 16 | slot << 8)
+        self.config(port, 0x20, base | base >> 16)
+        self.config(port, 0x04, 6)
+        until(lambda: self.guest.read32(ECAM, device) == 0xb500104c, "a device in the slot")
+        for bar, offset in enumerate((0, 0x2000, 0x4000, 0x8000)):
+            self.config(device, 0x10 + 4 * bar, base + offset)
+        self.config(device, 0x04, 6)
+        control = device + self.express(device) + 8
+        payload = self.guest.read32(ECAM, port + self.express(port) + 8) & 0xe0
+        self.guest.write32(ECAM, control,
+                           self.guest.read32(ECAM, control) & 0xff1f | payload)
+        self.guest.read32(ECAM, device)
+
+    def config(self, function, register, value):
+        self.guest.write32(ECAM, function + register, value)
+
+    def express(self, function):
+        at = self.guest.read32(ECAM, function + 0x34) & 0xfc
+        while self.guest.read32(ECAM, function + at) & 0xff != 0x10:
+            at = self.guest.read32(ECAM, function + at) >> 8 & 0xfc
+        return at
+
+    def acs(self, slot, bits):
+        self.config(slot << 15, ACS_CONTROL, bits << 16)
+
+    @staticmethod
+    def window(slot):
+        return BAR2 + slot * WINDOW
+
+    def bar(self, slot):
+        """The device's memory: 8 KB."""
+        return self.window(slot) + 0x4000
+
+    def put(self, slot, data, offset=0):
+        for i in range(0, len(data), 8):
+            self.guest.write(LOW, slot * WINDOW + 0x4000 + offset + i, data[i:i + 8])
+        self.get(slot, 8)  # it is there: else another device may read what was there before
+
+    def get(self, slot, size, offset=0):
+        at = slot * WINDOW + 0x4000 + offset
+        return b"".join(self.guest.read(LOW, at + i, 8) for i in range(0, size, 8))
+
+    def start(self, slot, source, destination, size=BYTES):
+        registers = slot * WINDOW
+        self.guest.write(LOW, registers + SOURCE, struct.pack("<QQI", source, destination, size))
+        self.guest.write32(LOW, registers + STATUS, 0)
+        self.guest.write32(LOW, registers + COMMAND, COPY)
+
+    def copy(self, slot, source, destination, size=BYTES):
+        """The slot's device copies; whether it says that all of it was."""
+        self.start(slot, source, destination, size)
+        end = time.monotonic() + 20
+        while time.monotonic() < end:
+            status = self.guest.read32(LOW, slot * WINDOW + STATUS)
+            if status & (GOOD | BAD):
+                return status & (GOOD | BAD) == GOOD
+        raise AssertionError("a copy does not end")
+
+    def close(self):
+        self.guest.close()
+        self.memory.close()
+        os.close(self.fd)
+
+
+class World(lab.Lab):
+    """A host, a guest, and its two slots in one box."""
+
+    def __init__(self, offered=True, box=()):
+        super().__init__()
+        self.offered, self.options = offered, box
+
+    def __enter__(self):
+        super().__enter__()
+        self.box = self.start("dxpu-box", "--listen", "127.0.0.1:0", "--device", "eptest",
+                              "--slots", 2, "--json", *self.options)
+        at = self.box.address()
+        path = self.file("vm")
+        self.host = self.start("dxpu-host", "--vfio-user", path, "--slots", 2, "--bar2", "64M",
+                               "--json", "--attach", "1=%s/1,2=%s/2" % (at, at),
+                               *(["--p2p"] if self.offered else []))
+        self.host.says("waiting for a guest")
+        self.guest = Machine(path)
+        return self
+
+    def end(self):
+        """What both counted."""
+        self.guest.close()
+        check(self.host.stop() == 0, self.host.errors())
+        check(self.box.stop() == 0, self.box.errors())
+        return self.host.result(), self.box.result()
+
+
+def pattern(seed, size=BYTES):
+    return bytes(i * seed & 0xff for i in range(size))
+
+
+def moves(m):
+    """Both directions, reads and writes; what they brought is right."""
+    one, two = pattern(7), pattern(13)
+    m.put(B, one)
+    m.memory[0:BYTES] = two
+    check(m.copy(A, m.bar(B), BYTES), "A reads B")
+    check(m.memory[BYTES:2 * BYTES] == one, "what A has read of B")
+    check(m.copy(A, 0, m.bar(B)), "A writes B")
+    check(m.get(B, BYTES) == two, "what A has written to B")
+    check(m.copy(B, m.bar(A), m.bar(A) + BYTES), "B copies in A")
+    check(not m.copy(A, m.bar(A), 0), "its own window")
+
+
+@case
+def inside_the_box_the_host_is_silent():
+    with World() as w:
+        moves(w.guest)
+        host, box = w.end()
+        check(all(host["slot_%d" % s]["peer_tlps"] == 0 for s in (A, B)), host)
+        for s in (A, B):
+            p2p = box["slot_%d" % s]["p2p"]
+            check(p2p["out"] > 8 and p2p["in"] > 8 and not p2p["refused"], p2p)
+
+
+@case
+def b9_without_the_option_all_passes_the_host():
+    with World(offered=False) as w:
+        moves(w.guest)
+        host, box = w.end()
+        check(all(host["slot_%d" % s]["peer_tlps"] > 8 for s in (A, B)), host)
+        check(all(box["slot_%d" % s]["p2p"]["out"] == 0 for s in (A, B)), box)
+
+
+@case
+def b2_acs_of_the_guest_decides():
+    """Request Redirect forbids it, at the box as at the host; Completion Redirect at the other
+    port, or ports of different sizes, send it through the host."""
+    with World() as w:
+        m = w.guest
+        check(m.copy(A, m.bar(B), 0), "inside")
+        m.acs(A, REDIRECT)
+        check(not m.copy(A, m.bar(B), 0), "redirected to the root, which has no such memory")
+        m.acs(A, 0)
+        m.acs(B, COMPLETION_REDIRECT)
+        check(m.copy(A, m.bar(B), 0), "through the host")
+        m.acs(B, 0)
+        control = (A << 15) + m.express(A << 15) + 8
+        m.guest.write32(ECAM, control, m.guest.read32(ECAM, control) & 0xff1f)  # 128 bytes
+        check(m.copy(A, 0, m.bar(B)), "ports of different sizes")
+        check(m.get(B, BYTES) == m.memory[0:BYTES], "and that was written")
+        host, box = w.end()
+        reads, writes = BYTES // 512, 1
+        check(host["slot_1"]["peer_tlps"] == reads + writes, host["slot_1"])
+        check(box["slot_1"]["p2p"]["out"] == reads, box["slot_1"]["p2p"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
