@@ -5,25 +5,13 @@
 enum {
     VENDOR_TYPE_1 = 0x7f, /* message code: a receiver that does not know it drops it */
     NO_VENDOR = 0xffff,
-    KIND_LIST = 5
+    KIND_LIST = 5,
+    KIND_HELLO = 6
 };
 #define VENDOR_NAME 0x64787075u /* "dxpu" */
 
-void dxpu_p2p_message(const dxpu_p2p_list *l, uint8_t payload[DXPU_P2P_BYTES_MAX], dxpu_tlp *out)
+static void message(dxpu_tlp *out, uint8_t *payload, size_t bytes)
 {
-    uint8_t *p = payload + DXPU_P2P_HEAD_BYTES;
-    payload[0] = KIND_LIST;
-    payload[1] = l->slot;
-    payload[2] = l->count;
-    payload[3] = 0;
-    memcpy(payload + 4, l->domain, sizeof l->domain);
-    for (unsigned i = 0; i < l->count; i++, p += DXPU_P2P_WINDOW_BYTES) {
-        p[0] = l->at[i].slot;
-        p[1] = 0;
-        dxpu_put_be16(p + 2, l->at[i].payload_bytes);
-        dxpu_put_be64(p + 4, l->at[i].first);
-        dxpu_put_be64(p + 12, l->at[i].last);
-    }
     memset(out, 0, sizeof *out);
     out->type = DXPU_TLP_MSGD;
     out->header_dw = 4;
@@ -32,27 +20,82 @@ void dxpu_p2p_message(const dxpu_p2p_list *l, uint8_t payload[DXPU_P2P_BYTES_MAX
     out->message_dw[0] = NO_VENDOR;
     out->message_dw[1] = VENDOR_NAME;
     out->payload.ptr = payload;
-    out->payload.len = (size_t)(p - payload);
-    out->length_dw = (uint16_t)(out->payload.len / 4);
+    out->payload.len = bytes;
+    out->length_dw = (uint16_t)(bytes / 4);
 }
 
-static bool is_list(const dxpu_tlp *t)
+static bool is_message(const dxpu_tlp *t, uint8_t kind)
 {
     return t->type == DXPU_TLP_MSGD && t->message_code == VENDOR_TYPE_1 &&
            t->message_routing == DXPU_MSG_LOCAL && t->message_dw[0] == NO_VENDOR &&
-           t->message_dw[1] == VENDOR_NAME && t->payload.len >= 4 && t->payload.ptr[0] == KIND_LIST;
+           t->message_dw[1] == VENDOR_NAME && t->payload.len >= 4 && t->payload.ptr[0] == kind;
+}
+
+static bool is_domain(const uint8_t *p)
+{
+    static const uint8_t none[DXPU_P2P_DOMAIN_BYTES];
+    return memcmp(p, none, sizeof none) != 0;
+}
+
+static void put_place(uint8_t *p, const dxpu_p2p_place *x)
+{
+    p[0] = x->slot;
+    p[1] = x->family;
+    dxpu_put_be16(p + 2, x->box_slot);
+    dxpu_put_be64(p + 4, x->epoch);
+    p[12] = x->bus;
+    p[13] = x->last_bus;
+    dxpu_put_be16(p + 14, x->port);
+    memcpy(p + 16, x->address, sizeof x->address);
+    memcpy(p + 32, x->key, sizeof x->key);
+}
+
+static bool get_place(const uint8_t *p, const dxpu_p2p_list *l, dxpu_p2p_place *out)
+{
+    out->slot = p[0];
+    out->family = p[1];
+    out->box_slot = dxpu_get_be16(p + 2);
+    out->epoch = dxpu_get_be64(p + 4);
+    out->bus = p[12];
+    out->last_bus = p[13];
+    out->port = dxpu_get_be16(p + 14);
+    memcpy(out->address, p + 16, sizeof out->address);
+    memcpy(out->key, p + 32, sizeof out->key);
+    return out->slot && out->slot != l->slot && out->box_slot && out->epoch &&
+           (out->family == 4 || out->family == 6);
+}
+
+void dxpu_p2p_message(const dxpu_p2p_list *l, uint8_t payload[DXPU_P2P_BYTES_MAX], dxpu_tlp *out)
+{
+    uint8_t *p = payload + DXPU_P2P_HEAD_BYTES;
+    payload[0] = KIND_LIST;
+    payload[1] = l->slot;
+    payload[2] = l->count;
+    payload[3] = l->places;
+    memcpy(payload + 4, l->domain, sizeof l->domain);
+    for (unsigned i = 0; i < l->count; i++, p += DXPU_P2P_WINDOW_BYTES) {
+        p[0] = l->at[i].slot;
+        p[1] = 0;
+        dxpu_put_be16(p + 2, l->at[i].payload_bytes);
+        dxpu_put_be64(p + 4, l->at[i].first);
+        dxpu_put_be64(p + 12, l->at[i].last);
+    }
+    for (unsigned i = 0; i < l->places; i++, p += DXPU_P2P_PLACE_BYTES)
+        put_place(p, &l->place[i]);
+    message(out, payload, (size_t)(p - payload));
 }
 
 static bool decode(const dxpu_tlp *t, dxpu_p2p_list *out)
 {
-    static const uint8_t none[DXPU_P2P_DOMAIN_BYTES];
     const uint8_t *p = t->payload.ptr;
     if (t->ep || t->payload.len < DXPU_P2P_HEAD_BYTES || p[1] == 0 || p[2] > DXPU_P2P_WINDOWS ||
-        t->payload.len < DXPU_P2P_HEAD_BYTES + (size_t)p[2] * DXPU_P2P_WINDOW_BYTES ||
-        memcmp(p + 4, none, sizeof none) == 0)
+        p[3] > DXPU_P2P_PLACES || !is_domain(p + 4) ||
+        t->payload.len < DXPU_P2P_HEAD_BYTES + (size_t)p[2] * DXPU_P2P_WINDOW_BYTES +
+                             (size_t)p[3] * DXPU_P2P_PLACE_BYTES)
         return false;
     out->slot = p[1];
     out->count = p[2];
+    out->places = p[3];
     memcpy(out->domain, p + 4, sizeof out->domain);
     p += DXPU_P2P_HEAD_BYTES;
     for (unsigned i = 0; i < out->count; i++, p += DXPU_P2P_WINDOW_BYTES) {
@@ -64,18 +107,56 @@ static bool decode(const dxpu_tlp *t, dxpu_p2p_list *out)
         if (!w->slot || w->slot == out->slot || w->first > w->last)
             return false;
     }
+    for (unsigned i = 0; i < out->places; i++, p += DXPU_P2P_PLACE_BYTES) {
+        if (!get_place(p, out, &out->place[i]))
+            return false;
+    }
     return true;
 }
 
 int dxpu_p2p_decode(const dxpu_tlp *t, dxpu_p2p_list *out)
 {
     memset(out, 0, sizeof *out);
-    if (!is_list(t))
+    if (!is_message(t, KIND_LIST))
         return 0;
     if (decode(t, out))
         return 1;
     memset(out, 0, sizeof *out);
     return DXPU_E_ARG;
+}
+
+void dxpu_p2p_hello_message(const dxpu_p2p_hello *h, uint8_t payload[DXPU_P2P_HELLO_BYTES],
+                            dxpu_tlp *out)
+{
+    payload[0] = KIND_HELLO;
+    payload[1] = h->from;
+    payload[2] = h->to;
+    payload[3] = 0;
+    memcpy(payload + 4, h->domain, sizeof h->domain);
+    message(out, payload, DXPU_P2P_HELLO_BYTES);
+}
+
+int dxpu_p2p_hello_decode(const dxpu_tlp *t, dxpu_p2p_hello *out)
+{
+    const uint8_t *p = t->payload.ptr;
+    memset(out, 0, sizeof *out);
+    if (!is_message(t, KIND_HELLO))
+        return 0;
+    if (t->ep || t->payload.len < DXPU_P2P_HELLO_BYTES || !is_domain(p + 4))
+        return DXPU_E_ARG;
+    out->from = p[1];
+    out->to = p[2];
+    memcpy(out->domain, p + 4, sizeof out->domain);
+    return 1;
+}
+
+const dxpu_p2p_place *dxpu_p2p_place_of(const dxpu_p2p_list *l, unsigned slot)
+{
+    for (unsigned i = 0; i < l->places; i++) {
+        if (l->place[i].slot == slot)
+            return &l->place[i];
+    }
+    return NULL;
 }
 
 unsigned dxpu_p2p_find(const dxpu_p2p_list *l, uint64_t address)

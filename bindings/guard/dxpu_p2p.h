@@ -18,7 +18,12 @@ enum {
     DXPU_P2P_WINDOWS = 54, /* two of each other slot of a switch of 28 */
     DXPU_P2P_HEAD_BYTES = 4 + DXPU_P2P_DOMAIN_BYTES,
     DXPU_P2P_WINDOW_BYTES = 20,
-    DXPU_P2P_BYTES_MAX = DXPU_P2P_HEAD_BYTES + DXPU_P2P_WINDOWS * DXPU_P2P_WINDOW_BYTES
+    DXPU_P2P_PLACES = 27,
+    DXPU_P2P_PLACE_BYTES = 64,
+    DXPU_P2P_KEY_BYTES = 32,
+    DXPU_P2P_BYTES_MAX = DXPU_P2P_HEAD_BYTES + DXPU_P2P_WINDOWS * DXPU_P2P_WINDOW_BYTES +
+                         DXPU_P2P_PLACES * DXPU_P2P_PLACE_BYTES,
+    DXPU_P2P_HELLO_BYTES = DXPU_P2P_HEAD_BYTES
 };
 
 typedef struct dxpu_p2p_window {
@@ -27,18 +32,44 @@ typedef struct dxpu_p2p_window {
     uint8_t slot;           /* of the host, 1.. */
 } dxpu_p2p_window;
 
+/* Where another slot of the host is attached. */
+typedef struct dxpu_p2p_place {
+    uint64_t epoch;                  /* of its lease */
+    uint16_t box_slot;               /* 1.. */
+    uint16_t port;                   /* of UDP */
+    uint8_t slot;                    /* of the host, 1.. */
+    uint8_t family;                  /* 4 or 6 */
+    uint8_t bus, last_bus;           /* behind its port: requester IDs of its device */
+    uint8_t address[16];             /* family 4: in the first four */
+    uint8_t key[DXPU_P2P_KEY_BYTES]; /* its box's public one; zeros: none */
+} dxpu_p2p_place;
+
 typedef struct dxpu_p2p_list {
     uint8_t domain[DXPU_P2P_DOMAIN_BYTES]; /* of the host's switch: random, never all zeros */
     uint8_t slot;                          /* of the host: the one that the list is sent to */
     uint8_t count;                         /* of windows */
+    uint8_t places;
     dxpu_p2p_window at[DXPU_P2P_WINDOWS];
+    dxpu_p2p_place place[DXPU_P2P_PLACES];
 } dxpu_p2p_list;
+
+/* The first TLP of a channel between two boxes, of the one that has opened it. */
+typedef struct dxpu_p2p_hello {
+    uint8_t domain[DXPU_P2P_DOMAIN_BYTES];
+    uint8_t from, to; /* slots of the host */
+} dxpu_p2p_hello;
 
 /* Make a message; it refers to `payload`, which the caller provides. */
 void dxpu_p2p_message(const dxpu_p2p_list *l, uint8_t payload[DXPU_P2P_BYTES_MAX], dxpu_tlp *out);
 /* Is it such a message?  1: yes; 0: it is another one; DXPU_E_ARG: it is malformed.  Unless 1, *out
    is empty. */
 int dxpu_p2p_decode(const dxpu_tlp *t, dxpu_p2p_list *out);
+void dxpu_p2p_hello_message(const dxpu_p2p_hello *h, uint8_t payload[DXPU_P2P_HELLO_BYTES],
+                            dxpu_tlp *out);
+/* 1, 0 or E_ARG, as dxpu_p2p_decode(). */
+int dxpu_p2p_hello_decode(const dxpu_tlp *t, dxpu_p2p_hello *out);
+/* The place of a slot of the host; NULL: it is not listed. */
+const dxpu_p2p_place *dxpu_p2p_place_of(const dxpu_p2p_list *l, unsigned slot);
 /* The first window that has the address: its index, or `count`. */
 unsigned dxpu_p2p_find(const dxpu_p2p_list *l, uint64_t address);
 

@@ -41,7 +41,7 @@ static struct {
     sandbox_settings sandbox;
     uint64_t limit_tlps, limit_bytes;
     dxpu_guard_allowed allowed;
-    bool json, stats, isolate, hot_plug;
+    bool json, stats, isolate, hot_plug, p2p;
 } set = { .fabric = FABRIC_SETTINGS_DEFAULT(NULL),
           .slots = 1,
           .disk_threads = JOBS_SHARE,
@@ -81,6 +81,8 @@ static const option_row rows[] = {
       OPTION_FLAG, &set.device.render, 0, 0 },
     { "render-node", "PATH", "virtio-gpu: 3D, on the GPU of this DRM node", OPTION_TEXT,
       &set.device.render_node, 1, 4095 },
+    { "p2p", NULL, "open channels to the other boxes that hosts name, and accept theirs",
+      OPTION_FLAG, &set.p2p, 0, 0 },
     { "isolate", NULL, "run each slot's model in a process of its own, by dxpu-device", OPTION_FLAG,
       &set.isolate, 0, 0 },
     { "disk-threads", "N", "concurrent accesses of a slot to its medium, 0: in its loop (4)",
@@ -400,6 +402,7 @@ static int open_box(void)
     the_box.count = (unsigned)set.slots;
     the_box.plans = &plans;
     the_box.hot_plug = set.hot_plug;
+    the_box.p2p = set.p2p;
     rc = slots_connectors(&the_box);
     if (rc)
         return rc;

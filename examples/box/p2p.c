@@ -3,62 +3,14 @@
 
    CONTENTS   1 Inbox   2 Who may reach whom   3 Requests   4 Completions   5 To the device
               6 Life */
-#include "p2p.h"
+#include "p2p_internal.h"
 #include "log.h"
-#include "slots.h"
 
 #include <stdlib.h>
 
-enum {
-    INBOX_TLPS = 128,        /* posted, and as many requests */
-    INBOX_REQUESTS = 128,    /* of other devices, not yet completed */
-    INBOX_COMPLETIONS = 1024 /* that wait or may still come */
-};
-
-typedef struct p2p_tlp {
-    struct p2p_tlp *next;
-    uint64_t order; /* over all classes of this inbox */
-    uint32_t life;  /* of the sender */
-    uint16_t from;  /* its index */
-    uint16_t len;
-    uint8_t bytes[];
-} p2p_tlp;
-
-typedef struct p2p_queue {
-    p2p_tlp *head, **tail;
-    unsigned count;
-} p2p_queue;
-
-#define P2P_COUNTERS(X)                                                                              \
-    X(out) /* of the device, to other slots of the box */                                            \
-    X(in)                                                                                            \
-    X(refused) /* listed no more when they were to be delivered, or the other device took nothing */ \
-    X(unanswered)                                                                                    \
-    X(lists)                                                                                         \
-    X(lists_refused)
-
-struct p2p {
-    dxpu_p2p_list list;
-    uint16_t to[DXPU_P2P_WINDOWS]; /* number of the box's slot of each; 0: none has it */
-    uint64_t seen;                 /* shard.p2p_changes when `to` was made */
-    p2p_queue in[DXPU_CLASSES];
-    uint64_t order;    /* of the TLP put in last */
-    uint64_t stuck_ns; /* when what waits for room is given up; 0: nothing waits */
-    bool clogged;      /* it was: until the device takes something */
-    uint32_t life;     /* another one after each reset, and in each incarnation */
-    unsigned owed;     /* completions that requests of the device may still bring */
-    dxpu_tags asked;   /* requests of other slots' devices */
-    dxpu_tag_entry entries[INBOX_REQUESTS];
-#define P2P_FIELD(name) uint64_t name;
-    struct {
-        P2P_COUNTERS(P2P_FIELD)
-    } count;
-#undef P2P_FIELD
-};
-
 /* ==== 1  Inbox ================================================================================ */
 
-static bool put(slot *to, unsigned cls, dxpu_bytes tlp, const slot *from)
+bool p2p_put(slot *to, unsigned cls, dxpu_bytes tlp, uint16_t from, uint32_t life)
 {
     p2p_queue *q = &to->p2p->in[cls];
     p2p_tlp *w = malloc(sizeof *w + tlp.len);
@@ -66,8 +18,8 @@ static bool put(slot *to, unsigned cls, dxpu_bytes tlp, const slot *from)
         return false;
     w->next = NULL;
     w->order = ++to->p2p->order;
-    w->life = from->p2p->life;
-    w->from = (uint16_t)(slots_number(from) - 1);
+    w->life = life;
+    w->from = from;
     w->len = (uint16_t)tlp.len;
     memcpy(w->bytes, tlp.ptr, tlp.len);
     *q->tail = w;
@@ -75,6 +27,11 @@ static bool put(slot *to, unsigned cls, dxpu_bytes tlp, const slot *from)
     q->count++;
     to->active->more = true; /* its turn may be over, and nothing else wakes the loop */
     return true;
+}
+
+static bool put(slot *to, unsigned cls, dxpu_bytes tlp, const slot *from)
+{
+    return p2p_put(to, cls, tlp, (uint16_t)(slots_number(from) - 1), from->p2p->life);
 }
 
 static p2p_tlp *pop(p2p_queue *q)
@@ -134,21 +91,28 @@ static void look_up(slot *s)
     }
 }
 
-/* The slot that a request of s goes to; NULL: the host's. */
-static slot *target(slot *s, const dxpu_tlp *t)
+/* The window of a neighbor that a request of s is for; NULL: none. */
+static const dxpu_p2p_window *window_of(const slot *s, const dxpu_tlp *t)
 {
-    unsigned w;
+    const dxpu_p2p_list *l = &s->p2p->list;
+    unsigned w = is_up(s) && l->count && !t->at && !dxpu_guard_pasid(t)
+                     ? dxpu_p2p_find(l, t->address)
+                     : l->count;
+    return w < l->count && t->payload.len <= l->at[w].payload_bytes ? &l->at[w] : NULL;
+}
+
+/* The slot of this loop that has a window; NULL: none. */
+static slot *target(slot *s, const dxpu_p2p_window *w)
+{
     slot *to;
-    if (!is_up(s) || !s->p2p->list.count || t->at || dxpu_guard_pasid(t))
+    if (!w)
         return NULL;
     if (s->p2p->seen != s->shard->p2p_changes)
         look_up(s);
-    w = dxpu_p2p_find(&s->p2p->list, t->address);
-    if (w == s->p2p->list.count || !s->p2p->to[w] ||
-        t->payload.len > s->p2p->list.at[w].payload_bytes)
+    if (!s->p2p->to[w - s->p2p->list.at])
         return NULL;
-    to = &s->shard->box->slots[s->p2p->to[w] - 1];
-    return is_neighbor(s, to, s->p2p->list.at[w].slot) ? to : NULL;
+    to = &s->shard->box->slots[s->p2p->to[w - s->p2p->list.at] - 1];
+    return is_neighbor(s, to, w->slot) ? to : NULL;
 }
 
 /* ==== 3  Requests ============================================================================= */
@@ -201,12 +165,22 @@ static int ask(slot *s, slot *to, const dxpu_tlp *t, dxpu_bytes tlp, uint64_t no
     return DXPU_OK;
 }
 
+/* What informs others of a write must not be ahead of it (B-14). */
+static bool is_fenced(slot *s, unsigned but)
+{
+    s->p2p->fenced = p2p_links_dirty(s, but);
+    return s->p2p->fenced;
+}
+
 static int request(slot *s, const dxpu_tlp *t, dxpu_bytes tlp, uint64_t now)
 {
+    const dxpu_p2p_window *w = window_of(s, t);
     unsigned cls = dxpu_tlp_class(t);
-    slot *to = target(s, t);
+    slot *to = target(s, w);
+    if (cls == DXPU_POSTED && is_fenced(s, w && !to ? w->slot : 0))
+        return DXPU_E_AGAIN;
     if (!to)
-        return P2P_HOST;
+        return w ? p2p_link_request(s, w->slot, t, tlp, now) : P2P_HOST;
     if (to->p2p->in[cls].count >= INBOX_TLPS || to->p2p->clogged)
         return wait_for(s, to, tlp, now);
     if (cls == DXPU_NONPOSTED)
@@ -217,13 +191,37 @@ static int request(slot *s, const dxpu_tlp *t, dxpu_bytes tlp, uint64_t now)
     return DXPU_OK;
 }
 
+bool p2p_asked_by(p2p_link *l, const dxpu_tlp *t, dxpu_bytes tlp, uint64_t now)
+{
+    uint16_t from = P2P_LINK | l->neighbor;
+    p2p *p = l->s->p2p;
+    if (p->in[DXPU_NONPOSTED].count >= INBOX_TLPS ||
+        dxpu_tags_track(&p->asked, t, now, (uint64_t)from << 48 | l->life) != DXPU_OK)
+        return false;
+    if (p2p_put(l->s, DXPU_NONPOSTED, tlp, from, l->life))
+        return true;
+    (void)dxpu_tags_drop(&p->asked, t->requester, t->tag);
+    return false;
+}
+
 /* ==== 4  Completions ========================================================================== */
 
-/* NULL: who asked is gone since. */
-static slot *asker(const slot *s, uint64_t user)
+/* Of a request; both NULL: it is gone since. */
+typedef struct requester {
+    slot *s;
+    p2p_link *link;
+} requester;
+
+static requester asker(const slot *s, uint64_t user)
 {
-    slot *from = &s->shard->box->slots[user >> 48];
-    return is_up(from) && from->p2p->life == (uint32_t)user ? from : NULL;
+    requester r = { NULL, NULL };
+    unsigned from = (unsigned)(user >> 48);
+    slot *other = from & P2P_LINK ? NULL : &s->shard->box->slots[from];
+    if (!other)
+        r.link = p2p_link_of(s, from & ~(unsigned)P2P_LINK, (uint32_t)user);
+    else if (is_up(other) && other->p2p->life == (uint32_t)user)
+        r.s = other;
+    return r;
 }
 
 static void settle(slot *from, uint64_t user)
@@ -231,17 +229,18 @@ static void settle(slot *from, uint64_t user)
     from->p2p->owed -= user >> 32 & 0xffff;
 }
 
-/* A request that will have no answer of the device. */
-static void answer(slot *s, const dxpu_request *r)
+static void give(const requester *to, dxpu_bytes tlp, const slot *s)
 {
-    uint8_t bytes[REFUSAL_BYTES];
-    dxpu_bytes tlp = { bytes, 0 };
-    slot *from = asker(s, r->user);
+    if (to->link)
+        p2p_link_send(to->link, tlp, dxpu_udp_now_ns());
+    else if (!put(to->s, DXPU_COMPLETION, tlp, s))
+        slots_no_memory(to->s);
+}
+
+dxpu_bytes p2p_refusal(const dxpu_request *r, uint8_t out[REFUSAL_BYTES])
+{
+    dxpu_bytes tlp = { out, 0 };
     dxpu_tlp cpl;
-    s->p2p->count.unanswered++;
-    if (!from)
-        return;
-    settle(from, r->user);
     memset(&cpl, 0, sizeof cpl);
     cpl.type = DXPU_TLP_CPL;
     cpl.header_dw = 3;
@@ -249,17 +248,30 @@ static void answer(slot *s, const dxpu_request *r)
     cpl.tag = r->tag;
     cpl.status = DXPU_CPL_UR;
     cpl.byte_count = r->left_bytes ? r->left_bytes : 4;
-    (void)dxpu_tlp_encode(&cpl, bytes, sizeof bytes, &tlp.len); /* always in range */
-    if (!put(from, DXPU_COMPLETION, tlp, s))
-        slots_no_memory(from);
+    (void)dxpu_tlp_encode(&cpl, out, REFUSAL_BYTES, &tlp.len); /* always in range */
+    return tlp;
+}
+
+/* A request that will have no answer of the device. */
+static void answer(slot *s, const dxpu_request *r)
+{
+    uint8_t bytes[REFUSAL_BYTES];
+    requester to = asker(s, r->user);
+    s->p2p->count.unanswered++;
+    if (to.s)
+        settle(to.s, r->user);
+    if (to.s || to.link)
+        give(&to, p2p_refusal(r, bytes), s);
 }
 
 /* With a payload that the requester's port may not pass: its request is over (V-16). */
-static bool is_oversized(const slot *from, const dxpu_tlp *cpl, const slot *s)
+static bool is_oversized(const requester *to, const dxpu_tlp *cpl, const slot *s)
 {
-    for (unsigned w = 0; w < from->p2p->list.count; w++) {
-        if (from->p2p->list.at[w].slot == s->p2p->list.slot)
-            return cpl->payload.len > from->p2p->list.at[w].payload_bytes;
+    const dxpu_p2p_list *l = to->s ? &to->s->p2p->list : &s->p2p->list;
+    unsigned number = to->s ? s->p2p->list.slot : to->link->neighbor;
+    for (unsigned w = 0; w < l->count; w++) {
+        if (l->at[w].slot == number)
+            return cpl->payload.len > l->at[w].payload_bytes;
     }
     return false; /* listed no more: the request was let through under an earlier list */
 }
@@ -267,25 +279,27 @@ static bool is_oversized(const slot *from, const dxpu_tlp *cpl, const slot *s)
 static int completion(slot *s, const dxpu_tlp *t, dxpu_bytes tlp)
 {
     dxpu_request r;
-    slot *from;
-    if (!s->p2p->asked.in_flight || dxpu_tags_complete(&s->p2p->asked, t, &r) != DXPU_OK)
+    requester to;
+    if (!s->p2p->asked.in_flight)
         return P2P_HOST;
-    from = asker(s, r.user);
-    if (!from)
+    if (!p2p_links_room(s, tlp))
+        return DXPU_E_AGAIN;
+    if (dxpu_tags_complete(&s->p2p->asked, t, &r) != DXPU_OK)
+        return P2P_HOST;
+    to = asker(s, r.user);
+    if (!to.s && !to.link)
         return DXPU_OK;
-    if (is_oversized(from, t, s)) {
+    if (is_oversized(&to, t, s)) {
         if (!r.done)
             (void)dxpu_tags_drop(&s->p2p->asked, t->requester, t->tag);
         answer(s, &r);
         return DXPU_OK;
     }
-    if (!put(from, DXPU_COMPLETION, tlp, s)) {
-        slots_no_memory(from);
-        return DXPU_OK;
-    }
-    if (r.done)
-        settle(from, r.user);
-    s->p2p->count.out++;
+    give(&to, tlp, s);
+    if (r.done && to.s)
+        settle(to.s, r.user);
+    s->p2p->count.out += to.s != NULL;
+    s->p2p->count.links_out += to.link != NULL;
     return DXPU_OK;
 }
 
@@ -294,9 +308,11 @@ int p2p_submit(slot *s, dxpu_bytes tlp, uint64_t now)
     dxpu_tlp t;
     if (!s->p2p || dxpu_tlp_receive(tlp, &t) != DXPU_OK)
         return P2P_HOST;
-    if (dxpu_tlp_class(&t) == DXPU_COMPLETION)
-        return completion(s, &t, tlp);
-    return t.type == DXPU_TLP_MSG || t.type == DXPU_TLP_MSGD ? P2P_HOST : request(s, &t, tlp, now);
+    if (dxpu_tlp_class(&t) != DXPU_COMPLETION && t.type != DXPU_TLP_MSG && t.type != DXPU_TLP_MSGD)
+        return request(s, &t, tlp, now);
+    if (is_fenced(s, 0))
+        return DXPU_E_AGAIN;
+    return dxpu_tlp_class(&t) == DXPU_COMPLETION ? completion(s, &t, tlp) : P2P_HOST;
 }
 
 /* ==== 5  To the device ======================================================================== */
@@ -308,15 +324,19 @@ uint64_t p2p_mark(const slot *s)
 
 bool p2p_first(const slot *s, uint64_t mark)
 {
-    return s->p2p && s->p2p->in[DXPU_POSTED].head && s->p2p->in[DXPU_POSTED].head->order <= mark;
+    const p2p_tlp *w = s->p2p ? s->p2p->in[DXPU_POSTED].head : NULL;
+    return (w && w->order <= mark) || (s->p2p && p2p_links_wait(s));
 }
 
 /* The list, the windows and Bus Master Enable may have changed since it was put there (B-6). */
 static bool is_allowed(slot *s, const p2p_tlp *w, const dxpu_tlp *t, dxpu_bytes tlp)
 {
-    slot *from = &s->shard->box->slots[w->from];
+    slot *from = &s->shard->box->slots[w->from & ~(unsigned)P2P_LINK];
+    if (w->from & P2P_LINK) /* its own box has looked; what was acknowledged is not dropped */
+        return true;
     return is_up(from) && from->p2p->life == w->life &&
-           dxpu_guard_waited(&from->guard, tlp) == DXPU_GUARD_PASS && target(from, t) == s;
+           dxpu_guard_waited(&from->guard, tlp) == DXPU_GUARD_PASS &&
+           target(from, window_of(from, t)) == s;
 }
 
 static void turn_back(slot *s, const dxpu_tlp *t)
@@ -334,7 +354,7 @@ static void turn_back(slot *s, const dxpu_tlp *t)
 /* Its sender may have waited for the room. */
 static void wake(slot *s, const p2p_tlp *w)
 {
-    slot *from = &s->shard->box->slots[w->from];
+    slot *from = w->from & P2P_LINK ? s : &s->shard->box->slots[w->from];
     s->p2p->stuck_ns = 0;
     s->p2p->clogged = false;
     if (from->active && from->waiting)
@@ -400,6 +420,7 @@ bool p2p_message(slot *s, const dxpu_tlp *t)
     s->p2p->list = list; /* of one that is malformed: empty (B-3) */
     s->p2p->count.lists++;
     s->p2p->count.lists_refused += rc < 0;
+    p2p_links_list(s);
     return true;
 }
 
@@ -410,6 +431,7 @@ void p2p_reset(slot *s)
         return;
     while (dxpu_tags_pop(&s->p2p->asked, &r))
         answer(s, &r);
+    p2p_links_end(s);
     clear_inbox(s->p2p);
     s->p2p->life++;
     s->p2p->owed = 0;
@@ -423,22 +445,27 @@ void p2p_end(slot *s)
         return;
     p2p_reset(s);
     memset(&s->p2p->list, 0, sizeof s->p2p->list);
+    p2p_links_list(s);
     s->shard->p2p_changes++;
 }
 
 void p2p_free(slot *s)
 {
-    if (s->p2p)
+    if (s->p2p) {
         clear_inbox(s->p2p);
+        p2p_links_free(s);
+    }
     free(s->p2p);
     s->p2p = NULL;
 }
 
-void p2p_expire(slot *s, uint64_t now)
+void p2p_work(slot *s, uint64_t now)
 {
     dxpu_request r;
     while (s->p2p && dxpu_tags_expire(&s->p2p->asked, now, &r))
         answer(s, &r);
+    if (s->p2p)
+        p2p_links_work(s, now);
 }
 
 uint64_t p2p_next_ns(const shard *sh)
@@ -446,8 +473,11 @@ uint64_t p2p_next_ns(const shard *sh)
     const box *b = sh->box;
     uint64_t next = DXPU_NEVER;
     for (unsigned i = sh->index; i < b->count && sh->p2p_slots; i += b->shard_count) {
-        uint64_t due = b->slots[i].p2p ? dxpu_tags_next_ns(&b->slots[i].p2p->asked) : DXPU_NEVER;
+        const slot *s = &b->slots[i];
+        uint64_t due = s->p2p ? dxpu_tags_next_ns(&s->p2p->asked) : DXPU_NEVER;
+        uint64_t links = s->p2p ? p2p_links_next_ns(s) : DXPU_NEVER;
         next = due < next ? due : next;
+        next = links < next ? links : next;
     }
     return next;
 }
@@ -459,6 +489,7 @@ void p2p_report(const slot *s, report *r)
 #define P2P_REPORT(name) report_number(r, #name, p->count.name);
     report_open(r, "p2p");
     report_number(r, "windows", p->list.count);
+    report_number(r, "links", s->p2p ? p2p_links_up(s) : 0);
     P2P_COUNTERS(P2P_REPORT)
     report_close(r);
 #undef P2P_REPORT

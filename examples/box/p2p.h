@@ -10,6 +10,7 @@
 
 #include "device.h"
 #include "dxpu_p2p.h"
+#include "fabric.h"
 
 struct slot;
 struct shard;
@@ -19,7 +20,7 @@ enum { P2P_HOST = 1 }; /* of p2p_submit(): the TLP is for the host */
 
 /* A TLP that is about to be given to the device: a list of the host ends here. */
 bool p2p_message(struct slot *s, const dxpu_tlp *t);
-/* A TLP of the device is about to leave: DXPU_OK, it is another slot's now, or refused and answered;
+/* A TLP of the device is about to leave: DXPU_OK, it is another slot's, or refused and answered;
    DXPU_E_AGAIN, it waits for room there; P2P_HOST. */
 int p2p_submit(struct slot *s, dxpu_bytes tlp, uint64_t now_ns);
 
@@ -35,8 +36,18 @@ void p2p_reset(struct slot *s);
 void p2p_end(struct slot *s);
 /* The slot is over. */
 void p2p_free(struct slot *s);
-/* Answer what its device has not answered in time. */
-void p2p_expire(struct slot *s, uint64_t now_ns);
+/* At the beginning of a turn: answer what its device has not answered in time, take what has come
+   from other boxes, dial them. */
+void p2p_work(struct slot *s, uint64_t now_ns);
+/* The fabric's callbacks for channels between boxes; such an offer, such a channel. */
+bool p2p_is_offer(const dxpu_offer *o);
+bool p2p_is_link(const fabric_channel *c);
+uint8_t p2p_authorize(struct shard *sh, const dxpu_offer *o, const uint8_t *key);
+bool p2p_knows(const struct shard *sh, const uint8_t *key);
+bool p2p_allowed(const struct shard *sh, const fabric_channel *c, const uint8_t *key);
+void p2p_up(struct shard *sh, fabric_channel *c, uint64_t now_ns);
+bool p2p_serve(struct shard *sh, const fabric_channel *c);
+void p2p_down(struct shard *sh, fabric_channel *c);
 uint64_t p2p_next_ns(const struct shard *sh);
 void p2p_report(const struct slot *s, report *r);
 

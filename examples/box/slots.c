@@ -424,11 +424,14 @@ static bool is_unfinished(const slot *s)
 bool slots_work(void *user, fabric_channel *c, uint64_t now_ns)
 {
     box *b = ((shard *)user)->box;
-    slot *s = &b->slots[c->slot - 1];
-    uint64_t end_ns = dxpu_udp_now_ns() + turn_ns(user), mark = p2p_mark(s);
+    slot *s = p2p_is_link(c) ? NULL : &b->slots[c->slot - 1];
+    uint64_t end_ns = dxpu_udp_now_ns() + turn_ns(user), mark;
+    if (!s)
+        return p2p_serve(user, c);
     if (s->active != c)
         return false;
-    p2p_expire(s, now_ns);
+    p2p_work(s, now_ns);
+    mark = p2p_mark(s);
     s->limited_ns = DXPU_NEVER;
     s->turned_away = 0;
     drain_queues(s, now_ns); /* room comes with acknowledgements, so not within a turn */
@@ -486,12 +489,13 @@ bool slots_known(void *user, const uint8_t key[DXPU_NOISE_KEY_BYTES])
     bool is_known = false;
     for (unsigned i = sh->index; i < b->count; i += b->shard_count)
         is_known |= b->lease_key[i].known && key_allowed(b, i + 1, key);
-    return is_known;
+    return is_known || p2p_knows(sh, key);
 }
 
 bool slots_allowed(void *user, const fabric_channel *c, const uint8_t key[DXPU_NOISE_KEY_BYTES])
 {
-    return key_allowed(((const shard *)user)->box, c->slot, key);
+    const shard *sh = user;
+    return p2p_is_link(c) ? p2p_allowed(sh, c, key) : key_allowed(sh->box, c->slot, key);
 }
 
 static uint8_t refuse_key(shard *sh, unsigned number, const uint8_t *key)
@@ -543,6 +547,8 @@ uint8_t slots_authorize(void *user, const dxpu_offer *offer, const uint8_t *key,
     dxpu_box_entry next;
     uint8_t reason;
     cfg->local.node = sh->node; /* W-29; the open may leave it to the address */
+    if (p2p_is_offer(offer))
+        return p2p_authorize(sh, offer, key);
     if (!dxpu_box_slot(&b->table, number) || slots_shard(b, number) != sh) {
         sh->refused_slot++;
         return DXPU_REASON_NO_SLOT;
@@ -656,8 +662,12 @@ static void let_in(box *b, fabric_channel *c)
 void slots_up(void *user, fabric_channel *c, uint64_t now_ns)
 {
     box *b = ((shard *)user)->box;
-    uint8_t reason = bind_slot(b, c);
-    (void)now_ns;
+    uint8_t reason;
+    if (p2p_is_link(c)) {
+        p2p_up(user, c, now_ns);
+        return;
+    }
+    reason = bind_slot(b, c);
     if (reason != DXPU_REASON_NONE) {
         say(c, "refused", dxpu_reason_text(reason));
         fabric_reset(&((shard *)user)->fabric, c, reason);
@@ -708,10 +718,14 @@ void slots_written(shard *sh)
 void slots_down(void *user, fabric_channel *c, uint64_t now_ns)
 {
     box *b = ((shard *)user)->box;
-    slot *s = &b->slots[c->slot - 1];
+    slot *s = p2p_is_link(c) ? NULL : &b->slots[c->slot - 1];
     char end[FABRIC_END_BYTES], why[FABRIC_END_BYTES + 60];
     fabric_end_text(c, end);
     (void)now_ns;
+    if (!s) {
+        p2p_down(user, c);
+        return;
+    }
     if (c->up)
         fabric_paths_keep(&s->past, c);
     if (s->active != c) {

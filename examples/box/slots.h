@@ -166,6 +166,7 @@ typedef struct box {
     slot *slots;
     unsigned count;                   /* of slots */
     bool hot_plug;                    /* devices may come and go */
+    bool p2p;                         /* channels to other boxes that hosts name, and from them */
     unsigned disk_threads;            /* of each slot at once; 0: its loop waits for disks */
     jobs_pool *pool;                  /* NULL: there are none */
     dxpu_guard_allowed allowed;       /* what every device may, besides what is usual */

@@ -274,6 +274,8 @@ static void begin(attachment *a, const uint8_t *key)
     m.keyed = key != NULL;
     if (key)
         memcpy(m.key, key, sizeof m.key);
+    if (!keys_plain(a->fabric->keys))
+        memcpy(m.box_key, a->key, sizeof m.box_key);
     for (unsigned i = 0; i < a->paths; i++)
         m.box[i] = a->path[i].remote;
     seal_memory(a, &m, m.mac);

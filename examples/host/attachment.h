@@ -52,6 +52,7 @@ typedef struct attachment_memory {
     uint16_t box_slot;
     uint8_t keyed;
     uint8_t key[DXPU_NOISE_KEY_BYTES];
+    uint8_t box_key[DXPU_NOISE_KEY_BYTES]; /* the one it was dialed with; zeros with --plain */
     dxpu_udp_address box[DXPU_PATHS_MAX];
     uint8_t mac[16]; /* last: of all before it and the slot's number (S-184) */
 } attachment_memory;

@@ -99,7 +99,7 @@ static const option_row rows[] = {
       &set.host.guest.bar4_bytes, 1u << 20, GUEST_BAR4_MAX },
     { "push", NULL, "offer push rules: send with a doorbell what the device reads next",
       OPTION_FLAG, &set.host.guest.push, 0, 0 },
-    { "p2p", NULL, "let a box carry what its devices send each other", OPTION_FLAG,
+    { "p2p", NULL, "let boxes carry what their devices send each other", OPTION_FLAG,
       &set.host.guest.p2p, 0, 0 },
     { "control", "ADDR:PORT", "address for attach, detach and status (off); :PORT is on loopback",
       OPTION_TEXT, &set.host.control, 0, 0 },

@@ -39,7 +39,8 @@ typedef struct slot_pushes {
 
 /* Which other slots its box may let it reach by itself (B-1), if that is offered, as sent last. */
 typedef struct slot_p2p {
-    bool offered; /* set by whoever has called slot_init() */
+    bool offered;         /* set by whoever has called slot_init() */
+    dxpu_p2p_place place; /* of its device, for the others' boxes; slot 0: not known */
     uint32_t payload_bytes;
     uint8_t payload[DXPU_P2P_BYTES_MAX];
     uint64_t sent;

@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "slots.h"
-#include "p2p.h"
+#include "p2p_internal.h"
 #include "peer.h"
 
 enum { A, B, C, SLOTS, CAPACITY = 8, HOLD_MS = 300 };
@@ -105,6 +105,7 @@ static const device_kind stub_kind = { .name = "stub",
 static box b;
 static shard loop;
 static peer hosts[SLOTS];
+static peer other;      /* another box */
 static unsigned epochs; /* of the channel that is dialed next */
 
 static stub *device(unsigned at)
@@ -231,6 +232,8 @@ static int setup(void **state)
     assert_int_equal(slots_open(&b, &stub_kind, &set), 0);
     for (unsigned i = 0; i < SLOTS; i++)
         peer_start(&hosts[i], dxpu_udp_base(loop.fabric.udp));
+    peer_start(&other, dxpu_udp_base(loop.fabric.udp));
+    b.p2p = true;
     dial(A, 1);
     dial(B, 1);
     return 0;
@@ -241,6 +244,7 @@ static int teardown(void **state)
     (void)state;
     for (unsigned i = 0; i < SLOTS; i++)
         peer_stop(&hosts[i]);
+    peer_stop(&other);
     assert_int_equal(fabric_close(&loop.fabric), 0);
     slots_close(&b);
     return 0;
@@ -440,7 +444,7 @@ static void test_b8_the_other_slot_ends(void **state)
     run_until(a_while);
     assert_int_equal(device(A)->got[DXPU_COMPLETION], 1);
     assert_int_equal(device(A)->status, DXPU_CPL_UR);
-    ask(A, B, DXPU_TLP_MWR, 0); /* nobody's but the host's */
+    ask(A, B, DXPU_TLP_MWR, 0); /* the host's now */
     assert_int_equal(at_host(A, DXPU_POSTED), 1);
 }
 
@@ -590,6 +594,322 @@ static void test_b5_payloads(void **state)
     assert_int_equal(device(A)->status, DXPU_CPL_UR);
 }
 
+/* ==== From box to box ========================================================================= */
+
+enum { THERE = 5, FAR = 9, LAST = 27, BUS = 0x30 }; /* its slot; slots of the host; its bus */
+#define FAR_WINDOW 0xa0000000u
+
+static uint16_t port_of(const peer *p)
+{
+    struct sockaddr_in in;
+    socklen_t len = sizeof in;
+    assert_int_equal(getsockname(p->fd, (struct sockaddr *)&in, &len), 0);
+    return ntohs(in.sin_port);
+}
+
+/* The list of slot B, as slot `own` of its switch, with a neighbor in the other box. */
+static dxpu_p2p_list far_list(uint8_t own, uint8_t far)
+{
+    dxpu_p2p_list l;
+    memset(&l, 0, sizeof l);
+    memset(l.domain, 7, sizeof l.domain);
+    l.slot = own;
+    l.count = l.places = 1;
+    l.at[0].slot = far;
+    l.at[0].payload_bytes = 256;
+    l.at[0].first = FAR_WINDOW;
+    l.at[0].last = FAR_WINDOW + 0xfffff;
+    l.place[0].slot = far;
+    l.place[0].box_slot = THERE;
+    l.place[0].epoch = 77;
+    l.place[0].family = 4;
+    l.place[0].port = port_of(&other);
+    l.place[0].address[0] = 127;
+    l.place[0].address[3] = 1;
+    l.place[0].bus = l.place[0].last_bus = BUS;
+    return l;
+}
+
+static bool is_over(void)
+{
+    return dxpu_channel_status(&other.ch).state == DXPU_STATE_FAILED;
+}
+
+static void open_other(uint16_t from, uint64_t epoch)
+{
+    const dxpu_udp_address *to = dxpu_udp_local(loop.fabric.udp, 0);
+    memcpy(&other.to, &to->u, to->len);
+    other.to_len = to->len;
+    other.cfg.epoch = epoch;
+    other.cfg.hold_ms = HOLD_MS;
+    memset(&other.cfg.local, 0, sizeof other.cfg.local);
+    memset(&other.cfg.remote, 0, sizeof other.cfg.remote);
+    other.cfg.local.node = 3;
+    other.cfg.local.slot = from;
+    other.cfg.remote.slot = B + 1;
+    peer_begin(&other);
+    assert_int_equal(dxpu_channel_open(&other.ch, dxpu_udp_now_ns()), DXPU_OK);
+    run_until(a_while);
+}
+
+static void hello(uint8_t domain, uint8_t from, uint8_t to)
+{
+    uint8_t payload[DXPU_P2P_HELLO_BYTES];
+    dxpu_p2p_hello h;
+    dxpu_tlp t;
+    memset(h.domain, domain, sizeof h.domain);
+    h.from = from;
+    h.to = to;
+    dxpu_p2p_hello_message(&h, payload, &t);
+    assert_int_equal(peer_submit(&other, &t), DXPU_OK);
+}
+
+static void send_far(uint8_t type, uint16_t tag, uint16_t requester)
+{
+    dxpu_tlp t = request(A, B, type, tag);
+    t.requester = requester;
+    assert_int_equal(peer_submit(&other, &t), DXPU_OK);
+}
+
+/* Slot B is LAST of its switch; its neighbor FAR opens. */
+static void link_other(void)
+{
+    dxpu_p2p_list l = far_list(LAST, FAR);
+    send_list(B, &l);
+    open_other(THERE, hosts[B].cfg.epoch);
+    assert_int_equal(dxpu_channel_status(&other.ch).state, DXPU_STATE_UP);
+    hello(7, FAR, LAST);
+    run_until(a_while);
+}
+
+static unsigned at_other(unsigned cls)
+{
+    unsigned n = 0;
+    dxpu_tlp t;
+    run_until(a_while);
+    while (peer_take(&other, cls, &t))
+        n++;
+    return n;
+}
+
+static void write_far(void)
+{
+    dxpu_tlp t = request(B, A, DXPU_TLP_MWR, 0);
+    t.address = FAR_WINDOW;
+    emit(device(B), &t);
+}
+
+static void test_b13_both_ways(void **state)
+{
+    static const uint8_t data[4] = { 5 };
+    dxpu_tlp t, cpl;
+    (void)state;
+    link_other();
+    send_far(DXPU_TLP_MWR, 0, DXPU_BDF(BUS, 0, 0));
+    send_far(DXPU_TLP_FETCHADD, 3, DXPU_BDF(BUS, 0, 0));
+    run_until(a_while);
+    assert_int_equal(device(B)->count, 2);
+    answer(B);
+    assert_int_equal(at_other(DXPU_COMPLETION), 1);
+    write_far();
+    assert_int_equal(at_other(DXPU_POSTED), 1);
+    t = request(B, A, DXPU_TLP_MRD, 4);
+    t.address = FAR_WINDOW + 0x10;
+    emit(device(B), &t);
+    assert_int_equal(at_other(DXPU_NONPOSTED), 1);
+    dxpu_tlp_completion(&t, DXPU_BDF(BUS, 0, 0), DXPU_CPL_SC, &cpl);
+    cpl.payload.ptr = data;
+    cpl.payload.len = sizeof data;
+    assert_int_equal(peer_submit(&other, &cpl), DXPU_OK);
+    assert_int_equal(peer_submit(&other, &cpl), DXPU_OK); /* unexpected */
+    run_until(a_while);
+    assert_int_equal(device(B)->got[DXPU_COMPLETION], 1);
+    assert_int_equal(device(B)->status, DXPU_CPL_SC);
+    assert_int_equal(at_hosts(), 0);
+}
+
+/* Another slot, an old epoch, one that is to wait for an open itself, none at all. */
+static void test_b11_who_may_open(void **state)
+{
+    dxpu_p2p_list l = far_list(LAST, FAR);
+    (void)state;
+    open_other(THERE, hosts[B].cfg.epoch); /* no list */
+    assert_true(is_over());
+    send_list(B, &l);
+    open_other(THERE + 1, hosts[B].cfg.epoch);
+    assert_true(is_over());
+    open_other(THERE, hosts[B].cfg.epoch - 1);
+    assert_true(is_over());
+    l = far_list(FAR - 1, FAR);
+    send_list(B, &l);
+    open_other(THERE, hosts[B].cfg.epoch);
+    assert_true(is_over());
+    assert_true(b.slots[B].active != NULL); /* it has taken over nothing */
+    link_other();                           /* the control */
+    assert_int_equal(dxpu_channel_status(&other.ch).state, DXPU_STATE_UP);
+}
+
+static void test_b10_only_where_the_operator_allows_it(void **state)
+{
+    dxpu_p2p_list l = far_list(LAST, FAR);
+    (void)state;
+    b.p2p = false;
+    send_list(B, &l);
+    open_other(THERE, hosts[B].cfg.epoch);
+    assert_true(is_over());
+    other.open = false;
+    l = far_list(FAR, LAST);
+    send_list(B, &l); /* to dial */
+    run_until(a_while);
+    assert_false(other.open);
+}
+
+static void test_b12_hello_comes_first(void **state)
+{
+    static const uint8_t bad[][3] = { { 8, FAR, LAST }, { 7, FAR - 1, LAST }, { 7, FAR, FAR } };
+    dxpu_p2p_list l = far_list(LAST, FAR);
+    (void)state;
+    send_list(B, &l);
+    for (unsigned i = 0; i <= 3; i++) {
+        open_other(THERE, hosts[B].cfg.epoch);
+        if (i < 3)
+            hello(bad[i][0], bad[i][1], bad[i][2]);
+        send_far(DXPU_TLP_MWR, 0, DXPU_BDF(BUS, 0, 0));
+        run_until(is_over);
+        assert_int_equal(dxpu_channel_status(&other.ch).reason, DXPU_REASON_PROTOCOL);
+    }
+    assert_int_equal(device(B)->count, 0);
+}
+
+/* What would be taken for the host's, or another slot's; configuration; a message. */
+static void test_b13_what_no_neighbor_sends(void **state)
+{
+    static const uint16_t strangers[] = { 0, DXPU_BDF(B + 1, 0, 0), DXPU_BDF(BUS + 1, 0, 0) };
+    dxpu_tlp t;
+    (void)state;
+    for (unsigned i = 0; i < 3; i++) {
+        link_other();
+        send_far(i ? DXPU_TLP_MWR : DXPU_TLP_MRD, 1, strangers[i]);
+        run_until(is_over);
+    }
+    link_other();
+    t = request(A, B, DXPU_TLP_CFGRD0, 1);
+    t.requester = DXPU_BDF(BUS, 0, 0);
+    t.address = 0;
+    assert_int_equal(peer_submit(&other, &t), DXPU_OK);
+    run_until(is_over);
+    link_other();
+    hello(7, FAR, LAST); /* again: a message like any other */
+    run_until(is_over);
+    assert_int_equal(device(B)->count, 0);
+    assert_true(b.slots[B].active != NULL);
+}
+
+/* The host hears of nothing that follows a write before that one is safe. */
+static void test_b14_writes_elsewhere_wait(void **state)
+{
+    dxpu_tlp t;
+    (void)state;
+    link_other();
+    other.deaf = true;
+    write_far();
+    t = request(B, A, DXPU_TLP_MWR, 0);
+    t.address = 0x1000;
+    emit(device(B), &t);
+    assert_int_equal(at_host(B, DXPU_POSTED), 0);
+    other.deaf = false;
+    run_until(a_while);
+    assert_int_equal(at_host(B, DXPU_POSTED), 1);
+    assert_int_equal(at_other(DXPU_POSTED), 1);
+}
+
+static bool host_is_over(void)
+{
+    return dxpu_channel_status(&hosts[B].ch).state == DXPU_STATE_FAILED;
+}
+
+static bool link_is_over(void)
+{
+    return b.slots[B].p2p == NULL || p2p_links_up(&b.slots[B]) == 0;
+}
+
+/* A write that is lost is no secret; a box that ends the channel, or loses nothing, costs none. */
+static void test_b15_lost_writes(void **state)
+{
+    dxpu_tlp t;
+    (void)state;
+    link_other();
+    t = request(B, A, DXPU_TLP_MRD, 4);
+    t.address = FAR_WINDOW;
+    emit(device(B), &t);
+    assert_int_equal(at_other(DXPU_NONPOSTED), 1);
+    dxpu_channel_reset(&other.ch, DXPU_REASON_NO_SLOT);
+    run_until(a_while);
+    assert_int_equal(device(B)->got[DXPU_COMPLETION], 1);
+    assert_int_equal(device(B)->status, DXPU_CPL_UR);
+    assert_false(host_is_over());
+    link_other();
+    other.deaf = other.mute = true; /* silence, with nothing on its way */
+    run_until(link_is_over);
+    run_until(a_while);
+    assert_false(host_is_over());
+    other.deaf = other.mute = false;
+    link_other();
+    other.deaf = other.mute = true;
+    write_far();
+    run_until(host_is_over);
+    other.deaf = other.mute = false;
+}
+
+static bool other_is_open(void)
+{
+    dxpu_delivery d;
+    if (!other.open)
+        return false;
+    d = dxpu_channel_peek(&other.ch, DXPU_POSTED);
+    return d.tlp.len != 0;
+}
+
+/* The box of the lower slot dials, says who it is, again after an end, and not when the place is
+   gone. */
+static void test_b10_the_lower_slot_dials(void **state)
+{
+    dxpu_p2p_list l = far_list(FAR, LAST);
+    dxpu_p2p_hello h;
+    dxpu_tlp t;
+    (void)state;
+    other.open = false;
+    other.cfg.hold_ms = HOLD_MS;
+    send_list(B, &l);
+    for (unsigned i = 0; i < 2; i++) {
+        run_until(other_is_open);
+        assert_int_equal(other.cfg.epoch, 77);
+        assert_int_equal(other.cfg.local.slot, THERE);
+        assert_int_equal(other.cfg.remote.slot, B + 1);
+        assert_int_equal(other.cfg.remote.function, 0);
+        assert_int_equal(dxpu_tlp_receive(dxpu_channel_peek(&other.ch, DXPU_POSTED).tlp, &t),
+                         DXPU_OK);
+        assert_int_equal(dxpu_p2p_hello_decode(&t, &h), 1);
+        assert_int_equal(h.from, FAR);
+        assert_int_equal(h.to, LAST);
+        assert_int_equal(dxpu_channel_take(&other.ch, DXPU_POSTED, dxpu_udp_now_ns()), DXPU_OK);
+        write_far();
+        assert_int_equal(at_other(DXPU_POSTED), 1);
+        if (i == 0) {
+            dxpu_channel_reset(&other.ch, DXPU_REASON_SHUTDOWN);
+            run_until(link_is_over);
+            other.open = false;
+        }
+    }
+    l.places = l.count = 0;
+    send_list(B, &l);
+    run_until(is_over);
+    other.open = false;
+    run_until(a_while);
+    assert_false(other.open);
+    assert_int_equal(at_host(B, DXPU_POSTED), 0);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -608,6 +928,14 @@ int main(void)
         CASE(test_b8_the_requester_is_reset),
         CASE(test_b8_a_silent_device),
         CASE(test_b8_a_device_that_takes_nothing),
+        CASE(test_b10_the_lower_slot_dials),
+        CASE(test_b10_only_where_the_operator_allows_it),
+        CASE(test_b11_who_may_open),
+        CASE(test_b12_hello_comes_first),
+        CASE(test_b13_both_ways),
+        CASE(test_b13_what_no_neighbor_sends),
+        CASE(test_b14_writes_elsewhere_wait),
+        CASE(test_b15_lost_writes),
     };
     cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);

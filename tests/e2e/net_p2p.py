@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""What two devices of one guest send each other (spec/p2p.md): inside their box, with the host's
-wire silent, and through the host where the guest's switch or the host says so.  The devices are
-endpoint test functions, the driver is in this process.  Prints `ok NAME` for each case.  With
-DXPU_WHOLE a hundred thousand ping-pongs."""
+"""What two devices of one guest send each other (spec/p2p.md): inside their box, or from box to
+box, with the host's wire silent, and through the host where the guest's switch or the host says so.
+The devices are endpoint test functions, the driver is in this process.  Two boxes and the host are
+in network namespaces of their own.  Prints `ok NAME` for each case.  With DXPU_WHOLE a hundred
+thousand ping-pongs."""
 # SPDX-License-Identifier: MIT
+import json
 import mmap
 import os
 import struct
+import subprocess
 import sys
 import time
 
@@ -15,6 +18,7 @@ sys.path.insert(0, os.path.join(HERE, "..", "support"))
 import rooms  # noqa: E402,F401
 from cases import case, check, main, until  # noqa: E402
 import lab  # noqa: E402
+import net_paths  # noqa: E402
 import vfio_client  # noqa: E402
 from vfio_client import BAR2, BAR4, CONFIG, ECAM, LOW  # noqa: E402
 
@@ -194,6 +198,130 @@ def b2_acs_of_the_guest_decides():
         reads, writes = BYTES // 512, 1
         check(host["slot_1"]["peer_tlps"] == reads + writes, host["slot_1"])
         check(box["slot_1"]["p2p"]["out"] == reads, box["slot_1"]["p2p"])
+
+
+# ==== Two boxes ===================================================================================
+
+class Wires(net_paths.Network):
+    """Namespaces host, x and y, with a wire between each two of them."""
+
+    def __enter__(self):
+        self.own = os.open("/proc/self/ns/net", os.O_RDONLY)
+        self.names = ["dxpu-%d-%s" % (os.getpid(), end) for end in ("host", "x", "y")]
+        for name in self.names:
+            self.ip("netns", "add", name)
+        host, x, y = self.names
+        self.wire(host, "10.78.1.1/24", x, "10.78.1.2/24", "hx")
+        self.wire(host, "10.78.2.1/24", y, "10.78.2.2/24", "hy")
+        self.wire(x, "10.78.3.1/24", y, "10.78.3.2/24", "xy")
+        self.ip("-n", x, "route", "add", "10.78.2.0/24", "via", "10.78.3.2")
+        self.ip("-n", y, "route", "add", "10.78.1.0/24", "via", "10.78.3.1")
+        return self
+
+    def bytes(self):
+        """That have passed each wire, both ways."""
+        counts = {}
+        for at, device in ((0, "hx0"), (0, "hy0"), (1, "xy0")):
+            name = self.names[at]
+            shown = subprocess.run(["ip", "-n", name, "-s", "-j", "link", "show", device],
+                                   capture_output=True, check=True)
+            s = json.loads(shown.stdout)[0]["stats64"]
+            counts[device] = s["rx"]["bytes"] + s["tx"]["bytes"]
+        return counts
+
+
+class Pair(lab.Lab):
+    """A host, a guest, and its slots in box x and in box y, each with a key of its own."""
+
+    def __init__(self, wires, links=True):
+        super().__init__()
+        self.wires, self.links = wires, links
+
+    def key(self, name):
+        path = self.file(name + ".key")
+        if not os.path.exists(path):
+            subprocess.run([os.path.join(lab.BIN, "dxpu"), "keygen", path], check=True,
+                           capture_output=True)
+        shown = subprocess.run([os.path.join(lab.BIN, "dxpu"), "pubkey", path],
+                               capture_output=True, text=True)
+        return path, shown.stdout.strip()
+
+    def box(self, at, name, *args):
+        return self.wires.inside(self.wires.names[at], lambda: self.start(
+            "dxpu-box", "--listen", "10.78.%d.2:4458" % at, "--device", "eptest", "--json",
+            "--key", self.key(name)[0], "--peer", self.key("host")[1],
+            *(["--p2p"] if self.links else []), *args))
+
+    def __enter__(self):
+        super().__enter__()
+        self.boxes = [self.box(1, "x"), self.box(2, "y")]
+        for box in self.boxes:
+            box.address()
+        peers = self.file("boxes")
+        with open(peers, "w") as f:
+            for at, name in ((1, "x"), (2, "y")):
+                f.write("%s may=fabric at=10.78.%d.2:4458\n" % (self.key(name)[1], at))
+        path = self.file("vm")
+        self.host = self.wires.inside(self.wires.names[0], lambda: self.start(
+            "dxpu-host", "--vfio-user", path, "--slots", 2, "--bar2", "64M", "--json", "--key",
+            self.key("host")[0], "--peers", peers, "--attach",
+            "1=10.78.1.2:4458/1,2=10.78.2.2:4458/1", "--p2p"))
+        self.host.says("waiting for a guest")
+        self.guest = Machine(path)
+        if self.links:
+            for box in self.boxes:
+                box.says("linked to slot")
+        return self
+
+    def results(self):
+        self.guest.close()
+        check(self.host.stop() == 0, self.host.errors())
+        for box in self.boxes:
+            check(box.stop() == 0, box.errors())
+        return self.host.result(), [box.result() for box in self.boxes]
+
+
+MOVES = 16
+
+
+@case
+def b10_from_box_to_box():
+    """Each wire carries what is its own: a copy that B makes in A's memory passes none of the
+    host's."""
+    why = net_paths.no_namespaces()
+    if why:
+        return why
+    with Wires() as wires, Pair(wires) as w:
+        m = w.guest
+        moves(m)
+        before = wires.bytes()
+        for _ in range(MOVES):
+            check(m.copy(B, m.bar(A), m.bar(A) + BYTES), "B copies in A")
+        after = wires.bytes()
+        grown = {name: after[name] - before[name] for name in after}
+        check(grown["xy0"] > 2 * MOVES * BYTES, grown)
+        check(grown["hx0"] < MOVES * BYTES / 8, grown)
+        host, boxes = w.results()
+        check(all(host["slot_%d" % s]["peer_tlps"] == 0 for s in (A, B)), host)
+        check(all(b["slot_1"]["p2p"]["links_out"] > 8 for b in boxes), boxes)
+
+
+@case
+def b10_without_its_option_a_box_links_to_none():
+    why = net_paths.no_namespaces()
+    if why:
+        return why
+    with Wires() as wires, Pair(wires, links=False) as w:
+        m = w.guest
+        moves(m)
+        before = wires.bytes()
+        for _ in range(MOVES):
+            check(m.copy(B, m.bar(A), m.bar(A) + BYTES), "B copies in A")
+        after = wires.bytes()
+        check(after["xy0"] - before["xy0"] < 1000, before, after)
+        check(after["hx0"] - before["hx0"] > 2 * MOVES * BYTES, before, after)
+        host, boxes = w.results()
+        check(all(host["slot_%d" % s]["peer_tlps"] > 8 for s in (A, B)), host)
 
 
 if __name__ == "__main__":

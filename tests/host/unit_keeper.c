@@ -16,6 +16,7 @@
 
 #include "dxpu_libevent.h"
 #include "fd_message.h"
+#include "attachment.h"
 #include "keeper_internal.h"
 
 #include "crossing.h"
@@ -93,6 +94,15 @@ uint64_t guest_next_ns(const guest *g)
 {
     (void)g;
     return DXPU_NEVER;
+}
+
+static dxpu_p2p_place last_place;
+
+void guest_place(guest *g, unsigned slot, const dxpu_p2p_place *place)
+{
+    (void)g;
+    (void)slot;
+    last_place = *place;
 }
 
 void guest_begin(guest *g, unsigned slot)
@@ -521,6 +531,34 @@ static void test_v32_attachments_are_remembered(void **state)
     assert_int_equal(the_slots[0].memory_bytes, 0);
 }
 
+/* Other boxes are to know where it is; of a record that is not one, nothing. */
+static void test_b10_the_place_of_an_attachment(void **state)
+{
+    attachment_memory m;
+    (void)state;
+    memset(&m, 0, sizeof m);
+    m.epoch = 7;
+    m.box_slot = 3;
+    m.box[0].u.v4.sin_family = AF_INET;
+    m.box[0].u.v4.sin_port = htons(4458);
+    m.box[0].u.v4.sin_addr.s_addr = htonl(0x0a4e0102);
+    memset(m.box_key, 9, sizeof m.box_key);
+    begin(1);
+    send_record(CROSSING_BEGIN, 0, 1, 0, &m, sizeof m);
+    hear();
+    assert_int_equal(last_place.slot, 1);
+    assert_int_equal(last_place.epoch, 7);
+    assert_int_equal(last_place.box_slot, 3);
+    assert_int_equal(last_place.port, 4458);
+    assert_int_equal(last_place.family, 4);
+    assert_int_equal(last_place.address[0], 10);
+    assert_memory_equal(last_place.key, m.box_key, sizeof m.box_key);
+    m.epoch = 0;
+    send_record(CROSSING_BEGIN, 0, 1, 0, &m, sizeof m);
+    hear();
+    assert_int_equal(last_place.slot, 0);
+}
+
 static void test_v34_worker_that_does_not_read(void **state)
 {
     uint64_t now = dxpu_udp_now_ns();
@@ -723,6 +761,7 @@ int main(void)
         CASE(test_s181_slots_that_there_are_not),
         CASE(test_s181_names_are_printable),
         CASE(test_v32_attachments_are_remembered),
+        CASE(test_b10_the_place_of_an_attachment),
         CASE(test_v34_worker_that_does_not_read),
         CASE(test_v34_idle_worker),
         CASE(test_numbers_reach_the_worker),

@@ -74,6 +74,18 @@ static void list_neighbor(const bridge *g, unsigned slot, unsigned other, const 
     out->count++;
 }
 
+static void list_place(const bridge *g, unsigned other, dxpu_p2p_list *out)
+{
+    const guest_slot *s = &g->guest.slots[other - 1];
+    dxpu_p2p_place *p = &out->place[out->places];
+    if (!s->up || !s->p2p.place.slot)
+        return;
+    *p = s->p2p.place;
+    p->bus = g->vs.rows[other - 1].bus;
+    p->last_bus = g->vs.rows[other - 1].bus_last;
+    out->places++;
+}
+
 /* slot_host.neighbors.  Ports of different Max_Payload_Size need the host, which cuts (V-16). */
 void bridge_on_neighbors(void *user, unsigned slot, dxpu_p2p_list *out)
 {
@@ -81,7 +93,10 @@ void bridge_on_neighbors(void *user, unsigned slot, dxpu_p2p_list *out)
     memcpy(out->domain, g->domain, sizeof out->domain);
     out->slot = (uint8_t)slot;
     for (unsigned i = 1; i <= g->guest.set->slots; i++) {
-        if (i == slot || !dxpu_vswitch_completes_direct(&g->vs, (uint8_t)i) ||
+        if (i == slot)
+            continue;
+        list_place(g, i, out);
+        if (!dxpu_vswitch_completes_direct(&g->vs, (uint8_t)i) ||
             dxpu_vswitch_mps_bytes(&g->vs, (uint8_t)i) !=
                 dxpu_vswitch_mps_bytes(&g->vs, (uint8_t)slot))
             continue;

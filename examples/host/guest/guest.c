@@ -73,6 +73,11 @@ dxpu_tags *guest_tags(guest *g, unsigned slot)
     return &g->slots[slot - 1].tags;
 }
 
+void guest_place(guest *g, unsigned slot, const dxpu_p2p_place *place)
+{
+    g->slots[slot - 1].p2p.place = *place;
+}
+
 void guest_begin(guest *g, unsigned slot)
 {
     slot_begin(&g->slots[slot - 1]);

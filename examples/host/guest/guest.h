@@ -27,7 +27,7 @@ typedef struct guest_settings {
     const guest_form *form;          /* bridge_form, direct_form */
     const char *qmp; /* plug_parse(): with --direct, how it is plugged in; or NULL */
     bool push;       /* boxes may ask to have data pushed (U-2) */
-    bool p2p;        /* boxes may let a device reach another one inside (B-1) */
+    bool p2p;        /* boxes may let devices reach each other (B-1) */
 } guest_settings;
 
 /* How the guest takes the device of a slot that is up. */
@@ -60,6 +60,8 @@ uint64_t guest_next_ns(const guest *g);
 
 /* As slot_begin(), _up(), _work(), _close(), _down(), with what they mean to the other slots. */
 void guest_begin(guest *g, unsigned slot);
+/* Where the device is, for boxes (B-10); slot 0: not known. */
+void guest_place(guest *g, unsigned slot, const dxpu_p2p_place *place);
 void guest_up(guest *g, unsigned slot, const char *whose, uint64_t now_ns);
 bool guest_work(guest *g, unsigned slot, uint64_t now_ns);
 void guest_detach(guest *g, unsigned slot, uint8_t reason);

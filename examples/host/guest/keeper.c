@@ -7,6 +7,7 @@
 #define _GNU_SOURCE /* ppoll, open_memstream */
 #endif
 #include "keeper_internal.h"
+#include "attachment.h"
 #include "fd_message.h"
 #include "log.h"
 #include "dxpu_libevent.h"
@@ -288,6 +289,31 @@ static void end_line(keeper_slot *s)
     forget_queue(s);
 }
 
+/* Where the device is, as far as other boxes are to know (B-10). */
+static void place_slot(keeper_slot *s)
+{
+    dxpu_p2p_place p = { 0 };
+    attachment_memory m;
+    if (s->memory_bytes == sizeof m)
+        memcpy(&m, s->memory, sizeof m);
+    if (s->memory_bytes == sizeof m && m.epoch && m.box_slot) {
+        p.slot = (uint8_t)s->number;
+        p.epoch = m.epoch;
+        p.box_slot = m.box_slot;
+        memcpy(p.key, m.box_key, sizeof p.key);
+        if (m.box[0].u.any.sa_family == AF_INET) {
+            p.family = 4;
+            p.port = ntohs(m.box[0].u.v4.sin_port);
+            memcpy(p.address, &m.box[0].u.v4.sin_addr, 4);
+        } else {
+            p.family = 6;
+            p.port = ntohs(m.box[0].u.v6.sin6_port);
+            memcpy(p.address, &m.box[0].u.v6.sin6_addr, sizeof p.address);
+        }
+    }
+    guest_place(s->keeper->guest, s->number, &p);
+}
+
 static void begin_line(keeper_slot *s, const crossing_record *r)
 {
     keeper *k = s->keeper;
@@ -343,6 +369,7 @@ static void on_record(keeper *k, const crossing_record *r)
     case CROSSING_BEGIN:
         s->memory_bytes = r->bytes <= sizeof s->memory ? r->bytes : 0;
         memcpy(s->memory, k->cross.payload, s->memory_bytes);
+        place_slot(s);
         guest_begin(k->guest, s->number);
         break;
     case CROSSING_DETACH:

@@ -1,0 +1,107 @@
+/* p2p_internal.h - what p2p.c and p2p_link.c share
+   SPDX-License-Identifier: MIT */
+#ifndef P2P_INTERNAL_H_INCLUDED
+#define P2P_INTERNAL_H_INCLUDED
+
+#include "p2p.h"
+#include "slots.h"
+
+enum {
+    INBOX_TLPS = 128,        /* posted, and as many requests */
+    INBOX_REQUESTS = 128,    /* of other devices, not yet completed */
+    INBOX_COMPLETIONS = 1024 /* that wait or may still come */
+};
+
+typedef struct p2p_tlp {
+    struct p2p_tlp *next;
+    uint64_t order; /* over all classes of this inbox */
+    uint32_t life;  /* of the sender */
+    uint16_t from;  /* its index */
+    uint16_t len;
+    uint8_t bytes[];
+} p2p_tlp;
+
+typedef struct p2p_queue {
+    p2p_tlp *head, **tail;
+    unsigned count;
+} p2p_queue;
+
+#define P2P_COUNTERS(X)                                                                              \
+    X(links_out) /* of the device, to slots of other boxes */                                        \
+    X(links_in)                                                                                      \
+    X(links_refused) /* what no neighbor sends */                                                    \
+    X(links_ended)                                                                                   \
+    X(out) /* of the device, to other slots of the box */                                            \
+    X(in)                                                                                            \
+    X(refused) /* listed no more when they were to be delivered, or the other device took nothing */ \
+    X(unanswered)                                                                                    \
+    X(lists)                                                                                         \
+    X(lists_refused)
+
+enum { P2P_LINK = 0x8000, P2P_LINKS = 28 };
+
+/* A channel to the box of a neighbor that is in another one. */
+typedef struct p2p_link {
+    slot *s;
+    uint8_t neighbor;     /* its slot of the host */
+    bool dials;           /* this end does, again when it has ended */
+    bool ready;           /* the opener has said which slots it is for */
+    uint64_t dial_ns;     /* when, without a channel */
+    fabric_channel *c;    /* NULL: none */
+    uint32_t life;        /* another one after each channel */
+    dxpu_p2p_place place; /* as the list has it */
+    dxpu_tags asked;      /* requests of this slot's device */
+    dxpu_tag_entry entries[INBOX_REQUESTS];
+} p2p_link;
+
+struct p2p {
+    dxpu_p2p_list list;
+    uint16_t to[DXPU_P2P_WINDOWS]; /* number of the box's slot of each; 0: none has it */
+    uint64_t seen;                 /* shard.p2p_changes when `to` was made */
+    p2p_queue in[DXPU_CLASSES];
+    uint64_t order;    /* of the TLP put in last */
+    uint64_t stuck_ns; /* when what waits for room is given up; 0: nothing waits */
+    bool fenced;       /* the device's TLPs wait for p2p_links_dirty() */
+    bool clogged;      /* it was: until the device takes something */
+    uint32_t life;     /* another one after each reset, and in each incarnation */
+    unsigned owed;     /* completions that requests of the device may still bring */
+    dxpu_tags asked;   /* requests of other slots' devices */
+    dxpu_tag_entry entries[INBOX_REQUESTS];
+    p2p_link *link[P2P_LINKS]; /* by the neighbor's slot of the host, from 1; NULL: none */
+#define P2P_FIELD(name) uint64_t name;
+    struct {
+        P2P_COUNTERS(P2P_FIELD)
+    } count;
+#undef P2P_FIELD
+};
+
+/* p2p.c: put a TLP into the inbox of a slot, of P2P_LINK | neighbor or a slot's index.  False:
+   out of memory. */
+bool p2p_put(slot *to, unsigned cls, dxpu_bytes tlp, uint16_t from, uint32_t life);
+/* A request of a link's other end: into the inbox; false: there is no room. */
+bool p2p_asked_by(p2p_link *l, const dxpu_tlp *t, dxpu_bytes tlp, uint64_t now_ns);
+/* A completion with Unsupported Request for one. */
+dxpu_bytes p2p_refusal(const dxpu_request *r, uint8_t out[REFUSAL_BYTES]);
+
+/* p2p_link.c: a request of the device to a slot in another box: as p2p_submit(). */
+int p2p_link_request(slot *s, unsigned neighbor, const dxpu_tlp *t, dxpu_bytes tlp,
+                     uint64_t now_ns);
+/* Is there room for a completion in all links?  One that takes nothing ends by its hold. */
+bool p2p_links_room(const slot *s, dxpu_bytes tlp);
+/* Writes on their way to another box than that of `but`, 0: to any (B-14). */
+bool p2p_links_dirty(const slot *s, unsigned but);
+/* NULL: it has ended. */
+p2p_link *p2p_link_of(const slot *s, unsigned neighbor, uint32_t life);
+void p2p_link_send(p2p_link *l, dxpu_bytes tlp, uint64_t now_ns);
+/* A new list, a reset, the end. */
+void p2p_links_list(slot *s);
+void p2p_links_end(slot *s);
+void p2p_links_free(slot *s);
+/* Take what has come, and dial. */
+void p2p_links_work(slot *s, uint64_t now_ns);
+/* Has come, and waits for room in the inbox. */
+bool p2p_links_wait(const slot *s);
+uint64_t p2p_links_next_ns(const slot *s);
+unsigned p2p_links_up(const slot *s);
+
+#endif /* P2P_INTERNAL_H_INCLUDED */
