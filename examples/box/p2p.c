@@ -165,11 +165,22 @@ static int ask(slot *s, slot *to, const dxpu_tlp *t, dxpu_bytes tlp, uint64_t no
     return DXPU_OK;
 }
 
-/* What informs others of a write must not be ahead of it (B-14). */
-static bool is_fenced(slot *s, unsigned but)
+/* What informs others of a write must not be ahead of it (B-14), and waits for the hold time at most
+   for a neighbor that takes nothing (B-8). */
+static bool is_fenced(slot *s, unsigned but, uint64_t now)
 {
-    s->p2p->fenced = p2p_links_dirty(s, but);
-    return s->p2p->fenced;
+    p2p *p = s->p2p;
+    if (!p2p_links_dirty(s, but)) {
+        p->fence_ns = 0;
+        return false;
+    }
+    if (!p->fence_ns)
+        p->fence_ns = now + s->shard->fabric.base.hold_ms * 1000000ull;
+    if (now < p->fence_ns)
+        return true;
+    p->fence_ns = 0;
+    p2p_links_break(s, but);
+    return false;
 }
 
 static int request(slot *s, const dxpu_tlp *t, dxpu_bytes tlp, uint64_t now)
@@ -177,7 +188,7 @@ static int request(slot *s, const dxpu_tlp *t, dxpu_bytes tlp, uint64_t now)
     const dxpu_p2p_window *w = window_of(s, t);
     unsigned cls = dxpu_tlp_class(t);
     slot *to = target(s, w);
-    if (cls == DXPU_POSTED && is_fenced(s, w && !to ? w->slot : 0))
+    if (cls == DXPU_POSTED && is_fenced(s, w && !to ? w->slot : 0, now))
         return DXPU_E_AGAIN;
     if (!to)
         return w ? p2p_link_request(s, w->slot, t, tlp, now) : P2P_HOST;
@@ -276,13 +287,13 @@ static bool is_oversized(const requester *to, const dxpu_tlp *cpl, const slot *s
     return false; /* listed no more: the request was let through under an earlier list */
 }
 
-static int completion(slot *s, const dxpu_tlp *t, dxpu_bytes tlp)
+static int completion(slot *s, const dxpu_tlp *t, dxpu_bytes tlp, uint64_t now)
 {
     dxpu_request r;
     requester to;
     if (!s->p2p->asked.in_flight)
         return P2P_HOST;
-    if (!p2p_links_room(s, tlp))
+    if (!p2p_links_room(s, tlp, now))
         return DXPU_E_AGAIN;
     if (dxpu_tags_complete(&s->p2p->asked, t, &r) != DXPU_OK)
         return P2P_HOST;
@@ -310,9 +321,9 @@ int p2p_submit(slot *s, dxpu_bytes tlp, uint64_t now)
         return P2P_HOST;
     if (dxpu_tlp_class(&t) != DXPU_COMPLETION && t.type != DXPU_TLP_MSG && t.type != DXPU_TLP_MSGD)
         return request(s, &t, tlp, now);
-    if (is_fenced(s, 0))
+    if (is_fenced(s, 0, now))
         return DXPU_E_AGAIN;
-    return dxpu_tlp_class(&t) == DXPU_COMPLETION ? completion(s, &t, tlp) : P2P_HOST;
+    return dxpu_tlp_class(&t) == DXPU_COMPLETION ? completion(s, &t, tlp, now) : P2P_HOST;
 }
 
 /* ==== 5  To the device ======================================================================== */
@@ -435,7 +446,7 @@ void p2p_reset(slot *s)
     clear_inbox(s->p2p);
     s->p2p->life++;
     s->p2p->owed = 0;
-    s->p2p->stuck_ns = 0;
+    s->p2p->stuck_ns = s->p2p->fence_ns = 0;
     s->p2p->clogged = false;
 }
 

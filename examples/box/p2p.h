@@ -16,7 +16,8 @@ struct slot;
 struct shard;
 typedef struct p2p p2p;
 
-enum { P2P_HOST = 1 }; /* of p2p_submit(): the TLP is for the host */
+enum { P2P_CHANNELS = 8 }; /* of a slot to other boxes, at most */
+enum { P2P_HOST = 1 };     /* of p2p_submit(): the TLP is for the host */
 
 /* A TLP that is about to be given to the device: a list of the host ends here. */
 bool p2p_message(struct slot *s, const dxpu_tlp *t);

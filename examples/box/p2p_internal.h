@@ -39,15 +39,19 @@ typedef struct p2p_queue {
     X(lists_refused)
 
 enum { P2P_LINK = 0x8000, P2P_LINKS = 28 };
+enum { P2P_LINKS_EACH = P2P_CHANNELS - 1 }; /* one more while one takes another's place */
 
 /* A channel to the box of a neighbor that is in another one. */
 typedef struct p2p_link {
     slot *s;
-    uint8_t neighbor;     /* its slot of the host */
-    bool dials;           /* this end does, again when it has ended */
-    bool ready;           /* the opener has said which slots it is for */
+    uint8_t neighbor; /* its slot of the host */
+    bool dials;       /* this end does, again when it has ended */
+    bool ready;       /* the opener has said which slots it is for */
+    unsigned tries;
     uint64_t dial_ns;     /* when, without a channel */
     fabric_channel *c;    /* NULL: none */
+    uint64_t stuck_ns;    /* when requests that wait for room are given up; 0: none wait */
+    uint64_t full_ns;     /* the same of completions, and then the channel */
     uint32_t life;        /* another one after each channel */
     dxpu_p2p_place place; /* as the list has it */
     dxpu_tags asked;      /* requests of this slot's device */
@@ -61,12 +65,13 @@ struct p2p {
     p2p_queue in[DXPU_CLASSES];
     uint64_t order;    /* of the TLP put in last */
     uint64_t stuck_ns; /* when what waits for room is given up; 0: nothing waits */
-    bool fenced;       /* the device's TLPs wait for p2p_links_dirty() */
+    uint64_t fence_ns; /* when what waits for p2p_links_dirty() does so no longer; 0: nothing */
     bool clogged;      /* it was: until the device takes something */
     uint32_t life;     /* another one after each reset, and in each incarnation */
     unsigned owed;     /* completions that requests of the device may still bring */
     dxpu_tags asked;   /* requests of other slots' devices */
     dxpu_tag_entry entries[INBOX_REQUESTS];
+    unsigned links;            /* of these */
     p2p_link *link[P2P_LINKS]; /* by the neighbor's slot of the host, from 1; NULL: none */
 #define P2P_FIELD(name) uint64_t name;
     struct {
@@ -87,9 +92,11 @@ dxpu_bytes p2p_refusal(const dxpu_request *r, uint8_t out[REFUSAL_BYTES]);
 int p2p_link_request(slot *s, unsigned neighbor, const dxpu_tlp *t, dxpu_bytes tlp,
                      uint64_t now_ns);
 /* Is there room for a completion in all links?  One that takes nothing ends by its hold. */
-bool p2p_links_room(const slot *s, dxpu_bytes tlp);
+bool p2p_links_room(slot *s, dxpu_bytes tlp, uint64_t now_ns);
 /* Writes on their way to another box than that of `but`, 0: to any (B-14). */
 bool p2p_links_dirty(const slot *s, unsigned but);
+/* End those. */
+void p2p_links_break(slot *s, unsigned but);
 /* NULL: it has ended. */
 p2p_link *p2p_link_of(const slot *s, unsigned neighbor, uint32_t life);
 void p2p_link_send(p2p_link *l, dxpu_bytes tlp, uint64_t now_ns);

@@ -7,7 +7,11 @@
 
 #include <stdlib.h>
 
-enum { RETRY_NS = 200000000, TURN = 64 };
+enum {
+    RETRY_NS = 100000000, /* then twice as long each time, */
+    RETRIES_MAX = 5,      /* so often */
+    TURN = 64
+};
 
 /* ==== 1  Who may open ========================================================================= */
 
@@ -47,13 +51,25 @@ static const dxpu_p2p_place *opener(const slot *s, uint16_t box_slot, const uint
     return NULL;
 }
 
+/* Each takes a place for channels of the loop; neighbors beyond these are reached by the host. */
+static bool has_place(const slot *s, unsigned neighbor)
+{
+    unsigned used = 0;
+    for (unsigned n = 0; n < P2P_LINKS; n++)
+        used += n + 1 != neighbor && s->p2p->link[n] && s->p2p->link[n]->c;
+    return used < P2P_LINKS_EACH;
+}
+
 uint8_t p2p_authorize(shard *sh, const dxpu_offer *o, const uint8_t *key)
 {
     const box *b = sh->box;
     uint16_t number = o->destination.slot;
     const slot *s = number <= b->count ? &b->slots[number - 1] : NULL;
-    if (!b->p2p || !s || s->shard != sh || !opener(s, o->source.slot, key))
+    const dxpu_p2p_place *p = b->p2p && s && s->shard == sh ? opener(s, o->source.slot, key) : NULL;
+    if (!p)
         return DXPU_REASON_NO_SLOT;
+    if (!has_place(s, p->slot))
+        return DXPU_REASON_BUSY;
     return s->active->ch.cfg.epoch == o->epoch ? DXPU_REASON_NONE : DXPU_REASON_EPOCH;
 }
 
@@ -80,7 +96,11 @@ static void forget(p2p_link *l)
     l->ready = false;
     l->life++;
     l->s->p2p->count.links_ended++;
-    l->dial_ns = l->dials ? dxpu_udp_now_ns() + RETRY_NS : DXPU_NEVER;
+    l->stuck_ns = 0;
+    l->dial_ns = l->dials ? dxpu_udp_now_ns() + ((uint64_t)RETRY_NS << l->tries) : DXPU_NEVER;
+    l->tries += l->tries < RETRIES_MAX;
+    if (l->s->active)
+        l->s->active->more = true; /* what waited for it is tried again */
     while (dxpu_tags_pop(&l->asked, &r)) {
         if (l->s->active && !p2p_put(l->s, DXPU_COMPLETION, p2p_refusal(&r, bytes),
                                      P2P_LINK | l->neighbor, l->life))
@@ -113,6 +133,7 @@ static p2p_link *link_for(slot *s, unsigned neighbor)
     (void)dxpu_tags_init(&l->asked, l->entries, INBOX_REQUESTS, 0, 0,
                          s->shard->fabric.base.hold_ms * 1000000ull);
     s->p2p->link[neighbor - 1] = l;
+    s->p2p->links++;
     return l;
 }
 
@@ -124,7 +145,8 @@ static bool is_here(const slot *s, const dxpu_p2p_place *p)
     const slot *other = p->box_slot <= b->count ? &b->slots[p->box_slot - 1] : NULL;
     if (own)
         return !memcmp(own->public_key, p->key, sizeof p->key);
-    return other && other != s && other->p2p && other->p2p->list.slot == p->slot &&
+    return other && other != s && other->shard == s->shard && other->p2p &&
+           other->p2p->list.slot == p->slot &&
            !memcmp(other->p2p->list.domain, s->p2p->list.domain, DXPU_P2P_DOMAIN_BYTES);
 }
 
@@ -145,6 +167,7 @@ void p2p_links_list(slot *s)
             memcmp(l->place.key, before.key, sizeof before.key) != 0)
             end(l, DXPU_REASON_NO_SLOT);
         l->dials = p && n > list->slot && !is_here(s, p);
+        l->tries = 0;
         l->dial_ns = l->dials && !l->c ? 0 : DXPU_NEVER;
     }
 }
@@ -182,8 +205,8 @@ static void dial(p2p_link *l, uint64_t now)
         memcpy(&to.u.v6.sin6_addr, l->place.address, 16);
         to.len = sizeof to.u.v6;
     }
-    l->dial_ns = now + RETRY_NS;
-    if (sh->stopping || !keys_allow_address(sh->box->keys, &to) ||
+    l->dial_ns = now + ((uint64_t)RETRY_NS << l->tries);
+    if (sh->stopping || !has_place(l->s, l->neighbor) || !keys_allow_address(sh->box->keys, &to) ||
         is_key(&l->place, NULL) != plain || fabric_route(&sh->fabric, &to, 1, &path) != DXPU_OK)
         return;
     dxpu_channel_config_default(&cfg);
@@ -229,6 +252,7 @@ void p2p_up(shard *sh, fabric_channel *c, uint64_t now)
     slot *s;
     const dxpu_p2p_place *p;
     if (l) {
+        l->tries = 0;
         say_hello(l, now);
         log_info("slot %u: linked to slot %u of another box", slots_number(l->s),
                  l->place.box_slot);
@@ -274,7 +298,7 @@ bool p2p_allowed(const shard *sh, const fabric_channel *c, const uint8_t *key)
 uint64_t p2p_links_next_ns(const slot *s)
 {
     uint64_t next = DXPU_NEVER;
-    for (unsigned n = 0; s->active && n < P2P_LINKS; n++) {
+    for (unsigned n = 0; s->active && s->p2p->links && n < P2P_LINKS; n++) {
         const p2p_link *l = s->p2p->link[n];
         uint64_t due = l ? dxpu_tags_next_ns(&l->asked) : DXPU_NEVER;
         next = due < next ? due : next;
@@ -308,25 +332,61 @@ void p2p_link_send(p2p_link *l, dxpu_bytes tlp, uint64_t now)
         end(l, DXPU_REASON_BUSY); /* p2p_links_room() has looked: the channel is over */
 }
 
-bool p2p_links_room(const slot *s, dxpu_bytes tlp)
+bool p2p_links_room(slot *s, dxpu_bytes tlp, uint64_t now)
 {
-    for (unsigned n = 0; n < P2P_LINKS; n++) {
-        const p2p_link *l = s->p2p->link[n];
-        if (l && l->ready && dxpu_channel_status(&l->c->ch).state == DXPU_STATE_UP &&
-            !dxpu_channel_reserve(&l->c->ch, DXPU_COMPLETION, tlp.len))
+    for (unsigned n = 0; s->p2p->links && n < P2P_LINKS; n++) {
+        p2p_link *l = s->p2p->link[n];
+        if (!l || !l->ready || dxpu_channel_status(&l->c->ch).state != DXPU_STATE_UP ||
+            dxpu_channel_reserve(&l->c->ch, DXPU_COMPLETION, tlp.len)) {
+            if (l)
+                l->full_ns = 0;
+            continue;
+        }
+        if (!l->full_ns)
+            l->full_ns = now + s->shard->fabric.base.hold_ms * 1000000ull;
+        if (now < l->full_ns)
             return false;
+        end(l, DXPU_REASON_HOLD);
     }
     return true;
 }
 
 bool p2p_links_dirty(const slot *s, unsigned but)
 {
-    for (unsigned n = 0; n < P2P_LINKS; n++) {
+    for (unsigned n = 0; s->p2p->links && n < P2P_LINKS; n++) {
         const p2p_link *l = s->p2p->link[n];
         if (l && l->ready && n + 1 != but && l->c->ch.tx.queue[DXPU_POSTED].count)
             return true; /* a TLP stays there until it is acknowledged */
     }
     return false;
+}
+
+/* Nothing waits for longer than the hold time for a device that takes nothing (B-8). */
+static int wait_for(p2p_link *l, uint64_t now)
+{
+    if (!l->stuck_ns)
+        l->stuck_ns = now + l->s->shard->fabric.base.hold_ms * 1000000ull;
+    if (now < l->stuck_ns)
+        return DXPU_E_AGAIN;
+    end(l, DXPU_REASON_HOLD);
+    return P2P_HOST;
+}
+
+/* Writes pass completions.  One that waits until all writes are acknowledged (B-14) is passed by no
+   further one, or it would wait for ever. */
+static bool has_to_wait(const slot *s)
+{
+    const waiting_tlp *posted = s->queues[DXPU_POSTED].head, *cpl = s->queues[DXPU_COMPLETION].head;
+    return cpl && !(posted && posted->order < cpl->order);
+}
+
+void p2p_links_break(slot *s, unsigned but)
+{
+    for (unsigned n = 0; n < P2P_LINKS; n++) {
+        p2p_link *l = s->p2p->link[n];
+        if (l && l->ready && n + 1 != but && l->c->ch.tx.queue[DXPU_POSTED].count)
+            end(l, DXPU_REASON_HOLD);
+    }
 }
 
 int p2p_link_request(slot *s, unsigned neighbor, const dxpu_tlp *t, dxpu_bytes tlp, uint64_t now)
@@ -336,16 +396,20 @@ int p2p_link_request(slot *s, unsigned neighbor, const dxpu_tlp *t, dxpu_bytes t
     int rc;
     if (!l || !l->ready)
         return P2P_HOST;
-    if (asks && dxpu_tags_track(&l->asked, t, now, 0) != DXPU_OK)
+    if (!asks && has_to_wait(s))
         return DXPU_E_AGAIN;
-    rc = dxpu_channel_submit(&l->c->ch, tlp, now, 0);
-    if (rc != DXPU_OK && asks)
-        (void)dxpu_tags_drop(&l->asked, t->requester, t->tag);
+    rc = asks ? dxpu_tags_track(&l->asked, t, now, 0) : DXPU_OK;
     if (rc == DXPU_OK) {
-        l->c->more = true;
-        s->p2p->count.links_out++;
+        rc = dxpu_channel_submit(&l->c->ch, tlp, now, 0);
+        if (rc != DXPU_OK && asks)
+            (void)dxpu_tags_drop(&l->asked, t->requester, t->tag);
     }
-    return rc == DXPU_OK ? DXPU_OK : DXPU_E_AGAIN; /* until p2p_down() */
+    if (rc != DXPU_OK)
+        return wait_for(l, now);
+    l->stuck_ns = 0;
+    l->c->more = true;
+    s->p2p->count.links_out++;
+    return DXPU_OK;
 }
 
 /* ==== 4  In =================================================================================== */
@@ -394,7 +458,7 @@ static int take_completion(p2p_link *l, const dxpu_tlp *t, dxpu_bytes tlp)
     dxpu_request r;
     if (l->s->p2p->in[DXPU_COMPLETION].count >= INBOX_COMPLETIONS)
         return WAITS;
-    if (dxpu_tags_complete(&l->asked, t, &r) != DXPU_OK) { /* late, or nobody asked */
+    if (dxpu_tags_complete(&l->asked, t, &r) != DXPU_OK) { /* late, or unexpected */
         l->s->p2p->count.links_refused++;
         return TAKEN;
     }
@@ -463,7 +527,7 @@ void p2p_links_work(slot *s, uint64_t now)
 {
     uint8_t bytes[REFUSAL_BYTES];
     dxpu_request r;
-    for (unsigned n = 0; s->active && n < P2P_LINKS; n++) {
+    for (unsigned n = 0; s->active && s->p2p->links && n < P2P_LINKS; n++) {
         p2p_link *l = s->p2p->link[n];
         if (!l)
             continue;
@@ -481,7 +545,7 @@ void p2p_links_work(slot *s, uint64_t now)
 
 bool p2p_links_wait(const slot *s)
 {
-    for (unsigned n = 0; n < P2P_LINKS; n++) {
+    for (unsigned n = 0; s->p2p->links && n < P2P_LINKS; n++) {
         const p2p_link *l = s->p2p->link[n];
         if (l && l->ready && dxpu_channel_peek(&l->c->ch, DXPU_POSTED).tlp.len)
             return true;
@@ -500,7 +564,7 @@ bool p2p_serve(shard *sh, const fabric_channel *c)
     for (unsigned cls = 0; cls < DXPU_CLASSES; cls++)
         has_come |= dxpu_channel_peek(&c->ch, cls).tlp.len != 0;
     if ((has_come && s->p2p->in[DXPU_POSTED].count < INBOX_TLPS) ||
-        (s->p2p->fenced && !p2p_links_dirty(s, 0)))
+        (s->p2p->fence_ns && !p2p_links_dirty(s, 0)))
         s->active->more = true;
     return false;
 }

@@ -3,6 +3,7 @@
 
    CONTENTS   1 A loop   2 Answers   3 Opening   4 Running   5 Requests   6 Statistics */
 #include "shards.h"
+#include "p2p.h"
 #include "log.h"
 #include "leases.h"
 #include "hot_plug.h"
@@ -224,7 +225,9 @@ static int open_shard(box *b, unsigned index, const fabric_settings *net)
     own.shard = index;
     own.beside = index ? &b->shards[0].fabric : NULL;
     own.in_a_row = true; /* M-73 */
-    rc = fabric_open(&sh->fabric, &own, slots_of(sh) * CHANNELS_PER_SLOT, &cb);
+    rc = fabric_open(&sh->fabric, &own,
+                     slots_of(sh) * (b->p2p ? CHANNELS_PER_SLOT + P2P_CHANNELS : CHANNELS_PER_SLOT),
+                     &cb);
     if (rc)
         return rc;
     sh->fabric.few = FEW_CHANNELS;
