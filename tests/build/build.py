@@ -210,8 +210,8 @@ def pure_bindings(f):
 
 
 # Bindings of .c files that need neither a library nor an operating system, and their C.
-FREESTANDING = {"firmware": "c99", "guard": "c99", "portable": "c11", "push": "c99",
-                "secure": "c11"}
+FREESTANDING = {"firmware": "c99", "foreign": "c99", "guard": "c99", "portable": "c11",
+                "push": "c99", "secure": "c11"}
 # What gcc calls for arithmetic that a processor has no instruction for.
 ARITHMETIC = re.compile(r"__aeabi_\w+")
 

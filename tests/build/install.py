@@ -19,6 +19,7 @@ PROGRAMS = ("dxpu", "dxpu-box", "dxpu-host", "dxpu-manager", "dxpu-device",
 # The headers of each binding that are for others, and headers and functions that are not.
 PUBLIC = {"acceptor": "dxpu_acceptor", "af_xdp": "dxpu_af_xdp", "control": "dxpu_control",
           "firmware": "dxpu_firmware dxpu_firmware_keys dxpu_firmware_wire",
+          "foreign": "dxpu_foreign",
           "guard": "dxpu_guard dxpu_windows dxpu_p2p", "libevent": "dxpu_libevent dxpu_tcp",
           "model": "dxpu_model", "pcap": "dxpu_pcap", "portable": "dxpu_portable",
           "push": "dxpu_push",

@@ -3,8 +3,8 @@
 
 A rule is defined by its tag at the head of a paragraph (`W-9. The trailer ...`), of a list item or
 of a table row, once, in the file of its letter: W wire.md, T tlp.md, R route.md, F flow.md, D
-deliver.md, P paths.md, V vswitch.md, M control.md, S security.md, U push.md, B p2p.md.  A tag at
-the head of a later cell defines too, when nothing else does.
+deliver.md, P paths.md, V vswitch.md, M control.md, S security.md, U push.md, B p2p.md,
+N foreign.md.  A tag at the head of a later cell defines too, when nothing else does.
 Anywhere else a tag is a citation.  Every tag that code or tests cite must be defined; every rule
 with a MUST must be cited by a test in C, or in a script that runs what was built from C, by its
 name (test_w6_...) or as W-6.  Tests of other things (the reader in Python) do not count: they test
@@ -24,12 +24,12 @@ import subprocess
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-TAG = re.compile(r"\b([WTRFDPVMSUB])-(\d+)\b")
+TAG = re.compile(r"\b([WTRFDPVMSUBN])-(\d+)\b")
 HOME = {"wire.md": "W", "tlp.md": "T", "route.md": "R", "flow.md": "F", "deliver.md": "D",
         "paths.md": "P", "vswitch.md": "V", "control.md": "M", "security.md": "S",
-        "push.md": "U", "p2p.md": "B"}
-PARAGRAPH = re.compile(r"(?:[-*] )?((?:\*{0,2}[WTRFDPVMSUB]-\d+\*{0,2}(?:, | and )?)+)[.:]")
-CELL = re.compile(r"\*{0,2}([WTRFDPVMSUB]-\d+)\*{0,2}(?=[ .:]|$)")
+        "push.md": "U", "p2p.md": "B", "foreign.md": "N"}
+PARAGRAPH = re.compile(r"(?:[-*] )?((?:\*{0,2}[WTRFDPVMSUBN]-\d+\*{0,2}(?:, | and )?)+)[.:]")
+CELL = re.compile(r"\*{0,2}([WTRFDPVMSUBN]-\d+)\*{0,2}(?=[ .:]|$)")
 failed = 0
 
 
@@ -93,7 +93,7 @@ def cited(texts, names=False):
         tags = {"%s-%s" % m for m in TAG.findall(text)}
         if names:
             tags |= {"%s-%s" % (letter.upper(), number)
-                     for rules in re.findall(r"\b(?:test_|def )((?:[wtrfdpvmsub]\d+_)+)", text)
+                     for rules in re.findall(r"\b(?:test_|def )((?:[wtrfdpvmsubn]\d+_)+)", text)
                      for letter, number in re.findall(r"([a-z])(\d+)_", rules)}
         for tag in tags:
             found.setdefault(tag, []).append(name)

@@ -19,8 +19,8 @@ SYSTEM = re.compile(
 LIBRARY = {"zlib": r"(zlib|zconf|libdeflate)\.h$", "libevent": r"event2/", "pcap": r"pcap(\.h|/)",
            "af_xdp": r"(xdp|bpf)/", "sodium": r"sodium\.h$"}
 # Bindings that other bindings may use: no library, no operating system.
-PURE = ("acceptor", "bytes", "control", "vswitch", "model", "secure", "portable", "guard",
-        "push")
+PURE = ("acceptor", "bytes", "control", "foreign", "vswitch", "model", "secure", "portable",
+        "guard", "push")
 EMBED = "examples/embed/"  # for others to copy: dxpu.h, bindings, nothing else of this tree
 ALONE = tuple("examples/%s/" % room for room in ("embed", "firmware", "inject"))
 BASE = "examples/common/base/"

@@ -1,0 +1,1 @@
+# TLPs on other projects' wires: NetTLP, PCILeech's RawUDP; no library
