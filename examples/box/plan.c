@@ -5,6 +5,8 @@
 #endif
 #include "plan.h"
 
+#include "card.h"
+#include "card_wire.h"
 #include "nvme.h"
 #include "options.h"
 #include "pci.h"
@@ -50,7 +52,9 @@ static const struct number_key {
     { "block", offsetof(device_settings, block_bytes), 512, 4096, true },
     { "cmb", offsetof(device_settings, cmb_bytes), 0, 1 << 30, false },
     { "bar", offsetof(device_settings, bar_bytes), 4096, (uint64_t)1 << 44, true },
-    { "fd", offsetof(device_settings, descriptor), 3, 1 << 20, false }
+    { "fd", offsetof(device_settings, descriptor), 3, 1 << 20, false },
+    { "tags", offsetof(device_settings, wire_tags), 1, 256, false },
+    { "answer-ms", offsetof(device_settings, answer_ms), 1, 10000, false }
 };
 
 /* The kind of a slot that is a further function of another one's device. */
@@ -139,6 +143,47 @@ bool plan_attributes(char all[DEVICE_ATTRIBUTES_BYTES], const char *more)
     return true;
 }
 
+/* The number that `digits` hexadecimal digits are. */
+static bool read_hex(const char *text, size_t digits, uint64_t *out)
+{
+    static const char all[] = "0123456789abcdef";
+    *out = 0;
+    for (size_t i = 0; i < digits; i++) {
+        const char *at = text[i] ? strchr(all, text[i]) : NULL;
+        if (!at)
+            return false;
+        *out = *out << 4 | (uint64_t)(at - all);
+    }
+    return true;
+}
+
+/* VVVV:DDDD */
+static bool read_ids(const char *text, uint64_t *out)
+{
+    uint64_t vendor, device;
+    if (strlen(text) != 9 || text[4] != ':' || !read_hex(text, 4, &vendor) ||
+        !read_hex(text + 5, 4, &device))
+        return false;
+    *out = vendor << 16 | device;
+    return vendor != 0 && vendor != 0xffff;
+}
+
+/* What is for cards alone; *found: it is one of these keys. */
+static const char *set_card(slot_plan *p, const char *key, const char *value, bool *found)
+{
+    const char **address = !strcmp(key, "peer")    ? &p->set.peer
+                           : !strcmp(key, "local") ? &p->set.local
+                                                   : NULL;
+    bool id = !strcmp(key, "id"), class_code = !strcmp(key, "class");
+    *found = address || id || class_code;
+    if (address && !card_wire_check(value))
+        return keep_const(p, value, key, address);
+    if ((id && read_ids(value, &p->set.card_id)) ||
+        (class_code && strlen(value) == 6 && read_hex(value, 6, &p->set.card_class)))
+        return NULL;
+    return *found ? wrong("invalid value of", key) : NULL;
+}
+
 static const char *set_text(slot_plan *p, const char *key, const char *value)
 {
     if (!strcmp(key, "file"))
@@ -172,6 +217,7 @@ static const char *add_key(slot_plan *p, char *key)
     flag = !strcmp(key, "read-only")   ? &p->set.read_only
            : !strcmp(key, "stateless") ? &p->set.stateless
            : !strcmp(key, "render")    ? &p->set.render
+           : !strcmp(key, "spans")     ? &p->set.spans
            : !strcmp(key, "push")      ? &push
                                        : NULL;
     if (flag) {
@@ -186,21 +232,42 @@ static const char *add_key(slot_plan *p, char *key)
                    ? NULL
                    : wrong("must be the number of a slot:", value);
     bad = set_number(&p->set, key, value, &found);
+    if (!bad && !found)
+        bad = set_card(p, key, value, &found);
     return bad || found ? bad : set_text(p, key, value);
+}
+
+/* What is wrong with those of a card. */
+static const char *check_card(const slot_plan *p)
+{
+    const device_settings *s = &p->set;
+    bool raw = p->kind == &rawtlp_kind, card = raw || p->kind == &nettlp_kind;
+    if (card && !s->peer)
+        return "--slot: nettlp and rawtlp need peer=ADDR, the address of the device";
+    if (card && s->file)
+        return "--slot: nettlp and rawtlp go without file";
+    if (!card && (s->peer || s->local || s->card_id || s->card_class || s->answer_ms))
+        return "--slot: peer, local, id, class and answer-ms are for nettlp and rawtlp";
+    if (p->kind != &nettlp_kind && s->wire_tags)
+        return "--slot: tags is for nettlp";
+    return s->spans && !raw ? "--slot: spans is for rawtlp" : NULL;
 }
 
 /* What is wrong with the keys together. */
 static const char *check(const slot_plan *p, bool is_function)
 {
     bool remote = p->kind == &vfio_user_kind;
+    bool outside = !plan_is_model(p->kind);
     if (is_function != (p->of != 0))
         return "--slot: function goes with of=N, the slot of the device";
     if (is_function && (p->set.subsystem || p->set.serial))
         return "--slot: subsystem and serial are the device's, not a further function's";
     if (remote && !p->set.socket)
         return "--slot: vfio-user needs socket=PATH, where its server listens";
-    if (!remote && (p->set.socket || p->set.stateless))
-        return "--slot: socket and stateless are for vfio-user";
+    if (!remote && p->set.socket)
+        return "--slot: socket is for vfio-user";
+    if (!outside && p->set.stateless)
+        return "--slot: stateless is for vfio-user, nettlp and rawtlp";
     if (p->set.file && p->set.namespaces)
         return "--slot: namespaces goes without file";
     if (p->set.read_only && (p->kind != &virtio_blk_kind || !p->set.file))
@@ -220,15 +287,28 @@ static const char *check(const slot_plan *p, bool is_function)
         return "--slot: render and render-node are for virtio-gpu";
     if (p->kind != &virtio_net_kind && (p->set.tap || p->set.descriptor))
         return "--slot: tap and fd are for virtio-net";
-    return NULL;
+    return check_card(p);
+}
+
+/* The kinds of which dxpu-device has no model. */
+static const device_kind *const outside_kinds[] = { &vfio_user_kind, &nettlp_kind, &rawtlp_kind,
+                                                    &no_device_kind };
+
+bool plan_is_model(const device_kind *kind)
+{
+    for (unsigned i = 0; i < sizeof outside_kinds / sizeof outside_kinds[0]; i++) {
+        if (kind == outside_kinds[i])
+            return false;
+    }
+    return true;
 }
 
 static const device_kind *find_kind(const slot_plans *p, const char *name)
 {
-    if (!strcmp(name, vfio_user_kind.name))
-        return &vfio_user_kind;
-    if (!strcmp(name, no_device_kind.name))
-        return &no_device_kind;
+    for (unsigned i = 0; i < sizeof outside_kinds / sizeof outside_kinds[0]; i++) {
+        if (!strcmp(name, outside_kinds[i]->name))
+            return outside_kinds[i];
+    }
     if (!strcmp(name, function_kind)) /* no other kind has functions */
         name = nvme_kind.name;
     for (unsigned i = 0; i < p->kind_count; i++) {

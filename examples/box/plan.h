@@ -39,6 +39,8 @@ void plan_clear(slot_plan *p);
 const char *plan_check(slot_plans *p);
 /* The tap of slot index + 1, of several slots that one option names a tap for. */
 const char *plan_tap(const char *tap, unsigned index, char name[PLAN_TAP_BYTES]);
+/* The box has the device itself: it is neither another process's nor a card's, nor missing. */
+bool plan_is_model(const device_kind *kind);
 /* Adds attributes to others; false: there are too many. */
 bool plan_attributes(char all[DEVICE_ATTRIBUTES_BYTES], const char *more);
 void plan_free(slot_plans *p);

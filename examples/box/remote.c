@@ -1004,15 +1004,13 @@ static bool open_client(remote *r)
 }
 
 /* One that is not known goes by the socket's path: something may be kept there. */
-static device_medium find_medium(const device_settings *s)
+device_medium remote_medium_of(const char *name, bool stateless)
 {
     device_medium m = { 0xcbf29ce484222325u, 0, false };
-    if (s->medium)
-        return *s->medium;
-    for (const char *c = s->socket; *c; c++)
+    for (const char *c = name; *c; c++)
         m.number = (m.number ^ (uint8_t)*c) * 0x100000001b3u;
-    m.number = s->stateless ? 0 : m.number | 1;
-    m.pristine = s->stateless;
+    m.number = stateless ? 0 : m.number | 1;
+    m.pristine = stateless;
     return m;
 }
 
@@ -1022,7 +1020,7 @@ static void *remote_create(const device_settings *s, const device_port *port)
     if (!r)
         return NULL;
     r->set = *s;
-    r->medium = find_medium(s);
+    r->medium = s->medium ? *s->medium : remote_medium_of(s->socket, s->stateless);
     r->port = port;
     r->retry_ms = RETRY_FIRST_MS;
     r->epoll = r->timer = r->connector = -1;

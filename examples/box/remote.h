@@ -21,4 +21,7 @@
 
 extern const device_kind vfio_user_kind;
 
+/* What a device that is not the box's own keeps its data on, by where it is found. */
+device_medium remote_medium_of(const char *name, bool stateless);
+
 #endif /* REMOTE_H_INCLUDED */

@@ -7,7 +7,6 @@
 #include "log.h"
 #include "leases.h"
 #include "hot_plug.h"
-#include "remote.h"
 #include "shots.h"
 
 #include <errno.h>
@@ -463,11 +462,10 @@ static unsigned read_plan(const box *b, const dxpu_control_plug *m, slot_plan *p
     memcpy(text, m->device.ptr, m->device.len);
     text[m->device.len] = '\0';
     bad = plan_read(b->plans, text, plan);
-    if (!bad &&
-        (plan->kind == &vfio_user_kind || plan->kind == &no_device_kind || plan->set.descriptor ||
-         plan->set.subsystem || plan->of || plan->set.render || plan->set.render_node))
-        bad = "vfio-user, none, function, subsystem, fd, render and render-node are for --slot "
-              "alone";
+    if (!bad && (!plan_is_model(plan->kind) || plan->set.descriptor || plan->set.subsystem ||
+                 plan->of || plan->set.render || plan->set.render_node))
+        bad = "vfio-user, nettlp, rawtlp, none, function, subsystem, fd, render and render-node "
+              "are for --slot alone";
     if (!bad)
         return DXPU_CONTROL_CODE_NONE;
     log_error("slot %u: cannot make the device: %s", m->slot, bad);

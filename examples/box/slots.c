@@ -980,7 +980,7 @@ static int open_device(box *b, unsigned index, slot_device *d)
     slot *s = &b->slots[index];
     isolated apart = { .fits = true };
     const device_kind *model = d->kind;
-    bool isolates = b->starter && model != &vfio_user_kind && model != &no_device_kind;
+    bool isolates = b->starter && plan_is_model(model);
     s->ids = (device_ids){ model->vendor, model->device, model->class_code };
     if (isolates) {
         if (isolate(b->starter, index + 1, model, b->disk_threads, &d->set, &apart))

@@ -66,14 +66,24 @@ typedef struct device_settings {
     const struct pci_function *physical; /* it is one of these; NULL: it is not */
     uint64_t timeout_ns;                 /* least time to wait for a completion of the host */
     const jobs *jobs;                    /* wait for disks in its place; NULL: it waits itself */
-    const char *layout; /* nvme: file that keeps its layout; NULL: beside the first of `file` */
-    bool no_push;       /* it asks no host for push rules (U-2) */
-    bool read_only;     /* virtio-blk: its file is never changed */
-    uint64_t bar_bytes; /* eptest: size of its 64-bit prefetchable BAR; 0: 64 KB */
-    const char *socket; /* vfio-user: where its server listens */
-    int connector;      /* vfio-user: of connector_start() for `socket`, which the device closes;
+    const char *layout;  /* nvme: file that keeps its layout; NULL: beside the first of `file` */
+    bool no_push;        /* it asks no host for push rules (U-2) */
+    bool read_only;      /* virtio-blk: its file is never changed */
+    uint64_t bar_bytes;  /* eptest: size of its 64-bit prefetchable BAR; 0: 64 KB */
+    const char *peer;    /* nettlp, rawtlp: the address of the device, */
+    const char *local;   /* and the one by which the box reaches it; NULL: any */
+    uint64_t wire_tags;  /* nettlp: tags of the device that have a port; 0: 16 */
+    uint64_t answer_ms;  /* nettlp, rawtlp: how long a completion of the device is waited for; 0:
+                              100 ms */
+    uint64_t card_id;    /* nettlp, rawtlp: vendor and device, in the upper and lower 16 bits; 0:
+                              the model's */
+    uint64_t card_class; /* nettlp, rawtlp: its class code; 0: the model's */
+    bool spans;          /* rawtlp: TLPs of the card may go on in its next datagram */
+    bool raw_wire;       /* rawtlp, set by the device itself */
+    const char *socket;  /* vfio-user: where its server listens */
+    int connector;       /* vfio-user: of connector_start() for `socket`, which the device closes;
                              0: it starts one */
-    bool stateless;     /* vfio-user: a reset leaves nothing of a tenant's data */
+    bool stateless; /* vfio-user, nettlp, rawtlp: nothing of a tenant's data outlives its lease */
     const device_medium *medium; /* vfio-user: its server's, as its owner has seen it; NULL: it is
                                     not known */
     int renderer; /* virtio-gpu: of render_start(), which the device closes; 0: it has no 3D */

@@ -303,7 +303,7 @@ def options_of_slots():
                        ("number of a slot", "memory"), ("number of a slot", "=memory"),
                        ("no such device model", "1=disk"), ("no such device model", "1="),
                        ("socket=PATH", "1=vfio-user"), ("unknown key", "1=memory,colour=red"),
-                       ("missing value", "1=memory,colour"), ("are for vfio-user",
+                       ("missing value", "1=memory,colour"), ("is for vfio-user",
                                                               "1=memory,socket=/x"),
                        ("invalid value of 'memory'", "1=memory,memory=3000"),
                        ("invalid value", "1=vfio-user,socket=" + "x" * 108),
