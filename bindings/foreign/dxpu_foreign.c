@@ -120,6 +120,7 @@ int dxpu_nettlp_answer_decode(dxpu_bytes datagram, unsigned what, bool big, dxpu
 
 #define TO_CARD          0x77000000u
 #define TO_CARD_LAST     0x77040000u
+#define TO_CARD_LOOPBACK 0x77020000u
 #define STATUS_MASK      0xf0000000u
 #define STATUS_MARK      0xe0000000u
 #define INACTIVE_STATUS  0xeffffff3u
@@ -136,6 +137,12 @@ size_t dxpu_rawtlp_encode(uint8_t out[DXPU_RAWTLP_SEND_MAX], dxpu_bytes tlp)
         dxpu_put_le32(out + at * 2 + 4, at + 4 == tlp.len ? TO_CARD_LAST : TO_CARD);
     }
     return tlp.len * 2;
+}
+
+void dxpu_rawtlp_greeting(uint8_t out[DXPU_RAWTLP_GREETING_BYTES])
+{
+    memset(out, 0, 4);
+    dxpu_put_le32(out + 4, TO_CARD_LOOPBACK);
 }
 
 /* What there is of a TLP is of no use. */

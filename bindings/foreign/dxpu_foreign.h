@@ -81,12 +81,16 @@ enum {
     DXPU_RAWTLP_PORT = 28474,
     DXPU_RAWTLP_TLP_MAX = 144, /* of one to the card: a payload of 128 bytes */
     DXPU_RAWTLP_SEND_MAX = DXPU_RAWTLP_TLP_MAX * 2,
+    DXPU_RAWTLP_GREETING_BYTES = 8,
     DXPU_RAWTLP_BLOCK_BYTES = 32
 };
 
 /* A TLP to the card.  Returns the bytes of the datagram; 0: the TLP is not one of whole dwords, or
    is too long for the card. */
 size_t dxpu_rawtlp_encode(uint8_t out[DXPU_RAWTLP_SEND_MAX], dxpu_bytes tlp);
+
+/* What the card sends back and does nothing with: it learns where to send what it has. */
+void dxpu_rawtlp_greeting(uint8_t out[DXPU_RAWTLP_GREETING_BYTES]);
 
 #define DXPU_RAWTLP_COUNTERS(X)                                                                    \
     X(tlps, "that were put together")                                                              \

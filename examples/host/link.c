@@ -56,15 +56,31 @@ static bool take_completion(host_link *l, uint64_t now)
     return true;
 }
 
-/* There is no memory behind this host: what a device requests has no target here. */
+/* What the source has no target for is refused. */
+static int ask_source(host_link *l, dxpu_bytes tlp, uint64_t now)
+{
+    dxpu_tlp t;
+    return l->source->request && dxpu_tlp_receive(tlp, &t) == DXPU_OK
+               ? l->source->request(l->source->self, &t, now)
+               : SOURCE_REFUSED;
+}
+
 static bool take_request(host_link *l, unsigned cls, uint64_t now)
 {
     dxpu_channel *ch = &l->channel->ch;
     dxpu_delivery d = dxpu_channel_peek(ch, cls);
     uint8_t bytes[REFUSAL_BYTES];
     dxpu_bytes answer;
+    int verdict;
     if (!d.tlp.len)
         return false;
+    verdict = ask_source(l, d.tlp, now);
+    if (verdict == SOURCE_LATER)
+        return false;
+    if (verdict == SOURCE_TAKEN) {
+        (void)dxpu_channel_take(ch, cls, now);
+        return true;
+    }
     answer = refusal_encode(d.tlp, DXPU_CPL_UR, bytes);
     if (answer.len && dxpu_channel_submit(ch, answer, now, 0) == DXPU_E_AGAIN)
         return false; /* it stays where it is until there is room to answer it */

@@ -5,6 +5,7 @@
 #include "log.h"
 #include "control.h"
 #include "direct.h"
+#include "front.h"
 #include "guests.h"
 #include "load.h"
 #include "notify.h"
@@ -21,7 +22,7 @@ static struct {
     host_settings host;
     manager_settings manager;
     keys_settings keys;
-    const char *replay;
+    const char *replay, *card;
     uint64_t repeat;
     bool direct, fill, stats, json;
     sandbox_settings sandbox;
@@ -37,6 +38,7 @@ static struct {
             0 },
           { NULL, NULL, NULL, NULL, 0 },
           { NULL, NULL, NULL, false, false },
+          NULL,
           NULL,
           1,
           false,
@@ -72,6 +74,9 @@ static const option_row rows[] = {
       (uint64_t)1 << 32 },
     { "mps", "BYTES", "largest payload of generated writes (512)", OPTION_NUMBER, &set.load.mps,
       128, 4096 },
+    { "card", "KIND,peer=ADDR[,KEY=VALUE]...",
+      "be behind a card in another machine's slot: nettlp or rawtlp", OPTION_TEXT, &set.card, 0,
+      0 },
     { "vfio-user", "SOCKET[,...]", "serve virtual machines that connect here, one per socket",
       OPTION_TEXT, &set.host.guest.socket, 0, 0 },
     { "socket-mode", "600|660", "permissions of the socket: owner (default), or owner and group",
@@ -121,6 +126,7 @@ static const option_row rows[] = {
 static const char *const headings[] = { "box",       "One slot of a box",
                                         "replay",    "Send it a capture",
                                         "load",      "Or send it generated requests",
+                                        "card",      "Or what a card's machine requests",
                                         "vfio-user", "Or serve virtual machines",
                                         "record",    "Channels",
                                         "key",       "Keys and rights",
@@ -131,6 +137,8 @@ static guests *the_guests; /* NULL in the other modes */
 static host_link the_link;
 static replay the_replay;
 static load the_load;
+static front_settings the_card;
+static front *the_front; /* NULL in the other modes */
 static source the_source;
 
 static bool all_results; /* of the next print: fabric and port, too */
@@ -258,8 +266,8 @@ static int check_guest(void)
     set.host.node = set.link.node;
     if (wrong)
         return usage(wrong);
-    if (set.replay || set.load.kind != LOAD_NONE || set.link.box)
-        return usage("--vfio-user goes without --box, --replay and --load");
+    if (set.replay || set.load.kind != LOAD_NONE || set.link.box || set.card)
+        return usage("--vfio-user goes without --box, --replay, --load and --card");
     if ((set.host.guest.bar2_bytes & (set.host.guest.bar2_bytes - 1)) ||
         (set.host.guest.bar4_bytes & (set.host.guest.bar4_bytes - 1)))
         return usage("--bar2, --bar4: must be a power of two");
@@ -302,7 +310,7 @@ static int check(void)
     if (set.host.control || set.manager.address || set.direct)
         return usage("--control, --manager and --direct go with --vfio-user");
     if (!set.link.box)
-        return usage(set.replay || set.load.kind != LOAD_NONE
+        return usage(set.replay || set.load.kind != LOAD_NONE || set.card
                          ? "--box ADDR:PORT is required"
                          : "--vfio-user SOCKET is required, for a guest, or --box ADDR:PORT with "
                            "--replay FILE or --load read|write|mixed");
@@ -313,8 +321,11 @@ static int check(void)
         snprintf(text, sizeof text, "--box: %s", wrong);
         return usage(text);
     }
-    if (!set.replay == (set.load.kind == LOAD_NONE))
-        return usage("give either --replay FILE or --load read|write|mixed");
+    if ((set.replay != NULL) + (set.load.kind != LOAD_NONE) + (set.card != NULL) != 1)
+        return usage("give one of --replay FILE, --load read|write|mixed and --card");
+    wrong = set.card ? front_read(&the_card, set.card) : NULL;
+    if (wrong)
+        return usage(wrong);
     if (set.load.size % 4)
         return usage("--size: must be a multiple of 4");
     if (set.load.mps & (set.load.mps - 1))
@@ -322,17 +333,24 @@ static int check(void)
     if (!set.fabric.listen)
         set.fabric.listen = any_port();
     if (!set.replay) {
-        set.link.tags_mode = set.load.depth < 256 ? DXPU_TAGS_256 : DXPU_TAGS_768;
+        set.link.tags_mode = set.card               ? DXPU_TAGS_256
+                             : set.load.depth < 256 ? DXPU_TAGS_256
+                                                    : DXPU_TAGS_768;
         set.link.tags = set.link.tags_mode;
     }
     return check_fabric();
 }
 
-/* Wherever TLPs come from: a capture, a generator.  0, or the exit status. */
+/* Wherever TLPs come from: a capture, a generator, a card.  0, or the exit status. */
 static int open_source(void)
 {
     int rc;
-    if (set.replay) {
+    if (set.card) {
+        the_front = front_open(&the_link, &the_card);
+        rc = the_front ? 0 : -1;
+        if (the_front)
+            the_source = front_source(the_front);
+    } else if (set.replay) {
         the_source = replay_source(&the_replay);
         rc = replay_open(&the_replay, &the_link, set.replay, set.fill, set.repeat);
     } else {
@@ -355,6 +373,8 @@ static int run_link(void)
     if (rc)
         return rc;
     if (link_open(&the_link, &set.link, &set.fabric, &the_source))
+        return LINK_SYSTEM;
+    if (the_front && front_listen(the_front))
         return LINK_SYSTEM;
     loop.base = dxpu_udp_base(the_link.fabric.udp);
     the_reload = reload_new(loop.base, set.fabric.keys, on_keys, NULL);
@@ -435,6 +455,7 @@ static int send_source(void)
     rc = run_link();
     if (rc != LINK_SYSTEM && finish())
         rc = LINK_SYSTEM;
+    front_close(the_front);
     if (link_close(&the_link))
         rc = LINK_SYSTEM;
     replay_close(&the_replay);

@@ -1,4 +1,4 @@
-/* source.h - where the host proxy's TLPs come from: a replayed capture or generated load
+/* source.h - where the host proxy's TLPs come from: a capture, generated load, or a card
    SPDX-License-Identifier: MIT */
 #ifndef SOURCE_H_INCLUDED
 #define SOURCE_H_INCLUDED
@@ -7,6 +7,7 @@
 #include "stats.h"
 
 enum { SOURCE_WHY_BYTES = 240 };
+enum { SOURCE_REFUSED, SOURCE_TAKEN, SOURCE_LATER };
 
 typedef struct source {
     void *self;
@@ -25,6 +26,9 @@ typedef struct source {
     void (*report)(const void *self, report *r);
     /* True when something was not as it must be: the exit status says so, and `why` to people. */
     bool (*wrong)(const void *self, char why[SOURCE_WHY_BYTES]);
+    /* A request of the device, decoded strictly: SOURCE_TAKEN; _LATER: it stays where it is;
+       _REFUSED: it is answered with Unsupported Request.  NULL: all are refused. */
+    int (*request)(void *self, const dxpu_tlp *t, uint64_t now_ns);
 } source;
 
 #endif /* SOURCE_H_INCLUDED */

@@ -113,7 +113,10 @@ static void test_n3_to_the_card(void **state)
                                     15,   0,    0,   0,   0x77, 0xfe, 0xe0, 0,    0, 0,   0,
                                     0,    0x77, 'd', 'x', 'p',  'u',  0,    0,    4, 0x77 };
     uint8_t out[DXPU_RAWTLP_SEND_MAX], tlp[DXPU_RAWTLP_TLP_MAX + 4] = { 0 };
+    static const uint8_t greeting[] = { 0, 0, 0, 0, 0, 0, 2, 0x77 };
     (void)state;
+    dxpu_rawtlp_greeting(out);
+    assert_memory_equal(out, greeting, sizeof greeting);
     assert_int_equal(dxpu_rawtlp_encode(out, bytes_of(mwr, sizeof mwr)), sizeof want);
     assert_memory_equal(out, want, sizeof want);
     for (size_t len = 0; len <= sizeof tlp; len++)

@@ -98,7 +98,7 @@ static bool src_wrong(const void *self, char why[SOURCE_WHY_BYTES])
 }
 
 static const source the_source = { NULL,        src_start,    src_work,   src_completion, src_done,
-                                   src_next_ns, src_progress, src_report, src_wrong };
+                                   src_next_ns, src_progress, src_report, src_wrong,      NULL };
 
 static void on_guard(evutil_socket_t fd, short what, void *user)
 {

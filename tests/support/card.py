@@ -170,6 +170,7 @@ class Device:
 
 class NetTlp(Device):
     """Software on libtlp, or a device that behaves so, at `here`; the adapter is at `there`."""
+    port = 0x3000  # of what this end requests
 
     def __init__(self, here, there, tags=16, **more):
         super().__init__(**more)
@@ -187,7 +188,7 @@ class NetTlp(Device):
             (self.there, back_to))
 
     def request(self, tlp, tag):
-        self.send(tlp, 0x3000 + tag)
+        self.send(tlp, self.port + tag)
 
     def serve(self):
         while not self.stopping:
@@ -213,6 +214,31 @@ class NetTlp(Device):
     def close(self):
         for s in self.sockets.values():
             s.close()
+
+
+class Adapter(NetTlp):
+    """NetTLP's adapter in a machine at `here`, whose memory is that of the class; its software is
+    at `there`."""
+    port = 0x4000
+
+    def __init__(self, here, there, bar, ids, **more):
+        super().__init__(here, there, **more)
+        self.bar, self.id, self.vectors = bar, ids, [(0, 0)] * 16
+        self.questions = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.questions.bind((here, 0x2fff))
+        self.sockets[0x2fff] = self.questions
+
+    def serve(self):
+        while not self.stopping:
+            for s in select.select(list(self.sockets.values()), [], [], 0.05)[0]:
+                data, back = s.recvfrom(65536)
+                if s is not self.questions:
+                    self.took(data[6:], s.getsockname()[1])
+                elif not self.silent:
+                    what = struct.unpack("=I", data)[0]
+                    s.sendto(struct.pack("=Q", self.bar) if what == 1 else
+                             struct.pack("=H", self.id) if what == 2 else
+                             b"".join(struct.pack("=QI", *v) for v in self.vectors), back)
 
 
 class RawTlp(Device):

@@ -343,11 +343,15 @@ static void take_answer(card_wire *w, dxpu_bytes d)
 
 void card_wire_ask(card_wire *w, unsigned what)
 {
-    uint8_t q[DXPU_NETTLP_QUESTION_BYTES];
+    uint8_t q[DXPU_RAWTLP_GREETING_BYTES];
+    size_t bytes = w->set.raw ? sizeof q : (size_t)DXPU_NETTLP_QUESTION_BYTES;
     w->asked = what;
-    dxpu_nettlp_question(q, what, false);
+    if (w->set.raw)
+        dxpu_rawtlp_greeting(q);
+    else
+        dxpu_nettlp_question(q, what, false);
     for (unsigned tries = 0; tries < 2; tries++) {
-        if (send(w->at[w->messages].fd, q, sizeof q, MSG_NOSIGNAL) == sizeof q)
+        if (send(w->at[w->messages].fd, q, bytes, MSG_NOSIGNAL) == (ssize_t)bytes)
             return;
     }
 }

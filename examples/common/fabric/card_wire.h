@@ -53,7 +53,7 @@ bool card_wire_is_paused(const card_wire *w);
 bool card_wire_send(card_wire *w, const dxpu_tlp *t, bool ours);
 /* The largest payload of a TLP to the other end. */
 uint32_t card_wire_payload(const card_wire *w);
-/* The software's end: DXPU_NETTLP_BAR4.. */
+/* The software's end: ask for DXPU_NETTLP_BAR4..; RawUDP: let the card know where this end is. */
 void card_wire_ask(card_wire *w, unsigned what);
 void card_wire_report(const card_wire *w, report *r);
 

@@ -475,6 +475,6 @@ void load_close(load *l)
 
 source load_source(load *l)
 {
-    source s = { l, start, work, completion, done, next_ns, progress, write_report, wrong };
+    source s = { l, start, work, completion, done, next_ns, progress, write_report, wrong, NULL };
     return s;
 }

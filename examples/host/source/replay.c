@@ -271,6 +271,6 @@ static bool wrong(const void *self, char why[SOURCE_WHY_BYTES])
 
 source replay_source(replay *r)
 {
-    source s = { r, start, work, completion, done, next_ns, progress, write_report, wrong };
+    source s = { r, start, work, completion, done, next_ns, progress, write_report, wrong, NULL };
     return s;
 }
