@@ -428,7 +428,8 @@ bool p2p_message(slot *s, const dxpu_tlp *t)
                     slots_number(s));
         return true;
     }
-    s->p2p->list = list; /* of one that is malformed: empty (B-3) */
+    s->shard->fabric.few = 0; /* what one slot's device sends gives another one work */
+    s->p2p->list = list;      /* of one that is malformed: empty (B-3) */
     s->p2p->count.lists++;
     s->p2p->count.lists_refused += rc < 0;
     p2p_links_list(s);
