@@ -316,7 +316,8 @@ def s252_virtual_functions_of_a_device_lent_whole():
             check(vf.config(0) == 0xffffffff and vf.config(0x08) == pf.config(0x08))
             check(vf.config(0x10) == 0 and vf.config(0x04) & 0xffff == 4, "BAR, Command")
             check(vf.config(0x68) & 0xffff == 0 and extended(vf) == [1, 0xe], "Device Control")
-        check([struct.unpack("<H", load.identify(1)[78:80])[0] for load in loads] == [1, 2, 10])
+        check([(struct.unpack("<H", page[78:80])[0], page[76]) for page in
+               (load.identify(1) for load in loads)] == [(1, 2), (2, 6), (10, 6)], "CNTLID, CMIC")
         for load in loads:
             load.load()
         for one in loads[1:]:

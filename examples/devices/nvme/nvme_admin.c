@@ -54,7 +54,9 @@ static void identify_controller(const nvme *n, uint8_t *p)
     identify_text(p + 64, 8, "1.0");
     p[72] = 4; /* recommended arbitration burst: 16 */
     if (nvme_is_shared(n) || n->functions)
-        p[76] = 0x02;                /* CMIC: several controllers */
+        p[76] = 0x02; /* CMIC: several controllers */
+    if (n->fn.set.physical)
+        p[76] |= 0x04;               /* this one is a virtual function's */
     p[77] = NVME_TRANSFER_LOG2 - 12; /* MDTS, in pages of 4 KB */
     dxpu_put_le16(p + 78, n->id);
     dxpu_put_le32(p + 80, 0x00010400);        /* version 1.4 */
