@@ -6,6 +6,7 @@ Prints `ok NAME` or `not ok NAME` for each case."""
 # SPDX-License-Identifier: MIT
 import os
 import re
+import socket
 import struct
 import sys
 import time
@@ -342,6 +343,32 @@ def s252_virtual_functions_of_a_device_lent_whole():
         pf.config(0x68, DEVICE_CONTROL | FLR)  # of the physical function: there is no other then
         check(vendor(1) == 0xffffffff and pf.config(CONTROL) == 0 and again.stands_still())
         pf.drive().goes_on()
+        check(box.stop() == 0, box.errors())
+
+
+@case
+def functions_that_are_plugged():
+    """A device of several functions can come into a slot; a single one cannot, and one that is
+    pulled out leaves the others."""
+    with lab.Lab() as l:
+        control = lab.address(socket.SOCK_STREAM)
+        box, to = start(l, 3, "--control", control, "--hot-plug")
+        hosts = [Host(l, to, n).load() for n in (2, 3)]
+        done = l.run("dxpu", "unplug", control, 1)
+        check(done.status == 0, done.errors())
+        done = l.run("dxpu", "unplug", "--force", control, 3)
+        check(done.status == 0, done.errors())
+        hosts[0].goes_on(50)
+        check(hosts[1].stands_still(), "control: it is gone")
+        refused = l.run("dxpu", "plug", control, 3, "function,of=1,size=16M")
+        check(refused.status == 1 and "are for --slot alone" in box.errors(), refused.errors())
+        whole = l.run("dxpu", "plug", control, 1, "nvme,functions=2,block=4096,size=16M")
+        check(whole.status == 0, whole.errors())
+        first = Host(l, to, 1)
+        for load in (first, Load(4, nvme_client.Function(first.disk, 1),
+                                 nvme_client.DATA_AT + (64 << 10))):
+            load.load().goes_on()
+        hosts[0].goes_on()
         check(box.stop() == 0, box.errors())
 
 
