@@ -30,9 +30,9 @@ enum {
     PROBE_MS = 250, /* without a word of the device until it is asked for one */
     WRITES = 64,    /* that the device may not have handled yet; a probe after half of them */
     TICK_MS = 50,
-    SILENCE_MS = 1000, /* or as many times the wait for a completion, until it is absent */
-    SILENCE_TIMES = 10,
-    ANSWER_MS = 100,
+    SILENCE_MS = 2000, /* or as many times the wait for a completion, until it is absent */
+    SILENCE_TIMES = 4,
+    ANSWER_MS = 500,
     MILLION = 1000000,
     RCB_BYTES = 128,
     MSIX_BAR = 2,
@@ -649,6 +649,7 @@ static void *card_create(const device_settings *set, const device_port *port, bo
         return NULL;
     }
     describe(c, &s);
+    c->heard_ns = dxpu_udp_now_ns() - PROBE_MS * (uint64_t)MILLION; /* it is asked at once */
     c->base = s.bar[0].bytes > CARD_BASE ? s.bar[0].bytes : CARD_BASE;
     fn_init(&c->fn, &s, port, c, function_level_reset);
     report_presence(c, false);

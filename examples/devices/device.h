@@ -74,7 +74,7 @@ typedef struct device_settings {
     const char *local;   /* and the one by which the box reaches it; NULL: any */
     uint64_t wire_tags;  /* nettlp: tags of the device that have a port; 0: 16 */
     uint64_t answer_ms;  /* nettlp, rawtlp: how long a completion of the device is waited for; 0:
-                              100 ms */
+                              500 ms */
     uint64_t card_id;    /* nettlp, rawtlp: vendor and device, in the upper and lower 16 bits; 0:
                               the model's */
     uint64_t card_class; /* nettlp, rawtlp: its class code; 0: the model's */

@@ -6,6 +6,7 @@ The machine, its processor, its memory and its card are support/card.py, in this
 hardware.  Prints `ok NAME` or `not ok NAME` for each case."""
 # SPDX-License-Identifier: MIT
 import os
+import random
 import struct
 import sys
 import time
@@ -229,6 +230,56 @@ def n21_box_that_is_gone():
         begin = time.monotonic()
         check(w.read32(0) == 0xffffffff and time.monotonic() - begin < 2)
         check(w.host.stop() == 0, w.host.errors())
+
+
+def storm(machine):
+    """Noise of the card: the host goes on, and so does the device."""
+    with lab.Lab() as l, machine:
+        w = World(l, machine, "--device", "nvme", "--memory", "16M")
+        enable_nvme(w)
+        chance = random.Random(42)
+        for slot in range(8):
+            machine.storm(chance, 200)
+            time.sleep(0.02)
+        w.write32(0x14, 0)
+        until(lambda: not w.read32(0x1c) & 1, "the reset")
+        w.put(DONE, bytes(64))
+        enable_nvme(w)
+        check(identify(w, 0, DATA) == 0)
+        result = w.end()
+        noise = sum(result.get(n, 0) for n in ("datagrams_malformed", "torn", "blocks_cut"))
+        check(noise > 100 and result["card_refused"] > 100, result)
+
+
+@case
+def n24_storm_nettlp():
+    storm(Net())
+
+
+@case
+def n24_storm_rawtlp():
+    storm(Raw())
+
+
+@case
+def n20_both_ends():
+    """A host, a box with a device behind NetTLP, a host that is this device's software, and a box
+    with its memory: verified load goes through all of them."""
+    with lab.Lab() as l:
+        far = l.start("dxpu-box", "--listen", "127.0.0.1:0", "--memory", "64K", "--json")
+        near = l.start("dxpu-box", "--listen", "127.0.0.1:0", "--slot",
+                       "1=nettlp,peer=%s,local=%s,answer-ms=5000" % (HOST, MACHINE), "--json", "-v")
+        to = near.address()
+        front = l.start("dxpu-host", "--box", far.address(), "--card",
+                        "nettlp,peer=%s,local=%s" % (MACHINE, HOST), "--json", "-v")
+        near.says("is there")
+        host = l.run("dxpu-host", "--box", to, "--load", "mixed", "--size", 128, "--depth", 8,
+                     "--span", "64K", "--json", "--count", 3000)
+        result = host.result()
+        check(host.status == 0 and result["mismatched"] == result["unanswered"] == 0, result,
+              host.errors())
+        check(front.stop() == 0 and near.stop() == 0 and far.stop() == 0, front.errors())
+        check(front.result()["card_reads"] > 1000, front.result())
 
 
 @case

@@ -131,6 +131,38 @@ class Device:
                                   t.requester, t.tag, at & 0x7f) + data, back_to)
             at, left = at + part, left - part
 
+    def storm(self, chance, count):
+        """Datagrams: noise, and answers and requests that are not quite right, or are."""
+        for _ in range(count):
+            kind = chance.randrange(6)
+            tlp = bytes(chance.randrange(256) for _ in range(4 * chance.randrange(8)))
+            if kind == 0 and self.requests:  # an answer to what was or is asked, somehow wrong
+                t = chance.choice(self.requests[-20:])
+                tlp = struct.pack(">BBHHHHBB", chance.choice((CPL, CPLD, CPLD, 0x4b)), 0,
+                                  chance.randrange(5), 1, chance.randrange(4096), t.requester,
+                                  t.tag, chance.randrange(128)) + tlp
+            elif kind == 1:
+                tlp = memory_request(chance.choice((MRD, MWR, 0x05, 0x4c, 0x30)),
+                                     chance.getrandbits(chance.choice((24, 32, 64))),
+                                     chance.randrange(16), chance.randrange(16),
+                                     chance.randrange(1024), chance.getrandbits(16),
+                                     chance.randrange(256), tlp)
+            elif kind == 2:
+                tlp = b""
+            elif kind > 3:  # a whole one, of some address
+                data = bytes(chance.randrange(1, 9) * 4)
+                dwords = len(data) // 4
+                write = chance.randrange(2)
+                tlp = memory_request(MWR if write else MRD,
+                                     chance.getrandbits(chance.choice((24, 32, 64))) & ~63, 0xf,
+                                     0xf if dwords > 1 else 0, dwords, chance.getrandbits(16),
+                                     chance.randrange(256), data if write else b"")
+            self.throw(tlp + bytes(chance.randrange(256) for _ in range(chance.choice((0, 0, 3)))),
+                       chance)
+
+    def throw(self, data, chance):
+        raise NotImplementedError
+
     def wait_for(self, test, what, seconds=HANG):
         end = time.monotonic() + seconds
         with self.lock:
@@ -195,6 +227,10 @@ class NetTlp(Device):
             for s in select.select(list(self.sockets.values()), [], [], 0.05)[0]:
                 data, _ = s.recvfrom(65536)
                 self.took(data[6:], s.getsockname()[1])
+
+    def throw(self, data, chance):
+        port = chance.choice(list(self.sockets))
+        self.sockets[port].sendto(data if len(data) % 4 else bytes(6) + data, (self.there, port))
 
     def ask(self, what, seconds=5):
         """The answer's bytes to a question at the adapter's machine; None: none came."""
@@ -272,6 +308,17 @@ class RawTlp(Device):
 
     def request(self, tlp, tag):
         self.send(tlp, None)
+
+    def throw(self, data, chance):
+        if not self.other:
+            return
+        out = self.blocks(data)
+        if chance.randrange(3) == 0:
+            out = out[:chance.randrange(len(out))]
+        elif chance.randrange(3) == 0:
+            at = chance.randrange(len(out))
+            out = out[:at] + bytes([chance.randrange(256)]) + out[at + 1:]
+        self.socket.sendto(out, self.other)
 
     def serve(self):
         while not self.stopping:

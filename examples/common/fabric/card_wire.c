@@ -22,7 +22,9 @@ enum {
     BURST = 32,       /* datagrams of one socket in a row */
     TURN = 512,       /* of all, in one call */
     TURN_NS = 200000, /* all of them: the other end sends as fast as it likes (S-161) */
-    EVENTS = 16,
+    EVENTS = DXPU_NETTLP_SOFTWARE_PORTS + DXPU_NETTLP_ADAPTER_PORTS + 1,
+    DEFERRED = 64, /* reads of the other end */
+    PASSES = 4,
     BUFFER_BYTES = 1 << 20, /* of a socket, as far as the system gives it */
     IN_BYTES = 8192,        /* of a datagram; longer ones are dropped */
     NETTLP_PAYLOAD = 1024   /* with its headers it fits into an Ethernet frame */
@@ -35,10 +37,16 @@ enum { TO_OURS, TO_THEIRS, TO_BOTH, TO_MESSAGES };
     X(tlps_sent)                                                                                   \
     X(tlps_received)                                                                               \
     X(not_sent)                                                                                    \
-    X(malformed)                                                                                   \
-    X(misplaced)                                                                                   \
+    X(datagrams_malformed)                                                                         \
+    X(datagrams_misplaced)                                                                         \
     X(questions)                                                                                   \
     X(questions_refused)
+
+/* A read of the other end, which must not pass writes that arrived before it at other ports. */
+typedef struct deferred_read {
+    dxpu_tlp t;
+    uint32_t pass; /* in which it arrived */
+} deferred_read;
 
 typedef struct wire_socket {
     int fd;
@@ -54,6 +62,9 @@ struct card_wire {
     unsigned count, ours, theirs, messages; /* where each kind begins in `at` */
     int all, requests; /* epoll of everything; of what is not read while there is no room */
     bool paused;
+    deferred_read deferred[DEFERRED]; /* a ring */
+    unsigned first, waiting;
+    uint32_t pass;
     unsigned asked; /* NetTLP: the question that waits for its answer; 0: none */
     uint16_t sequence;
     dxpu_rawtlp_reader reader;
@@ -126,7 +137,8 @@ static bool add_socket(card_wire *w, uint8_t kind, uint16_t here, uint16_t there
     w->count++;
     set_port(&w->local, here);
     set_port(&w->peer, there);
-    (void)setsockopt(s->fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
+    if (kind == TO_OURS || kind == TO_BOTH) /* of the many others each has what is usual */
+        (void)setsockopt(s->fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
     if (bind(s->fd, (struct sockaddr *)&w->local, w->length)) {
         log_error("cannot use UDP port %u for %s: %s; give each card a local address of its own",
                   here, w->set.peer, strerror(errno));
@@ -276,21 +288,42 @@ bool card_wire_send(card_wire *w, const dxpu_tlp *t, bool ours)
 
 /* ==== 4  TLPs that arrive ===================================================================== */
 
+static void give_first(card_wire *w)
+{
+    const dxpu_tlp t = w->deferred[w->first].t;
+    w->first = (w->first + 1) % DEFERRED;
+    w->waiting--;
+    w->cb.tlp(w->cb.user, &t);
+}
+
+static void defer(card_wire *w, const dxpu_tlp *t)
+{
+    deferred_read *d;
+    if (w->waiting == DEFERRED)
+        give_first(w);
+    d = &w->deferred[(w->first + w->waiting++) % DEFERRED];
+    d->t = *t;
+    d->pass = w->pass;
+}
+
 static void take_tlp(card_wire *w, unsigned kind, dxpu_bytes tlp)
 {
     dxpu_tlp t;
     bool completion;
     if (dxpu_tlp_receive(tlp, &t) != DXPU_OK) {
-        w->count_of.malformed++;
+        w->count_of.datagrams_malformed++;
         return;
     }
     completion = dxpu_tlp_class(&t) == DXPU_COMPLETION;
     if (kind != TO_BOTH && completion != (kind == TO_OURS)) {
-        w->count_of.misplaced++;
+        w->count_of.datagrams_misplaced++;
         return;
     }
     w->count_of.tlps_received++;
-    w->cb.tlp(w->cb.user, &t);
+    if (kind == TO_THEIRS && t.type == DXPU_TLP_MRD)
+        defer(w, &t);
+    else
+        w->cb.tlp(w->cb.user, &t);
 }
 
 static void take_datagram(card_wire *w, unsigned kind, dxpu_bytes d)
@@ -302,7 +335,7 @@ static void take_datagram(card_wire *w, unsigned kind, dxpu_bytes d)
     } else if (dxpu_nettlp_decode(d, &n) == DXPU_OK) {
         take_tlp(w, kind, n.tlp);
     } else {
-        w->count_of.malformed++;
+        w->count_of.datagrams_malformed++;
     }
 }
 
@@ -333,7 +366,7 @@ static void take_answer(card_wire *w, dxpu_bytes d)
     dxpu_nettlp_answer a;
     memset(&a, 0, sizeof a);
     if (!w->asked || dxpu_nettlp_answer_decode(d, w->asked, false, &a) != DXPU_OK) {
-        w->count_of.malformed++;
+        w->count_of.datagrams_malformed++;
         return;
     }
     w->asked = 0;
@@ -407,7 +440,7 @@ static unsigned drain(card_wire *w, unsigned index)
             break; /* also an ICMP message about what was sent: the next turn goes on */
         d.len = (size_t)got;
         if (d.len > sizeof w->in)
-            w->count_of.malformed++;
+            w->count_of.datagrams_malformed++;
         else if (s->kind != TO_MESSAGES)
             take_datagram(w, s->kind, d);
         else if (w->set.adapter)
@@ -418,18 +451,50 @@ static unsigned drain(card_wire *w, unsigned index)
     return n;
 }
 
-static unsigned turn(card_wire *w, int epoll)
+/* Reads of an earlier pass: since then every socket was empty once, so all that arrived before them
+   was taken. */
+static void give_deferred(card_wire *w)
+{
+    while (w->waiting && w->deferred[w->first].pass != w->pass) {
+        if (!has_room(w)) {
+            set_paused(w, true);
+            return;
+        }
+        give_first(w);
+    }
+}
+
+/* What the other end requests.  How many datagrams were taken. */
+static unsigned take_requests(card_wire *w)
 {
     struct epoll_event e[EVENTS];
-    int n = epoll_wait(epoll, e, EVENTS, 0);
+    int n = epoll_wait(w->requests, e, EVENTS, 0);
     unsigned taken = 0;
+    bool empty = true;
+    w->pass++;
     for (int i = 0; i < n; i++) {
-        if (e[i].data.u32 != UINT32_MAX)
-            taken += drain(w, e[i].data.u32);
-        else if (!w->paused)
-            taken += turn(w, w->requests);
+        unsigned some = drain(w, e[i].data.u32);
+        taken += some;
+        empty = empty && some < BURST && !w->paused;
     }
+    if (empty && n >= 0)
+        give_deferred(w);
     return taken;
+}
+
+static unsigned turn(card_wire *w)
+{
+    struct epoll_event e[EVENTS];
+    int n = epoll_wait(w->all, e, EVENTS, 0);
+    unsigned taken = 0;
+    bool requests = w->waiting != 0;
+    for (int i = 0; i < n; i++) {
+        if (e[i].data.u32 == UINT32_MAX)
+            requests = true;
+        else
+            taken += drain(w, e[i].data.u32);
+    }
+    return taken + (requests && !w->paused ? take_requests(w) : 0);
 }
 
 void card_wire_work(card_wire *w)
@@ -439,9 +504,11 @@ void card_wire_work(card_wire *w)
     if ((w->paused || w->rest) && may_go_on(w))
         set_paused(w, false);
     do {
-        now = turn(w, w->all);
+        now = turn(w);
         taken += now;
-    } while (now && taken < TURN && dxpu_udp_now_ns() < end_ns);
+    } while ((now || (w->waiting && !w->paused)) && taken < TURN && dxpu_udp_now_ns() < end_ns);
+    for (unsigned i = 0; i < PASSES && w->waiting && !w->paused; i++) /* or nothing would wake it */
+        (void)take_requests(w);
 }
 
 bool card_wire_is_paused(const card_wire *w)

@@ -25,7 +25,7 @@ enum {
     CONFIG_USER = 0xffff,
     MPS_BYTES = 512,
     RCB_BYTES = 64,
-    ANSWER_MS = 100,
+    ANSWER_MS = 500,
     ASK_MS = 1000, /* between two questions */
     MILLION = 1000000,
     BAR_ALIGNED = 4096
@@ -95,7 +95,7 @@ struct front {
 
 static bool is_serving(const front *f)
 {
-    return f->phase == SERVING && f->link->is_up;
+    return f->phase == SERVING && f->link->is_up && !f->link->stopping && !f->link->closing;
 }
 
 static int submit(front *f, const dxpu_tlp *t, uint64_t now, uint64_t user)
@@ -543,8 +543,6 @@ static void work(void *self, uint64_t now)
     front *f = self;
     unsigned phase;
     ask_card(f, now);
-    if (!card_wire_is_paused(f->wire)) /* answers may wait among requests */
-        expire(f, now);
     if (f->phase == LEARNING && f->has_bar && f->has_id)
         begin_device(f);
     do {
@@ -552,14 +550,16 @@ static void work(void *self, uint64_t now)
         if (!f->asked && (phase == ENUMERATING || phase == FINDING_VECTORS))
             set_up(f, now);
     } while (f->phase != phase);
+    if (f->held)
+        (void)pass_held(f, now);
+    card_wire_work(f->wire);
+    if (!card_wire_is_paused(f->wire)) /* answers may wait among requests */
+        expire(f, now);
     if (!send_grants(f))
         return;
     if (f->phase == SERVING)
         write_vectors(f, now);
     answer_device(f, now);
-    if (f->held && !pass_held(f, now))
-        return;
-    card_wire_work(f->wire);
 }
 
 static void completion(void *self, const dxpu_tlp *cpl, uint64_t user, bool last, uint64_t now)
