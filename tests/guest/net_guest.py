@@ -994,7 +994,7 @@ def functions_are_reset_apart(w):
           [s[-1] for s in seen] == ["0x1", "0x2"], seen)
     for m, (slot, _) in guests.items():
         m.under_way(slot, "--rw=randwrite", MIXED, "--iodepth=8", "--size=8m", "--loops=100",
-                    "--time_based", "--runtime=5", "--verify=crc32c", "--verify_fatal=1",
+                    "--time_based", "--runtime=3", "--verify=crc32c", "--verify_fatal=1",
                     "--do_verify=1")
     for m in guests:
         other = w.b if m is w.a else w.a
