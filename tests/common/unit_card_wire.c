@@ -1,0 +1,149 @@
+/* examples/common/fabric/card_wire.c: the order of what arrives at several ports, whom it is heard
+   from, and room. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "card_wire.h"
+
+#include <arpa/inet.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define HERE  "127.3.0.1"
+#define CARD  "127.3.0.2"
+#define OTHER "127.3.0.3"
+
+static struct {
+    uint8_t type[16];
+    uint16_t requester[16];
+    unsigned count, room; /* room: how many more it takes */
+} got;
+
+static void on_tlp(void *user, const dxpu_tlp *t)
+{
+    (void)user;
+    assert_true(got.count < 16);
+    got.type[got.count] = t->type;
+    got.requester[got.count++] = t->requester;
+    got.room -= got.room > 0;
+}
+
+static bool on_room(void *user)
+{
+    (void)user;
+    return got.room > 0;
+}
+
+/* The software's end. */
+static card_wire *open_wire(unsigned room)
+{
+    const card_wire_settings s = { false, false, false, CARD, HERE, 4 };
+    const card_wire_callbacks cb = { NULL, on_tlp, on_room, NULL, NULL };
+    card_wire *w = card_wire_open(&s, &cb);
+    assert_non_null(w);
+    memset(&got, 0, sizeof got);
+    got.room = room;
+    return w;
+}
+
+/* One TLP from `address`, by the port of the adapter for its tag. */
+static void send_from(const char *address, uint8_t type, uint16_t tag, uint16_t requester)
+{
+    static const uint8_t data[4] = { 'd', 'x', 'p', 'u' };
+    uint8_t out[64];
+    struct sockaddr_in a;
+    dxpu_tlp t;
+    size_t len = 0;
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    memset(&t, 0, sizeof t);
+    t.type = type;
+    t.header_dw = 3;
+    t.length_dw = 1;
+    t.first_be = 0xf;
+    t.tag = tag;
+    t.requester = requester;
+    t.address = 0x1000;
+    if (type == DXPU_TLP_MWR) {
+        t.payload.ptr = data;
+        t.payload.len = sizeof data;
+    }
+    dxpu_nettlp_head(out, 0, 0);
+    assert_int_equal(dxpu_tlp_encode(&t, out + DXPU_NETTLP_HEAD_BYTES, 32, &len), DXPU_OK);
+    memset(&a, 0, sizeof a);
+    a.sin_family = AF_INET;
+    a.sin_port = htons((uint16_t)(DXPU_NETTLP_ADAPTER_PORT + tag));
+    assert_int_equal(inet_pton(AF_INET, address, &a.sin_addr), 1);
+    assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof a), 0);
+    assert_int_equal(inet_pton(AF_INET, HERE, &a.sin_addr), 1);
+    len += DXPU_NETTLP_HEAD_BYTES;
+    assert_int_equal(sendto(fd, out, len, 0, (struct sockaddr *)&a, sizeof a), len);
+    (void)close(fd);
+}
+
+/* The port of the first read is looked at first, and has a read behind the write. */
+static void test_n1_no_read_passes_a_write(void **state)
+{
+    card_wire *w = open_wire(16);
+    (void)state;
+    send_from(CARD, DXPU_TLP_MRD, 1, 1);
+    send_from(CARD, DXPU_TLP_MWR, 0, 2);
+    send_from(CARD, DXPU_TLP_MRD, 1, 3);
+    send_from(CARD, DXPU_TLP_MRD, 2, 4);
+    card_wire_work(w);
+    assert_int_equal(got.count, 4);
+    assert_int_equal(got.requester[0], 2);
+    assert_int_equal(got.requester[1], 1);
+    assert_int_equal(got.requester[2], 3);
+    assert_int_equal(got.requester[3], 4);
+    card_wire_close(w);
+}
+
+static void test_n10_others_are_not_received(void **state)
+{
+    card_wire *w = open_wire(16);
+    (void)state;
+    send_from(OTHER, DXPU_TLP_MWR, 0, 1);
+    card_wire_work(w);
+    assert_int_equal(got.count, 0);
+    send_from(CARD, DXPU_TLP_MWR, 0, 2);
+    card_wire_work(w);
+    assert_int_equal(got.count, 1);
+    assert_int_equal(got.requester[0], 2);
+    card_wire_close(w);
+}
+
+/* What there is no room for waits, reads that were taken already, too. */
+static void test_n21_room(void **state)
+{
+    card_wire *w = open_wire(1);
+    (void)state;
+    send_from(CARD, DXPU_TLP_MRD, 1, 1);
+    send_from(CARD, DXPU_TLP_MRD, 2, 2);
+    send_from(CARD, DXPU_TLP_MWR, 0, 3);
+    for (unsigned n = 1; n <= 3; n++) {
+        card_wire_work(w);
+        card_wire_work(w);
+        assert_int_equal(got.count, n);
+        assert_true(card_wire_is_paused(w) || n == 3);
+        got.room = 1;
+    }
+    card_wire_work(w);
+    assert_false(card_wire_is_paused(w));
+    card_wire_close(w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_n1_no_read_passes_a_write),
+        cmocka_unit_test(test_n10_others_are_not_received),
+        cmocka_unit_test(test_n21_room),
+    };
+    return cmocka_run_group_tests_name("unit_card_wire", tests, NULL, NULL);
+}
