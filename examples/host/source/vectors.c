@@ -3,7 +3,14 @@
 #include "vectors.h"
 
 enum { READ_LIST, READ_CAPABILITY, READ_TABLE, READ_BAR, PLACE_LOW, PLACE_HIGH, ENABLE, DONE };
-enum { CAPABILITIES = 0x34, BAR0 = 0x10, BARS = 6, MSIX = 0x11, HOPS_MAX = 48 };
+enum {
+    CAPABILITIES = 0x34,
+    BAR0 = 0x10,
+    BARS = 6,
+    MSIX = 0x11,
+    MSIX_LAST = 256 - 12,
+    HOPS_MAX = 48
+};
 #define MSIX_ENABLE 0x80000000u
 #define PLACE_32    0x80000000u
 
@@ -94,10 +101,12 @@ static void take(vectors *v, uint32_t value)
         break;
     case READ_CAPABILITY:
         v->count = (value >> 16 & 0x7ff) + 1;
-        if ((value & 0xff) == MSIX)
+        if ((value & 0xff) != MSIX)
+            look_at(v, value >> 8);
+        else if (v->at <= MSIX_LAST)
             v->step = READ_TABLE;
         else
-            look_at(v, value >> 8);
+            give_up(v);
         break;
     case READ_TABLE:
         take_table(v, value);

@@ -1,0 +1,238 @@
+/* examples/host/source/front.c and vectors.c: which requests pass between a card and a device, also
+   of a box that lies; what configuration space says of MSI-X. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "front.c" /* not linked: reaches device_request(), may_pass() and struct front */
+
+static host_link host;
+static front_settings settings;
+static uint8_t payload[4096];
+
+/* A front that serves: nearly 64 KB of BAR 0, the card's at 0x90000000. */
+static front *serving(const char *text)
+{
+    front *f;
+    memset(&host, 0, sizeof host);
+    memset(&settings, 0, sizeof settings);
+    assert_null(front_read(&settings, text));
+    f = front_open(&host, &settings);
+    assert_non_null(f);
+    host.is_up = true;
+    f->phase = SERVING;
+    f->device.bar_bytes = 0xfff8;
+    f->device.mps_bytes = 256;
+    wish(f);
+    assert_true(windows_copy(&f->grants.told, &f->grants.wanted));
+    return f;
+}
+
+#define CARD                                                                                       \
+    "rawtlp,peer=127.3.1.2,bar=0x90000000,id=03:00.0,memory=0x10000+100,memory=0x20000+4K:r,"      \
+    "memory=0x30000+4K:w"
+
+static dxpu_tlp request(uint8_t type, uint64_t address, uint32_t bytes)
+{
+    dxpu_tlp t;
+    memset(&t, 0, sizeof t);
+    t.type = type;
+    t.header_dw = address >> 32 ? 4 : 3;
+    t.requester = ENUMERATE_BDF;
+    t.address = address & ~(uint64_t)3;
+    assert_int_equal(dxpu_be_from_range(address, bytes, &t.first_be, &t.last_be, &t.length_dw),
+                     DXPU_OK);
+    if (type == DXPU_TLP_MWR) {
+        t.payload.ptr = payload;
+        t.payload.len = t.length_dw * 4u;
+    }
+    return t;
+}
+
+static int asks(front *f, uint8_t type, uint64_t address, uint32_t bytes)
+{
+    dxpu_tlp t = request(type, address, bytes);
+    return device_request(f, &t, 0);
+}
+
+static void test_n22_named_memory_alone(void **state)
+{
+    front *f = serving(CARD);
+    (void)state;
+    assert_int_equal(asks(f, DXPU_TLP_MWR, 0x10000, 4), SOURCE_TAKEN);
+    assert_int_equal(asks(f, DXPU_TLP_MWR, 0x10061, 3), SOURCE_TAKEN);
+    assert_int_equal(asks(f, DXPU_TLP_MWR, 0x10061, 4), SOURCE_REFUSED);
+    assert_int_equal(asks(f, DXPU_TLP_MWR, 0x10000, 100), SOURCE_TAKEN);
+    assert_int_equal(asks(f, DXPU_TLP_MWR, 0x10000, 101), SOURCE_REFUSED);
+    assert_int_equal(asks(f, DXPU_TLP_MWR, 0xffff, 1), SOURCE_REFUSED);
+    assert_int_equal(asks(f, DXPU_TLP_MRD, 0x10000, 100), SOURCE_TAKEN);
+    assert_int_equal(asks(f, DXPU_TLP_MRD, 0x10000, 4096), SOURCE_REFUSED);
+    assert_int_equal(asks(f, DXPU_TLP_MRD, 0x20000, 64), SOURCE_TAKEN);
+    assert_int_equal(asks(f, DXPU_TLP_MWR, 0x20000, 64), SOURCE_REFUSED);
+    assert_int_equal(asks(f, DXPU_TLP_MWR, 0x30000, 64), SOURCE_TAKEN);
+    assert_int_equal(asks(f, DXPU_TLP_MRD, 0x30000, 64), SOURCE_REFUSED);
+    assert_int_equal(asks(f, DXPU_TLP_MWR, 0x30000, 256), SOURCE_REFUSED); /* too long for a card */
+    front_close(f);
+}
+
+static void test_n22_of_the_function_alone(void **state)
+{
+    front *f = serving(CARD);
+    dxpu_tlp t = request(DXPU_TLP_MWR, 0x10000, 4), other = t;
+    (void)state;
+    assert_int_equal(device_request(f, &t, 0), SOURCE_TAKEN);
+    other.requester = 0x0300; /* the card's own */
+    assert_int_equal(device_request(f, &other, 0), SOURCE_REFUSED);
+    other = t;
+    other.at = 2;
+    assert_int_equal(device_request(f, &other, 0), SOURCE_REFUSED);
+    other = t;
+    other.ep = true;
+    assert_int_equal(device_request(f, &other, 0), SOURCE_REFUSED);
+    other = t;
+    other.prefix_count = 1;
+    assert_int_equal(device_request(f, &other, 0), SOURCE_REFUSED);
+    other = t;
+    other.type = DXPU_TLP_FETCHADD;
+    assert_int_equal(device_request(f, &other, 0), SOURCE_REFUSED);
+    f->phase = ENUMERATING;
+    assert_int_equal(device_request(f, &t, 0), SOURCE_REFUSED);
+    f->phase = SERVING;
+    host.is_up = false;
+    assert_int_equal(device_request(f, &t, 0), SOURCE_REFUSED);
+    front_close(f);
+}
+
+/* As many as have tags; the others stay where they are, and none is lost. */
+static void test_n22_reads_wait_for_tags(void **state)
+{
+    front *f = serving(CARD);
+    unsigned taken = 0;
+    (void)state;
+    while (taken < 100 && asks(f, DXPU_TLP_MRD, 0x10000, 4) == SOURCE_TAKEN)
+        taken++;
+    assert_int_equal(taken, TAGS);
+    assert_int_equal(asks(f, DXPU_TLP_MRD, 0x10000, 4), SOURCE_LATER);
+    start(f, 0); /* another incarnation: their answers are waited for, and dropped */
+    for (unsigned i = 0; i < TAGS; i++)
+        assert_int_equal(f->fetches[i].state, FORGOTTEN);
+    expire(f, dxpu_udp_now_ns() + 60000000000u);
+    for (unsigned i = 0; i < TAGS; i++)
+        assert_int_equal(f->fetches[i].state, FREE);
+    front_close(f);
+}
+
+static bool passes(const front *f, uint8_t type, uint64_t address, uint32_t bytes)
+{
+    dxpu_tlp t = request(type, address, bytes);
+    return may_pass(f, &t);
+}
+
+static void test_n20_within_the_bar(void **state)
+{
+    front *f = serving(CARD);
+    (void)state;
+    assert_true(passes(f, DXPU_TLP_MRD, 0x90000000, 4));
+    assert_true(passes(f, DXPU_TLP_MRD, 0x9000fff4, 4));
+    assert_false(passes(f, DXPU_TLP_MRD, 0x9000fff8, 4));
+    assert_false(passes(f, DXPU_TLP_MRD, 0x90010000, 4));
+    assert_false(passes(f, DXPU_TLP_MRD, 0x8ffffffc, 4));
+    assert_false(passes(f, DXPU_TLP_MRD, 0x9000fff4, 8));
+    assert_false(passes(f, DXPU_TLP_MRD, 0x190000000, 4));
+    assert_true(passes(f, DXPU_TLP_MWR, 0x90000000, 256));
+    assert_false(passes(f, DXPU_TLP_MWR, 0x90000000, 512)); /* than the device takes */
+    assert_false(passes(f, DXPU_TLP_IORD, 0x90000000, 4));
+    host.stopping = true;
+    assert_false(passes(f, DXPU_TLP_MRD, 0x90000000, 4));
+    front_close(f);
+}
+
+/* ==== vectors.c =============================================================================== */
+
+static uint8_t space[256];
+static unsigned writes;
+
+/* Answer all requests from `space`.  How many there were. */
+static unsigned look(vectors *v)
+{
+    uint8_t data[4];
+    dxpu_tlp t, cpl;
+    unsigned n;
+    vectors_start(v, 0x8000000000u, 0x4000000000u);
+    writes = 0;
+    for (n = 0; n < 100 && vectors_request(v, ENUMERATE_BDF, &t, data); n++) {
+        assert_true(t.register_bytes + 4 <= 256 && t.register_bytes % 4 == 0);
+        memset(&cpl, 0, sizeof cpl);
+        cpl.type = t.type == DXPU_TLP_CFGRD0 ? DXPU_TLP_CPLD : DXPU_TLP_CPL;
+        if (t.type == DXPU_TLP_CFGRD0) {
+            cpl.payload.ptr = space + t.register_bytes;
+            cpl.payload.len = 4;
+        }
+        writes += t.type == DXPU_TLP_CFGWR0;
+        vectors_answer(v, &cpl);
+    }
+    return n;
+}
+
+static void test_n23_table_of_the_device(void **state)
+{
+    vectors v;
+    (void)state;
+    memset(space, 0, sizeof space);
+    assert_int_equal(look(&v), 1); /* no capability */
+    assert_int_equal(v.count, 0);
+    space[0x34] = 0x40;
+    dxpu_put_le32(space + 0x40, 0x00005001);
+    dxpu_put_le32(space + 0x50, 0x00070011); /* 8 vectors */
+    dxpu_put_le32(space + 0x54, 0x00002000); /* in BAR 0 */
+    (void)look(&v);
+    assert_int_equal(v.count, 8);
+    assert_int_equal(v.address, 0x8000002000u);
+    assert_int_equal(writes, 1);
+    dxpu_put_le32(space + 0x54, 0x00000802); /* in BAR 2, which has 64 bits */
+    dxpu_put_le32(space + 0x18, 4);
+    (void)look(&v);
+    assert_int_equal(v.address, 0x4000000800u);
+    assert_int_equal(writes, 3);
+    dxpu_put_le32(space + 0x18, 0); /* 32 bits */
+    (void)look(&v);
+    assert_int_equal(v.address, 0x80000800u);
+    assert_int_equal(writes, 2);
+}
+
+static void test_n23_space_that_makes_no_sense(void **state)
+{
+    vectors v;
+    (void)state;
+    memset(space, 0, sizeof space);
+    space[0x34] = 0x40;
+    dxpu_put_le32(space + 0x40, 0x00004001); /* a loop */
+    assert_true(look(&v) < 60);
+    assert_int_equal(v.count, 0);
+    for (uint32_t bar = 0; bar < 8; bar++) {
+        dxpu_put_le32(space + 0x40, 0x00070011);
+        dxpu_put_le32(space + 0x44, 0xfffffff8 | bar);
+        dxpu_put_le32(space + 0x24, 4); /* BAR 5 cannot have 64 bits */
+        (void)look(&v);
+        assert_int_equal(v.count, bar == 1 || bar > 4 ? 0 : 8);
+    }
+    space[0x34] = 0xfc; /* the last dword: its table would be beyond */
+    dxpu_put_le32(space + 0xfc, 0x00070011);
+    (void)look(&v);
+    assert_int_equal(v.count, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_n22_named_memory_alone),
+        cmocka_unit_test(test_n22_of_the_function_alone),
+        cmocka_unit_test(test_n22_reads_wait_for_tags),
+        cmocka_unit_test(test_n20_within_the_bar),
+        cmocka_unit_test(test_n23_table_of_the_device),
+        cmocka_unit_test(test_n23_space_that_makes_no_sense),
+    };
+    return cmocka_run_group_tests_name("unit_front", tests, NULL, NULL);
+}
