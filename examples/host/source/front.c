@@ -342,8 +342,10 @@ static int device_reads(front *f, const dxpu_tlp *t, uint64_t now)
     if (tag < 0)
         return SOURCE_LATER;
     of_card(f, t, (uint16_t)tag, &out);
-    if (dxpu_tags_track(&f->tags, &out, now, (uint64_t)(x - f->fetches)) != DXPU_OK)
+    if (dxpu_tags_track(&f->tags, &out, now, (uint64_t)(x - f->fetches)) != DXPU_OK) {
+        (void)dxpu_tags_drop(&f->tags, f->id, (uint16_t)tag); /* it was allocated just now */
         return SOURCE_LATER;
+    }
     f->count.device_reads++;
     x->state = ASKED;
     x->failed = x->piece = false;
@@ -589,7 +591,8 @@ static uint64_t next_ns(const void *self)
 {
     const front *f = self;
     uint64_t next = f->ask_ns;
-    uint64_t tags_ns = f->tags.entries ? dxpu_tags_next_ns(&f->tags) : DXPU_NEVER;
+    bool expires = f->tags.entries && !card_wire_is_paused(f->wire);
+    uint64_t tags_ns = expires ? dxpu_tags_next_ns(&f->tags) : DXPU_NEVER;
     return tags_ns < next ? tags_ns : next;
 }
 
