@@ -354,6 +354,7 @@ def run(l, store):
             rows, ms = pages(users, path, name)
             print("# %s: %d rows in %d pages, each %s" % (path, rows, len(ms), spread(ms)))
             check(rows in (BOXES * BOX_SLOTS, LEASES + 1, BOXES + HOSTS), rows)
+        say_turns(statistics(manager))
         print("# memory: %.0f MB" % memory_mb(manager))
         manager.signal(signal.SIGKILL)
         manager.wait(10)

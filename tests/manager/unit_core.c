@@ -612,6 +612,22 @@ static void test_registers_share_a_commit(void **state)
     assert_true(disk.commits >= before + BATCH);
 }
 
+static void test_lost_proxies_share_a_commit(void **state)
+{
+    (void)state;
+    uint32_t node[BATCH];
+    for (unsigned i = 0; i < BATCH; i++)
+        node[i] = batch_box(i, 1);
+    unsigned before = disk.commits;
+    core_batch(c);
+    for (unsigned i = 0; i < BATCH; i++)
+        core_disconnected(c, node[i]);
+    assert_int_equal(disk.commits, before);
+    assert_true(core_batch_end(c));
+    assert_int_equal(disk.commits, before + 1);
+    assert_int_equal(count_events(CORE_EVENT_NODE_LOST), BATCH);
+}
+
 /* No more than the store takes well at a time. */
 static void test_registers_share_as_many_changes_as_the_store_has_room_for(void **state)
 {
@@ -3006,6 +3022,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_grace, begin, end),
         cmocka_unit_test_setup_teardown(test_store_fails, begin, end),
         cmocka_unit_test_setup_teardown(test_registers_share_a_commit, begin, end),
+        cmocka_unit_test_setup_teardown(test_lost_proxies_share_a_commit, begin, end),
         cmocka_unit_test_setup_teardown(
             test_registers_share_as_many_changes_as_the_store_has_room_for, begin, end),
         cmocka_unit_test_setup_teardown(test_registers_whose_commit_fails, begin, end),

@@ -289,10 +289,10 @@ core_result core_check_pace(core *c, const uint8_t key[DXPU_CONTROL_KEY_BYTES]);
    The node's number, or 0 with *why: refused. */
 uint32_t core_register(core *c, const dxpu_control_register *r, const char *program,
                        const uint8_t *key, core_result *why);
-/* Registers between the two share a commit of the store, or a few.  Only registers, and the checks
-   before them, come in between.  core_batch_end() does what follows from them.  False: the store
-   failed, and it is unknown which of them are in it: no answer to any of them may be sent, and
-   their connections must end. */
+/* Registers and ends of connections between the two share a commit of the store, or a few.  Only
+   they, and the checks before registers, come in between; what else is committed takes along what
+   waits.  core_batch_end() does what follows from them.  False: the store failed, and it is unknown
+   which of them are in it: no answer to any of them may be sent, and their connections must end. */
 void core_batch(core *c);
 bool core_batch_end(core *c);
 

@@ -39,6 +39,7 @@ static void forget_orders(core *c, uint32_t unit)
 
 void core_disconnected(core *c, uint32_t number)
 {
+    (void)corei_make_room(c, COREI_REGISTER_CHANGES); /* where it fails, no event is stored */
     corei_tables *t = &c->t;
     uint32_t node = core_find_node(c, number);
     if (node == CORE_NONE)
@@ -66,7 +67,7 @@ void core_disconnected(core *c, uint32_t number)
     if (corei_begin(c).code != CORE_OK)
         return;
     corei_event_node(c, CORE_EVENT_NODE_LOST, node, "%s", n->name);
-    (void)corei_commit(c);
+    (void)corei_commit_later(c);
 }
 
 /* -- What it has -- */

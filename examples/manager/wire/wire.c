@@ -827,11 +827,13 @@ static void on_scan(evutil_socket_t fd, short what, void *user)
     (void)what;
     wire_clock(w->core);
     w->scanned_ms = now;
+    core_batch(w->core); /* a network that fails silences many */
     for (wire_proxy *p = w->first, *next; p; p = next) {
         next = p->next;
         if (p->node)
             look_at(p, now, late);
     }
+    (void)core_batch_end(w->core); /* where it fails, events are not stored */
 }
 
 /* ==== Opening ================================================================================= */
