@@ -57,7 +57,8 @@ class Row:
                "baseline_name": self.baseline_name if ratios else None,
                "baseline": statistics.median(self.baselines) if ratios else None,
                "ratio": statistics.median(ratios) if ratios else None}
-        row["aims"] = [{"of": of, "least": least, "most": most, "met": bench_aims.met(row[of], least, most)}
+        row["aims"] = [{"of": of, "least": least, "most": most,
+                        "met": bench_aims.met(row[of], least, most)}
                        for pattern, of, least, most, _ in bench_aims.AIMS
                        if re.fullmatch(pattern, self.name) and row[of] is not None]
         return row

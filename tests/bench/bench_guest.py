@@ -1,7 +1,7 @@
 """fio in a stock guest: a slot of a box, the same model without a fabric, and what else a user
-could take: QEMU's own nvme and virtio-blk, and disks of an NBD server and of an iSCSI target, both on
-loopback with QEMU's block drivers as their clients, all at once in one guest.  Every disk is a file
-of 64 MB, and the guest is the demo's."""
+could take: QEMU's own nvme and virtio-blk, and disks of an NBD server and of an iSCSI target, both
+on loopback with QEMU's block drivers as their clients, all at once in one guest.  Every disk is a
+file of 64 MB, and the guest is the demo's."""
 # SPDX-License-Identifier: MIT
 import json
 import os

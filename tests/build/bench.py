@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The tables of figures in README.md and spec/performance.md are those of tests/data/bench.json, and
-what bounds an aim has a paragraph."""
+"""The tables of figures in README.md and spec/performance.md are those of tests/data/bench.json,
+and what bounds an aim has a paragraph."""
 # SPDX-License-Identifier: MIT
 import copy
 import json

@@ -774,8 +774,9 @@ static unsigned serve_round(fabric *f, uint64_t now, bool all)
 void fabric_turn(void *user, uint64_t now)
 {
     fabric *f = user;
-    bool is_timer = f->cb.next_ns && f->cb.next_ns(f->cb.user) <= now; /* for which, is not known */
-    bool all = !is_sparing(f) || is_timer || (f->again && now >= f->all_ns);
+    bool spares = is_sparing(f);
+    bool is_timer = spares && f->cb.next_ns && f->cb.next_ns(f->cb.user) <= now;
+    bool all = !spares || is_timer || (f->again && now >= f->all_ns); /* the timer may be of any */
     bool has_reason = f->heard || is_timer;
     f->first++;
     has_reason |= serve_round(f, now, all) > 0;

@@ -127,7 +127,7 @@ typedef struct fabric {
        that have work; 0: all, however many. */
     unsigned few;
     uint64_t *due_ns; /* of each live one, when it has work; 0: it may have now */
-    bool heard;       /* a datagram came since the last turn */
+    bool heard;       /* a datagram arrived since the last turn */
     bool again;       /* all are to be served at all_ns, whatever due_ns says */
     uint64_t all_ns;
     const fabric_channel *serving; /* NULL: none, it is not their turn */
