@@ -165,8 +165,8 @@ static int ask(slot *s, slot *to, const dxpu_tlp *t, dxpu_bytes tlp, uint64_t no
     return DXPU_OK;
 }
 
-/* What informs others of a write must not be ahead of it (B-14), and waits for the hold time at most
-   for a neighbor that takes nothing (B-8). */
+/* What informs others of a write must not be ahead of it (B-14), and waits for the hold time at
+   most for a neighbor that takes nothing (B-8). */
 static bool is_fenced(slot *s, unsigned but, uint64_t now)
 {
     p2p *p = s->p2p;
@@ -328,15 +328,46 @@ int p2p_submit(slot *s, dxpu_bytes tlp, uint64_t now)
 
 /* ==== 5  To the device ======================================================================== */
 
-uint64_t p2p_mark(const slot *s)
+static bool is_behind(const p2p *p)
 {
-    return s->p2p ? s->p2p->order : 0;
+    const p2p_tlp *w = p->in[DXPU_POSTED].head;
+    return p->behind || (w && w->order <= p->mark);
 }
 
-bool p2p_first(const slot *s, uint64_t mark)
+static unsigned host_has(const slot *s)
 {
-    const p2p_tlp *w = s->p2p ? s->p2p->in[DXPU_POSTED].head : NULL;
-    return (w && w->order <= mark) || (s->p2p && p2p_links_wait(s));
+    unsigned n = 0;
+    for (unsigned cls = 0; cls < DXPU_CLASSES; cls++)
+        n += s->active->ch.rx.queue[cls].count;
+    return n;
+}
+
+/* What the host has sent by now comes behind what neighbors have by now, and that alone: however
+   much they send, it has its turn. */
+static void compare(slot *s)
+{
+    p2p *p = s->p2p;
+    if (is_behind(p) && p->pass)
+        return;
+    p->pass = host_has(s);
+    p->behind = p2p_links_posted(s);
+    p->mark = p->order;
+}
+
+bool p2p_host_may(const slot *s)
+{
+    return !s->p2p || (s->p2p->pass && !is_behind(s->p2p));
+}
+
+void p2p_host_did(slot *s)
+{
+    if (s->p2p && s->p2p->pass)
+        s->p2p->pass--;
+}
+
+bool p2p_host_waits(const slot *s)
+{
+    return s->p2p && !s->p2p->pass && s->active && host_has(s);
 }
 
 /* The list, the windows and Bus Master Enable may have changed since it was put there (B-6). */
@@ -448,6 +479,7 @@ void p2p_reset(slot *s)
     s->p2p->life++;
     s->p2p->owed = 0;
     s->p2p->stuck_ns = s->p2p->fence_ns = 0;
+    s->p2p->behind = s->p2p->pass = 0;
     s->p2p->clogged = false;
 }
 
@@ -476,8 +508,10 @@ void p2p_work(slot *s, uint64_t now)
     dxpu_request r;
     while (s->p2p && dxpu_tags_expire(&s->p2p->asked, now, &r))
         answer(s, &r);
-    if (s->p2p)
-        p2p_links_work(s, now);
+    if (!s->p2p)
+        return;
+    compare(s);
+    p2p_links_work(s, now);
 }
 
 uint64_t p2p_next_ns(const shard *sh)

@@ -26,16 +26,18 @@ typedef struct p2p_queue {
     unsigned count;
 } p2p_queue;
 
-#define P2P_COUNTERS(X)                                                                              \
-    X(links_out) /* of the device, to slots of other boxes */                                        \
-    X(links_in)                                                                                      \
-    X(links_refused) /* what no neighbor sends */                                                    \
-    X(links_ended)                                                                                   \
-    X(out) /* of the device, to other slots of the box */                                            \
-    X(in)                                                                                            \
-    X(refused) /* listed no more when they were to be delivered, or the other device took nothing */ \
-    X(unanswered)                                                                                    \
-    X(lists)                                                                                         \
+/* links_...: to and from slots of other boxes; refused: allowed no more when they were to be
+   delivered, or the other device took nothing. */
+#define P2P_COUNTERS(X)                                                                            \
+    X(links_out)                                                                                   \
+    X(links_in)                                                                                    \
+    X(links_refused)                                                                               \
+    X(links_ended)                                                                                 \
+    X(out)                                                                                         \
+    X(in)                                                                                          \
+    X(refused)                                                                                     \
+    X(unanswered)                                                                                  \
+    X(lists)                                                                                       \
     X(lists_refused)
 
 enum { P2P_LINK = 0x8000, P2P_LINKS = 28 };
@@ -64,6 +66,9 @@ struct p2p {
     uint64_t seen;                 /* shard.p2p_changes when `to` was made */
     p2p_queue in[DXPU_CLASSES];
     uint64_t order;    /* of the TLP put in last */
+    uint64_t mark;     /* what the host has sent comes behind this one of the inbox, */
+    unsigned behind;   /* and so many writes that are not there yet; */
+    unsigned pass;     /* so many TLPs of it are meant */
     uint64_t stuck_ns; /* when what waits for room is given up; 0: nothing waits */
     uint64_t fence_ns; /* when what waits for p2p_links_dirty() does so no longer; 0: nothing */
     bool clogged;      /* it was: until the device takes something */
@@ -106,8 +111,8 @@ void p2p_links_end(slot *s);
 void p2p_links_free(slot *s);
 /* Take what has come, and dial. */
 void p2p_links_work(slot *s, uint64_t now_ns);
-/* Has come, and waits for room in the inbox. */
-bool p2p_links_wait(const slot *s);
+/* Writes that have come, and wait for room in the inbox. */
+unsigned p2p_links_posted(const slot *s);
 uint64_t p2p_links_next_ns(const slot *s);
 unsigned p2p_links_up(const slot *s);
 

@@ -97,6 +97,8 @@ static void forget(p2p_link *l)
     l->life++;
     l->s->p2p->count.links_ended++;
     l->stuck_ns = 0;
+    l->s->p2p->behind = 0; /* counted again in the next turn */
+    l->s->p2p->pass = 0;
     l->dial_ns = l->dials ? dxpu_udp_now_ns() + ((uint64_t)RETRY_NS << l->tries) : DXPU_NEVER;
     l->tries += l->tries < RETRIES_MAX;
     if (l->s->active)
@@ -269,8 +271,9 @@ void p2p_up(shard *sh, fabric_channel *c, uint64_t now)
     l->c = c;
 }
 
-/* Writes that the other box has not acknowledged are lost, and no device hears of it: the host is to
-   see that its device has failed (B-15).  Where the other box ended the channel, its device is gone. */
+/* Writes that the other box has not acknowledged are lost, and no device hears of it: the host is
+   to see that its device has failed (B-15).  Where the other box has ended the channel, its device
+   is gone. */
 void p2p_down(shard *sh, fabric_channel *c)
 {
     p2p_link *l = link_of(sh, c);
@@ -450,6 +453,8 @@ static int take_posted(p2p_link *l, const dxpu_tlp *t, dxpu_bytes tlp)
     if (p->in[DXPU_POSTED].count >= INBOX_TLPS ||
         !p2p_put(l->s, DXPU_POSTED, tlp, P2P_LINK | l->neighbor, l->life))
         return WAITS;
+    if (p->behind && --p->behind == 0)
+        p->mark = p->order;
     return TAKEN;
 }
 
@@ -543,14 +548,14 @@ void p2p_links_work(slot *s, uint64_t now)
     }
 }
 
-bool p2p_links_wait(const slot *s)
+unsigned p2p_links_posted(const slot *s)
 {
+    unsigned posted = 0;
     for (unsigned n = 0; s->p2p->links && n < P2P_LINKS; n++) {
         const p2p_link *l = s->p2p->link[n];
-        if (l && l->ready && dxpu_channel_peek(&l->c->ch, DXPU_POSTED).tlp.len)
-            return true;
+        posted += l && l->ready ? l->c->ch.rx.queue[DXPU_POSTED].count : 0;
     }
-    return false;
+    return posted;
 }
 
 /* Its slot's turn takes what has come. */
@@ -563,8 +568,11 @@ bool p2p_serve(shard *sh, const fabric_channel *c)
         return false;
     for (unsigned cls = 0; cls < DXPU_CLASSES; cls++)
         has_come |= dxpu_channel_peek(&c->ch, cls).tlp.len != 0;
-    if ((has_come && s->p2p->in[DXPU_POSTED].count < INBOX_TLPS) ||
-        (s->p2p->fence_ns && !p2p_links_dirty(s, 0)))
+    if (s->p2p->fence_ns && !p2p_links_dirty(s, 0)) {
+        s->p2p->fence_ns = 0;
+        s->active->more = true;
+    }
+    if (has_come && s->p2p->in[DXPU_POSTED].count < INBOX_TLPS)
         s->active->more = true;
     return false;
 }

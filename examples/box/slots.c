@@ -410,10 +410,13 @@ static bool is_busy(const slot *s, bool posted)
 
 /* From another slot of the box, or from the host: that may have seen what the other slot's device
    has done after it wrote to this one (B-7). */
-static bool take_any(box *b, slot *s, unsigned cls, uint64_t mark, uint64_t now)
+static bool take_any(box *b, slot *s, unsigned cls, uint64_t now)
 {
     bool any = p2p_take(s, cls);
-    return (!p2p_first(s, mark) && take_one(b, s, cls, now)) || any;
+    if (!p2p_host_may(s) || !take_one(b, s, cls, now))
+        return any;
+    p2p_host_did(s);
+    return true;
 }
 
 static bool is_unfinished(const slot *s)
@@ -425,13 +428,12 @@ bool slots_work(void *user, fabric_channel *c, uint64_t now_ns)
 {
     box *b = ((shard *)user)->box;
     slot *s = p2p_is_link(c) ? NULL : &b->slots[c->slot - 1];
-    uint64_t end_ns = dxpu_udp_now_ns() + turn_ns(user), mark;
+    uint64_t end_ns = dxpu_udp_now_ns() + turn_ns(user);
     if (!s)
         return p2p_serve(user, c);
     if (s->active != c)
         return false;
     p2p_work(s, now_ns);
-    mark = p2p_mark(s);
     s->limited_ns = DXPU_NEVER;
     s->turned_away = 0;
     drain_queues(s, now_ns); /* room comes with acknowledgements, so not within a turn */
@@ -440,13 +442,13 @@ bool slots_work(void *user, fabric_channel *c, uint64_t now_ns)
     for (unsigned n = 0; n < TLPS_PER_TURN && (n % 4 || dxpu_udp_now_ns() < end_ns); n++) {
         bool any = take_event(s);
         if (!is_busy(s, true))
-            any |= take_any(b, s, DXPU_POSTED, mark, now_ns);
+            any |= take_any(b, s, DXPU_POSTED, now_ns);
         /* bounds what waits, and a device that streams still answers */
         if (!held_up(s) && !is_busy(s, false))
-            any |= take_any(b, s, DXPU_NONPOSTED, mark, now_ns);
-        any |= take_any(b, s, DXPU_COMPLETION, mark, now_ns);
+            any |= take_any(b, s, DXPU_NONPOSTED, now_ns);
+        any |= take_any(b, s, DXPU_COMPLETION, now_ns);
         if (!any)
-            return tell_refused(s) || s->turned_away || is_unfinished(s);
+            return tell_refused(s) || s->turned_away || is_unfinished(s) || p2p_host_waits(s);
     }
     (void)tell_refused(s);
     return true;

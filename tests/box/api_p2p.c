@@ -25,8 +25,8 @@ enum { CLASSES = DXPU_CLASSES, KEPT = 4 };
 
 typedef struct stub {
     const device_port *port;
-    unsigned got[CLASSES];
-    uint8_t type[64]; /* of all that came, in order */
+    unsigned got[CLASSES], posted_before; /* the last request */
+    uint8_t type[64];                     /* of all that came, in order */
     unsigned count;
     dxpu_tlp last; /* without its payload */
     uint8_t status;
@@ -51,6 +51,8 @@ static void stub_tlp(void *device, const dxpu_tlp *t, dxpu_bytes bytes)
         emit(d, &cpl);
         return;
     }
+    if (dxpu_tlp_class(t) == DXPU_NONPOSTED)
+        d->posted_before = d->got[DXPU_POSTED];
     d->got[dxpu_tlp_class(t)]++;
     if (d->count < sizeof d->type)
         d->type[d->count++] = t->type;
@@ -833,7 +835,8 @@ static void test_b14_writes_elsewhere_wait(void **state)
     emit(device(B), &t);
     assert_int_equal(at_host(B, DXPU_POSTED), 0);
     other.deaf = false;
-    run_until(a_while);
+    wanted = B;
+    run_until(has_posted);
     assert_int_equal(at_host(B, DXPU_POSTED), 1);
     assert_int_equal(at_other(DXPU_POSTED), 1);
 }
@@ -862,6 +865,35 @@ static void test_b14_a_stream_of_writes(void **state)
     answer(B);
     run_until(is_answered_in_the_stream);
     assert_true(streamed > 16);
+}
+
+/* A neighbor that sends without an end does not keep the host out, whose request comes behind what
+   was there before it. */
+static bool is_asked_in_the_stream(void)
+{
+    while (dxpu_channel_reserve(&other.ch, DXPU_POSTED, 64))
+        send_far(DXPU_TLP_MWR, 0, DXPU_BDF(BUS, 0, 0));
+    return device(B)->got[DXPU_NONPOSTED] == 1;
+}
+
+static void test_b7_a_stream_of_a_neighbor(void **state)
+{
+    dxpu_tlp t = peer_request(DXPU_TLP_MRD, 5);
+    unsigned there;
+    (void)state;
+    link_other();
+    is_asked_in_the_stream();
+    run_until(a_while);
+    device(B)->busy = true;
+    is_asked_in_the_stream();
+    assert_int_equal(peer_submit(&hosts[B], &t), DXPU_OK);
+    run_until(a_while);
+    assert_int_equal(device(B)->got[DXPU_NONPOSTED], 0);
+    there = device(B)->got[DXPU_POSTED] + b.slots[B].p2p->in[DXPU_POSTED].count;
+    assert_true(there > device(B)->got[DXPU_POSTED]);
+    device(B)->busy = false;
+    run_until(is_asked_in_the_stream);
+    assert_true(device(B)->posted_before >= there);
 }
 
 /* A neighbor that takes nothing holds up what goes elsewhere for the hold time at most. */
@@ -1004,6 +1036,7 @@ int main(void)
         CASE(test_b6_a_revoked_window_ends_it),
         CASE(test_b7_the_neighbors_writes_come_first),
         CASE(test_b7_nothing_passes_a_write),
+        CASE(test_b7_a_stream_of_a_neighbor),
         CASE(test_b8_the_other_slot_ends),
         CASE(test_b8_the_other_slot_is_reset),
         CASE(test_b8_the_requester_is_reset),
