@@ -67,8 +67,8 @@ struct p2p {
     p2p_queue in[DXPU_CLASSES];
     uint64_t order;    /* of the TLP put in last */
     uint64_t mark;     /* what the host has sent comes behind this one of the inbox, */
-    unsigned behind;   /* and so many writes that are not there yet; */
-    unsigned pass;     /* so many TLPs of it are meant */
+    unsigned behind;   /* and these writes, which are not there yet; */
+    unsigned pass;     /* TLPs of the host that this is about */
     uint64_t stuck_ns; /* when what waits for room is given up; 0: nothing waits */
     uint64_t fence_ns; /* when what waits for p2p_links_dirty() does so no longer; 0: nothing */
     bool clogged;      /* it was: until the device takes something */

@@ -841,6 +841,23 @@ static void test_b14_writes_elsewhere_wait(void **state)
     assert_int_equal(at_other(DXPU_POSTED), 1);
 }
 
+/* Nor does an answer to the host go ahead of it. */
+static void test_b14_answers_wait(void **state)
+{
+    dxpu_tlp t = peer_request(DXPU_TLP_MRD, 5);
+    (void)state;
+    link_other();
+    assert_int_equal(peer_submit(&hosts[B], &t), DXPU_OK);
+    run_until(a_while);
+    other.deaf = true;
+    write_far();
+    answer(B);
+    assert_int_equal(at_host(B, DXPU_COMPLETION), 0);
+    other.deaf = false;
+    wanted = B;
+    run_until(is_configured);
+}
+
 /* A device that writes to its neighbor without an end answers its host all the same. */
 static unsigned streamed;
 static bool is_answered_in_the_stream(void)
@@ -1049,6 +1066,7 @@ int main(void)
         CASE(test_b13_both_ways),
         CASE(test_b13_what_no_neighbor_sends),
         CASE(test_b14_writes_elsewhere_wait),
+        CASE(test_b14_answers_wait),
         CASE(test_b14_a_stream_of_writes),
         CASE(test_b8_a_neighbor_that_takes_nothing),
         CASE(test_b10_channels_are_bounded),
