@@ -19,6 +19,7 @@ import rooms  # noqa: E402,F401
 from cases import case, check, main, until  # noqa: E402
 import lab  # noqa: E402
 import net_paths  # noqa: E402
+import pool  # noqa: E402
 import vfio_client  # noqa: E402
 from vfio_client import BAR2, BAR4, CONFIG, ECAM, LOW  # noqa: E402
 
@@ -294,6 +295,58 @@ class Pair(lab.Lab):
         for box in self.boxes:
             check(box.stop() == 0, box.errors())
         return self.host.result(), [box.result() for box in self.boxes]
+
+
+class Managed(Pair):
+    """The same, of a manager, all on loopback: it names boxes, epochs and keys to the host."""
+
+    def __init__(self):
+        super().__init__(None)
+
+    def __enter__(self):
+        lab.Lab.__enter__(self)
+        for name, may in (("x", "box"), ("y", "box"), ("vm", "host")):
+            with open(self.file("proxies"), "a") as f:
+                f.write("%s may=%s\n" % (self.key(name)[1], may))
+        self.manager = pool.Manager(self, "--key", self.key("manager")[0], "--peers",
+                                    self.file("proxies"))
+        self.boxes = [self.start("dxpu-box", "--listen", "127.0.0.1:0", "--device", "eptest",
+                                 "--state", self.file(name + ".state"), *self.options_of(name)) for name in ("x", "y")]
+        path = self.file("vm.sock")
+        self.host = self.start("dxpu-host", "--vfio-user", path, "--slots", 2, "--bar2", "64M",
+                               *self.options_of("vm"))
+        self.host.says("waiting for a guest")
+        return self
+
+    def options_of(self, name):
+        return ("--key", self.key(name)[0], "--peer", self.key("manager")[1], "--manager",
+                self.manager.listen, "--manager-key", self.key("manager")[1], "--identity",
+                self.file(name + ".id"), "--name", name, "--json", "--p2p")
+
+
+@case
+def b11_a_managers_leases():
+    """What the manager names at attach is what the boxes link by; the end of a lease is the end."""
+    with Managed() as w:
+        def lend():
+            hosts = [n for n in w.manager.get("/v1/nodes")["nodes"] if n["role"] == "host"]
+            status, found = w.manager.ask("POST", "/v1/leases", {
+                "host": hosts[0]["node"] if hosts else 1, "model": "eptest", "count": 2, "need": "spread"})
+            return status == 201 and found
+        lease = until(lend, "a lease of both slots")
+        m = Machine(w.file("vm.sock"))
+        for box in w.boxes:
+            box.says("linked to slot")
+        moves(m)
+        status, _ = w.manager.ask("DELETE", "/v1/leases/%s" % lease["lease"])
+        check(status in (200, 202, 204), status)
+        m.close()
+        check(w.host.stop() == 0, w.host.errors())
+        for box in w.boxes:
+            check(box.stop() == 0, box.errors())
+        host, boxes = w.host.result(), [box.result() for box in w.boxes]
+        check(all(host["slot_%d" % s]["peer_tlps"] == 0 for s in (A, B)), host)
+        check(all(b["slot_1"]["p2p"]["links_out"] > 8 for b in boxes), boxes)
 
 
 def volley(m, rounds):
