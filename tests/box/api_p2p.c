@@ -374,6 +374,39 @@ static void test_b4_slots_of_different_guests_never_talk(void **state)
     assert_int_equal(device(B)->got[DXPU_POSTED], 1);
 }
 
+/* Of each length but its own, poisoned, of too many windows or places: malformed. */
+static void test_b3_what_is_no_list(void **state)
+{
+    uint8_t payload[DXPU_P2P_BYTES_MAX];
+    dxpu_p2p_list l = list_of(A, 7), out;
+    size_t whole;
+    dxpu_tlp t;
+    (void)state;
+    l.places = 1;
+    l.place[0] = (dxpu_p2p_place){ .slot = 3, .box_slot = 4, .epoch = 5, .family = 6, .port = 7 };
+    dxpu_p2p_message(&l, payload, &t);
+    assert_int_equal(dxpu_p2p_decode(&t, &out), 1);
+    assert_memory_equal(&out, &l, sizeof l);
+    whole = t.payload.len;
+    for (t.payload.len = 4; t.payload.len < whole; t.payload.len += 4) {
+        assert_int_equal(dxpu_p2p_decode(&t, &out), DXPU_E_ARG);
+        assert_int_equal(out.count + out.places + out.slot, 0);
+    }
+    t.ep = true;
+    assert_int_equal(dxpu_p2p_decode(&t, &out), DXPU_E_ARG);
+    t.ep = false;
+    payload[2] = DXPU_P2P_WINDOWS + 1;
+    assert_int_equal(dxpu_p2p_decode(&t, &out), DXPU_E_ARG);
+    payload[2] = l.count;
+    payload[3] = DXPU_P2P_PLACES + 1;
+    assert_int_equal(dxpu_p2p_decode(&t, &out), DXPU_E_ARG);
+    payload[3] = l.places;
+    memset(payload + 4, 0, DXPU_P2P_DOMAIN_BYTES);
+    assert_int_equal(dxpu_p2p_decode(&t, &out), DXPU_E_ARG);
+    payload[0]++;
+    assert_int_equal(dxpu_p2p_decode(&t, &out), 0);
+}
+
 /* A list that is not one takes away what the one before listed. */
 static void test_b3_a_malformed_list_lists_nothing(void **state)
 {
@@ -1048,6 +1081,7 @@ int main(void)
         CASE(test_b5_control_all_else_is_the_hosts),
         CASE(test_b5_payloads),
         CASE(test_b4_slots_of_different_guests_never_talk),
+        CASE(test_b3_what_is_no_list),
         CASE(test_b3_a_malformed_list_lists_nothing),
         CASE(test_b6_what_waits_is_looked_at_again),
         CASE(test_b6_a_revoked_window_ends_it),

@@ -311,7 +311,8 @@ class Managed(Pair):
         self.manager = pool.Manager(self, "--key", self.key("manager")[0], "--peers",
                                     self.file("proxies"))
         self.boxes = [self.start("dxpu-box", "--listen", "127.0.0.1:0", "--device", "eptest",
-                                 "--state", self.file(name + ".state"), *self.options_of(name)) for name in ("x", "y")]
+                                 "--state", self.file(name + ".state"), *self.options_of(name))
+                      for name in ("x", "y")]
         path = self.file("vm.sock")
         self.host = self.start("dxpu-host", "--vfio-user", path, "--slots", 2, "--bar2", "64M",
                                *self.options_of("vm"))
@@ -331,7 +332,8 @@ def b11_a_managers_leases():
         def lend():
             hosts = [n for n in w.manager.get("/v1/nodes")["nodes"] if n["role"] == "host"]
             status, found = w.manager.ask("POST", "/v1/leases", {
-                "host": hosts[0]["node"] if hosts else 1, "model": "eptest", "count": 2, "need": "spread"})
+                "host": hosts[0]["node"] if hosts else 1,
+                "model": "eptest", "count": 2, "need": "spread"})
             return status == 201 and found
         lease = until(lend, "a lease of both slots")
         m = Machine(w.file("vm.sock"))
