@@ -1139,6 +1139,10 @@ static void test_v11_upstream(void **state)
         assert_int_equal(dxpu_vswitch_upstream(&b.vs, 1, &t), -DXPU_CPL_CA);
         t.at = 0;
         assert_int_equal(dxpu_vswitch_upstream(&b.vs, 1, &t), 2);
+        assert_true(dxpu_vswitch_completes_direct(&b.vs, 1));
+        wr16(&b, p, ACS + 6, 8); /* completion redirect */
+        assert_false(dxpu_vswitch_completes_direct(&b.vs, 1));
+        assert_int_equal(dxpu_vswitch_upstream(&b.vs, 1, &t), 2);
         wr16(&b, p, ACS + 6, 1); /* source validation */
         assert_int_equal(dxpu_vswitch_upstream(&b.vs, 1, &t), 2);
         t.requester = 0;
