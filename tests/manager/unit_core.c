@@ -628,6 +628,18 @@ static void test_lost_proxies_share_a_commit(void **state)
     assert_int_equal(count_events(CORE_EVENT_NODE_LOST), BATCH);
 }
 
+/* While a box is disconnected its slots are hidden, which is never stored. */
+static void test_box_that_is_lost_in_its_batch(void **state)
+{
+    (void)state;
+    core_batch(c);
+    uint32_t node = batch_box(0, 1);
+    core_disconnected(c, node);
+    assert_true(core_batch_end(c));
+    assert_true(c->t.slot_more[0].silent);
+    assert_non_null(strstr(rig_value(&disk, "slot/1.1"), "\"state\":\"free\""));
+}
+
 /* No more than the store takes well at a time. */
 static void test_registers_share_as_many_changes_as_the_store_has_room_for(void **state)
 {
@@ -3023,6 +3035,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_store_fails, begin, end),
         cmocka_unit_test_setup_teardown(test_registers_share_a_commit, begin, end),
         cmocka_unit_test_setup_teardown(test_lost_proxies_share_a_commit, begin, end),
+        cmocka_unit_test_setup_teardown(test_box_that_is_lost_in_its_batch, begin, end),
         cmocka_unit_test_setup_teardown(
             test_registers_share_as_many_changes_as_the_store_has_room_for, begin, end),
         cmocka_unit_test_setup_teardown(test_registers_whose_commit_fails, begin, end),

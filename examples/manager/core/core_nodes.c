@@ -39,9 +39,15 @@ static void forget_orders(core *c, uint32_t unit)
 
 void core_disconnected(core *c, uint32_t number)
 {
-    (void)corei_make_room(c, COREI_REGISTER_CHANGES); /* where it fails, no event is stored */
-    corei_tables *t = &c->t;
     uint32_t node = core_find_node(c, number);
+    /* Slots that are hidden are not stored so: those that wait are, before.  Where either fails, no
+       event is stored. */
+    if (c->pending && node != CORE_NONE && c->t.node_more[node].joined)
+        (void)corei_commit(c);
+    else
+        (void)corei_make_room(c, COREI_REGISTER_CHANGES);
+    corei_tables *t = &c->t;
+    node = core_find_node(c, number);
     if (node == CORE_NONE)
         return;
     core_node *n = &t->node[node];
