@@ -1,12 +1,17 @@
 /* unit_functions.c - a device of several functions and of virtual ones: registers of SR-IOV, and
    which function a TLP is for
    SPDX-License-Identifier: MIT */
+#ifndef _DEFAULT_SOURCE
+#define _DEFAULT_SOURCE /* mkstemp() */
+#endif
 #include "dxpu.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -125,6 +130,39 @@ static int teardown(void **state)
         nvme_functions_kind.destroy(device);
     device = NULL;
     return 0;
+}
+
+/* jobs.settle, in a job: it waits for itself. */
+static void never(void *user)
+{
+    (void)user;
+    fail_msg("waits for its own end");
+}
+
+/* A function that cannot be made takes those before it with it, also in a job of their executor, as
+   where a device is plugged in. */
+static void test_s251_one_that_cannot_be_made(void **state)
+{
+    char path[] = "/tmp/functions-XXXXXX", files[64];
+    int fd = mkstemp(path);
+    jobs_queue done;
+    jobs all;
+    device_settings s = { .memory_bytes = 1 << 20,
+                          .mps_bytes = 512,
+                          .timeout_ns = DXPU_NEVER,
+                          .function_count = 2,
+                          .cmb_bytes = 1 << 20,
+                          .jobs = &all,
+                          .file = files };
+    (void)state;
+    jobs_here(&done, &all);
+    all.settle = never;
+    s.file_bytes = 1 << 20;
+    assert_true(fd >= 0);
+    (void)close(fd);
+    snprintf(files, sizeof files, "%s,/dev/null/none", path);
+    assert_null(nvme_functions_kind.create(&s, &port));
+    (void)unlink(path);
 }
 
 static void test_s252_number_and_enable(void **state)
@@ -286,9 +324,10 @@ int main(void)
 {
 #define CASE(name) cmocka_unit_test_teardown(name, teardown)
     const struct CMUnitTest tests[] = {
-        CASE(test_s251_each_function_by_its_number),    CASE(test_s252_number_and_enable),
-        CASE(test_s252_memory_of_virtual_functions),    CASE(test_s252_pages_of_the_system),
-        CASE(test_s252_registers_of_virtual_functions), CASE(test_s252_random_requests),
+        CASE(test_s251_one_that_cannot_be_made), CASE(test_s251_each_function_by_its_number),
+        CASE(test_s252_number_and_enable),       CASE(test_s252_memory_of_virtual_functions),
+        CASE(test_s252_pages_of_the_system),     CASE(test_s252_registers_of_virtual_functions),
+        CASE(test_s252_random_requests),
     };
     cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);

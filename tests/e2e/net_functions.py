@@ -362,6 +362,10 @@ def functions_that_are_plugged():
         check(hosts[1].stands_still(), "control: it is gone")
         refused = l.run("dxpu", "plug", control, 3, "function,of=1,size=16M")
         check(refused.status == 1 and "are for --slot alone" in box.errors(), refused.errors())
+        begun = time.monotonic()
+        half = l.run("dxpu", "plug", control, 1, "nvme,functions=2,block=4096,size=16M,file=%s,file=%s"
+                     % (l.file("half"), l.file("none/half")))
+        check(half.status == 1 and time.monotonic() - begun < 10, half.errors())
         whole = l.run("dxpu", "plug", control, 1, "nvme,functions=2,block=4096,size=16M")
         check(whole.status == 0, whole.errors())
         first = Host(l, to, 1)

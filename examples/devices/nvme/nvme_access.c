@@ -188,6 +188,7 @@ uint16_t nvme_access_begin(nvme *n, nvme_command *c, nvme_op op, nvme_ns *s, uin
     }
     c->access = a;
     n->count.accesses++;
+    n->under_way++;
     n->jobs.submit(n->jobs.user, &a->job);
     return NVME_PENDING;
 }
@@ -208,6 +209,7 @@ void nvme_access_done(nvme *n, nvme_command *c, const nvme_access *a)
 /* The access is over; its buffer goes back, or with a command that is gone. */
 static void end(nvme *n, nvme_access *a)
 {
+    n->under_way--;
     if (a->op == NVME_OP_RESERVATIONS)
         nvme_reserve_written(n, a);
     if (a->ns)
@@ -277,8 +279,12 @@ bool nvme_access_reap(nvme *n)
     return true;
 }
 
+/* Where it has none it waits for none: one that could not be made is taken apart in a job, which
+   would wait for itself. */
 void nvme_access_settle(nvme *n)
 {
+    if (!n->under_way && !n->cmb.away)
+        return;
     n->jobs.settle(n->jobs.user);
     while (nvme_access_reap(n))
         continue;

@@ -359,7 +359,8 @@ struct nvme {
     /* the medium */
     jobs jobs;
     jobs_queue done;             /* of those run here, if no other jobs were given */
-    unsigned dropped;            /* accesses whose commands are gone, and that are not over */
+    unsigned under_way;          /* accesses that are not over, or not taken back */
+    unsigned dropped;            /* of these, those whose commands are gone */
     bool resetting;              /* by the driver, and it waits for them */
     nvme_command shutter, wiper; /* what no host queued: the flush of a shutdown, a wipe */
     struct {
