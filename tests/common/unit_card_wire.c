@@ -19,16 +19,18 @@
 #define CARD  "127.3.0.2"
 #define OTHER "127.3.0.3"
 
+enum { MOST = 200 };
+
 static struct {
-    uint8_t type[16];
-    uint16_t requester[16];
+    uint8_t type[MOST];
+    uint16_t requester[MOST];
     unsigned count, room; /* room: how many more it takes */
 } got;
 
 static void on_tlp(void *user, const dxpu_tlp *t)
 {
     (void)user;
-    assert_true(got.count < 16);
+    assert_true(got.count < MOST);
     got.type[got.count] = t->type;
     got.requester[got.count++] = t->requester;
     got.room -= got.room > 0;
@@ -138,12 +140,30 @@ static void test_n21_room(void **state)
     card_wire_close(w);
 }
 
+/* More reads than are kept: each is passed on once, in their order, and only where there is room. */
+static void test_n21_many_reads(void **state)
+{
+    card_wire *w = open_wire(1);
+    (void)state;
+    for (unsigned i = 0; i < 150; i++)
+        send_from(CARD, DXPU_TLP_MRD, 1, (uint16_t)i);
+    for (unsigned n = 1; n <= 150; n++) {
+        for (unsigned i = 0; i < 4; i++)
+            card_wire_work(w);
+        assert_int_equal(got.count, n);
+        assert_int_equal(got.requester[n - 1], n - 1);
+        got.room = 1;
+    }
+    card_wire_close(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_n1_no_read_passes_a_write),
         cmocka_unit_test(test_n10_others_are_not_received),
         cmocka_unit_test(test_n21_room),
+        cmocka_unit_test(test_n21_many_reads),
     };
     return cmocka_run_group_tests_name("unit_card_wire", tests, NULL, NULL);
 }

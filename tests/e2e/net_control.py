@@ -240,7 +240,8 @@ def m24_devices_come_and_go():
         no("busy", "plug", box.control, 1, "vga")
         no("no-such-slot", "unplug", box.control, 4)
         for wrong in ("nothing", "memory,size=x", "nvme,file=" + l.file("missing.img"), "none",
-                      "vfio-user,socket=/x", "virtio-net,fd=3", "virtio-gpu,render"):
+                      "vfio-user,socket=/x", "nettlp,peer=127.0.0.2", "virtio-net,fd=3",
+                      "virtio-gpu,render"):
             no("device", "plug", box.control, 3, wrong)
         check(slot(l, box, 3)["device"] == "none")
         no("role", "unplug", host.control, 1)

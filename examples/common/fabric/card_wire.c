@@ -298,10 +298,7 @@ static void give_first(card_wire *w)
 
 static void defer(card_wire *w, const dxpu_tlp *t)
 {
-    deferred_read *d;
-    if (w->waiting == DEFERRED)
-        give_first(w);
-    d = &w->deferred[(w->first + w->waiting++) % DEFERRED];
+    deferred_read *d = &w->deferred[(w->first + w->waiting++) % DEFERRED];
     d->t = *t;
     d->pass = w->pass;
 }
@@ -431,7 +428,7 @@ static unsigned drain(card_wire *w, unsigned index)
     bool requests = s->kind == TO_THEIRS || s->kind == TO_BOTH;
     struct sockaddr_storage from;
     unsigned n;
-    for (n = 0; n < BURST && (!requests || may_go_on(w)); n++) {
+    for (n = 0; n < BURST && (!requests || (w->waiting < DEFERRED && may_go_on(w))); n++) {
         socklen_t length = sizeof from;
         dxpu_bytes d = { w->in, 0 };
         ssize_t got = recvfrom(s->fd, w->in, sizeof w->in, MSG_DONTWAIT | MSG_TRUNC,
