@@ -140,7 +140,7 @@ static void test_n21_room(void **state)
     card_wire_close(w);
 }
 
-/* More reads than are kept: each is passed on once, in their order, and only where there is room. */
+/* More reads than are kept: each is passed on once, in order, and only where there is room. */
 static void test_n21_many_reads(void **state)
 {
     card_wire *w = open_wire(1);
