@@ -628,6 +628,19 @@ static void test_lost_proxies_share_a_commit(void **state)
     assert_int_equal(count_events(CORE_EVENT_NODE_LOST), BATCH);
 }
 
+/* A serial number that a box says later is stored, as all that is known of a device. */
+static void test_serial_that_is_said_later(void **state)
+{
+    (void)state;
+    char serial = box[0].serial[0];
+    box[0].serial[0] = 0;
+    box_says(1, SLOTS);
+    box[0].serial[0] = serial;
+    box_says(1, 1);
+    assert_string_equal(c->t.slot[0].device.serial, "A0");
+    assert_null(rig_differs(c, &disk));
+}
+
 /* While a box is disconnected its slots are hidden, which is never stored. */
 static void test_box_that_is_lost_in_its_batch(void **state)
 {
@@ -3036,6 +3049,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_registers_share_a_commit, begin, end),
         cmocka_unit_test_setup_teardown(test_lost_proxies_share_a_commit, begin, end),
         cmocka_unit_test_setup_teardown(test_box_that_is_lost_in_its_batch, begin, end),
+        cmocka_unit_test_setup_teardown(test_serial_that_is_said_later, begin, end),
         cmocka_unit_test_setup_teardown(
             test_registers_share_as_many_changes_as_the_store_has_room_for, begin, end),
         cmocka_unit_test_setup_teardown(test_registers_whose_commit_fails, begin, end),

@@ -109,10 +109,11 @@ static void report_slot(core *c, uint32_t slot, const dxpu_control_device *told)
         s->device.data = before.data;
         memcpy(s->device.attributes, before.attributes, sizeof before.attributes);
     }
-    if (s->device.data != before.data || strcmp(s->device.attributes, before.attributes) != 0)
-        more->data_unsaved = true;
-    if (!s->device.serial[0])
+    if (!strange && !s->device.serial[0])
         memcpy(s->device.serial, told->serial, sizeof told->serial);
+    if (s->device.data != before.data || strcmp(s->device.attributes, before.attributes) != 0 ||
+        strcmp(s->device.serial, before.serial) != 0)
+        more->data_unsaved = true;
     free(more->other);
     more->other = NULL;
     if (told->health == DXPU_CONTROL_HEALTH_NONE || same_inventory(&s->device, told))
