@@ -124,11 +124,16 @@ static void functions_tlp(void *device, const dxpu_tlp *t, dxpu_bytes bytes)
 
 /* ==== 3  What concerns all functions ========================================================== */
 
+/* A hot reset ends virtual functions: the next of that number has another driver. */
 static void functions_event(void *device, const dxpu_event *e)
 {
     functions *f = device;
     for (unsigned i = 0; i < f->count; i++)
         f->kind->event(f->of[i].device, e);
+    for (unsigned i = f->physicals; i < f->count; i++) {
+        if (e->type == DXPU_EVENT_HOT_RESET && (e->flags & DXPU_EVENT_ON))
+            f->kind->reset(f->of[i].device);
+    }
 }
 
 static void functions_reset(void *device)
@@ -142,7 +147,7 @@ static void functions_restart(void *device)
 {
     functions *f = device;
     for (unsigned i = 0; i < f->count; i++)
-        f->kind->restart(f->of[i].device);
+        (i < f->physicals ? f->kind->restart : f->kind->reset)(f->of[i].device);
 }
 
 static void functions_tick(void *device, uint64_t now_ns)

@@ -28,7 +28,8 @@ enum {
     PAGE = PCI_SRIOV * 4 + 0x20,
     VF_BAR = PCI_SRIOV * 4 + 0x24,
     ENABLE = 0x09, /* the functions, and their memory */
-    CAP = 0x00     /* of an NVMe controller's registers */
+    CAP = 0x00,    /* of an NVMe controller's registers */
+    CMBMSC = 0x50
 };
 #define BAR     0x20000000u
 #define VF_AT   0x30000000u
@@ -37,7 +38,7 @@ enum {
 static void *device;
 static uint8_t status, answers;
 static uint32_t answer;
-static uint64_t seed;
+static uint64_t seed, cmb_bytes;
 
 /* device_port.emit */
 static void emitted(void *user, dxpu_bytes tlp)
@@ -60,6 +61,7 @@ static void open_device(uint64_t functions, uint64_t virtuals)
                           .mps_bytes = 512,
                           .timeout_ns = DXPU_NEVER,
                           .identity = 7,
+                          .cmb_bytes = cmb_bytes,
                           .function_count = functions,
                           .virtuals = virtuals };
     device = nvme_functions_kind.create(&s, &port);
@@ -129,6 +131,7 @@ static int teardown(void **state)
     if (device)
         nvme_functions_kind.destroy(device);
     device = NULL;
+    cmb_bytes = 0;
     return 0;
 }
 
@@ -205,6 +208,41 @@ static void test_s252_memory_of_virtual_functions(void **state)
     cfg_set(0, CONTROL, 0);
     cfg_set(0, CONTROL, ENABLE);
     assert_int_equal(memory(VF_AT + 0x4000 + 0x24), 0); /* it is another one */
+}
+
+static void set_cmb(uint64_t address)
+{
+    request(DXPU_TLP_MWR, address + CMBMSC, 0, 1);
+    request(DXPU_TLP_MWR, address + CMBMSC, 0, 0x40000003);
+    assert_int_equal(memory(address + CMBMSC), 0x40000003);
+}
+
+/* What outlives a hot reset of a physical function does not outlive one of a virtual function,
+   which is another's then. */
+static void test_s252_a_hot_reset_ends_virtual_functions(void **state)
+{
+    const dxpu_event e = { .type = DXPU_EVENT_HOT_RESET, .flags = DXPU_EVENT_ON };
+    (void)state;
+    for (unsigned restart = 0; restart < 2; restart++) {
+        cmb_bytes = 64 << 10;
+        open_device(0, VIRTUALS);
+        make(1);
+        cfg_set(0, 0x10, BAR);
+        cfg_set(0, 0x04, 2);
+        set_cmb(BAR);
+        set_cmb(VF_AT);
+        if (restart)
+            nvme_functions_kind.restart(device);
+        else
+            nvme_functions_kind.event(device, &e);
+        assert_int_equal(there(), 0);
+        make(1);
+        cfg_set(0, 0x10, BAR);
+        cfg_set(0, 0x04, 2);
+        assert_int_equal(memory(BAR + CMBMSC), 0x40000003); /* a control */
+        assert_int_equal(memory(VF_AT + CMBMSC), 0);
+        (void)teardown(NULL);
+    }
 }
 
 /* A part of a VF BAR is a page of the system at least. */
@@ -327,7 +365,7 @@ int main(void)
         CASE(test_s251_one_that_cannot_be_made), CASE(test_s251_each_function_by_its_number),
         CASE(test_s252_number_and_enable),       CASE(test_s252_memory_of_virtual_functions),
         CASE(test_s252_pages_of_the_system),     CASE(test_s252_registers_of_virtual_functions),
-        CASE(test_s252_random_requests),
+        CASE(test_s252_random_requests),         CASE(test_s252_a_hot_reset_ends_virtual_functions),
     };
     cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
