@@ -193,9 +193,9 @@ static void own_request(const fn *f, dxpu_tlp *t, uint8_t type, uint64_t address
     (void)rc;
 }
 
-void fn_turn(fn *f)
+void fn_turn(fn *f, unsigned share)
 {
-    f->local_left = FN_LOCAL_TURN;
+    f->local_left = FN_LOCAL_TURN / share;
 }
 
 /* How many of `bytes` bytes from `address` on lie in one page; *at: where the owner has them. */

@@ -170,8 +170,9 @@ bool fn_masters(const fn *f); /* software lets it do DMA */
 /* There is room to send: the box has not too many TLPs of the device waiting, and this turn has
    moved little within the owner's own memory. */
 bool fn_room(const fn *f);
-/* A call of the device begins: with fn_setup.local, for each TLP and tick. */
-void fn_turn(fn *f);
+/* A call of the device begins: with fn_setup.local, for each TLP and tick.  share: of what a call
+   may do it does one part of this many. */
+void fn_turn(fn *f, unsigned share);
 /* One TLP of data to the host; returns its bytes. */
 uint32_t fn_write_one(fn *f, uint64_t address, const uint8_t *from, uint32_t bytes);
 void fn_write(fn *f, uint64_t address, const uint8_t *from, uint32_t bytes);

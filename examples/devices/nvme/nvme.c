@@ -261,7 +261,7 @@ static void write_memory(nvme *n, const dxpu_tlp *t)
 /* What a host that needs no answer can make the controller do in one call has a limit. */
 static void begin_turn(nvme *n)
 {
-    fn_turn(&n->fn);
+    fn_turn(&n->fn, n->turn_share);
     n->entries_left = NVME_TURN_ENTRIES / n->turn_share;
     n->quick_left = NVME_TURN_QUICK_BYTES / n->turn_share;
 }
