@@ -479,6 +479,24 @@ static void test_v15_virtual_functions(void **state)
     assert_false(fires(VIRTUAL, DOORBELL, 0x53));
 }
 
+/* One that is not there has no table, not even at the ends of memory. */
+static void test_v15_table_of_none(void **state)
+{
+    (void)state;
+    set_up_virtual();
+    enable_virtual(false);
+    for (unsigned i = 0; i < 4; i++) {
+        const uint32_t entry[] = { DOORBELL, 0, 0x54, 0 };
+        write_memory(i * 4, 0xf, entry[i]);
+    }
+    enable_virtual(true);
+    write_config(VIRTUAL, MSIX_AT, 0xc, 0x80030000);
+    flush();
+    assert_false(fires(VIRTUAL, DOORBELL, 0x54));
+    program_virtual(BAR_AT + VF_BYTES, 0x54); /* a control */
+    assert_true(fires(VIRTUAL, DOORBELL, 0x54));
+}
+
 /* Lists and numbers that make no sense lead nowhere. */
 static void test_v15_strange_virtual_functions(void **state)
 {
@@ -525,6 +543,7 @@ int main(void)
         CASE(test_v15_bounds),
         CASE(test_v15_strange_capabilities),
         CASE(test_v15_virtual_functions),
+        CASE(test_v15_table_of_none),
         CASE(test_v15_strange_virtual_functions),
     };
     cmocka_set_test_filter(getenv("DXPU_TEST"));

@@ -259,7 +259,7 @@ static uint64_t virtual_address(const msi_virtual *v, unsigned bar, unsigned ind
     return (base & mask) + (~mask + 1) * index;
 }
 
-/* Where the guest put the table, in memory. */
+/* Where the guest put the table, in memory; UINT64_MAX: nowhere. */
 static uint64_t table_address(const msi_filter *m, const msi_function *f)
 {
     uint32_t place = get32(f->told, f->msix + 4u);
@@ -294,9 +294,10 @@ static void memory_write(msi_filter *m, const dxpu_tlp *t)
 {
     for (unsigned n = 0; n < m->count; n++) {
         msi_function *f = &m->functions[n];
-        if (!f->table)
+        uint64_t table = f->table ? table_address(m, f) : UINT64_MAX;
+        uint64_t bytes = (uint64_t)f->vectors * ENTRY_BYTES;
+        if (table == UINT64_MAX)
             continue;
-        uint64_t table = table_address(m, f), bytes = (uint64_t)f->vectors * ENTRY_BYTES;
         for (unsigned i = 0; i < t->length_dw && i * 4 + 4 <= t->payload.len; i++) {
             uint64_t at = t->address + i * 4 - table; /* below the table: huge */
             unsigned be = i == 0 ? t->first_be : i + 1u == t->length_dw ? t->last_be : 0xfu;
