@@ -404,7 +404,8 @@ static const char *check_taps(const slot_plans *p)
     return NULL;
 }
 
-/* Gives slot i, a further function, its number in its device. */
+/* Gives slot i, a further function, its number in its device: by their slots, so that it stays what
+   it is where another start leaves one out. */
 static const char *number_function(slot_plans *p, unsigned i)
 {
     slot_plan *own = &p->slot[i], *device = own->of <= i ? &p->slot[own->of - 1] : NULL;
@@ -421,8 +422,8 @@ static const char *number_function(slot_plans *p, unsigned i)
         before += p->slot[k].of == own->of;
     if (before == FUNCTIONS_MAX)
         return "--slot: a device has at most 32 functions beside its first one";
-    own->function = before + 1;
-    own->set.controller = own->function + 1;
+    own->function = i + 1 - (unsigned)own->of;
+    own->set.controller = own->function + 1u;
     own->set.functions = device->set.functions = true;
     return NULL;
 }

@@ -209,6 +209,24 @@ def s250_what_functions_share_and_what_not():
 
 
 @case
+def s250_a_function_is_the_same_without_another():
+    """Its controller and its namespace are those of its slot, also at a start that leaves another
+    function out."""
+    with lab.Lab() as l:
+        found = []
+        for two in ("function,of=1,block=4096,size=16M,file=" + l.file("image2"), "none"):
+            box = l.start("dxpu-box", "--listen", V4, "--slots", 3,
+                          "--slot", "1=nvme,serial=same,block=4096,size=16M,file=" + l.file("image1"),
+                          "--slot", "2=" + two, "--slot",
+                          "3=function,of=1,block=4096,size=16M,file=" + l.file("image3"))
+            host = Host(l, box.address(), 3)
+            page = host.identify(1)
+            found.append((page[4:24], page[768:1024], page[78:80], host.identify(3, nsid=1)[:20]))
+            check(host.process.stop() == 0 and box.stop() == 0, box.errors())
+        check(found[0] == found[1], found)
+
+
+@case
 def s250_functions_get_equal_shares():
     """As many commands each, within 10 %, while all of them want more; 33 are the most."""
     with lab.Lab() as l:
