@@ -778,12 +778,26 @@ static int files_of_slot(const char *files, unsigned index, char *names, size_t 
     }
 }
 
+/* NULL: the slot is as those that no --slot names. */
+static const slot_plan *plan_of(const box *b, unsigned index)
+{
+    return b->plans && b->plans->slot[index].kind ? &b->plans->slot[index] : NULL;
+}
+
+/* It is plugged in where function 0 of a device was, and of that one others are still lent. */
+static bool replaces_function(const box *b, unsigned index, const slot_plan *plan)
+{
+    const slot_plan *first = plan_of(b, index);
+    return first && first != plan && first->set.functions && !first->of;
+}
+
 /* Who the device is.  A name that was given to several slots is the first one's; others have their
    number, too. */
-static void identify_slot(const box *b, unsigned index, unsigned shared, device_settings *own,
+static void identify_slot(const box *b, unsigned index, const slot_plan *plan, device_settings *own,
                           char *serial, size_t size)
 {
     char address[DXPU_UDP_TEXT_BYTES];
+    unsigned shared = plan ? 0 : index;               /* of a name that several slots have */
     unsigned device = own->subsystem ? 0 : index + 1; /* all slots of a subsystem are one drive */
     if (own->serial) {
         snprintf(serial, size, shared ? "%s-%u" : "%s", own->serial, shared + 1);
@@ -798,6 +812,8 @@ static void identify_slot(const box *b, unsigned index, unsigned shared, device_
         own->controller = index + 1;
         own->identity = block_store_mix(own->identity ^ identity_of_name(own->subsystem));
     }
+    if (replaces_function(b, index, plan))
+        own->identity = block_store_mix(own->identity);
     if (!own->serial)
         snprintf(serial, size, "DXPU%016llx", (unsigned long long)own->identity);
     own->serial = serial;
@@ -871,12 +887,6 @@ static int open_lane(box *b, slot *s)
     return b->pool && !s->lane ? -1 : 0;
 }
 
-/* NULL: the slot is as those that no --slot names. */
-static const slot_plan *plan_of(const box *b, unsigned index)
-{
-    return b->plans && b->plans->slot[index].kind ? &b->plans->slot[index] : NULL;
-}
-
 /* For its users: with which slots it shares its device. */
 static void sharing_attributes(const slot_plan *plan, const device_settings *own,
                                char out[DEVICE_ATTRIBUTES_BYTES])
@@ -915,7 +925,7 @@ int slots_prepare(const box *b, unsigned index, const slot_plan *plan, const dev
     if (plan && plan->of)
         identify_function(&b->slots[plan->of - 1], own, out->serial, sizeof out->serial);
     else
-        identify_slot(b, index, shared, own, out->serial, sizeof out->serial);
+        identify_slot(b, index, plan, own, out->serial, sizeof out->serial);
     sharing_attributes(plan, own, out->sharing);
     model = plan && plan->model ? plan->model
             : b->model          ? b->model
