@@ -128,6 +128,9 @@ typedef struct device_kind {
     /* The same, but for what outlives a reset that a driver survives, an FLR or a hot reset.  NULL:
        nothing does, and reset() is it. */
     void (*restart)(void *device);
+    /* The same as reset() for a virtual function that its host ends: its link stays, so that what
+       it had asked for may still be answered, to none.  NULL: it can be no virtual function. */
+    void (*end)(void *device);
     void (*report)(void *device, report *r);
     /* The monotonic time, and a chance to send more: every 10 ms or so, when TLPs of the device
        have left, and when its jobs are over.  NULL: not wanted. */

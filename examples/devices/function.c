@@ -452,6 +452,12 @@ static void fetch_fill(fn *f, const dxpu_tlp *cpl)
     f->request[cpl->tag].to += bytes;
 }
 
+/* A virtual function that has ended only takes its tags back. */
+static bool is_there(const fn *f)
+{
+    return !f->pci.physical || f->pci.number <= pci_virtuals(f->pci.physical);
+}
+
 static void completion(fn *f, const dxpu_tlp *cpl)
 {
     dxpu_request r;
@@ -459,7 +465,13 @@ static void completion(fn *f, const dxpu_tlp *cpl)
     bool bad = cpl->status != DXPU_CPL_SC || cpl->ep;
     if (dxpu_tags_complete(&f->tags, cpl, &r) != DXPU_OK) {
         f->count.completions_refused++;
-        pci_error(&f->pci, PCI_UNEXPECTED_COMPLETION, true, cpl);
+        if (is_there(f))
+            pci_error(&f->pci, PCI_UNEXPECTED_COMPLETION, true, cpl);
+        return;
+    }
+    x = f->request[cpl->tag].owner;
+    if (!x) { /* a reset took it away, and with it who asked */
+        f->count.completions_late++;
         return;
     }
     if (cpl->status == DXPU_CPL_UR)
@@ -468,20 +480,14 @@ static void completion(fn *f, const dxpu_tlp *cpl)
         f->pci.config[PCI_COMMAND] |= FCFG_TARGET_ABORT;
     if (cpl->ep) /* advisory: what wanted the data fails and says so */
         pci_error(&f->pci, PCI_POISONED, true, cpl);
-    x = f->request[cpl->tag].owner;
-    /* an owner that a reset took away asked while software may have allowed more */
-    if (x && malformed(f, cpl))
+    if (malformed(f, cpl))
         bad = true;
-    if (bad)
+    if (bad) {
         f->count.completions_failed++;
-    if (!x) {
-        f->count.completions_late++;
-        return;
-    }
-    if (bad)
         x->failed = true;
-    else
+    } else {
         fetch_fill(f, cpl);
+    }
     if (r.done) {
         f->request[cpl->tag].owner = NULL;
         fetch_step(f, x, x->failed);

@@ -97,6 +97,7 @@ static one_function *function_of(functions *f, const dxpu_tlp *t)
     case DXPU_TLP_CPL:
     case DXPU_TLP_CPLD:
         number = number_of(f, t->requester);
+        count = f->count; /* also to a virtual function that has ended */
         break;
     case DXPU_TLP_MRD:
     case DXPU_TLP_MWR:
@@ -115,11 +116,11 @@ static void functions_tlp(void *device, const dxpu_tlp *t, dxpu_bytes bytes)
     functions *f = device;
     unsigned before = functions_now(f);
     bool is_answer = t->type == DXPU_TLP_CPL || t->type == DXPU_TLP_CPLD;
-    if (is_answer && number_of(f, t->requester) >= before)
-        return; /* to a virtual function that is there no more */
+    if (is_answer && number_of(f, t->requester) >= f->count)
+        return;
     f->kind->tlp(function_of(f, t)->device, t, bytes);
     for (unsigned i = functions_now(f); i < before; i++)
-        f->kind->reset(f->of[i].device);
+        f->kind->end(f->of[i].device);
 }
 
 /* ==== 3  What concerns all functions ========================================================== */

@@ -39,6 +39,8 @@ static void *device;
 static uint8_t status, answers;
 static uint32_t answer;
 static uint64_t seed, cmb_bytes;
+static dxpu_tlp asked; /* the device's last read */
+static unsigned asks, posted;
 
 /* device_port.emit */
 static void emitted(void *user, dxpu_bytes tlp)
@@ -46,6 +48,11 @@ static void emitted(void *user, dxpu_bytes tlp)
     dxpu_tlp t;
     (void)user;
     assert_int_equal(dxpu_tlp_receive(tlp, &t), DXPU_OK);
+    if (t.type == DXPU_TLP_MRD) {
+        asked = t;
+        asks++;
+    }
+    posted += t.type == DXPU_TLP_MWR;
     if (t.type != DXPU_TLP_CPL && t.type != DXPU_TLP_CPLD)
         return;
     answers++;
@@ -245,6 +252,63 @@ static void test_s252_a_hot_reset_ends_virtual_functions(void **state)
     }
 }
 
+/* Virtual function 1 asks for its first command. */
+static dxpu_tlp ask(void)
+{
+    unsigned before = asks;
+    cfg_set(1, 0x04, 4);
+    request(DXPU_TLP_MWR, VF_AT + 0x24, 0, 0x00070007);
+    request(DXPU_TLP_MWR, VF_AT + 0x28, 0, 0x10000);
+    request(DXPU_TLP_MWR, VF_AT + 0x30, 0, 0x20000);
+    request(DXPU_TLP_MWR, VF_AT + 0x14, 0, 0x00460001);
+    request(DXPU_TLP_MWR, VF_AT + 0x1000, 0, 1);
+    assert_int_equal(asks, before + 1);
+    return asked;
+}
+
+static void give(const dxpu_tlp *read, uint8_t how)
+{
+    static const uint8_t entry[64] = { 0x7f }; /* no such command */
+    dxpu_bytes none = { NULL, 0 };
+    dxpu_tlp t;
+    dxpu_tlp_completion(read, 0, how, &t);
+    if (how == DXPU_CPL_SC) {
+        t.type = DXPU_TLP_CPLD;
+        t.length_dw = sizeof entry / 4;
+        t.payload.ptr = entry;
+        t.payload.len = sizeof entry;
+    }
+    nvme_functions_kind.tlp(device, &t, none);
+}
+
+/* What one had asked for that its host has ended is nothing to the next of its number. */
+static void test_s252_answers_to_one_that_has_ended(void **state)
+{
+    dxpu_tlp first, second, third;
+    (void)state;
+    posted = 0;
+    open_device(0, VIRTUALS);
+    make(1);
+    first = ask();
+    cfg_set(0, CONTROL, 0);
+    make(1);
+    second = ask();
+    assert_int_not_equal(first.tag, second.tag);
+    give(&first, DXPU_CPL_SC);
+    assert_int_equal(posted, 0);
+    assert_int_equal(cfg(1, 0x110), 0);
+    cfg_set(0, CONTROL, 0);
+    give(&second, DXPU_CPL_UR); /* while there is none */
+    give(&second, DXPU_CPL_UR);
+    make(1);
+    assert_int_equal((cfg(1, 0x04) >> 16 & 0xf900) | cfg(1, 0x104) | cfg(1, 0x110), 0);
+    third = ask();
+    give(&third, DXPU_CPL_SC); /* a control */
+    assert_int_equal(posted, 1);
+    give(&third, DXPU_CPL_SC);
+    assert_int_not_equal(cfg(1, 0x110), 0);
+}
+
 /* A part of a VF BAR is a page of the system at least. */
 static void test_s252_pages_of_the_system(void **state)
 {
@@ -362,10 +426,15 @@ int main(void)
 {
 #define CASE(name) cmocka_unit_test_teardown(name, teardown)
     const struct CMUnitTest tests[] = {
-        CASE(test_s251_one_that_cannot_be_made), CASE(test_s251_each_function_by_its_number),
-        CASE(test_s252_number_and_enable),       CASE(test_s252_memory_of_virtual_functions),
-        CASE(test_s252_pages_of_the_system),     CASE(test_s252_registers_of_virtual_functions),
-        CASE(test_s252_random_requests),         CASE(test_s252_a_hot_reset_ends_virtual_functions),
+        CASE(test_s251_one_that_cannot_be_made),
+        CASE(test_s251_each_function_by_its_number),
+        CASE(test_s252_number_and_enable),
+        CASE(test_s252_memory_of_virtual_functions),
+        CASE(test_s252_pages_of_the_system),
+        CASE(test_s252_registers_of_virtual_functions),
+        CASE(test_s252_answers_to_one_that_has_ended),
+        CASE(test_s252_random_requests),
+        CASE(test_s252_a_hot_reset_ends_virtual_functions),
     };
     cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -313,19 +313,35 @@ static void nvme_link_event(void *device, const dxpu_event *e)
         conventional_reset(device);
 }
 
-static void nvme_reset(void *device)
+/* As after power-up, with a reset of the link or of the function alone. */
+static void become_new(nvme *n, void (*reset)(nvme *n))
 {
-    nvme *n = device;
     if ((n->cc & NVME_CC_EN) && !(n->csts & REG_CSTS_SHST))
         n->unsafe_shutdowns++;
     fn_push_forget(&n->fn);
-    conventional_reset(n);
+    reset(n);
     nvme_commands_close(n);
     n->cmbmsc = 0;
     fn_power_on(&n->fn);
     nvme_log_reset(n);
     n->blocks_read = n->blocks_written = n->reads = n->writes = 0;
     n->power_cycles++;
+}
+
+static void nvme_reset(void *device)
+{
+    become_new(device, conventional_reset);
+}
+
+static void reset_alone(nvme *n)
+{
+    function_reset(n);
+}
+
+/* device_kind.end */
+static void nvme_end(void *device)
+{
+    become_new(device, reset_alone);
 }
 
 /* device_kind.restart */
@@ -467,6 +483,7 @@ const device_kind nvme_kind = { .name = "nvme",
                                 .event = nvme_link_event,
                                 .reset = nvme_reset,
                                 .restart = nvme_restart,
+                                .end = nvme_end,
                                 .report = nvme_report,
                                 .tick = nvme_tick,
                                 .unfinished = nvme_unfinished,
