@@ -46,7 +46,7 @@ static const struct number_key {
     { "mps", offsetof(device_settings, mps_bytes), 128, 4096, true },
     { "mrrs", offsetof(device_settings, mrrs_bytes), 128, 4096, true },
     { "size", offsetof(device_settings, file_bytes), 1 << 20, (uint64_t)1 << 44, false },
-    { "functions", offsetof(device_settings, function_count), 1, DEVICE_FUNCTIONS_MAX, false },
+    { "functions", offsetof(device_settings, function_count), 2, DEVICE_FUNCTIONS_MAX, false },
     { "virtual-functions", offsetof(device_settings, virtuals), 1, PCI_VIRTUAL_MAX, false },
     { "namespaces", offsetof(device_settings, namespaces), 1, 32, false },
     { "block", offsetof(device_settings, block_bytes), 512, 4096, true },

@@ -207,7 +207,7 @@ static uint64_t functions_medium(void *device, bool *pristine)
         uint64_t medium = f->kind->medium(f->of[i].device, &is_pristine);
         *pristine &= is_pristine;
         if (medium)
-            all = block_store_mix(all + medium); /* which function has it counts, too */
+            all = block_store_mix(all + medium); /* their order counts, too */
     }
     return all;
 }

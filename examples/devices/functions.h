@@ -10,8 +10,9 @@
 #include "device.h"
 
 /* The kind of a device whose functions are each an NVMe controller (device_settings.functions),
-   with namespaces of its own: device_settings.function_count of them.  Each has its share of
-   device_settings.file, in that order. */
+   with namespaces of its own: device_settings.function_count of them, or one and behind it
+   device_settings.virtuals virtual ones.  Each has its share of device_settings.file, in that
+   order. */
 extern const device_kind nvme_functions_kind;
 
 #endif /* FUNCTIONS_H_INCLUDED */

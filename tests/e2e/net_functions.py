@@ -422,6 +422,7 @@ def usage_of_functions():
                 (("--slot", "1=nvme,functions=2", "--slot", two), 2, "a lower number"),
                 (("--slot", "1=memory,functions=2"), 2, "are for nvme"),
                 (("--slot", one + ",functions=9"), 2, "invalid value"),
+                (("--slot", one + ",functions=1"), 2, "invalid value"),
                 (("--slot", one + ",functions=2,file=%s" % l.file("x")), 3, "1 files for 2"),
                 (("--slot", one + ",functions=2", "--isolate"), 3, "cannot be used with --isolate"),
                 (("--slot", one, "--slot", two, "--isolate"), 3, "cannot be used with --isolate")):
