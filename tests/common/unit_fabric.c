@@ -23,7 +23,8 @@ enum { CAPACITY = 7, CHANNELS = 3 };
 static fabric port;
 static fabric_channel *channels[CHANNELS];
 static unsigned order[CHANNELS], served, downs;
-static bool busy; /* what is there to be taken never ends */
+static bool busy;     /* what is there to be taken never ends */
+static bool speaking; /* the device has a TLP for each turn */
 
 static bool on_work(void *user, fabric_channel *c, uint64_t now)
 {
@@ -33,6 +34,7 @@ static bool on_work(void *user, fabric_channel *c, uint64_t now)
         if (channels[i] == c && served++ < CHANNELS)
             order[served - 1] = i;
     }
+    c->ch.count.tx_tlps += speaking; /* as if it had left */
     return busy;
 }
 
@@ -218,6 +220,38 @@ static void test_unannounced_work_is_found_and_counted(void **state)
     assert_int_equal(served, 2);
     assert_int_equal(downs, 2);
     assert_int_equal(port.count.unannounced, 2 + 1); /* and the other's time is not NEVER */
+    assert_int_equal(fabric_close(&port), 0);
+}
+
+/* What only work() finds out has no time to compare: it is seen by what comes of it. */
+static void test_work_that_no_event_announced_is_counted(void **state)
+{
+    uint64_t now = open_sparing_port();
+    (void)state;
+    speaking = true;
+    fabric_stir_channel(&port, channels[0]);
+    assert_int_equal(looked_at(now), 1);
+    timer_ns = now; /* it may be that of any channel */
+    assert_int_equal(looked_at(now), CHANNELS);
+    timer_ns = DXPU_NEVER;
+    fabric_stir(&port);
+    assert_int_equal(looked_at(now), CHANNELS);
+    assert_int_equal(port.count.unseen, 0); /* the control: all was announced */
+    port.all_ns = now;
+    assert_int_equal(looked_at(now), CHANNELS);
+    assert_int_equal(port.count.unseen, CHANNELS);
+    speaking = false;
+    port.all_ns = now;
+    assert_int_equal(looked_at(now), CHANNELS);
+    assert_int_equal(port.count.unseen, CHANNELS); /* the control: nothing came of it */
+    busy = true;
+    port.all_ns = now;
+    assert_int_equal(looked_at(now), CHANNELS);
+    assert_int_equal(port.count.unseen, 2 * CHANNELS);
+    assert_int_equal(looked_at(now), CHANNELS); /* what is left is known */
+    assert_int_equal(port.count.unseen, 2 * CHANNELS);
+    busy = false;
+    assert_int_equal(port.count.unannounced, 0);
     assert_int_equal(fabric_close(&port), 0);
 }
 
@@ -1385,6 +1419,7 @@ int main(void)
         cmocka_unit_test(test_each_channel_is_first_in_turn),
         cmocka_unit_test(test_idle_channels_are_passed_over),
         cmocka_unit_test(test_unannounced_work_is_found_and_counted),
+        cmocka_unit_test(test_work_that_no_event_announced_is_counted),
         cmocka_unit_test(test_a_missed_turn_is_made_up_for),
         cmocka_unit_test(test_s161_a_closed_channel_waits_for_its_turns),
         cmocka_unit_test(test_a_place_out_of_the_middle),

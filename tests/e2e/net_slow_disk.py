@@ -30,6 +30,7 @@ TENANT, NEIGHBOUR = 9, 8  # nodes
 DEPTH = 16  # of the neighbour's reads
 LENT = "slot 2: lent to"
 TRIES = 4   # this machine's other work is no fault of the box
+SLOTS, COMMANDS = 10, 200
 
 
 # What the tenant asks for, of the i-th entry: I/O commands with 4 KB blocks.  Little data moves
@@ -259,6 +260,30 @@ def control_a_loop_that_waits_is_noticed():
         check(not close_to(quiet, loaded), quiet, loaded)
         street.be_slow(0)
         m.until(lambda: not street.is_whole(), "the tenant's channel, or the manager's")
+
+
+@case
+def what_a_thread_has_done_is_announced():
+    """Among more channels than a turn of the box serves all of, the end of each command gives its
+    slot a turn.  A look at all of them, each 5 ms, finds what became ready in that moment alone."""
+    with lab.Lab(plain=True) as l:
+        box = l.start("dxpu-box", "--listen", "127.0.0.1:0", "--device", "nvme", "--slots", SLOTS,
+                      "--file", l.file("disk"), "--size", 1 << 20, "--json")
+        at = box.address()
+        idle = l.start("dxpu-host", "--vfio-user", l.file("idle"), "--slots", SLOTS - 1, "--attach",
+                       ",".join("%d=%s/%d" % (n, at, n) for n in range(1, SLOTS)))
+        for n in range(1, SLOTS):
+            idle.says("slot %d: slot %d of .* is attached" % (n, n))
+        host = l.start("dxpu-host", "--vfio-user", l.file("vm"), "--slots", 1, "--node", 2,
+                       "--attach", "1=%s/%d" % (at, SLOTS))
+        host.says("waiting for a guest")
+        disk = nvme_client.Disk(l.file("vm"), 1)
+        for _ in range(COMMANDS):
+            disk.must(0, q=1)  # a flush
+        disk.close()
+        check(host.stop() == 0 and idle.stop() == 0 and box.stop() == 0, box.errors())
+        counts = box.result()["proxy"]
+        check(counts["unannounced"] == 0 and 10 * counts["unseen"] < COMMANDS, counts)
 
 
 # ---- The file of leases ----

@@ -741,25 +741,35 @@ static bool is_sparing(const fabric *f)
     return f->few && f->live_count > f->few;
 }
 
+/* Which channels have a turn: those that have work; all; or all, and those which should have been
+   announced are counted. */
+enum { WITH_WORK, ALL, SEARCH };
+
 /* Each channel is the first in turn: the first one finds the batch empty and the peer idle.
    A freed one is replaced by the last of the list; one that misses its turn by that has the next
    one, and its work is still known.  How many had work. */
-static unsigned serve_round(fabric *f, uint64_t now, bool all)
+static unsigned serve_round(fabric *f, uint64_t now, unsigned which)
 {
     unsigned at = f->first, had_work = 0;
     for (unsigned left = f->live_count; left && f->live_count; left--) {
+        bool known;
+        uint64_t tlps;
         fabric_channel *c;
         at = at < f->live_count ? at : 0;
         c = f->live[at];
-        if (f->due_ns[at] <= now)
-            had_work++;
-        else if (!all) {
+        known = f->due_ns[at] <= now;
+        had_work += known;
+        if (!known && which == WITH_WORK) {
             at++;
             continue;
-        } else if (f->few)
+        }
+        if (!known && f->few)
             look(f, c);
+        tlps = c->ch.count.tx_tlps;
         f->serving = c;
         if (service(f, c, now)) {
+            f->count.unseen +=
+                !known && which == SEARCH && (c->more || c->ch.count.tx_tlps != tlps);
             f->due_ns[at] = is_sparing(f) ? channel_next_ns(c) : 0;
             at++;
         }
@@ -776,17 +786,21 @@ void fabric_turn(void *user, uint64_t now)
     fabric *f = user;
     bool spares = is_sparing(f);
     bool is_timer = spares && f->cb.next_ns && f->cb.next_ns(f->cb.user) <= now;
-    bool all = !spares || is_timer || (f->again && now >= f->all_ns); /* the timer may be of any */
     bool has_reason = f->heard || is_timer;
+    unsigned which = WITH_WORK;
+    if (!spares || is_timer) /* the timer may be of any */
+        which = ALL;
+    else if (f->again && now >= f->all_ns)
+        which = SEARCH;
     f->first++;
-    has_reason |= serve_round(f, now, all) > 0;
-    if (!all && !has_reason && now >= f->all_ns) {
-        all = true;
-        (void)serve_round(f, now, true);
+    has_reason |= serve_round(f, now, which) > 0;
+    if (which == WITH_WORK && !has_reason && now >= f->all_ns) {
+        which = SEARCH;
+        (void)serve_round(f, now, which);
     }
-    if (all || (has_reason && !f->again))
+    if (which != WITH_WORK || (has_reason && !f->again))
         f->all_ns = now + ALL_NS;
-    f->again = !all || has_reason; /* what tick() does now, say, may be forgotten */
+    f->again = which == WITH_WORK || has_reason; /* what tick() does now, say, may be forgotten */
     f->heard = false;
     f->first = f->first < f->live_count ? f->first : 0;
     sealing_work(&f->sealing, now);

@@ -103,6 +103,7 @@ typedef struct fabric_callbacks {
     X(not_frames, "datagrams that are no frames of this version")                                  \
     X(bad_opens, "open frames damaged or out of range")                                            \
     X(unannounced, "turns in which a channel had work that no event had announced")                \
+    X(unseen, "turns in which a channel sent what no event had announced")                         \
     X(ended_close, "incarnations closed gracefully")                                               \
     X(ended_other, "incarnations ended otherwise")
 #define FABRIC_FIELD(name, text) uint64_t name;
