@@ -263,8 +263,8 @@ void p2p_up(shard *sh, fabric_channel *c, uint64_t now)
     s = &b->slots[c->ch.cfg.local.slot - 1];
     p = opener(s, c->ch.cfg.remote.slot, c->session ? dxpu_sodium_peer_key(c->session) : NULL);
     l = p && s->active->ch.cfg.epoch == c->ch.cfg.epoch ? link_for(s, p->slot) : NULL;
-    if (!l) {
-        dxpu_channel_reset(&c->ch, DXPU_REASON_NO_SLOT);
+    if (!l || !has_place(s, p->slot)) { /* others that were opened meanwhile may have come up */
+        dxpu_channel_reset(&c->ch, l ? DXPU_REASON_BUSY : DXPU_REASON_NO_SLOT);
         return;
     }
     end(l, DXPU_REASON_REPLACED);

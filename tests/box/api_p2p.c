@@ -986,6 +986,71 @@ static void test_b10_channels_are_bounded(void **state)
     assert_int_equal(up, P2P_LINKS_EACH);
 }
 
+/* Nor do those that are all opened before the first one is up. */
+static peer many[12];
+
+static bool all_are_decided(void)
+{
+    bool all = true;
+    for (unsigned i = 0; i < 12; i++)
+        all &= dxpu_channel_status(&many[i].ch).state >= DXPU_STATE_UP;
+    return all && a_while();
+}
+
+static void test_b10_channels_opened_at_once(void **state)
+{
+    dxpu_p2p_list l = far_list(LAST, 1);
+    unsigned up = 0;
+    peer kept = other;
+    (void)state;
+    l.places = 12;
+    for (unsigned i = 0; i < l.places; i++) {
+        l.place[i] = l.place[0];
+        l.place[i].slot = (uint8_t)(i + 1);
+        l.place[i].box_slot = (uint16_t)(THERE + i);
+    }
+    send_list(B, &l);
+    for (unsigned i = 0; i < l.places; i++) {
+        memset(&other, 0, sizeof other);
+        peer_init(&other);
+        begin_other((uint16_t)(THERE + i), hosts[B].cfg.epoch);
+        many[i] = other;
+        peer_start(&many[i], dxpu_udp_base(loop.fabric.udp));
+    }
+    other = kept;
+    run_until(all_are_decided);
+    for (unsigned i = 0; i < l.places; i++) {
+        up += dxpu_channel_status(&many[i].ch).state == DXPU_STATE_UP;
+        peer_stop(&many[i]);
+    }
+    assert_int_equal(up, P2P_LINKS_EACH);
+}
+
+/* What a host opens and leaves takes no place of a channel that the box dials. */
+static void test_b10_a_dial_keeps_its_place(void **state)
+{
+    dxpu_p2p_list l = far_list(FAR, LAST);
+    const fabric_channel *c;
+    bool is_there = false;
+    (void)state;
+    other.deaf = true;
+    send_list(B, &l);
+    c = b.slots[B].p2p->link[LAST - 1]->c;
+    assert_non_null(c);
+    hosts[C].deaf = true;
+    for (unsigned i = 0; i < CAPACITY + 4; i++) {
+        peer_dial_as(&hosts[C], dxpu_udp_local(loop.fabric.udp, 0), C + 1, 1, ++epochs);
+        peer_poll(-1, 0, &hosts[C]);
+    }
+    run_until(a_while);
+    for (unsigned i = 0; i < loop.fabric.live_count; i++)
+        is_there |= loop.fabric.live[i] == c;
+    assert_true(is_there);
+    assert_int_equal(loop.fabric.free_count, 0);
+    l.places = l.count = 0;
+    send_list(B, &l);
+}
+
 static bool host_is_over(void)
 {
     return dxpu_channel_status(&hosts[B].ch).state == DXPU_STATE_FAILED;
@@ -1104,6 +1169,8 @@ int main(void)
         CASE(test_b14_a_stream_of_writes),
         CASE(test_b8_a_neighbor_that_takes_nothing),
         CASE(test_b10_channels_are_bounded),
+        CASE(test_b10_channels_opened_at_once),
+        CASE(test_b10_a_dial_keeps_its_place),
         CASE(test_b15_lost_writes),
     };
     cmocka_set_test_filter(getenv("DXPU_TEST"));

@@ -325,6 +325,13 @@ static bool may_send(const fabric_channel *c, fabric_path *p, const uint8_t *fra
     return may;
 }
 
+/* May a channel make room for one that is opened here?  Those that the program dials are its own:
+   it refers to them from fabric_dial() until down(), which they reach within the hold time. */
+static bool is_replaceable(const fabric_channel *c)
+{
+    return c->ended || (c->accepted && !c->up);
+}
+
 /* When the table is full, the oldest open that never came up makes room. */
 static void make_room(fabric *f)
 {
@@ -333,7 +340,7 @@ static void make_room(fabric *f)
         return;
     for (unsigned i = 0; i < f->live_count; i++) {
         fabric_channel *c = f->live[i];
-        if ((c->ended || !c->up) && (!oldest || c->born_ns < oldest->born_ns))
+        if (is_replaceable(c) && (!oldest || c->born_ns < oldest->born_ns))
             oldest = c;
     }
     if (oldest)
@@ -422,7 +429,7 @@ static bool promise_place(fabric *f, uint32_t *index)
     for (unsigned i = 0; i < f->capacity; i++) {
         const fabric_channel *c = f->channels[i];
         unsigned since = f->promised - f->promise[i], rank = 0;
-        if (c && c->up && !c->ended)
+        if (c && !is_replaceable(c))
             continue;
         if (c)
             rank = c->ended ? 1 : 2;
@@ -479,7 +486,7 @@ static fabric_channel *sealed_channel(fabric *f, dxpu_sodium_session *x, const d
     fabric_channel *there = f->channels[id & FABRIC_INDEX_MASK];
     dxpu_channel_config cfg = config_of(f, offer);
     if (f->cb.authorize(f->cb.user, offer, dxpu_sodium_peer_key(x), &cfg) != DXPU_REASON_NONE ||
-        (there && there->up && !there->ended))
+        (there && !is_replaceable(there)))
         return NULL;
     if (there)
         fabric_channel_free(f, there);
