@@ -381,8 +381,8 @@ def functions_that_are_plugged():
         refused = l.run("dxpu", "plug", control, 3, "function,of=1,size=16M")
         check(refused.status == 1 and "are for --slot alone" in box.errors(), refused.errors())
         begun = time.monotonic()
-        half = l.run("dxpu", "plug", control, 1, "nvme,functions=2,block=4096,size=16M,file=%s,file=%s"
-                     % (l.file("half"), l.file("none/half")))
+        half = l.run("dxpu", "plug", control, 1, "nvme,functions=2,block=4096,size=16M,"
+                     "file=%s,file=%s" % (l.file("half"), l.file("none/half")))
         check(half.status == 1 and time.monotonic() - begun < 10, half.errors())
         alone = l.run("dxpu", "plug", control, 1, "nvme,block=4096,size=16M,file=" + l.file("image1"))
         check(alone.status == 0, alone.errors())
