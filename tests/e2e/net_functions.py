@@ -226,9 +226,51 @@ def s250_a_function_is_the_same_without_another():
         check(found[0] == found[1], found)
 
 
+def emitted(box, count):
+    """TLPs of each slot's device until now."""
+    box.statistics()
+    shown = box.errors()
+    return [int(re.search(r"^  emitted +(\d+)$", shown.rsplit("\nslot_%d\n" % n, 1)[-1],
+                          re.M).group(1)) for n in range(1, count + 1)]
+
+
+def queue_reads(host, kib):
+    """A full queue of long reads, for one ring of its doorbell: its driver does nothing more."""
+    at, pages = nvme_client.DATA_AT, nvme_client.DATA_AT + (512 << 10)
+    host.disk.memory[pages:pages + 512] = b"".join(struct.pack("<Q", at + BLOCK * n)
+                                                   for n in range(1, 65))
+    for _ in range(62):
+        host.disk.put(1, READ, prp=at, prp2=pages if kib > 8 else at + BLOCK, dw12=kib // 4 - 1)
+
+
 @case
-def s250_functions_get_equal_shares():
-    """As many commands each, within 10 %, while all of them want more; 33 are the most."""
+def s250_much_that_waits_for_one_keeps_no_other():
+    """A full queue of long reads of one function, and behind it, a full queue of short ones of each
+    other: these are over long before those are, by what the box counts.  No driver does anything
+    meanwhile."""
+    count, tlps = 4, (62 * (256 << 10) // 512, 62 * (8 << 10) // 512)
+    with lab.Lab() as l:
+        box, to = start(l, count)
+        hosts = [Host(l, to, n) for n in range(1, count + 1)]
+        begun = emitted(box, count)
+        for host in hosts:
+            queue_reads(host, 256 if host is hosts[0] else 8)
+        for host in hosts:
+            host.disk.ring(1)
+        now, end = [0] * count, time.monotonic() + 60
+        while min(now[1:]) < tlps[1]:
+            time.sleep(0.01)
+            now = [after - before for after, before in zip(emitted(box, count), begun)]
+            check(time.monotonic() < end, "only", now)
+        print("# %s TLPs of %d and %d" % (now, *tlps))
+        check(now[0] < tlps[0] / 2, now)
+        until(lambda: emitted(box, count)[0] - begun[0] >= tlps[0], "the long ones are over, too")
+        check(box.stop() == 0, box.errors())
+
+
+@case
+def s250_as_many_functions_as_there_can_be():
+    """33, whose drivers are served one after the other here: each gets as many commands done."""
     with lab.Lab() as l:
         box, to = start(l, 33)
         hosts = [Host(l, to, n) for n in range(1, 34)]
