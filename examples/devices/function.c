@@ -470,7 +470,7 @@ static void completion(fn *f, const dxpu_tlp *cpl)
         return;
     }
     x = f->request[cpl->tag].owner;
-    if (!x) { /* a reset took it away, and with it who asked */
+    if (!x) { /* a reset took it away */
         f->count.completions_late++;
         return;
     }

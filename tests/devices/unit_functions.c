@@ -41,6 +41,7 @@ static uint32_t answer;
 static uint64_t seed, cmb_bytes;
 static dxpu_tlp asked; /* the device's last read */
 static unsigned asks, posted;
+static const jobs *executor; /* NULL: the device's own */
 
 /* device_port.emit */
 static void emitted(void *user, dxpu_bytes tlp)
@@ -69,6 +70,7 @@ static void open_device(uint64_t functions, uint64_t virtuals)
                           .timeout_ns = DXPU_NEVER,
                           .identity = 7,
                           .cmb_bytes = cmb_bytes,
+                          .jobs = executor,
                           .function_count = functions,
                           .virtuals = virtuals };
     device = nvme_functions_kind.create(&s, &port);
@@ -139,6 +141,7 @@ static int teardown(void **state)
         nvme_functions_kind.destroy(device);
     device = NULL;
     cmb_bytes = 0;
+    executor = NULL;
     return 0;
 }
 
@@ -173,6 +176,98 @@ static void test_s251_one_that_cannot_be_made(void **state)
     snprintf(files, sizeof files, "%s,/dev/null/none", path);
     assert_null(nvme_functions_kind.create(&s, &port));
     (void)unlink(path);
+}
+
+/* An executor whose jobs are over when the test says so, the last one first. */
+static job *held, *over;
+
+static void hold(void *user, job *j)
+{
+    (void)user;
+    j->next = held;
+    held = j;
+}
+
+static job *take_back(void *user)
+{
+    job *j = over;
+    (void)user;
+    if (j)
+        over = j->next;
+    return j;
+}
+
+static bool has_begun(void *user, job *j)
+{
+    (void)user;
+    (void)j;
+    return false;
+}
+
+static void run_all(void *user)
+{
+    job **last = &over;
+    (void)user;
+    while (*last)
+        last = &(*last)->next;
+    *last = held;
+    for (job *j = held; j; j = j->next)
+        j->run(j);
+    held = NULL;
+}
+
+/* After each request a function takes back what is over: before the second one. */
+static uint32_t status_of(unsigned function)
+{
+    (void)memory(BAR + function * 0x10000 + 0x1c);
+    return memory(BAR + function * 0x10000 + 0x1c);
+}
+
+/* Three functions, each with a flush under way, as at a shutdown. */
+static void begin_flushes(void)
+{
+    for (unsigned i = 0; i < 3; i++) {
+        cfg_set(i, 0x10, BAR + i * 0x10000);
+        cfg_set(i, 0x04, 2);
+        request(DXPU_TLP_MWR, BAR + i * 0x10000 + 0x14, 0, 0x4000);
+        assert_int_equal(status_of(i), 0x4);
+    }
+}
+
+/* Whichever function takes jobs back, each is its own function's, also of one that was reset, and
+   where the device ends first. */
+static void test_s251_jobs_of_several_functions(void **state)
+{
+    const jobs held_back = { NULL, hold, take_back, has_begun, run_all };
+    (void)state;
+    executor = &held_back;
+    open_device(3, 0);
+    begin_flushes();
+    run_all(NULL);
+    assert_int_equal(status_of(0), 0x8); /* it took all of them */
+    assert_null(over);
+    nvme_functions_kind.tick(device, 1);
+    assert_int_equal(status_of(1) | status_of(2), 0x8);
+    nvme_functions_kind.reset(device);
+    begin_flushes();
+    run_all(NULL);
+    assert_int_equal(status_of(0), 0x8);
+    cfg_set(1, 0x68, 0x8000); /* a reset of one whose job is over, and not its own yet */
+    cfg_set(1, 0x10, BAR + 0x10000);
+    cfg_set(1, 0x04, 2);
+    nvme_functions_kind.tick(device, 2);
+    assert_int_equal(status_of(1), 0);
+    assert_int_equal(status_of(2), 0x8);
+    nvme_functions_kind.reset(device);
+    begin_flushes();
+    nvme_functions_kind.destroy(device); /* while they are under way */
+    assert_true(!held && !over);
+    open_device(3, 0);
+    begin_flushes();
+    run_all(NULL);
+    assert_int_equal(status_of(2), 0x8);
+    (void)teardown(NULL); /* the others' wait for them */
+    assert_null(over);
 }
 
 static void test_s252_number_and_enable(void **state)
@@ -427,6 +522,7 @@ int main(void)
 #define CASE(name) cmocka_unit_test_teardown(name, teardown)
     const struct CMUnitTest tests[] = {
         CASE(test_s251_one_that_cannot_be_made),
+        CASE(test_s251_jobs_of_several_functions),
         CASE(test_s251_each_function_by_its_number),
         CASE(test_s252_number_and_enable),
         CASE(test_s252_memory_of_virtual_functions),

@@ -215,9 +215,9 @@ def s250_a_function_is_the_same_without_another():
     with lab.Lab() as l:
         found = []
         for two in ("function,of=1,block=4096,size=16M,file=" + l.file("image2"), "none"):
-            box = l.start("dxpu-box", "--listen", V4, "--slots", 3,
-                          "--slot", "1=nvme,serial=same,block=4096,size=16M,file=" + l.file("image1"),
-                          "--slot", "2=" + two, "--slot",
+            one = "1=nvme,serial=same,block=4096,size=16M,file=" + l.file("image1")
+            box = l.start("dxpu-box", "--listen", V4, "--slots", 3, "--slot", one, "--slot",
+                          "2=" + two, "--slot",
                           "3=function,of=1,block=4096,size=16M,file=" + l.file("image3"))
             host = Host(l, box.address(), 3)
             page = host.identify(1)
@@ -423,10 +423,11 @@ def functions_that_are_plugged():
         refused = l.run("dxpu", "plug", control, 3, "function,of=1,size=16M")
         check(refused.status == 1 and "are for --slot alone" in box.errors(), refused.errors())
         begun = time.monotonic()
-        half = l.run("dxpu", "plug", control, 1, "nvme,functions=2,block=4096,size=16M,"
-                     "file=%s,file=%s" % (l.file("half"), l.file("none/half")))
+        half = l.run("dxpu", "plug", control, 1, "nvme,functions=2,size=16M,file=%s,file=%s" %
+                     (l.file("half"), l.file("none/half")))
         check(half.status == 1 and time.monotonic() - begun < 10, half.errors())
-        alone = l.run("dxpu", "plug", control, 1, "nvme,block=4096,size=16M,file=" + l.file("image1"))
+        alone = l.run("dxpu", "plug", control, 1,
+                      "nvme,block=4096,size=16M,file=" + l.file("image1"))
         check(alone.status == 0, alone.errors())
         first = Host(l, to, 1)
         old, new = hosts[0].identify(1), first.identify(1)
