@@ -74,7 +74,7 @@ void pages_close(pages *p)
 {
     if (!p->bytes)
         return;
-    if (!p->others)
+    if (p->away && !p->others) /* what never had any may be in a job itself */
         p->jobs.settle(p->jobs.user);
     pages_reap(p);
     (void)munmap(p->bytes, p->size);

@@ -687,6 +687,28 @@ static void test_reset_leaves_nothing(void **state)
     }
 }
 
+/* jobs.settle, in a job: it waits for itself. */
+static void never(void *user)
+{
+    (void)user;
+    fail_msg("waits for its own end");
+}
+
+/* One that cannot be made, in a job of its executor: as where a device is plugged in. */
+static void test_one_that_cannot_be_made(void **state)
+{
+    static const device_port none;
+    jobs_queue done;
+    jobs own;
+    device_settings set = {
+        .jobs = &own, .mps_bytes = 512, .timeout_ns = DXPU_NEVER, .bar_bytes = (uint64_t)1 << 62
+    };
+    (void)state;
+    jobs_here(&done, &own);
+    own.settle = never;
+    assert_null(eptest_kind.create(&set, &none));
+}
+
 /* S-161: a job gives back the memory that a reset takes away; its time is not the loop's. */
 static void test_s161_a_reset_clears_at_once(void **state)
 {
@@ -865,6 +887,7 @@ int main(void)
         cmocka_unit_test(test_completion_timeout),
         cmocka_unit_test(test_poisoned_write_is_dropped),
         cmocka_unit_test(test_reset_leaves_nothing),
+        cmocka_unit_test(test_one_that_cannot_be_made),
         cmocka_unit_test(test_s161_a_reset_clears_at_once),
         cmocka_unit_test(test_u13_source_comes_with_the_command),
         cmocka_unit_test(test_fuzz),

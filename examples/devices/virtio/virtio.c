@@ -478,8 +478,9 @@ int virtio_open(virtio *v, const virtio_setup *set, const virtio_type *type,
 
 void virtio_close(virtio *v)
 {
-    if (v->pool)
-        device_reset(v);
+    if (!v->pool) /* it could not be made, in a job: it would wait for itself */
+        return;
+    device_reset(v);
     v->jobs.settle(v->jobs.user);
     while (virtio_reap(v))
         continue;
