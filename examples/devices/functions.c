@@ -129,11 +129,12 @@ static void functions_tlp(void *device, const dxpu_tlp *t, dxpu_bytes bytes)
 static void functions_event(void *device, const dxpu_event *e)
 {
     functions *f = device;
-    for (unsigned i = 0; i < f->count; i++)
-        f->kind->event(f->of[i].device, e);
-    for (unsigned i = f->physicals; i < f->count; i++) {
-        if (e->type == DXPU_EVENT_HOT_RESET && (e->flags & DXPU_EVENT_ON))
+    bool resets = e->type == DXPU_EVENT_HOT_RESET && (e->flags & DXPU_EVENT_ON);
+    for (unsigned i = 0; i < f->count; i++) {
+        if (resets && i >= f->physicals)
             f->kind->reset(f->of[i].device);
+        else
+            f->kind->event(f->of[i].device, e);
     }
 }
 
