@@ -404,6 +404,34 @@ static void test_s252_answers_to_one_that_has_ended(void **state)
     assert_int_not_equal(cfg(1, 0x110), 0);
 }
 
+/* S-162: what was under way of one that has ended is over before the next of its number is
+   ready. */
+static void test_s162_s252_accesses_of_one_that_has_ended(void **state)
+{
+    const jobs held_back = { NULL, hold, take_back, has_begun, run_all };
+    (void)state;
+    executor = &held_back;
+    open_device(0, VIRTUALS);
+    for (unsigned by_physical = 0; by_physical < 2; by_physical++) {
+        make(1);
+        request(DXPU_TLP_MWR, VF_AT + 0x14, 0, 0x4000); /* a flush of all */
+        assert_int_equal(memory(VF_AT + 0x1c), 0x4);
+        if (by_physical)
+            cfg_set(0, 0x68, 0x8000);
+        else
+            cfg_set(0, CONTROL, 0);
+        make(1);
+        request(DXPU_TLP_MWR, VF_AT + 0x24, 0, 0x00070007);
+        request(DXPU_TLP_MWR, VF_AT + 0x14, 0, 0x00460001);
+        nvme_functions_kind.tick(device, 1);
+        assert_int_equal(memory(VF_AT + 0x1c), 0);
+        run_all(NULL);
+        nvme_functions_kind.tick(device, 2);
+        assert_int_equal(memory(VF_AT + 0x1c), 1);
+        cfg_set(0, CONTROL, 0);
+    }
+}
+
 /* A part of a VF BAR is a page of the system at least. */
 static void test_s252_pages_of_the_system(void **state)
 {
@@ -521,6 +549,7 @@ int main(void)
 {
 #define CASE(name) cmocka_unit_test_teardown(name, teardown)
     const struct CMUnitTest tests[] = {
+        CASE(test_s162_s252_accesses_of_one_that_has_ended),
         CASE(test_s251_one_that_cannot_be_made),
         CASE(test_s251_jobs_of_several_functions),
         CASE(test_s251_each_function_by_its_number),
