@@ -16,9 +16,24 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { CAPACITY = 7, CHANNELS = 3 };
+
+/* The clock of all that is here, in place of the system's: each look at it takes as long, whatever
+   else the machine does.  So what is asked again, or comes too often, is so in each run. */
+enum { LOOK_NS = 500 };
+
+int clock_gettime(clockid_t id, struct timespec *t)
+{
+    static uint64_t ns = 1000000000000000;
+    (void)id;
+    ns += LOOK_NS;
+    t->tv_sec = (time_t)(ns / 1000000000u);
+    t->tv_nsec = (long)(ns % 1000000000u);
+    return 0;
+}
 
 static fabric port;
 static fabric_channel *channels[CHANNELS];
