@@ -62,7 +62,7 @@ static bool get_place(const uint8_t *p, const dxpu_p2p_list *l, dxpu_p2p_place *
     memcpy(out->address, p + 16, sizeof out->address);
     memcpy(out->key, p + 32, sizeof out->key);
     return out->slot && out->slot != l->slot && out->box_slot && out->epoch &&
-           (out->family == 4 || out->family == 6);
+           (out->family == 4 || out->family == 6) && out->bus <= out->last_bus;
 }
 
 void dxpu_p2p_message(const dxpu_p2p_list *l, uint8_t payload[DXPU_P2P_BYTES_MAX], dxpu_tlp *out)
@@ -75,7 +75,7 @@ void dxpu_p2p_message(const dxpu_p2p_list *l, uint8_t payload[DXPU_P2P_BYTES_MAX
     memcpy(payload + 4, l->domain, sizeof l->domain);
     for (unsigned i = 0; i < l->count; i++, p += DXPU_P2P_WINDOW_BYTES) {
         p[0] = l->at[i].slot;
-        p[1] = 0;
+        p[1] = l->at[i].own;
         dxpu_put_be16(p + 2, l->at[i].payload_bytes);
         dxpu_put_be64(p + 4, l->at[i].first);
         dxpu_put_be64(p + 12, l->at[i].last);
@@ -101,14 +101,16 @@ static bool decode(const dxpu_tlp *t, dxpu_p2p_list *out)
     for (unsigned i = 0; i < out->count; i++, p += DXPU_P2P_WINDOW_BYTES) {
         dxpu_p2p_window *w = &out->at[i];
         w->slot = p[0];
+        w->own = p[1] != 0;
         w->payload_bytes = dxpu_get_be16(p + 2);
         w->first = dxpu_get_be64(p + 4);
         w->last = dxpu_get_be64(p + 12);
-        if (!w->slot || w->slot == out->slot || w->first > w->last)
+        if (p[1] > 1 || !w->slot || w->slot == out->slot || w->first > w->last)
             return false;
     }
     for (unsigned i = 0; i < out->places; i++, p += DXPU_P2P_PLACE_BYTES) {
-        if (!get_place(p, out, &out->place[i]))
+        if (!get_place(p, out, &out->place[i]) ||
+            dxpu_p2p_place_of(out, p[0]) != &out->place[i]) /* one of each */
             return false;
     }
     return true;
@@ -162,7 +164,18 @@ const dxpu_p2p_place *dxpu_p2p_place_of(const dxpu_p2p_list *l, unsigned slot)
 unsigned dxpu_p2p_find(const dxpu_p2p_list *l, uint64_t address)
 {
     unsigned i = 0;
-    while (i < l->count && (address < l->at[i].first || address > l->at[i].last))
+    while (i < l->count && (l->at[i].own || address < l->at[i].first || address > l->at[i].last))
         i++;
     return i;
+}
+
+bool dxpu_p2p_opens(const dxpu_p2p_list *l, unsigned slot, const dxpu_tlp *t)
+{
+    for (unsigned i = 0; i < l->count; i++) {
+        const dxpu_p2p_window *w = &l->at[i];
+        if (w->own && w->slot == slot && t->address >= w->first && t->address <= w->last &&
+            t->payload.len <= w->payload_bytes)
+            return true;
+    }
+    return false;
 }

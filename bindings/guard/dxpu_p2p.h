@@ -15,7 +15,7 @@ extern "C" {
 
 enum {
     DXPU_P2P_DOMAIN_BYTES = 16,
-    DXPU_P2P_WINDOWS = 54, /* two of each other slot of a switch of 28 */
+    DXPU_P2P_WINDOWS = 108, /* two of each other slot of a switch of 28, and its own for each */
     DXPU_P2P_HEAD_BYTES = 4 + DXPU_P2P_DOMAIN_BYTES,
     DXPU_P2P_WINDOW_BYTES = 20,
     DXPU_P2P_PLACES = 27,
@@ -30,6 +30,7 @@ typedef struct dxpu_p2p_window {
     uint64_t first, last;
     uint16_t payload_bytes; /* largest that both ports pass */
     uint8_t slot;           /* of the host, 1.. */
+    bool own;               /* addresses of the list's own slot, which that one may reach */
 } dxpu_p2p_window;
 
 /* Where another slot of the host is attached. */
@@ -70,8 +71,10 @@ void dxpu_p2p_hello_message(const dxpu_p2p_hello *h, uint8_t payload[DXPU_P2P_HE
 int dxpu_p2p_hello_decode(const dxpu_tlp *t, dxpu_p2p_hello *out);
 /* The place of a slot of the host; NULL: it is not listed. */
 const dxpu_p2p_place *dxpu_p2p_place_of(const dxpu_p2p_list *l, unsigned slot);
-/* The first window that has the address: its index, or `count`. */
+/* The first window of another slot that has the address: its index, or `count`. */
 unsigned dxpu_p2p_find(const dxpu_p2p_list *l, uint64_t address);
+/* May this other slot's device make such a request of the list's own? */
+bool dxpu_p2p_opens(const dxpu_p2p_list *l, unsigned slot, const dxpu_tlp *t);
 
 #ifdef __cplusplus
 }

@@ -188,7 +188,8 @@ static int request(slot *s, const dxpu_tlp *t, dxpu_bytes tlp, uint64_t now)
     const dxpu_p2p_window *w = window_of(s, t);
     unsigned cls = dxpu_tlp_class(t);
     slot *to = target(s, w);
-    if (cls == DXPU_POSTED && is_fenced(s, w && !to ? w->slot : 0, now))
+    /* an atomic or DMWr informs as a write does */
+    if (t->type != DXPU_TLP_MRD && is_fenced(s, w && !to ? w->slot : 0, now))
         return DXPU_E_AGAIN;
     if (!to)
         return w ? p2p_link_request(s, w->slot, t, tlp, now) : P2P_HOST;
@@ -205,12 +206,16 @@ static int request(slot *s, const dxpu_tlp *t, dxpu_bytes tlp, uint64_t now)
 bool p2p_asked_by(p2p_link *l, const dxpu_tlp *t, dxpu_bytes tlp, uint64_t now)
 {
     uint16_t from = P2P_LINK | l->neighbor;
+    uint32_t completions = completions_of(t);
+    uint64_t user = (uint64_t)from << 48 | (uint64_t)completions << 32 | l->life;
     p2p *p = l->s->p2p;
-    if (p->in[DXPU_NONPOSTED].count >= INBOX_TLPS ||
-        dxpu_tags_track(&p->asked, t, now, (uint64_t)from << 48 | l->life) != DXPU_OK)
+    if (p->in[DXPU_NONPOSTED].count >= INBOX_TLPS || !p2p_link_may_ask(l, completions) ||
+        dxpu_tags_track(&p->asked, t, now, user) != DXPU_OK)
         return false;
-    if (p2p_put(l->s, DXPU_NONPOSTED, tlp, from, l->life))
+    if (p2p_put(l->s, DXPU_NONPOSTED, tlp, from, l->life)) {
+        l->owed += completions;
         return true;
+    }
     (void)dxpu_tags_drop(&p->asked, t->requester, t->tag);
     return false;
 }
@@ -235,9 +240,12 @@ static requester asker(const slot *s, uint64_t user)
     return r;
 }
 
-static void settle(slot *from, uint64_t user)
+static void settle(const requester *from, uint64_t user)
 {
-    from->p2p->owed -= user >> 32 & 0xffff;
+    if (from->s)
+        from->s->p2p->owed -= user >> 32 & 0xffff;
+    if (from->link)
+        from->link->owed -= user >> 32 & 0xffff;
 }
 
 static void give(const requester *to, dxpu_bytes tlp, const slot *s)
@@ -269,34 +277,58 @@ static void answer(slot *s, const dxpu_request *r)
     uint8_t bytes[REFUSAL_BYTES];
     requester to = asker(s, r->user);
     s->p2p->count.unanswered++;
-    if (to.s)
-        settle(to.s, r->user);
+    settle(&to, r->user);
     if (to.s || to.link)
         give(&to, p2p_refusal(r, bytes), s);
 }
 
 /* With a payload that the requester's port may not pass: its request is over (V-16). */
+unsigned p2p_payload_bytes(const dxpu_p2p_list *l, unsigned neighbor)
+{
+    unsigned w = 0;
+    while (w < l->count && l->at[w].slot != neighbor)
+        w++;
+    return w < l->count ? l->at[w].payload_bytes : 0; /* or listed no more: the request was let
+                                                         through under an earlier list */
+}
+
 static bool is_oversized(const requester *to, const dxpu_tlp *cpl, const slot *s)
 {
-    const dxpu_p2p_list *l = to->s ? &to->s->p2p->list : &s->p2p->list;
-    unsigned number = to->s ? s->p2p->list.slot : to->link->neighbor;
-    for (unsigned w = 0; w < l->count; w++) {
-        if (l->at[w].slot == number)
-            return cpl->payload.len > l->at[w].payload_bytes;
-    }
-    return false; /* listed no more: the request was let through under an earlier list */
+    unsigned most = to->s ? p2p_payload_bytes(&to->s->p2p->list, s->p2p->list.slot)
+                          : p2p_payload_bytes(&s->p2p->list, to->link->neighbor);
+    return most && cpl->payload.len > most;
+}
+
+static void remember_late(p2p *p, const dxpu_request *r, uint64_t now)
+{
+    p2p_late *l = &p->late[p->late_at++ % INBOX_REQUESTS]; /* as many as there are tags */
+    l->requester = r->requester;
+    l->tag = r->tag;
+    l->until_ns = p->late_ns = now + p->asked.timeout_ns;
+}
+
+/* Of a request that was answered for its device: the host might take it for one of its own that has
+   the same tag. */
+static bool is_late(p2p *p, const dxpu_tlp *cpl, uint64_t now)
+{
+    bool late = false;
+    if (now >= p->late_ns)
+        p->late_ns = 0;
+    for (unsigned i = 0; p->late_ns && i < INBOX_REQUESTS; i++)
+        late |= p->late[i].requester == cpl->requester && p->late[i].tag == cpl->tag &&
+                now < p->late[i].until_ns;
+    p->count.refused += late;
+    return late;
 }
 
 static int completion(slot *s, const dxpu_tlp *t, dxpu_bytes tlp, uint64_t now)
 {
     dxpu_request r;
     requester to;
-    if (!s->p2p->asked.in_flight)
+    if (!s->p2p->asked.in_flight && !s->p2p->late_ns)
         return P2P_HOST;
-    if (!p2p_links_room(s, tlp, now))
-        return DXPU_E_AGAIN;
     if (dxpu_tags_complete(&s->p2p->asked, t, &r) != DXPU_OK)
-        return P2P_HOST;
+        return is_late(s->p2p, t, now) ? DXPU_OK : P2P_HOST;
     to = asker(s, r.user);
     if (!to.s && !to.link)
         return DXPU_OK;
@@ -306,11 +338,11 @@ static int completion(slot *s, const dxpu_tlp *t, dxpu_bytes tlp, uint64_t now)
         answer(s, &r);
         return DXPU_OK;
     }
-    give(&to, tlp, s);
-    if (r.done && to.s)
-        settle(to.s, r.user);
+    if (r.done)
+        settle(&to, r.user);
     s->p2p->count.out += to.s != NULL;
     s->p2p->count.links_out += to.link != NULL;
+    give(&to, tlp, s);
     return DXPU_OK;
 }
 
@@ -334,12 +366,12 @@ static bool is_behind(const p2p *p)
     return p->behind || (w && w->order <= p->mark);
 }
 
-static unsigned host_has(const slot *s)
+static bool has_passes(const p2p *p)
 {
-    unsigned n = 0;
+    unsigned any = 0;
     for (unsigned cls = 0; cls < DXPU_CLASSES; cls++)
-        n += s->active->ch.rx.queue[cls].count;
-    return n;
+        any |= p->pass[cls];
+    return any;
 }
 
 /* What the host has sent by now comes behind what neighbors have by now, and that alone: however
@@ -347,35 +379,40 @@ static unsigned host_has(const slot *s)
 static void compare(slot *s)
 {
     p2p *p = s->p2p;
-    if (is_behind(p) && p->pass)
+    if (is_behind(p) && has_passes(p))
         return;
-    p->pass = host_has(s);
-    p->behind = p2p_links_posted(s);
+    for (unsigned cls = 0; cls < DXPU_CLASSES; cls++)
+        p->pass[cls] = s->active->ch.rx.queue[cls].count;
+    p2p_links_compare(s);
     p->mark = p->order;
 }
 
-bool p2p_host_may(const slot *s)
+bool p2p_host_may(const slot *s, unsigned cls)
 {
-    return !s->p2p || (s->p2p->pass && !is_behind(s->p2p));
+    return !s->p2p || (s->p2p->pass[cls] && !is_behind(s->p2p));
 }
 
-void p2p_host_did(slot *s)
+void p2p_host_did(slot *s, unsigned cls)
 {
-    if (s->p2p && s->p2p->pass)
-        s->p2p->pass--;
+    if (s->p2p && s->p2p->pass[cls]) /* or a list has come just now */
+        s->p2p->pass[cls]--;
 }
 
 bool p2p_host_waits(const slot *s)
 {
-    return s->p2p && !s->p2p->pass && s->active && host_has(s);
+    bool waits = s->p2p && s->p2p->again;
+    for (unsigned cls = 0; s->p2p && s->active && cls < DXPU_CLASSES; cls++)
+        waits |= s->active->ch.rx.queue[cls].count && !s->p2p->pass[cls] &&
+                 !(is_behind(s->p2p) && has_passes(s->p2p));
+    return waits;
 }
 
 /* The list, the windows and Bus Master Enable may have changed since it was put there (B-6). */
 static bool is_allowed(slot *s, const p2p_tlp *w, const dxpu_tlp *t, dxpu_bytes tlp)
 {
     slot *from = &s->shard->box->slots[w->from & ~(unsigned)P2P_LINK];
-    if (w->from & P2P_LINK) /* its own box has looked; what was acknowledged is not dropped */
-        return true;
+    if (w->from & P2P_LINK) /* its own box has looked at the rest */
+        return dxpu_p2p_opens(&s->p2p->list, w->from & ~(unsigned)P2P_LINK, t);
     return is_up(from) && from->p2p->life == w->life &&
            dxpu_guard_waited(&from->guard, tlp) == DXPU_GUARD_PASS &&
            target(from, window_of(from, t)) == s;
@@ -461,9 +498,24 @@ bool p2p_message(slot *s, const dxpu_tlp *t)
     }
     s->shard->fabric.few = 0; /* what one slot's device sends gives another one work */
     s->p2p->list = list;      /* of one that is malformed: empty (B-3) */
+    memset(s->p2p->pass, 0, sizeof s->p2p->pass); /* more of links may be let in, and come first */
+    s->p2p->again = true;
     s->p2p->count.lists++;
     s->p2p->count.lists_refused += rc < 0;
     p2p_links_list(s);
+    return true;
+}
+
+/* Of a completion that waits: is it of another device's request?  That is answered then. */
+static bool was_asked(slot *s, dxpu_bytes tlp)
+{
+    dxpu_request r;
+    dxpu_tlp t;
+    if (dxpu_tlp_receive(tlp, &t) != DXPU_OK ||
+        dxpu_tags_complete(&s->p2p->asked, &t, &r) != DXPU_OK)
+        return false;
+    if (r.done)
+        answer(s, &r);
     return true;
 }
 
@@ -472,6 +524,8 @@ void p2p_reset(slot *s)
     dxpu_request r;
     if (!s->p2p)
         return;
+    slots_drop_completions(s,
+                           was_asked); /* answers of before it: none is taken for a later one's */
     while (dxpu_tags_pop(&s->p2p->asked, &r))
         answer(s, &r);
     p2p_links_end(s);
@@ -479,7 +533,7 @@ void p2p_reset(slot *s)
     s->p2p->life++;
     s->p2p->owed = 0;
     s->p2p->stuck_ns = s->p2p->fence_ns = 0;
-    s->p2p->behind = s->p2p->pass = 0;
+    memset(s->p2p->pass, 0, sizeof s->p2p->pass);
     s->p2p->clogged = false;
 }
 
@@ -506,10 +560,17 @@ void p2p_free(slot *s)
 void p2p_work(slot *s, uint64_t now)
 {
     dxpu_request r;
-    while (s->p2p && dxpu_tags_expire(&s->p2p->asked, now, &r))
-        answer(s, &r);
     if (!s->p2p)
         return;
+    while (dxpu_tags_expire(&s->p2p->asked, now, &r)) {
+        remember_late(s->p2p, &r, now);
+        answer(s, &r);
+    }
+    if (s->p2p->fence_ns && now >= s->p2p->fence_ns) {
+        s->p2p->fence_ns = 0;
+        p2p_links_break(s, 0);
+    }
+    s->p2p->again = false;
     compare(s);
     p2p_links_work(s, now);
 }

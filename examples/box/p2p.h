@@ -27,8 +27,8 @@ int p2p_submit(struct slot *s, dxpu_bytes tlp, uint64_t now_ns);
 
 /* May the device be given what its host sends, now?  Not before what neighbors wrote until that had
    come (B-7).  Then one of it was; more of it has come, and is to wait for the next turn. */
-bool p2p_host_may(const struct slot *s);
-void p2p_host_did(struct slot *s);
+bool p2p_host_may(const struct slot *s, unsigned cls);
+void p2p_host_did(struct slot *s, unsigned cls);
 bool p2p_host_waits(const struct slot *s);
 /* Give the next one of a class to the device; false: there is none, or order holds it up. */
 bool p2p_take(struct slot *s, unsigned cls);

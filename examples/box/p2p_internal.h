@@ -49,33 +49,50 @@ typedef struct p2p_link {
     uint8_t neighbor; /* its slot of the host */
     bool dials;       /* this end does, again when it has ended */
     bool ready;       /* the opener has said which slots it is for */
+    bool said;        /* this end, the opener, has */
+    bool wrote;       /* the device has, in this channel */
     unsigned tries;
     uint64_t dial_ns;     /* when, without a channel */
+    uint64_t up_ns;       /* since when there is this one */
     fabric_channel *c;    /* NULL: none */
     uint64_t stuck_ns;    /* when requests that wait for room are given up; 0: none wait */
-    uint64_t full_ns;     /* the same of completions, and then the channel */
+    uint64_t early_ns[2]; /* posted, requests: when what is not listed yet is; 0: none waits */
+    unsigned behind;      /* writes that the host's TLPs come behind, and are not taken yet */
+    unsigned owed;        /* completions that the neighbor's requests may still bring */
     uint32_t life;        /* another one after each channel */
     dxpu_p2p_place place; /* as the list has it */
     dxpu_tags asked;      /* requests of this slot's device */
     dxpu_tag_entry entries[INBOX_REQUESTS];
 } p2p_link;
 
+/* A request whose answer would come too late. */
+typedef struct p2p_late {
+    uint64_t until_ns;
+    uint16_t requester, tag;
+} p2p_late;
+
 struct p2p {
     dxpu_p2p_list list;
     uint16_t to[DXPU_P2P_WINDOWS]; /* number of the box's slot of each; 0: none has it */
     uint64_t seen;                 /* shard.p2p_changes when `to` was made */
     p2p_queue in[DXPU_CLASSES];
-    uint64_t order;    /* of the TLP put in last */
-    uint64_t mark;     /* what the host has sent comes behind this one of the inbox, */
-    unsigned behind;   /* and these writes, which are not there yet; */
-    unsigned pass;     /* TLPs of the host that this is about */
-    uint64_t stuck_ns; /* when what waits for room is given up; 0: nothing waits */
+    uint64_t order;              /* of the TLP put in last */
+    uint64_t mark;               /* what the host has sent comes behind this one of the inbox, */
+    unsigned behind;             /* and these writes of all links, which are not there yet; */
+    unsigned pass[DXPU_CLASSES]; /* TLPs of the host that this is about */
+    bool again;                  /* another turn has work, and nothing else says so */
+    uint64_t stuck_ns;           /* when what waits for room is given up; 0: nothing waits */
     uint64_t fence_ns; /* when what waits for p2p_links_dirty() does so no longer; 0: nothing */
     bool clogged;      /* it was: until the device takes something */
     uint32_t life;     /* another one after each reset, and in each incarnation */
     unsigned owed;     /* completions that requests of the device may still bring */
     dxpu_tags asked;   /* requests of other slots' devices */
     dxpu_tag_entry entries[INBOX_REQUESTS];
+    p2p_late late[INBOX_REQUESTS];
+    unsigned late_at;
+    uint64_t late_ns;          /* until then there is one of these; 0: none */
+    uint64_t dial_ns;          /* of any of them, not before this */
+    unsigned dialed;           /* which one was the last, from 0 */
     unsigned links;            /* of these */
     p2p_link *link[P2P_LINKS]; /* by the neighbor's slot of the host, from 1; NULL: none */
 #define P2P_FIELD(name) uint64_t name;
@@ -96,8 +113,9 @@ dxpu_bytes p2p_refusal(const dxpu_request *r, uint8_t out[REFUSAL_BYTES]);
 /* p2p_link.c: a request of the device to a slot in another box: as p2p_submit(). */
 int p2p_link_request(slot *s, unsigned neighbor, const dxpu_tlp *t, dxpu_bytes tlp,
                      uint64_t now_ns);
-/* Is there room for a completion in all links?  One that takes nothing ends by its hold. */
-bool p2p_links_room(slot *s, dxpu_bytes tlp, uint64_t now_ns);
+/* May the neighbor ask for so many completions?  Only while there is room for all that it has asked
+   for: what it does not take holds up none of the device's answers to others. */
+bool p2p_link_may_ask(const p2p_link *l, unsigned completions);
 /* Writes on their way to another box than that of `but`, 0: to any (B-14). */
 bool p2p_links_dirty(const slot *s, unsigned but);
 /* End those. */
@@ -111,8 +129,10 @@ void p2p_links_end(slot *s);
 void p2p_links_free(slot *s);
 /* Take what has come, and dial. */
 void p2p_links_work(slot *s, uint64_t now_ns);
-/* Writes that have come, and wait for room in the inbox. */
-unsigned p2p_links_posted(const slot *s);
+/* Count the writes that have come, and wait for room in the inbox. */
+void p2p_links_compare(slot *s);
+/* The largest payload that the ports of the list's slot and another one pass; 0: not listed. */
+unsigned p2p_payload_bytes(const dxpu_p2p_list *l, unsigned neighbor);
 uint64_t p2p_links_next_ns(const slot *s);
 unsigned p2p_links_up(const slot *s);
 

@@ -10,8 +10,10 @@
 enum {
     RETRY_NS = 100000000, /* then twice as long each time, */
     RETRIES_MAX = 5,      /* so often */
+    DIAL_GAP_NS = 200000000,
     TURN = 64
 };
+#define STABLE_NS 10000000000ull /* of one that was up for so long no retry counts */
 
 /* ==== 1  Who may open ========================================================================= */
 
@@ -88,18 +90,29 @@ bool p2p_knows(const shard *sh, const uint8_t *key)
 
 /* ==== 2  Life ================================================================================= */
 
+/* What the host has sent does not wait for this link. */
+static void let_host(p2p_link *l)
+{
+    l->s->p2p->behind -= l->behind;
+    l->behind = 0;
+}
+
 static void forget(p2p_link *l)
 {
     uint8_t bytes[REFUSAL_BYTES];
+    uint64_t now = dxpu_udp_now_ns();
     dxpu_request r;
+    if (l->ready && now - l->up_ns >= STABLE_NS)
+        l->tries = 0;
     l->c = NULL;
-    l->ready = false;
+    l->ready = l->said = l->wrote = false;
     l->life++;
     l->s->p2p->count.links_ended++;
-    l->stuck_ns = 0;
-    l->s->p2p->behind = 0; /* counted again in the next turn */
-    l->s->p2p->pass = 0;
-    l->dial_ns = l->dials ? dxpu_udp_now_ns() + ((uint64_t)RETRY_NS << l->tries) : DXPU_NEVER;
+    l->stuck_ns = l->early_ns[DXPU_POSTED] = l->early_ns[DXPU_NONPOSTED] = 0;
+    l->owed = 0;
+    let_host(l);
+    memset(l->s->p2p->pass, 0, sizeof l->s->p2p->pass); /* compared again in the next turn */
+    l->dial_ns = l->dials ? now + ((uint64_t)RETRY_NS << l->tries) : DXPU_NEVER;
     l->tries += l->tries < RETRIES_MAX;
     if (l->s->active)
         l->s->active->more = true; /* what waited for it is tried again */
@@ -110,12 +123,37 @@ static void forget(p2p_link *l)
     }
 }
 
+/* Has the device written what the other box has not acknowledged? */
+static bool is_dirty(const p2p_link *l)
+{
+    return l->ready && l->wrote && l->c->ch.tx.queue[DXPU_POSTED].count;
+}
+
+/* Writes are lost, and no device hears of it: the host is to see that a device has failed (B-15). */
+static void lose(const p2p_link *l, const char *which)
+{
+    const slot *s = l->s;
+    if (!s->active)
+        return;
+    log_warning("slot %u: writes %s slot %u of another box are lost; its host's channel ends",
+                slots_number(s), which, l->place.box_slot);
+    fabric_reset(&s->shard->fabric, s->active, DXPU_REASON_HOLD);
+}
+
+static void take_rest(p2p_link *l);
+
+/* By this box.  NO_SLOT: one of the two devices is gone, or reset. */
 static void end(p2p_link *l, uint8_t reason)
 {
+    bool lost;
     if (!l->c)
         return;
-    dxpu_channel_reset(&l->c->ch, reason);
+    take_rest(l);
+    lost = is_dirty(l) && reason != DXPU_REASON_NO_SLOT;
+    fabric_reset(&l->s->shard->fabric, l->c, reason);
     forget(l);
+    if (lost)
+        lose(l, "to");
 }
 
 static p2p_link *link_for(slot *s, unsigned neighbor)
@@ -169,8 +207,11 @@ void p2p_links_list(slot *s)
             memcmp(l->place.key, before.key, sizeof before.key) != 0)
             end(l, DXPU_REASON_NO_SLOT);
         l->dials = p && n > list->slot && !is_here(s, p);
-        l->tries = 0;
-        l->dial_ns = l->dials && !l->c ? 0 : DXPU_NEVER;
+        if (!l->dials || l->c)
+            l->dial_ns = DXPU_NEVER;
+        else if (l->dial_ns == DXPU_NEVER)
+            l->dial_ns = 0;
+        l->early_ns[DXPU_POSTED] = l->early_ns[DXPU_NONPOSTED] = 0; /* listed now? */
     }
 }
 
@@ -208,6 +249,7 @@ static void dial(p2p_link *l, uint64_t now)
         to.len = sizeof to.u.v6;
     }
     l->dial_ns = now + ((uint64_t)RETRY_NS << l->tries);
+    l->s->p2p->dial_ns = now + DIAL_GAP_NS;
     if (sh->stopping || !has_place(l->s, l->neighbor) || !keys_allow_address(sh->box->keys, &to) ||
         is_key(&l->place, NULL) != plain || fabric_route(&sh->fabric, &to, 1, &path) != DXPU_OK)
         return;
@@ -243,8 +285,8 @@ static void say_hello(p2p_link *l, uint64_t now)
     h.from = l->s->p2p->list.slot;
     h.to = l->neighbor;
     dxpu_p2p_hello_message(&h, payload, &t);
-    l->ready = dxpu_tlp_encode(&t, bytes, sizeof bytes, &tlp.len) == DXPU_OK &&
-               dxpu_channel_submit(&l->c->ch, tlp, now, 0) == DXPU_OK;
+    l->said = dxpu_tlp_encode(&t, bytes, sizeof bytes, &tlp.len) == DXPU_OK &&
+              dxpu_channel_submit(&l->c->ch, tlp, now, 0) == DXPU_OK;
 }
 
 void p2p_up(shard *sh, fabric_channel *c, uint64_t now)
@@ -254,10 +296,8 @@ void p2p_up(shard *sh, fabric_channel *c, uint64_t now)
     slot *s;
     const dxpu_p2p_place *p;
     if (l) {
-        l->tries = 0;
+        l->up_ns = now;
         say_hello(l, now);
-        log_info("slot %u: linked to slot %u of another box", slots_number(l->s),
-                 l->place.box_slot);
         return;
     }
     s = &b->slots[c->ch.cfg.local.slot - 1];
@@ -269,27 +309,27 @@ void p2p_up(shard *sh, fabric_channel *c, uint64_t now)
     }
     end(l, DXPU_REASON_REPLACED);
     l->c = c;
+    l->up_ns = now;
 }
 
-/* Writes that the other box has not acknowledged are lost, and no device hears of it: the host is
-   to see that its device has failed (B-15).  Where the other box has ended the channel, its device
-   is gone. */
+/* What the other box says of its end: NO_SLOT, its device is gone or reset; PROTOCOL, it has dropped
+   what was not listed there.  Otherwise nothing is lost but what it has not acknowledged here, and
+   what this end has acknowledged and cannot take any more. */
 void p2p_down(shard *sh, fabric_channel *c)
 {
     p2p_link *l = link_of(sh, c);
-    slot *s;
-    bool lost;
+    dxpu_status st = dxpu_channel_status(&c->ch);
+    bool is_reset = st.error == DXPU_E_RESET, to, from;
     if (!l)
         return;
-    s = l->s;
-    lost = l->ready && c->ch.tx.queue[DXPU_POSTED].count &&
-           dxpu_channel_status(&c->ch).error != DXPU_E_RESET;
+    take_rest(l); /* of one that was closed gracefully */
+    to = is_reset && st.reason == DXPU_REASON_PROTOCOL
+             ? l->ready && l->wrote
+             : is_dirty(l) && !(is_reset && st.reason == DXPU_REASON_NO_SLOT);
+    from = l->ready && c->ch.rx.queue[DXPU_POSTED].count;
     forget(l);
-    if (!lost || !s->active)
-        return;
-    log_warning("slot %u: writes to slot %u of another box are lost; its host's channel ends",
-                slots_number(s), l->place.box_slot);
-    dxpu_channel_reset(&s->active->ch, DXPU_REASON_HOLD);
+    if (to || from)
+        lose(l, to ? "to" : "of");
 }
 
 bool p2p_allowed(const shard *sh, const fabric_channel *c, const uint8_t *key)
@@ -298,15 +338,33 @@ bool p2p_allowed(const shard *sh, const fabric_channel *c, const uint8_t *key)
     return l && is_key(&l->place, key);
 }
 
+static uint64_t sooner(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Is one of the slot's dials on its way? */
+static bool is_dialing(const slot *s)
+{
+    bool any = false;
+    for (unsigned n = 0; n < P2P_LINKS; n++) {
+        const p2p_link *l = s->p2p->link[n];
+        any |= l && l->c && !l->c->up;
+    }
+    return any;
+}
+
 uint64_t p2p_links_next_ns(const slot *s)
 {
-    uint64_t next = DXPU_NEVER;
+    uint64_t next = s->active && s->p2p->fence_ns ? s->p2p->fence_ns : DXPU_NEVER;
+    bool dials = s->p2p->links && is_dialing(s);
     for (unsigned n = 0; s->active && s->p2p->links && n < P2P_LINKS; n++) {
         const p2p_link *l = s->p2p->link[n];
-        uint64_t due = l ? dxpu_tags_next_ns(&l->asked) : DXPU_NEVER;
-        next = due < next ? due : next;
-        if (l && !l->c && l->dial_ns < next)
-            next = l->dial_ns;
+        next = l ? sooner(next, dxpu_tags_next_ns(&l->asked)) : next;
+        if (l && !l->c && l->dial_ns != DXPU_NEVER && !dials)
+            next = sooner(next, l->dial_ns > s->p2p->dial_ns ? l->dial_ns : s->p2p->dial_ns);
+        for (unsigned cls = 0; l && cls < 2; cls++)
+            next = l->early_ns[cls] ? sooner(next, l->early_ns[cls]) : next;
     }
     return next;
 }
@@ -332,33 +390,22 @@ void p2p_link_send(p2p_link *l, dxpu_bytes tlp, uint64_t now)
     if (dxpu_channel_submit(&l->c->ch, tlp, now, 0) == DXPU_OK)
         l->c->more = true;
     else
-        end(l, DXPU_REASON_BUSY); /* p2p_links_room() has looked: the channel is over */
+        end(l, DXPU_REASON_BUSY); /* p2p_link_may_ask() has looked: the channel is over */
 }
 
-bool p2p_links_room(slot *s, dxpu_bytes tlp, uint64_t now)
+bool p2p_link_may_ask(const p2p_link *l, unsigned completions)
 {
-    for (unsigned n = 0; s->p2p->links && n < P2P_LINKS; n++) {
-        p2p_link *l = s->p2p->link[n];
-        if (!l || !l->ready || dxpu_channel_status(&l->c->ch).state != DXPU_STATE_UP ||
-            dxpu_channel_reserve(&l->c->ch, DXPU_COMPLETION, tlp.len)) {
-            if (l)
-                l->full_ns = 0;
-            continue;
-        }
-        if (!l->full_ns)
-            l->full_ns = now + s->shard->fabric.base.hold_ms * 1000000ull;
-        if (now < l->full_ns)
-            return false;
-        end(l, DXPU_REASON_HOLD);
-    }
-    return true;
+    enum { UNITS = 4 }; /* of 16 bytes, in a completion, where each has as little as it may */
+    const dxpui_queue *q = &l->c->ch.tx.queue[DXPU_COMPLETION];
+    uint32_t most = l->owed + completions;
+    return most <= q->header_max - q->count && most * UNITS <= q->data_max - q->data_used;
 }
 
 bool p2p_links_dirty(const slot *s, unsigned but)
 {
     for (unsigned n = 0; s->p2p->links && n < P2P_LINKS; n++) {
         const p2p_link *l = s->p2p->link[n];
-        if (l && l->ready && n + 1 != but && l->c->ch.tx.queue[DXPU_POSTED].count)
+        if (l && n + 1 != but && is_dirty(l))
             return true; /* a TLP stays there until it is acknowledged */
     }
     return false;
@@ -387,7 +434,7 @@ void p2p_links_break(slot *s, unsigned but)
 {
     for (unsigned n = 0; n < P2P_LINKS; n++) {
         p2p_link *l = s->p2p->link[n];
-        if (l && l->ready && n + 1 != but && l->c->ch.tx.queue[DXPU_POSTED].count)
+        if (l && n + 1 != but && is_dirty(l))
             end(l, DXPU_REASON_HOLD);
     }
 }
@@ -411,6 +458,7 @@ int p2p_link_request(slot *s, unsigned neighbor, const dxpu_tlp *t, dxpu_bytes t
         return wait_for(l, now);
     l->stuck_ns = 0;
     l->c->more = true;
+    l->wrote |= !asks;
     s->p2p->count.links_out++;
     return DXPU_OK;
 }
@@ -425,47 +473,97 @@ static bool is_hello(const p2p_link *l, const dxpu_tlp *t)
            !memcmp(h.domain, l->s->p2p->list.domain, sizeof h.domain);
 }
 
-/* A request that a device of the neighbor makes: of its own, and of memory (B-12). */
-static bool is_request(const p2p_link *l, const dxpu_tlp *t)
+/* A request that a device of the neighbor may make (B-12). */
+static bool is_request(const dxpu_tlp *t)
 {
     bool memory = t->type == DXPU_TLP_MWR || t->type == DXPU_TLP_MRD || t->type == DXPU_TLP_DMWR ||
                   t->type == DXPU_TLP_FETCHADD || t->type == DXPU_TLP_SWAP ||
                   t->type == DXPU_TLP_CAS;
-    return memory && !t->at && !dxpu_guard_pasid(t) && l->place.bus &&
-           DXPU_BDF_BUS(t->requester) >= l->place.bus &&
-           DXPU_BDF_BUS(t->requester) <= l->place.last_bus;
+    return memory && !t->at && !dxpu_guard_pasid(t);
+}
+
+/* Its own, and for addresses of this slot that the host lets it reach: the other box is not
+   trusted. */
+static bool is_listed(const p2p_link *l, const dxpu_tlp *t)
+{
+    return l->place.bus && DXPU_BDF_BUS(t->requester) >= l->place.bus &&
+           DXPU_BDF_BUS(t->requester) <= l->place.last_bus &&
+           dxpu_p2p_opens(&l->s->p2p->list, l->neighbor, t);
 }
 
 enum { TAKEN, WAITS, BROKEN };
 
-static int take_posted(p2p_link *l, const dxpu_tlp *t, dxpu_bytes tlp)
+/* It is not listed.  The list of this slot may be on its way, since the two boxes have one each:
+   what the host has sent, it among that, is not to wait for this one. */
+static int wait_for_list(p2p_link *l, unsigned cls, uint64_t now)
+{
+    uint64_t *early = &l->early_ns[cls];
+    if (cls == DXPU_POSTED)
+        let_host(l);
+    if (!*early)
+        *early = now + l->s->shard->fabric.base.hold_ms * 1000000ull;
+    return now < *early ? WAITS : BROKEN;
+}
+
+static void is_ready(p2p_link *l)
+{
+    l->ready = true;
+    log_info("slot %u: linked to slot %u of another box", slots_number(l->s), l->place.box_slot);
+}
+
+static int take_hello(p2p_link *l, const dxpu_tlp *t)
+{
+    if (l->dials || !is_hello(l, t))
+        return BROKEN;
+    is_ready(l);
+    return TAKEN;
+}
+
+static int take_posted(p2p_link *l, const dxpu_tlp *t, dxpu_bytes tlp, bool has_room, uint64_t now)
 {
     p2p *p = l->s->p2p;
-    if (!l->ready) {
-        l->ready = !l->dials && is_hello(l, t);
-        if (l->ready)
-            log_info("slot %u: linked to slot %u of another box", slots_number(l->s),
-                     l->place.box_slot);
-        return l->ready ? TAKEN : BROKEN;
-    }
-    if (!is_request(l, t))
+    if (!l->ready)
+        return take_hello(l, t);
+    if (!is_request(t))
         return BROKEN;
-    if (p->in[DXPU_POSTED].count >= INBOX_TLPS ||
-        !p2p_put(l->s, DXPU_POSTED, tlp, P2P_LINK | l->neighbor, l->life))
+    if (!is_listed(l, t))
+        return wait_for_list(l, DXPU_POSTED, now);
+    l->early_ns[DXPU_POSTED] = 0;
+    if (!has_room || !p2p_put(l->s, DXPU_POSTED, tlp, P2P_LINK | l->neighbor, l->life))
         return WAITS;
-    if (p->behind && --p->behind == 0)
+    if (l->behind) {
+        l->behind--;
+        p->behind--;
         p->mark = p->order;
+    }
     return TAKEN;
+}
+
+static int take_request(p2p_link *l, const dxpu_tlp *t, dxpu_bytes tlp, uint64_t now)
+{
+    if (!is_request(t))
+        return BROKEN;
+    if (!is_listed(l, t))
+        return wait_for_list(l, DXPU_NONPOSTED, now);
+    l->early_ns[DXPU_NONPOSTED] = 0;
+    return p2p_asked_by(l, t, tlp, now) ? TAKEN : WAITS;
 }
 
 static int take_completion(p2p_link *l, const dxpu_tlp *t, dxpu_bytes tlp)
 {
+    uint8_t bytes[REFUSAL_BYTES];
+    unsigned most = p2p_payload_bytes(&l->s->p2p->list, l->neighbor);
     dxpu_request r;
     if (l->s->p2p->in[DXPU_COMPLETION].count >= INBOX_COMPLETIONS)
         return WAITS;
     if (dxpu_tags_complete(&l->asked, t, &r) != DXPU_OK) { /* late, or unexpected */
         l->s->p2p->count.links_refused++;
         return TAKEN;
+    }
+    if (most && t->payload.len > most) { /* than the device's port may pass (V-16) */
+        if (!r.done)
+            (void)dxpu_tags_drop(&l->asked, t->requester, t->tag);
+        tlp = p2p_refusal(&r, bytes);
     }
     if (!p2p_put(l->s, DXPU_COMPLETION, tlp, P2P_LINK | l->neighbor, l->life))
         slots_no_memory(l->s);
@@ -482,13 +580,13 @@ static int take(p2p_link *l, unsigned cls, uint64_t now)
     if (dxpu_tlp_receive(tlp, &t) != DXPU_OK)
         rc = BROKEN;
     else if (cls == DXPU_POSTED)
-        rc = take_posted(l, &t, tlp);
+        rc = take_posted(l, &t, tlp, l->s->p2p->in[DXPU_POSTED].count < INBOX_TLPS, now);
     else if (!l->ready)
         rc = BROKEN;
     else if (cls == DXPU_COMPLETION)
         rc = take_completion(l, &t, tlp);
     else
-        rc = !is_request(l, &t) ? BROKEN : p2p_asked_by(l, &t, tlp, now) ? TAKEN : WAITS;
+        rc = take_request(l, &t, tlp, now);
     if (rc == TAKEN) {
         (void)dxpu_channel_take(&l->c->ch, cls, now); /* peek() has just shown it */
         l->s->p2p->count.links_in++;
@@ -505,10 +603,40 @@ static bool take_event(p2p_link *l)
     return true;
 }
 
+/* What has come is acknowledged: it reaches the device whatever waits there, as much as the
+   channel stores. */
+static void take_rest(p2p_link *l)
+{
+    uint64_t now = dxpu_udp_now_ns();
+    dxpu_tlp t;
+    while (l->ready && l->s->active) {
+        dxpu_bytes tlp = dxpu_channel_peek(&l->c->ch, DXPU_POSTED).tlp;
+        if (!tlp.len && !take_event(l))
+            return;
+        if (!tlp.len)
+            continue;
+        if (dxpu_tlp_receive(tlp, &t) == DXPU_OK && is_request(&t) && is_listed(l, &t) &&
+            take_posted(l, &t, tlp, true, now) != TAKEN)
+            slots_no_memory(l->s);
+        (void)dxpu_channel_take(&l->c->ch, DXPU_POSTED, now);
+    }
+}
+
+/* The opener knows that it was let in: its hello is acknowledged, or something has come. */
+static void look_for_ready(p2p_link *l)
+{
+    bool any = !l->c->ch.tx.queue[DXPU_POSTED].count;
+    for (unsigned cls = 0; cls < DXPU_CLASSES; cls++)
+        any |= dxpu_channel_peek(&l->c->ch, cls).tlp.len != 0;
+    if (l->said && !l->ready && any)
+        is_ready(l);
+}
+
 /* True: there may be more. */
 static bool work(p2p_link *l, uint64_t now)
 {
     bool any = true;
+    look_for_ready(l);
     for (unsigned n = 0; any && n < TURN; n++) {
         any = take_event(l);
         for (unsigned cls = 0; cls < DXPU_CLASSES; cls++) {
@@ -528,6 +656,24 @@ static bool work(p2p_link *l, uint64_t now)
     return any;
 }
 
+/* One of a slot's links at a time, each in turn: what a host lists makes a box send as little as a
+   host that dials (security.md). */
+static void dial_one(slot *s, uint64_t now)
+{
+    p2p *p = s->p2p;
+    if (!s->active || !p->links || now < p->dial_ns || is_dialing(s))
+        return;
+    for (unsigned i = 1; i <= P2P_LINKS; i++) {
+        unsigned n = (p->dialed + i) % P2P_LINKS;
+        p2p_link *l = p->link[n];
+        if (!l || l->c || now < l->dial_ns)
+            continue;
+        p->dialed = n;
+        dial(l, now);
+        return;
+    }
+}
+
 void p2p_links_work(slot *s, uint64_t now)
 {
     uint8_t bytes[REFUSAL_BYTES];
@@ -537,42 +683,42 @@ void p2p_links_work(slot *s, uint64_t now)
         if (!l)
             continue;
         if (l->c && l->c->up && work(l, now))
-            s->active->more = true;
+            s->p2p->again = true;
         while (dxpu_tags_expire(&l->asked, now, &r)) {
             if (!p2p_put(s, DXPU_COMPLETION, p2p_refusal(&r, bytes), P2P_LINK | l->neighbor,
                          l->life))
                 slots_no_memory(s);
         }
-        if (!l->c && now >= l->dial_ns)
-            dial(l, now);
     }
+    dial_one(s, now);
 }
 
-unsigned p2p_links_posted(const slot *s)
+void p2p_links_compare(slot *s)
 {
-    unsigned posted = 0;
-    for (unsigned n = 0; s->p2p->links && n < P2P_LINKS; n++) {
-        const p2p_link *l = s->p2p->link[n];
-        posted += l && l->ready ? l->c->ch.rx.queue[DXPU_POSTED].count : 0;
+    p2p *p = s->p2p;
+    p->behind = 0;
+    for (unsigned n = 0; p->links && n < P2P_LINKS; n++) {
+        p2p_link *l = p->link[n];
+        if (!l)
+            continue;
+        l->behind =
+            l->ready && !l->early_ns[DXPU_POSTED] ? l->c->ch.rx.queue[DXPU_POSTED].count : 0;
+        p->behind += l->behind;
     }
-    return posted;
 }
 
-/* Its slot's turn takes what has come. */
+/* Before anything is acknowledged that has just come: what is in the inbox survives the channel. */
 bool p2p_serve(shard *sh, const fabric_channel *c)
 {
-    const p2p_link *l = link_of(sh, c);
+    p2p_link *l = link_of(sh, c);
     slot *s = l ? l->s : NULL;
-    bool has_come = false;
+    bool more;
     if (!s || !s->active)
         return false;
-    for (unsigned cls = 0; cls < DXPU_CLASSES; cls++)
-        has_come |= dxpu_channel_peek(&c->ch, cls).tlp.len != 0;
+    more = work(l, dxpu_udp_now_ns());
     if (s->p2p->fence_ns && !p2p_links_dirty(s, 0)) {
         s->p2p->fence_ns = 0;
         s->active->more = true;
     }
-    if (has_come && s->p2p->in[DXPU_POSTED].count < INBOX_TLPS)
-        s->active->more = true;
-    return false;
+    return more;
 }

@@ -106,6 +106,26 @@ static void clear_queue(slot *s, unsigned cls)
         pop(s, &s->queues[cls]);
 }
 
+void slots_drop_completions(slot *s, bool (*is)(slot *s, dxpu_bytes tlp))
+{
+    waiting_queue *q = &s->queues[DXPU_COMPLETION], kept = { NULL, &kept.head };
+    while (q->head) {
+        waiting_tlp *w = q->head;
+        dxpu_bytes tlp = { w->bytes, w->len };
+        if (is(s, tlp)) {
+            pop(s, q);
+            s->dropped++;
+            continue;
+        }
+        q->head = w->next;
+        w->next = NULL;
+        *kept.tail = w;
+        kept.tail = &w->next;
+    }
+    q->head = kept.head;
+    q->tail = kept.head ? kept.tail : &q->head;
+}
+
 static void clear_queues(slot *s)
 {
     for (unsigned cls = 0; cls < DXPU_CLASSES; cls++)
@@ -306,8 +326,12 @@ static void drain_class(slot *s, unsigned cls, uint64_t now)
 /* Submit what waits. */
 static void drain_queues(slot *s, uint64_t now)
 {
+    const waiting_queue *answers = &s->queues[DXPU_COMPLETION];
+    uint64_t first = answers->head ? answers->head->order : 0;
     drain_class(s, DXPU_POSTED, now);
     drain_class(s, DXPU_COMPLETION, now);
+    if (first && (!answers->head || answers->head->order != first))
+        drain_class(s, DXPU_POSTED, now); /* to a neighbor: it may have waited for that one */
     drain_class(s, DXPU_NONPOSTED, now);
 }
 
@@ -413,9 +437,9 @@ static bool is_busy(const slot *s, bool posted)
 static bool take_any(box *b, slot *s, unsigned cls, uint64_t now)
 {
     bool any = p2p_take(s, cls);
-    if (!p2p_host_may(s) || !take_one(b, s, cls, now))
+    if (!p2p_host_may(s, cls) || !take_one(b, s, cls, now))
         return any;
-    p2p_host_did(s);
+    p2p_host_did(s, cls);
     return true;
 }
 

@@ -243,6 +243,8 @@ void slots_written(shard *sh);
 /* End the channel of a slot, whatever its lease, and reset the device. */
 void slots_end(slot *s, uint8_t reason);
 /* A TLP of the device is refused: a request is answered in this turn. */
+/* Drop those that wait, and are. */
+void slots_drop_completions(slot *s, bool (*is)(slot *s, dxpu_bytes tlp));
 void slots_answer(slot *s, dxpu_bytes tlp);
 /* There was none for a TLP that must not be lost: the channel ends. */
 void slots_no_memory(slot *s);

@@ -27,10 +27,11 @@ typedef struct stub {
     const device_port *port;
     unsigned got[CLASSES], posted_before; /* the last request */
     uint8_t type[64];                     /* of all that came, in order */
+    uint64_t address[64];
     unsigned count;
     dxpu_tlp last; /* without its payload */
     uint8_t status;
-    bool busy;
+    bool busy, answers;
 } stub;
 
 static void emit(stub *d, const dxpu_tlp *t)
@@ -43,6 +44,7 @@ static void emit(stub *d, const dxpu_tlp *t)
 
 static void stub_tlp(void *device, const dxpu_tlp *t, dxpu_bytes bytes)
 {
+    static const uint8_t data[4] = { 1 };
     stub *d = device;
     dxpu_tlp cpl;
     (void)bytes;
@@ -54,8 +56,16 @@ static void stub_tlp(void *device, const dxpu_tlp *t, dxpu_bytes bytes)
     if (dxpu_tlp_class(t) == DXPU_NONPOSTED)
         d->posted_before = d->got[DXPU_POSTED];
     d->got[dxpu_tlp_class(t)]++;
-    if (d->count < sizeof d->type)
+    if (d->count < sizeof d->type) {
+        d->address[d->count] = t->address;
         d->type[d->count++] = t->type;
+    }
+    if (d->answers && t->type == DXPU_TLP_MRD) {
+        dxpu_tlp_completion(t, 0, DXPU_CPL_SC, &cpl);
+        cpl.payload.ptr = data;
+        cpl.payload.len = sizeof data;
+        emit(d, &cpl);
+    }
     d->status = t->status;
     d->last = *t;
     d->last.payload.ptr = NULL;
@@ -383,6 +393,7 @@ static void test_b3_what_is_no_list(void **state)
     dxpu_tlp t;
     (void)state;
     l.places = 1;
+    l.at[1].own = true;
     l.place[0] = (dxpu_p2p_place){ .slot = 3, .box_slot = 4, .epoch = 5, .family = 6, .port = 7 };
     dxpu_p2p_message(&l, payload, &t);
     assert_int_equal(dxpu_p2p_decode(&t, &out), 1);
@@ -402,6 +413,16 @@ static void test_b3_what_is_no_list(void **state)
     assert_int_equal(dxpu_p2p_decode(&t, &out), DXPU_E_ARG);
     payload[3] = l.places;
     memset(payload + 4, 0, DXPU_P2P_DOMAIN_BYTES);
+    assert_int_equal(dxpu_p2p_decode(&t, &out), DXPU_E_ARG);
+    l.places = 2;
+    l.place[1] = l.place[0];
+    dxpu_p2p_message(&l, payload, &t);
+    assert_int_equal(dxpu_p2p_decode(&t, &out), DXPU_E_ARG); /* two places of one slot */
+    l.place[1].slot++;
+    dxpu_p2p_message(&l, payload, &t);
+    assert_int_equal(dxpu_p2p_decode(&t, &out), 1);
+    l.place[1].bus = 1;
+    dxpu_p2p_message(&l, payload, &t);
     assert_int_equal(dxpu_p2p_decode(&t, &out), DXPU_E_ARG);
     payload[0]++;
     assert_int_equal(dxpu_p2p_decode(&t, &out), 0);
@@ -532,8 +553,8 @@ static void test_b8_a_silent_device(void **state)
     run_until(is_answered);
     assert_int_equal(device(A)->status, DXPU_CPL_UR);
     assert_true(dxpu_udp_now_ns() - begin >= HOLD_MS * 1000000ull);
-    answer(B); /* too late: the tag rests */
-    run_until(a_while);
+    answer(B); /* too late: the tag rests, and the host may have one like it */
+    assert_int_equal(at_host(B, DXPU_COMPLETION), 0);
     assert_int_equal(device(A)->got[DXPU_COMPLETION], 1);
 }
 
@@ -654,7 +675,13 @@ static dxpu_p2p_list far_list(uint8_t own, uint8_t far)
     memset(&l, 0, sizeof l);
     memset(l.domain, 7, sizeof l.domain);
     l.slot = own;
-    l.count = l.places = 1;
+    l.count = 2;
+    l.places = 1;
+    l.at[1].own = true; /* what the neighbor may reach here */
+    l.at[1].slot = far;
+    l.at[1].payload_bytes = 256;
+    l.at[1].first = WINDOW_OF(B);
+    l.at[1].last = WINDOW_OF(B) + (WINDOW_BYTES - 1);
     l.at[0].slot = far;
     l.at[0].payload_bytes = 256;
     l.at[0].first = FAR_WINDOW;
@@ -668,6 +695,11 @@ static dxpu_p2p_list far_list(uint8_t own, uint8_t far)
     l.place[0].address[3] = 1;
     l.place[0].bus = l.place[0].last_bus = BUS;
     return l;
+}
+
+static bool host_is_over(void)
+{
+    return dxpu_channel_status(&hosts[B].ch).state == DXPU_STATE_FAILED;
 }
 
 static bool is_over(void)
@@ -959,10 +991,9 @@ static void test_b8_a_neighbor_that_takes_nothing(void **state)
     t.address = 0x1000;
     emit(device(B), &t);
     assert_int_equal(at_host(B, DXPU_POSTED), 0);
-    wanted = B;
-    run_until(has_posted);
-    assert_true(at_host(B, DXPU_POSTED) > 0);
-    assert_true(is_over()); /* by the host from then on */
+    run_until(host_is_over); /* what it has not taken is lost */
+    assert_int_equal(at_host(B, DXPU_POSTED), 0);
+    run_until(is_over);
 }
 
 /* One slot does not use up the places of all channels. */
@@ -1051,11 +1082,6 @@ static void test_b10_a_dial_keeps_its_place(void **state)
     send_list(B, &l);
 }
 
-static bool host_is_over(void)
-{
-    return dxpu_channel_status(&hosts[B].ch).state == DXPU_STATE_FAILED;
-}
-
 static bool link_is_over(void)
 {
     return b.slots[B].p2p == NULL || p2p_links_up(&b.slots[B]) == 0;
@@ -1087,6 +1113,327 @@ static void test_b15_lost_writes(void **state)
     write_far();
     run_until(host_is_over);
     other.deaf = other.mute = false;
+}
+
+static bool is_linked(void)
+{
+    return !link_is_over();
+}
+
+/* Whatever the other box says of its end, but that its device is gone. */
+static void test_b15_lost_by_a_reset(void **state)
+{
+    static const uint8_t reasons[] = { DXPU_REASON_HOLD, DXPU_REASON_BUSY, DXPU_REASON_DETACH };
+    (void)state;
+    for (unsigned i = 0; i < sizeof reasons; i++) {
+        link_other();
+        other.deaf = true;
+        write_far();
+        run_until(a_while);
+        dxpu_channel_reset(&other.ch, reasons[i]);
+        run_until(host_is_over);
+        other.deaf = false;
+        dial(B, 1);
+    }
+    link_other(); /* what it drops after it was acknowledged */
+    write_far();
+    assert_int_equal(at_other(DXPU_POSTED), 1);
+    dxpu_channel_reset(&other.ch, DXPU_REASON_PROTOCOL);
+    run_until(host_is_over);
+}
+
+/* One that another takes the place of. */
+static void test_b15_lost_by_another_open(void **state)
+{
+    (void)state;
+    link_other();
+    other.deaf = true;
+    write_far();
+    run_until(a_while);
+    other.deaf = false;
+    begin_other(THERE, hosts[B].cfg.epoch);
+    run_until(host_is_over);
+}
+
+/* More than the inbox has room for, acknowledged all the same. */
+enum { FILLED = INBOX_TLPS + 40 };
+
+static void fill(void)
+{
+    link_other();
+    device(B)->busy = true;
+    for (unsigned i = 0; i < FILLED; i++) {
+        send_far(DXPU_TLP_MWR, 0, DXPU_BDF(BUS, 0, 0));
+        if (i % 16 == 15)
+            run_until(a_while);
+    }
+    run_until(a_while);
+    assert_int_equal(other.ch.tx.queue[DXPU_POSTED].count, 0);
+}
+
+static void test_b13_what_is_acknowledged_arrives(void **state)
+{
+    dxpu_p2p_list l = far_list(LAST, FAR);
+    uint8_t payload[DXPU_P2P_BYTES_MAX];
+    dxpu_tlp t;
+    (void)state;
+    fill();
+    assert_int_equal(dxpu_channel_close(&other.ch, DXPU_REASON_SHUTDOWN), DXPU_OK);
+    run_until(a_while);
+    device(B)->busy = false;
+    run_until(a_while);
+    assert_int_equal(device(B)->got[DXPU_POSTED], FILLED);
+    assert_false(host_is_over());
+    fill(); /* a list that ends it comes behind */
+    l.count = l.places = 0;
+    dxpu_p2p_message(&l, payload, &t);
+    assert_int_equal(peer_submit(&hosts[B], &t), DXPU_OK);
+    run_until(a_while);
+    device(B)->busy = false;
+    run_until(is_over);
+    run_until(a_while);
+    assert_int_equal(device(B)->got[DXPU_POSTED], 2 * FILLED);
+    assert_false(host_is_over());
+}
+
+/* By a place that replaces it: this end takes what has come first. */
+static void test_b13_a_replaced_channel(void **state)
+{
+    (void)state;
+    fill();
+    open_other(THERE, hosts[B].cfg.epoch);
+    device(B)->busy = false;
+    run_until(a_while);
+    assert_int_equal(device(B)->got[DXPU_POSTED], FILLED);
+    assert_false(host_is_over());
+}
+
+/* And where it cannot be had any more, that is no secret. */
+static void test_b15_lost_acknowledged_writes(void **state)
+{
+    (void)state;
+    fill();
+    dxpu_channel_reset(&other.ch, DXPU_REASON_NO_SLOT);
+    run_until(host_is_over);
+}
+
+/* What the host does not let the neighbor's device reach here, however the other box asks. */
+static void test_b13_only_what_is_listed(void **state)
+{
+    dxpu_p2p_list l = far_list(LAST, FAR);
+    dxpu_tlp t;
+    (void)state;
+    for (unsigned i = 0; i < 4; i++) {
+        link_other();
+        if (i == 0)
+            l.at[1].last = l.at[1].first + 3;
+        else if (i == 1)
+            l.count = 1;
+        else if (i == 2)
+            l.place[0].bus = 0;
+        else
+            l.at[1].slot = FAR - 1;
+        send_list(B, &l);
+        t = request(A, B, i % 2 ? DXPU_TLP_MRD : DXPU_TLP_MWR, 3);
+        t.requester = DXPU_BDF(BUS, 0, 0);
+        t.address = WINDOW_OF(B) + 0x10;
+        t.tag = i % 2 ? 3 : 0;
+        assert_int_equal(peer_submit(&other, &t), DXPU_OK);
+        run_until(is_over);
+        assert_int_equal(dxpu_channel_status(&other.ch).reason, DXPU_REASON_PROTOCOL);
+        l = far_list(LAST, FAR);
+    }
+    assert_int_equal(device(B)->count, 0);
+    assert_false(host_is_over());
+}
+
+/* Its list may be later than the neighbor's: the write waits for it, and the host for the write. */
+static void test_b13_a_list_that_is_later(void **state)
+{
+    dxpu_p2p_list l = far_list(LAST, FAR);
+    uint8_t payload[DXPU_P2P_BYTES_MAX];
+    dxpu_tlp t;
+    (void)state;
+    link_other();
+    l.count = 1;
+    send_list(B, &l);
+    send_far(DXPU_TLP_MWR, 0, DXPU_BDF(BUS, 0, 0));
+    run_until(a_while);
+    assert_int_equal(device(B)->count, 0);
+    device(B)->busy = true;
+    t = peer_request(DXPU_TLP_MWR, 1);
+    assert_int_equal(peer_submit(&hosts[B], &t), DXPU_OK); /* of before: waits for no list */
+    run_until(a_while);
+    device(B)->busy = false;
+    run_until(a_while);
+    assert_int_equal(device(B)->count, 1);
+    l.count = 2;
+    dxpu_p2p_message(&l, payload, &t);
+    assert_int_equal(peer_submit(&hosts[B], &t), DXPU_OK);
+    t = peer_request(DXPU_TLP_MWR, 2);
+    assert_int_equal(peer_submit(&hosts[B], &t), DXPU_OK);
+    run_until(a_while);
+    assert_int_equal(device(B)->count, 3);
+    assert_true(device(B)->address[1] == WINDOW_OF(B));
+    assert_true(device(B)->address[2] == t.address);
+}
+
+/* What is taken away while it waits at the device is not delivered, as from inside the box. */
+static void test_b6_of_another_box(void **state)
+{
+    dxpu_p2p_list l = far_list(LAST, FAR);
+    (void)state;
+    link_other();
+    l.count = 1;
+    device(B)->busy = true;
+    send_far(DXPU_TLP_MRD, 3, DXPU_BDF(BUS, 0, 0));
+    run_until(a_while);
+    b.slots[B].p2p->list = l; /* as if a list had passed the request */
+    device(B)->busy = false;
+    assert_int_equal(at_other(DXPU_COMPLETION), 1);
+    assert_int_equal(device(B)->count, 0);
+}
+
+/* However often the host lists another place. */
+static void test_b10_dials_are_few(void **state)
+{
+    enum { LISTS = 40 };
+    uint64_t begin = dxpu_udp_now_ns(), before;
+    dxpu_p2p_list l = far_list(FAR, LAST);
+    (void)state;
+    other.deaf = true;
+    l.places = 8;
+    for (unsigned i = 1; i < l.places; i++) {
+        l.place[i] = l.place[0];
+        l.place[i].slot = (uint8_t)(FAR + i);
+    }
+    before = loop.fabric.count.opens_sent;
+    for (unsigned n = 0; n < LISTS; n++) {
+        for (unsigned i = 0; i < l.places; i++)
+            l.place[i].epoch++;
+        send_list(B, &l);
+    }
+    assert_in_range(loop.fabric.count.opens_sent - before, 2,
+                    2 + (dxpu_udp_now_ns() - begin) / 200000000u);
+}
+
+/* What the host has sent by now comes behind what is here by now, each class for itself. */
+static void test_b7_classes(void **state)
+{
+    dxpu_tlp n1 = peer_request(DXPU_TLP_MRD, 5), x = peer_request(DXPU_TLP_MWR, 6);
+    (void)state;
+    link_other();
+    device(B)->busy = true;
+    assert_int_equal(peer_submit(&hosts[B], &n1), DXPU_OK);
+    send_far(DXPU_TLP_MWR, 0, DXPU_BDF(BUS, 0, 0));
+    run_until(a_while);
+    send_far(DXPU_TLP_MWR, 0, DXPU_BDF(BUS, 0, 0));
+    run_until(a_while);
+    assert_int_equal(peer_submit(&hosts[B], &x), DXPU_OK);
+    run_until(a_while);
+    device(B)->busy = false;
+    run_until(a_while);
+    assert_int_equal(device(B)->got[DXPU_POSTED], 3);
+    for (unsigned i = 0; i < 4; i++)
+        assert_true(device(B)->type[i] != DXPU_TLP_MWR || device(B)->address[i] != x.address ||
+                    i >= 2);
+    assert_true(device(B)->address[0] == WINDOW_OF(B));
+    assert_true(device(B)->address[1] == WINDOW_OF(B) || device(B)->address[2] == WINDOW_OF(B));
+    assert_true(device(B)->address[3] == x.address || device(B)->type[3] == DXPU_TLP_MRD);
+}
+
+/* A neighbor that asks and takes no answer holds up none for the host. */
+static void test_b8_answers_that_are_not_taken(void **state)
+{
+    dxpu_tlp t = peer_request(DXPU_TLP_MRD, 5);
+    (void)state;
+    link_other();
+    device(B)->answers = true;
+    for (unsigned tag = 0; tag < 768; tag++) {
+        t.tag = (uint16_t)(tag % 256);
+        t.requester = DXPU_BDF(BUS, 0, 0);
+        t.address = WINDOW_OF(B) + tag * 4;
+        (void)peer_submit(&other, &t);
+        if (tag % 16 == 15)
+            run_until(a_while);
+    }
+    assert_true(device(B)->got[DXPU_NONPOSTED] < 768);
+    t = peer_request(DXPU_TLP_MRD, 5);
+    assert_int_equal(peer_submit(&hosts[B], &t), DXPU_OK);
+    assert_int_equal(at_host(B, DXPU_COMPLETION), 1);
+    assert_false(is_over());
+    assert_true(at_other(DXPU_COMPLETION) > 32); /* the control: then it goes on */
+    run_until(a_while);
+    assert_true(at_other(DXPU_COMPLETION) > 0);
+}
+
+/* An answer of before a reset is not one to what is asked after it. */
+static void test_b8_an_answer_of_before_a_reset(void **state)
+{
+    dxpu_p2p_list l = far_list(B + 1, FAR);
+    (void)state;
+    list(A, 7);
+    other.open = false;
+    send_list(B, &l);
+    run_until(is_linked);
+    other.deaf = true;
+    write_far();
+    ask(A, B, DXPU_TLP_MRD, 1);
+    run_until(a_while);
+    answer(B); /* behind the write */
+    run_until(a_while);
+    assert_int_equal(device(A)->got[DXPU_COMPLETION], 0);
+    grant(B, DXPU_EVENT_HOT_RESET, 0, 0);
+    run_until(a_while);
+    ask(A, B, DXPU_TLP_MRD, 1);
+    run_until(a_while);
+    assert_int_equal(device(A)->got[DXPU_COMPLETION], 1);
+    assert_int_equal(device(A)->status, DXPU_CPL_UR);
+    assert_int_equal(device(B)->got[DXPU_NONPOSTED], 2);
+    answer(B); /* the control */
+    run_until(a_while);
+    assert_int_equal(device(A)->status, DXPU_CPL_SC);
+    other.deaf = false;
+}
+
+/* The other box is not trusted to look at payloads (V-16). */
+static void test_b5_payloads_of_another_box(void **state)
+{
+    static const uint8_t data[512];
+    dxpu_tlp t, cpl;
+    (void)state;
+    link_other();
+    t = request(B, A, DXPU_TLP_MRD, 4);
+    t.address = FAR_WINDOW;
+    t.length_dw = sizeof data / 4;
+    t.last_be = 15;
+    emit(device(B), &t);
+    assert_int_equal(at_other(DXPU_NONPOSTED), 1);
+    dxpu_tlp_completion(&t, DXPU_BDF(BUS, 0, 0), DXPU_CPL_SC, &cpl);
+    cpl.payload.ptr = data;
+    cpl.payload.len = sizeof data;
+    assert_int_equal(peer_submit(&other, &cpl), DXPU_OK);
+    run_until(a_while);
+    assert_int_equal(device(B)->got[DXPU_COMPLETION], 1);
+    assert_int_equal(device(B)->status, DXPU_CPL_UR);
+}
+
+/* Nor does an atomic, which informs others as a write does. */
+static void test_b14_atomics_wait(void **state)
+{
+    dxpu_tlp t;
+    (void)state;
+    link_other();
+    other.deaf = true;
+    write_far();
+    t = request(B, A, DXPU_TLP_FETCHADD, 1);
+    t.address = 0x1000;
+    emit(device(B), &t);
+    assert_int_equal(at_host(B, DXPU_NONPOSTED), 0);
+    other.deaf = false;
+    run_until(a_while);
+    run_until(a_while);
+    assert_int_equal(at_host(B, DXPU_NONPOSTED), 1);
 }
 
 static bool other_is_open(void)
@@ -1121,6 +1468,7 @@ static void test_b10_the_lower_slot_dials(void **state)
         assert_int_equal(h.from, FAR);
         assert_int_equal(h.to, LAST);
         assert_int_equal(dxpu_channel_take(&other.ch, DXPU_POSTED, dxpu_udp_now_ns()), DXPU_OK);
+        run_until(is_linked);
         write_far();
         assert_int_equal(at_other(DXPU_POSTED), 1);
         if (i == 0) {
@@ -1172,6 +1520,20 @@ int main(void)
         CASE(test_b10_channels_opened_at_once),
         CASE(test_b10_a_dial_keeps_its_place),
         CASE(test_b15_lost_writes),
+        CASE(test_b15_lost_by_a_reset),
+        CASE(test_b15_lost_by_another_open),
+        CASE(test_b13_what_is_acknowledged_arrives),
+        CASE(test_b13_a_replaced_channel),
+        CASE(test_b15_lost_acknowledged_writes),
+        CASE(test_b13_only_what_is_listed),
+        CASE(test_b13_a_list_that_is_later),
+        CASE(test_b6_of_another_box),
+        CASE(test_b10_dials_are_few),
+        CASE(test_b7_classes),
+        CASE(test_b8_answers_that_are_not_taken),
+        CASE(test_b8_an_answer_of_before_a_reset),
+        CASE(test_b5_payloads_of_another_box),
+        CASE(test_b14_atomics_wait),
     };
     cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);

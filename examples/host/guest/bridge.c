@@ -61,17 +61,26 @@ void bridge_on_reach(void *user, unsigned slot, windows *out)
     }
 }
 
-static void list_neighbor(const bridge *g, unsigned slot, unsigned other, const dxpu_range *r,
-                          dxpu_p2p_list *out)
+/* Windows of slot `to` that the device of slot `from` reaches, in the list of one of them. */
+static void list_windows(const bridge *g, unsigned from, unsigned to, dxpu_p2p_list *out)
 {
-    dxpu_p2p_window *w = &out->at[out->count];
-    if (!reaches(g, slot, other, r))
+    const dxpu_host_entry *row = &g->vs.rows[to - 1];
+    const dxpu_range *ranges[] = { &row->memory, &row->prefetchable };
+    if (!dxpu_vswitch_completes_direct(&g->vs, (uint8_t)to) ||
+        dxpu_vswitch_mps_bytes(&g->vs, (uint8_t)to) !=
+            dxpu_vswitch_mps_bytes(&g->vs, (uint8_t)from))
         return;
-    w->first = r->base;
-    w->last = r->limit;
-    w->slot = (uint8_t)other;
-    w->payload_bytes = (uint16_t)dxpu_vswitch_mps_bytes(&g->vs, (uint8_t)slot);
-    out->count++;
+    for (unsigned i = 0; i < 2; i++) {
+        dxpu_p2p_window *w = &out->at[out->count];
+        if (!reaches(g, from, to, ranges[i]))
+            continue;
+        w->first = ranges[i]->base;
+        w->last = ranges[i]->limit;
+        w->own = to == out->slot;
+        w->slot = (uint8_t)(w->own ? from : to);
+        w->payload_bytes = (uint16_t)dxpu_vswitch_mps_bytes(&g->vs, (uint8_t)from);
+        out->count++;
+    }
 }
 
 static void list_place(const bridge *g, unsigned other, dxpu_p2p_list *out)
@@ -96,12 +105,8 @@ void bridge_on_neighbors(void *user, unsigned slot, dxpu_p2p_list *out)
         if (i == slot)
             continue;
         list_place(g, i, out);
-        if (!dxpu_vswitch_completes_direct(&g->vs, (uint8_t)i) ||
-            dxpu_vswitch_mps_bytes(&g->vs, (uint8_t)i) !=
-                dxpu_vswitch_mps_bytes(&g->vs, (uint8_t)slot))
-            continue;
-        list_neighbor(g, slot, i, &g->vs.rows[i - 1].memory, out);
-        list_neighbor(g, slot, i, &g->vs.rows[i - 1].prefetchable, out);
+        list_windows(g, slot, i, out);
+        list_windows(g, i, slot, out);
     }
 }
 
