@@ -31,7 +31,7 @@ int dxpu_nettlp_decode(dxpu_bytes datagram, dxpu_nettlp *out)
 
 enum { VECTOR_BYTES = 12 };
 
-static void put32(uint8_t *p, uint32_t v, bool big)
+static void nettlp_put32(uint8_t *p, uint32_t v, bool big)
 {
     if (big)
         dxpu_put_be32(p, v);
@@ -39,12 +39,12 @@ static void put32(uint8_t *p, uint32_t v, bool big)
         dxpu_put_le32(p, v);
 }
 
-static uint32_t get32(const uint8_t *p, bool big)
+static uint32_t nettlp_get32(const uint8_t *p, bool big)
 {
     return big ? dxpu_get_be32(p) : dxpu_get_le32(p);
 }
 
-static void put64(uint8_t *p, uint64_t v, bool big)
+static void nettlp_put64(uint8_t *p, uint64_t v, bool big)
 {
     if (big)
         dxpu_put_be64(p, v);
@@ -52,14 +52,14 @@ static void put64(uint8_t *p, uint64_t v, bool big)
         dxpu_put_le64(p, v);
 }
 
-static uint64_t get64(const uint8_t *p, bool big)
+static uint64_t nettlp_get64(const uint8_t *p, bool big)
 {
     return big ? dxpu_get_be64(p) : dxpu_get_le64(p);
 }
 
 void dxpu_nettlp_question(uint8_t out[DXPU_NETTLP_QUESTION_BYTES], unsigned what, bool big)
 {
-    put32(out, what, big);
+    nettlp_put32(out, what, big);
 }
 
 int dxpu_nettlp_question_decode(dxpu_bytes datagram, bool *big)
@@ -78,7 +78,7 @@ size_t dxpu_nettlp_answer_encode(uint8_t out[DXPU_NETTLP_ANSWER_MAX], const dxpu
                                  bool big)
 {
     if (a->what == DXPU_NETTLP_BAR4) {
-        put64(out, a->bar4, big);
+        nettlp_put64(out, a->bar4, big);
         return 8;
     }
     if (a->what == DXPU_NETTLP_DEVICE) {
@@ -89,8 +89,8 @@ size_t dxpu_nettlp_answer_encode(uint8_t out[DXPU_NETTLP_ANSWER_MAX], const dxpu
         return 2;
     }
     for (unsigned i = 0; i < DXPU_NETTLP_VECTORS; i++) {
-        put64(out + (size_t)i * VECTOR_BYTES, a->table[i].address, big);
-        put32(out + (size_t)i * VECTOR_BYTES + 8, a->table[i].data, big);
+        nettlp_put64(out + (size_t)i * VECTOR_BYTES, a->table[i].address, big);
+        nettlp_put32(out + (size_t)i * VECTOR_BYTES + 8, a->table[i].data, big);
     }
     return DXPU_NETTLP_ANSWER_MAX;
 }
@@ -106,12 +106,12 @@ int dxpu_nettlp_answer_decode(dxpu_bytes datagram, unsigned what, bool big, dxpu
         return DXPU_E_ARG;
     a->what = what;
     if (what == DXPU_NETTLP_BAR4)
-        a->bar4 = get64(p, big);
+        a->bar4 = nettlp_get64(p, big);
     else if (what == DXPU_NETTLP_DEVICE)
         a->device = big ? dxpu_get_be16(p) : dxpu_get_le16(p);
     for (unsigned i = 0; what == DXPU_NETTLP_TABLE && i < DXPU_NETTLP_VECTORS; i++) {
-        a->table[i].address = get64(p + (size_t)i * VECTOR_BYTES, big);
-        a->table[i].data = get32(p + (size_t)i * VECTOR_BYTES + 8, big);
+        a->table[i].address = nettlp_get64(p + (size_t)i * VECTOR_BYTES, big);
+        a->table[i].data = nettlp_get32(p + (size_t)i * VECTOR_BYTES + 8, big);
     }
     return DXPU_OK;
 }
