@@ -167,7 +167,7 @@ void dxpu_rawtlp_arrived(dxpu_rawtlp_reader *r, dxpu_bytes datagram)
     r->left = 0;
 }
 
-static void skip(dxpu_rawtlp_reader *r, size_t bytes)
+static void reader_skip(dxpu_rawtlp_reader *r, size_t bytes)
 {
     r->in.ptr += bytes;
     r->in.len -= bytes;
@@ -180,15 +180,15 @@ static bool find_block(dxpu_rawtlp_reader *r)
         r->status = dxpu_get_le32(r->in.ptr);
         if (r->status == INACTIVE_STATUS && r->in.len >= 8 &&
             dxpu_get_le32(r->in.ptr + 4) == INACTIVE_FOLLOWS) {
-            skip(r, 8);
+            reader_skip(r, 8);
         } else if ((r->status & STATUS_MASK) != STATUS_MARK) {
-            skip(r, 4); /* filler */
+            reader_skip(r, 4); /* filler */
         } else if (r->in.len < DXPU_RAWTLP_BLOCK_BYTES) {
             r->count.blocks_cut++;
             tear(r);
             return false;
         } else {
-            skip(r, 4);
+            reader_skip(r, 4);
             r->left = BLOCK_DWORDS;
             return true;
         }
@@ -239,7 +239,7 @@ bool dxpu_rawtlp_next(dxpu_rawtlp_reader *r, dxpu_bytes *tlp)
         const uint8_t *dword = r->in.ptr;
         r->status >>= 4;
         r->left--;
-        skip(r, 4);
+        reader_skip(r, 4);
         if (add_dword(r, flags, dword)) {
             tlp->ptr = r->tlp;
             tlp->len = r->bytes;
