@@ -105,6 +105,52 @@ static void test_n22_of_the_function_alone(void **state)
     front_close(f);
 }
 
+static int signals(front *f, uint64_t address, uint32_t data)
+{
+    uint8_t bytes[4];
+    dxpu_tlp t = request(DXPU_TLP_MWR, address, 4);
+    dxpu_put_le32(bytes, data);
+    t.payload.ptr = bytes;
+    return device_request(f, &t, 0);
+}
+
+/* What an interrupt is the data say: at its address no others pass. */
+static void test_n22_vectors_as_they_are(void **state)
+{
+    front *f = serving(CARD);
+    dxpu_nettlp_answer a;
+    dxpu_tlp part;
+    (void)state;
+    memset(&a, 0, sizeof a);
+    a.what = DXPU_NETTLP_TABLE;
+    a.table[0].address = a.table[1].address = 0xfee00000;
+    a.table[2].address = 0xfee01000;
+    a.table[0].data = 0x41;
+    a.table[1].data = 0x42;
+    a.table[2].data = 0x43;
+    on_answer(f, &a);
+    assert_true(windows_copy(&f->grants.told, &f->grants.wanted));
+    assert_int_equal(signals(f, 0xfee00000, 0x41), SOURCE_TAKEN);
+    assert_int_equal(signals(f, 0xfee00000, 0x42), SOURCE_TAKEN);
+    assert_int_equal(signals(f, 0xfee01000, 0x43), SOURCE_TAKEN);
+    assert_int_equal(signals(f, 0xfee00000, 0x43), SOURCE_REFUSED);
+    assert_int_equal(signals(f, 0xfee00000, 0x400), SOURCE_REFUSED); /* an NMI */
+    assert_int_equal(asks(f, DXPU_TLP_MWR, 0xfee00000, 1), SOURCE_REFUSED);
+    assert_int_equal(asks(f, DXPU_TLP_MWR, 0xfee00000, 8), SOURCE_REFUSED);
+    part = request(DXPU_TLP_MWR, 0xfee00000, 4);
+    part.first_be = 0; /* writes nothing */
+    assert_int_equal(device_request(f, &part, 0), SOURCE_REFUSED);
+    a.table[0].data = 0x51;
+    on_answer(f, &a);
+    assert_int_equal(signals(f, 0xfee00000, 0x51), SOURCE_TAKEN);
+    assert_int_equal(signals(f, 0xfee00000, 0x41), SOURCE_TAKEN); /* it may be on its way */
+    on_answer(f, &a);
+    assert_int_equal(signals(f, 0xfee00000, 0x51), SOURCE_TAKEN);
+    assert_int_equal(signals(f, 0xfee00000, 0x41), SOURCE_REFUSED);
+    assert_int_equal(asks(f, DXPU_TLP_MWR, 0x10000, 4), SOURCE_TAKEN);
+    front_close(f);
+}
+
 /* As many as have tags; the others stay where they are, and none is lost. */
 static void test_n22_reads_wait_for_tags(void **state)
 {
@@ -229,6 +275,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_n22_named_memory_alone),
         cmocka_unit_test(test_n22_of_the_function_alone),
+        cmocka_unit_test(test_n22_vectors_as_they_are),
         cmocka_unit_test(test_n22_reads_wait_for_tags),
         cmocka_unit_test(test_n20_within_the_bar),
         cmocka_unit_test(test_n23_table_of_the_device),

@@ -76,8 +76,10 @@ struct front {
     enumerate device;
     uint64_t requests, asked; /* as in load.c */
     grants grants;
+    windows memory; /* what the operator named */
     vectors vectors;
     dxpu_nettlp_vector table[DXPU_NETTLP_VECTORS];
+    dxpu_nettlp_vector before[DXPU_NETTLP_VECTORS]; /* its messages may be on their way */
     unsigned written; /* entries of the device's table that are as `table` says */
     front_job jobs[READS];
     fetch *fetches;
@@ -145,18 +147,27 @@ static void set_up(front *f, uint64_t now)
 
 /* ==== 3  What the device may reach ============================================================ */
 
+static void wish_vectors(windows *w, const dxpu_nettlp_vector *table)
+{
+    for (unsigned i = 0; i < DXPU_NETTLP_VECTORS; i++) {
+        uint64_t at = table[i].address;
+        if (at && at % 4 == 0)
+            (void)windows_grant(w, at, at + 3, WINDOW_WRITE);
+    }
+}
+
 static void wish(front *f)
 {
     windows *w = &f->grants.wanted;
     windows_clear(w);
-    for (unsigned i = 0; i < f->set->windows; i++)
-        (void)windows_grant(w, f->set->memory[i].first, f->set->memory[i].last,
-                            f->set->memory[i].access);
-    for (unsigned i = 0; i < DXPU_NETTLP_VECTORS; i++) {
-        uint64_t at = f->table[i].address;
-        if (at && at % 4 == 0)
-            (void)windows_grant(w, at, at + 3, WINDOW_WRITE);
+    windows_clear(&f->memory);
+    for (unsigned i = 0; i < f->set->windows; i++) {
+        const dxpu_window *m = &f->set->memory[i];
+        (void)windows_grant(w, m->first, m->last, m->access);
+        (void)windows_grant(&f->memory, m->first, m->last, m->access);
     }
+    wish_vectors(w, f->table);
+    wish_vectors(w, f->before);
     (void)grants_changed(&f->grants);
 }
 
@@ -308,12 +319,30 @@ static void answer_card(front *f, unsigned index, uint64_t user, const dxpu_tlp 
 
 /* ==== 6  Requests of the device =============================================================== */
 
+/* A vector's data at its address: other data there are other interrupts of the machine. */
+static bool is_vector(const dxpu_nettlp_vector *table, const dxpu_tlp *t)
+{
+    if (t->type != DXPU_TLP_MWR || t->length_dw != 1 || t->first_be != 0xf)
+        return false;
+    for (unsigned i = 0; i < DXPU_NETTLP_VECTORS; i++) {
+        if (table[i].address && table[i].address == t->address &&
+            table[i].data == dxpu_get_le32(t->payload.ptr))
+            return true;
+    }
+    return false;
+}
+
 static bool device_may(const front *f, const dxpu_tlp *t, unsigned access)
 {
     uint32_t at, bytes;
+    uint64_t first;
     dxpu_be_to_range(t->first_be, t->last_be, t->length_dw, &at, &bytes);
+    first = t->address + at;
+    bytes += bytes == 0;
     return is_serving(f) && t->requester == ENUMERATE_BDF && !t->at && !t->prefix_count && !t->ep &&
-           windows_allow(&f->grants.told, t->address + at, bytes ? bytes : 1, access);
+           windows_allow(&f->grants.told, first, bytes, access) &&
+           (windows_allow(&f->memory, first, bytes, access) || is_vector(f->table, t) ||
+            is_vector(f->before, t));
 }
 
 /* The same request of the card. */
@@ -464,6 +493,19 @@ static void learn_id(front *f, uint16_t id)
     f->id = id;
 }
 
+/* What it replaces passes until the next answer, a second later. */
+static void learn_table(front *f, const dxpu_nettlp_vector table[DXPU_NETTLP_VECTORS])
+{
+    bool changed = memcmp(f->table, table, sizeof f->table) != 0;
+    if (!changed && !memcmp(f->before, f->table, sizeof f->table))
+        return;
+    memcpy(f->before, f->table, sizeof f->table);
+    memcpy(f->table, table, sizeof f->table);
+    if (changed)
+        f->written = 0;
+    wish(f);
+}
+
 /* card_wire_callbacks.answer */
 static void on_answer(void *user, const dxpu_nettlp_answer *a)
 {
@@ -473,10 +515,8 @@ static void on_answer(void *user, const dxpu_nettlp_answer *a)
     } else if (a->what == DXPU_NETTLP_BAR4 && a->bar4 && a->bar4 % BAR_ALIGNED == 0) {
         f->bar = a->bar4;
         f->has_bar = true;
-    } else if (a->what == DXPU_NETTLP_TABLE && memcmp(f->table, a->table, sizeof f->table) != 0) {
-        memcpy(f->table, a->table, sizeof f->table);
-        f->written = 0;
-        wish(f);
+    } else if (a->what == DXPU_NETTLP_TABLE) {
+        learn_table(f, a->table);
     }
     f->question = a->what % DXPU_NETTLP_TABLE + 1;
     if (!f->has_bar || !f->has_id || f->question != DXPU_NETTLP_BAR4)
@@ -673,6 +713,7 @@ void front_close(front *f)
     if (f->wire)
         card_wire_close(f->wire);
     grants_free(&f->grants);
+    windows_free(&f->memory);
     free(f->fetches);
     free(f);
 }
