@@ -71,7 +71,8 @@ static void send_from(const char *address, uint8_t type, uint16_t tag, uint16_t 
     t.tag = tag;
     t.requester = requester;
     t.address = 0x1000;
-    if (type == DXPU_TLP_MWR) {
+    t.byte_count = 4;
+    if (type == DXPU_TLP_MWR || type == DXPU_TLP_CPLD) {
         t.payload.ptr = data;
         t.payload.len = sizeof data;
     }
@@ -79,7 +80,9 @@ static void send_from(const char *address, uint8_t type, uint16_t tag, uint16_t 
     assert_int_equal(dxpu_tlp_encode(&t, out + DXPU_NETTLP_HEAD_BYTES, 32, &len), DXPU_OK);
     memset(&a, 0, sizeof a);
     a.sin_family = AF_INET;
-    a.sin_port = htons((uint16_t)(DXPU_NETTLP_ADAPTER_PORT + tag));
+    a.sin_port = htons(
+        (uint16_t)((type == DXPU_TLP_CPLD ? DXPU_NETTLP_SOFTWARE_PORT : DXPU_NETTLP_ADAPTER_PORT) +
+                   tag));
     assert_int_equal(inet_pton(AF_INET, address, &a.sin_addr), 1);
     assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof a), 0);
     assert_int_equal(inet_pton(AF_INET, HERE, &a.sin_addr), 1);
@@ -103,6 +106,45 @@ static void test_n1_no_read_passes_a_write(void **state)
     assert_int_equal(got.requester[1], 1);
     assert_int_equal(got.requester[2], 3);
     assert_int_equal(got.requester[3], 4);
+    card_wire_close(w);
+}
+
+/* It may say that the data are there. */
+static void test_n1_no_completion_passes_a_write(void **state)
+{
+    card_wire *w = open_wire(2);
+    (void)state;
+    for (unsigned i = 0; i < 5; i++)
+        send_from(CARD, DXPU_TLP_MWR, (uint16_t)(i % 2), (uint16_t)i);
+    send_from(CARD, DXPU_TLP_CPLD, 0, 5);
+    for (unsigned n = 2; n <= 4; n += 2) { /* nor while they wait for room */
+        card_wire_work(w);
+        card_wire_work(w);
+        assert_int_equal(got.count, n);
+        got.room = 2;
+    }
+    card_wire_work(w);
+    assert_int_equal(got.count, 6);
+    assert_int_equal(got.type[4], DXPU_TLP_MWR);
+    assert_int_equal(got.type[5], DXPU_TLP_CPLD);
+    assert_int_equal(got.requester[5], 5);
+    card_wire_close(w);
+}
+
+/* Also where reads are more than are passed on in one pass. */
+static void test_n1_many_reads_pass_no_writes(void **state)
+{
+    card_wire *w = open_wire(MOST);
+    (void)state;
+    for (unsigned i = 0; i < 40; i++)
+        send_from(CARD, DXPU_TLP_MWR, 0, (uint16_t)i);
+    for (unsigned i = 0; i < 140; i++)
+        send_from(CARD, DXPU_TLP_MRD, 1, (uint16_t)i);
+    for (unsigned i = 0; i < 8; i++)
+        card_wire_work(w);
+    assert_int_equal(got.count, 180);
+    for (unsigned i = 0; i < got.count; i++)
+        assert_int_equal(got.type[i], i < 40 ? DXPU_TLP_MWR : DXPU_TLP_MRD);
     card_wire_close(w);
 }
 
@@ -161,6 +203,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_n1_no_read_passes_a_write),
+        cmocka_unit_test(test_n1_no_completion_passes_a_write),
+        cmocka_unit_test(test_n1_many_reads_pass_no_writes),
         cmocka_unit_test(test_n10_others_are_not_received),
         cmocka_unit_test(test_n21_room),
         cmocka_unit_test(test_n21_many_reads),

@@ -23,7 +23,9 @@ enum {
     TURN = 512,       /* of all, in one call */
     TURN_NS = 200000, /* all of them: the other end sends as fast as it likes (S-161) */
     EVENTS = DXPU_NETTLP_SOFTWARE_PORTS + DXPU_NETTLP_ADAPTER_PORTS + 1,
-    DEFERRED = 64, /* reads of the other end */
+    DEFERRED = 256,   /* reads of the other end: one of each tag */
+    COMPLETIONS = 64, /* of reads of this one; what is more stays in the sockets */
+    HELD_MOST = 2048, /* more datagrams than a socket holds */
     PASSES = 4,
     BUFFER_BYTES = 1 << 20, /* of a socket, as far as the system gives it */
     IN_BYTES = 8192,        /* of a datagram; longer ones are dropped */
@@ -48,9 +50,18 @@ typedef struct deferred_read {
     uint32_t pass; /* in which it arrived */
 } deferred_read;
 
+/* Nor must a completion, whoever it is for: it may say that they are done. */
+typedef struct deferred_completion {
+    dxpu_tlp t;
+    uint32_t pass;
+    uint8_t data[DXPU_TLP_PAYLOAD_MAX_BYTES];
+} deferred_completion;
+
 typedef struct wire_socket {
     int fd;
     uint8_t kind;
+    bool cleared;   /* all that was in it when the pass began was taken */
+    unsigned taken; /* datagrams in this pass */
 } wire_socket;
 
 struct card_wire {
@@ -60,11 +71,13 @@ struct card_wire {
     socklen_t length;
     wire_socket *at;
     unsigned count, ours, theirs, messages; /* where each kind begins in `at` */
-    int all, requests; /* epoll of everything; of what is not read while there is no room */
+    int all, requests; /* epoll of everything; of TLPs, not read while there is no room */
     bool paused;
     deferred_read deferred[DEFERRED]; /* a ring */
     unsigned first, waiting;
-    uint32_t pass;
+    deferred_completion *completions; /* another */
+    unsigned completions_first, completions_waiting;
+    uint32_t pass;  /* over the requests' sockets, of each until it was empty once */
     unsigned asked; /* NetTLP: the question that waits for its answer; 0: none */
     uint16_t sequence;
     dxpu_rawtlp_reader reader;
@@ -166,7 +179,8 @@ static bool add_nettlp(card_wire *w)
     bool ok = true;
     w->ours = 0;
     for (unsigned i = 0; ok && i < ours; i++)
-        ok = add_socket(w, TO_OURS, (uint16_t)(our_port + i), (uint16_t)(our_port + i), w->all);
+        ok =
+            add_socket(w, TO_OURS, (uint16_t)(our_port + i), (uint16_t)(our_port + i), w->requests);
     w->theirs = w->count;
     for (unsigned i = 0; ok && i < theirs; i++)
         ok = add_socket(w, TO_THEIRS, (uint16_t)(their_port + i), (uint16_t)(their_port + i),
@@ -203,6 +217,7 @@ card_wire *card_wire_open(const card_wire_settings *s, const card_wire_callbacks
     w->cb = *cb;
     w->all = w->requests = -1;
     w->at = calloc(DXPU_NETTLP_SOFTWARE_PORTS + DXPU_NETTLP_ADAPTER_PORTS + 1, sizeof *w->at);
+    w->completions = calloc(COMPLETIONS, sizeof *w->completions);
     dxpu_rawtlp_reader_init(&w->reader, s->spans);
     (void)read_address(s->peer, &w->peer, &w->length);
     if (s->local)
@@ -211,7 +226,7 @@ card_wire *card_wire_open(const card_wire_settings *s, const card_wire_callbacks
         w->local.ss_family = w->peer.ss_family;
     if (w->local.ss_family != w->peer.ss_family)
         log_error("%s and %s: one is an IPv4 and one an IPv6 address", s->peer, s->local);
-    else if (!w->at)
+    else if (!w->at || !w->completions)
         log_error("out of memory");
     else if (add_sockets(w))
         return w;
@@ -227,6 +242,7 @@ void card_wire_close(card_wire *w)
         (void)close(w->requests);
     if (w->all >= 0)
         (void)close(w->all);
+    free(w->completions);
     free(w->at);
     free(w);
 }
@@ -303,6 +319,25 @@ static void defer(card_wire *w, const dxpu_tlp *t)
     d->pass = w->pass;
 }
 
+static void give_first_completion(card_wire *w)
+{
+    deferred_completion *d = &w->completions[w->completions_first];
+    w->completions_first = (w->completions_first + 1) % COMPLETIONS;
+    w->completions_waiting--;
+    w->cb.tlp(w->cb.user, &d->t);
+}
+
+static void defer_completion(card_wire *w, const dxpu_tlp *t)
+{
+    unsigned at = (w->completions_first + w->completions_waiting++) % COMPLETIONS;
+    deferred_completion *d = &w->completions[at];
+    d->t = *t;
+    d->pass = w->pass;
+    if (t->payload.len)
+        memcpy(d->data, t->payload.ptr, t->payload.len);
+    d->t.payload.ptr = t->payload.len ? d->data : NULL;
+}
+
 static void take_tlp(card_wire *w, unsigned kind, dxpu_bytes tlp)
 {
     dxpu_tlp t;
@@ -317,7 +352,9 @@ static void take_tlp(card_wire *w, unsigned kind, dxpu_bytes tlp)
         return;
     }
     w->count_of.tlps_received++;
-    if (kind == TO_THEIRS && t.type == DXPU_TLP_MRD)
+    if (kind == TO_OURS)
+        defer_completion(w, &t);
+    else if (kind == TO_THEIRS && t.type == DXPU_TLP_MRD)
         defer(w, &t);
     else
         w->cb.tlp(w->cb.user, &t);
@@ -421,20 +458,30 @@ static bool may_go_on(card_wire *w)
     return false;
 }
 
+/* Whether a datagram of this kind may be taken now. */
+static bool may_take(card_wire *w, unsigned kind)
+{
+    if (kind == TO_OURS)
+        return w->completions_waiting < COMPLETIONS;
+    return kind == TO_MESSAGES || (w->waiting < DEFERRED && may_go_on(w));
+}
+
 /* How many datagrams were taken from a socket. */
 static unsigned drain(card_wire *w, unsigned index)
 {
-    const wire_socket *s = &w->at[index];
-    bool requests = s->kind == TO_THEIRS || s->kind == TO_BOTH;
+    wire_socket *s = &w->at[index];
     struct sockaddr_storage from;
     unsigned n;
-    for (n = 0; n < BURST && (!requests || (w->waiting < DEFERRED && may_go_on(w))); n++) {
+    for (n = 0; n < BURST && may_take(w, s->kind); n++) {
         socklen_t length = sizeof from;
         dxpu_bytes d = { w->in, 0 };
         ssize_t got = recvfrom(s->fd, w->in, sizeof w->in, MSG_DONTWAIT | MSG_TRUNC,
                                (struct sockaddr *)&from, &length);
-        if (got < 0)
-            break; /* also an ICMP message about what was sent: the next turn goes on */
+        if (got < 0) { /* also an ICMP message about what was sent: the next turn goes on */
+            s->cleared |= errno == EAGAIN;
+            break;
+        }
+        s->cleared |= ++s->taken >= HELD_MOST;
         d.len = (size_t)got;
         if (d.len > sizeof w->in)
             w->count_of.datagrams_malformed++;
@@ -448,10 +495,12 @@ static unsigned drain(card_wire *w, unsigned index)
     return n;
 }
 
-/* Reads of an earlier pass: since then every socket was empty once, so all that arrived before them
-   was taken. */
+/* What arrived in an earlier pass: since then every socket of requests was empty once, so all that
+   arrived before was taken. */
 static void give_deferred(card_wire *w)
 {
+    while (w->completions_waiting && w->completions[w->completions_first].pass != w->pass)
+        give_first_completion(w);
     while (w->waiting && w->deferred[w->first].pass != w->pass) {
         if (!has_room(w)) {
             set_paused(w, true);
@@ -461,22 +510,45 @@ static void give_deferred(card_wire *w)
     }
 }
 
-/* What the other end requests.  How many datagrams were taken. */
-static unsigned take_requests(card_wire *w)
+/* Sockets that are not ready are empty.  True: all were so in this pass.  More reads than there are
+   tags hold up nothing: then those that were taken go first, to make room. */
+static bool pass_is_over(card_wire *w, const struct epoll_event *ready, int n)
+{
+    bool over = true;
+    if (!w->waiting && !w->completions_waiting)
+        return false;
+    for (unsigned i = w->theirs; i < w->messages; i++) {
+        bool is_ready = false;
+        for (int k = 0; k < n && !w->at[i].cleared && !is_ready; k++)
+            is_ready = ready[k].data.u32 == i;
+        w->at[i].cleared |= !is_ready || w->waiting == DEFERRED;
+        over = over && w->at[i].cleared;
+    }
+    return over;
+}
+
+/* What the other end sent, but for messages.  How many datagrams were taken. */
+static unsigned take_tlps(card_wire *w)
 {
     struct epoll_event e[EVENTS];
     int n = epoll_wait(w->requests, e, EVENTS, 0);
     unsigned taken = 0;
-    bool empty = true;
+    for (int i = 0; i < n && !w->paused; i++)
+        taken += drain(w, e[i].data.u32);
+    if (n < 0 || w->paused || !pass_is_over(w, e, n))
+        return taken;
+    give_deferred(w);
     w->pass++;
-    for (int i = 0; i < n; i++) {
-        unsigned some = drain(w, e[i].data.u32);
-        taken += some;
-        empty = empty && some < BURST && !w->paused;
+    for (unsigned i = w->theirs; i < w->messages; i++) {
+        w->at[i].cleared = false;
+        w->at[i].taken = 0;
     }
-    if (empty && n >= 0)
-        give_deferred(w);
     return taken;
+}
+
+static bool waits(const card_wire *w)
+{
+    return (w->waiting || w->completions_waiting) && !w->paused;
 }
 
 static unsigned turn(card_wire *w)
@@ -484,14 +556,14 @@ static unsigned turn(card_wire *w)
     struct epoll_event e[EVENTS];
     int n = epoll_wait(w->all, e, EVENTS, 0);
     unsigned taken = 0;
-    bool requests = w->waiting != 0;
+    bool tlps = w->waiting || w->completions_waiting;
     for (int i = 0; i < n; i++) {
         if (e[i].data.u32 == UINT32_MAX)
-            requests = true;
+            tlps = true;
         else
             taken += drain(w, e[i].data.u32);
     }
-    return taken + (requests && !w->paused ? take_requests(w) : 0);
+    return taken + (tlps && !w->paused ? take_tlps(w) : 0);
 }
 
 void card_wire_work(card_wire *w)
@@ -503,9 +575,9 @@ void card_wire_work(card_wire *w)
     do {
         now = turn(w);
         taken += now;
-    } while ((now || (w->waiting && !w->paused)) && taken < TURN && dxpu_udp_now_ns() < end_ns);
-    for (unsigned i = 0; i < PASSES && w->waiting && !w->paused; i++) /* or nothing would wake it */
-        (void)take_requests(w);
+    } while ((now || waits(w)) && taken < TURN && dxpu_udp_now_ns() < end_ns);
+    for (unsigned i = 0; i < PASSES && waits(w); i++) /* or nothing would wake it */
+        (void)take_tlps(w);
 }
 
 bool card_wire_is_paused(const card_wire *w)
