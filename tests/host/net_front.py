@@ -215,6 +215,23 @@ def n22_lost_answer_rawtlp():
 
 
 @case
+def n23_card_without_a_bar():
+    """Its driver may not be there yet: it is asked each second, not all the time."""
+    machine = Net()
+    machine.bar, real = 0, machine.bar
+    with lab.Lab() as l, machine:
+        box = l.start("dxpu-box", "--listen", "127.0.0.1:0", "--memory", "64K")
+        host = l.start("dxpu-host", "--box", box.address(), "--card", "nettlp,peer=%s,local=%s"
+                       % (MACHINE, HOST), "-v")
+        until(lambda: machine.asked, "a question")
+        time.sleep(1.5)
+        check(machine.asked < 12, machine.asked)
+        machine.bar = real
+        host.says("is the front of the device")
+        check(host.stop() == 0 and box.stop() == 0, host.errors())
+
+
+@case
 def n21_box_that_is_gone():
     """The processor gets an answer, and soon, while there is no device."""
     machine = Net()
@@ -292,6 +309,9 @@ def options_of_cards():
                        ("invalid value: 'memory'", "nettlp,peer=127.0.0.1,memory=4096"),
                        ("invalid value: 'memory'", "nettlp,peer=127.0.0.1,memory=0x1+0"),
                        ("invalid value: 'memory'", "nettlp,peer=::1,memory=0xfffffffffffff000+8K"),
+                       ("invalid value: 'bar'", "rawtlp,peer=127.0.0.1,bar=0x0"),
+                       ("invalid value: 'mps'", "nettlp,peer=127.0.0.1,mps=192"),
+                       ("invalid value: 'mps'", "rawtlp,peer=127.0.0.1,mps=256"),
                        ("invalid value: 'tags'", "nettlp,peer=127.0.0.1,tags=257")):
         with lab.Lab() as l:
             host = l.run("dxpu-host", "--box", "127.0.0.1:1", "--card", text)

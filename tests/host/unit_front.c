@@ -1,10 +1,17 @@
 /* examples/host/source/front.c and vectors.c: which requests pass between a card and a device, also
    of a box that lies; what configuration space says of MSI-X. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+
+#include <arpa/inet.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "front.c" /* not linked: reaches device_request(), may_pass() and struct front */
 
@@ -270,6 +277,81 @@ static void test_n23_space_that_makes_no_sense(void **state)
     assert_int_equal(v.count, 0);
 }
 
+/* ==== Sockets ================================================================================= */
+
+#define NETTLP "nettlp,peer=127.3.1.3,local=127.3.1.4,memory=0x30000+4K"
+
+/* Where the card would be, by the port of a tag of its own. */
+static int open_card(unsigned tag)
+{
+    struct sockaddr_in a;
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK, 0);
+    memset(&a, 0, sizeof a);
+    a.sin_family = AF_INET;
+    a.sin_port = htons((uint16_t)(DXPU_NETTLP_ADAPTER_PORT + tag));
+    assert_int_equal(inet_pton(AF_INET, "127.3.1.3", &a.sin_addr), 1);
+    assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof a), 0);
+    return fd;
+}
+
+/* What the card gets, one TLP.  False: nothing. */
+static bool card_gets(int fd, dxpu_tlp *t)
+{
+    static uint8_t in[DXPU_NETTLP_DATAGRAM_MAX];
+    ssize_t got = recv(fd, in, sizeof in, 0);
+    dxpu_bytes tlp = { in + DXPU_NETTLP_HEAD_BYTES, 0 };
+    if (got < DXPU_NETTLP_HEAD_BYTES)
+        return false;
+    tlp.len = (size_t)got - DXPU_NETTLP_HEAD_BYTES;
+    assert_int_equal(dxpu_tlp_decode(tlp, t), DXPU_OK);
+    return true;
+}
+
+static void answer(front *f, const dxpu_tlp *of, uint16_t dwords)
+{
+    dxpu_tlp cpl;
+    f->jobs[0].user = 1u << 16;
+    f->jobs[0].t = *of;
+    dxpu_tlp_completion(of, ENUMERATE_BDF, DXPU_CPL_SC, &cpl);
+    cpl.tc = cpl.attr = 0;
+    cpl.length_dw = dwords;
+    cpl.payload.ptr = payload;
+    cpl.payload.len = dwords * 4u;
+    completion(f, &cpl, 1u << 16, true, 0);
+}
+
+/* More on its bus is the end of the card's machine. */
+static void test_n25_payload_of_the_machine(void **state)
+{
+    front *f = serving(NETTLP);
+    dxpu_tlp read = request(DXPU_TLP_MRD, 0x90000000, 256), t;
+    int card = open_card(3);
+    (void)state;
+    read.tag = 3;
+    read.tc = 5;
+    read.attr = DXPU_ATTR_RO;
+    assert_int_equal(asks(f, DXPU_TLP_MWR, 0x30000, 128), SOURCE_TAKEN);
+    assert_int_equal(asks(f, DXPU_TLP_MWR, 0x30000, 256), SOURCE_REFUSED);
+    answer(f, &read, 64);
+    assert_true(card_gets(card, &t));
+    assert_int_equal(t.status, DXPU_CPL_UR);
+    assert_int_equal(t.payload.len, 0);
+    assert_int_equal(f->jobs[0].user, 0);
+    read.length_dw = 32; /* control */
+    answer(f, &read, 32);
+    assert_true(card_gets(card, &t));
+    assert_int_equal(t.payload.len, 128);
+    assert_int_equal(t.tc, 5);
+    assert_int_equal(t.attr, DXPU_ATTR_RO);
+    assert_false(card_gets(card, &t));
+    front_close(f);
+    f = serving(NETTLP ",mps=256");
+    assert_int_equal(asks(f, DXPU_TLP_MWR, 0x30000, 256), SOURCE_TAKEN);
+    assert_int_equal(asks(f, DXPU_TLP_MWR, 0x30000, 512), SOURCE_REFUSED);
+    front_close(f);
+    (void)close(card);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -278,6 +360,7 @@ int main(void)
         cmocka_unit_test(test_n22_vectors_as_they_are),
         cmocka_unit_test(test_n22_reads_wait_for_tags),
         cmocka_unit_test(test_n20_within_the_bar),
+        cmocka_unit_test(test_n25_payload_of_the_machine),
         cmocka_unit_test(test_n23_table_of_the_device),
         cmocka_unit_test(test_n23_space_that_makes_no_sense),
     };

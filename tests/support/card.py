@@ -260,6 +260,7 @@ class Adapter(NetTlp):
     def __init__(self, here, there, bar, ids, **more):
         super().__init__(here, there, **more)
         self.bar, self.id, self.vectors = bar, ids, [(0, 0)] * 16
+        self.asked = 0  # questions
         self.questions = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.questions.bind((here, 0x2fff))
         self.sockets[0x2fff] = self.questions
@@ -271,6 +272,7 @@ class Adapter(NetTlp):
                 if s is not self.questions:
                     self.took(data[6:], s.getsockname()[1])
                 elif not self.silent:
+                    self.asked += 1
                     what = struct.unpack("=I", data)[0]
                     s.sendto(struct.pack("=Q", self.bar) if what == 1 else
                              struct.pack("=H", self.id) if what == 2 else

@@ -23,7 +23,7 @@ enum {
     FETCHES = 64, /* of the device */
     TAGS = 16,
     CONFIG_USER = 0xffff,
-    MPS_BYTES = 512,
+    MPS_BYTES = 128, /* what every machine takes */
     RCB_BYTES = 64,
     ANSWER_MS = 500,
     ASK_MS = 1000, /* between two questions */
@@ -94,6 +94,13 @@ struct front {
     } count;
 #undef FRONT_FIELD
 };
+
+/* The largest payload on the bus of the card's machine: more is a fatal error there. */
+static uint32_t card_mps(const front *f)
+{
+    uint32_t wire = card_wire_payload(f->wire), mps = f->set->mps ? f->set->mps : MPS_BYTES;
+    return mps < wire ? mps : wire;
+}
 
 static bool is_serving(const front *f)
 {
@@ -298,11 +305,14 @@ static void card_request(front *f, const dxpu_tlp *t)
 static void answer_card(front *f, unsigned index, uint64_t user, const dxpu_tlp *cpl, bool last)
 {
     front_job *j = &f->jobs[index % READS];
+    bool fits = cpl && cpl->payload.len <= card_mps(f);
     dxpu_tlp t;
     if (index >= READS || j->user != user)
         return;
-    if (cpl) {
+    if (fits) {
         t = *cpl;
+        t.tc = j->t.tc;
+        t.attr = j->t.attr;
         t.requester = j->t.requester;
         t.tag = j->t.tag;
         t.completer = f->id;
@@ -313,7 +323,7 @@ static void answer_card(front *f, unsigned index, uint64_t user, const dxpu_tlp 
         f->count.answers_missing++;
         refuse(f, &j->t);
     }
-    if (last)
+    if (last || !fits)
         j->user = 0;
 }
 
@@ -392,7 +402,7 @@ static int device_request(void *self, const dxpu_tlp *t, uint64_t now)
     if (t->type == DXPU_TLP_MRD && device_may(f, t, WINDOW_READ))
         return device_reads(f, t, now);
     if (t->type == DXPU_TLP_MWR && device_may(f, t, WINDOW_WRITE) &&
-        t->payload.len <= card_wire_payload(f->wire)) {
+        t->payload.len <= card_mps(f)) {
         of_card(f, t, 0, &out);
         f->count.device_writes += card_wire_send(f->wire, &out, true);
         return SOURCE_TAKEN;
@@ -519,7 +529,7 @@ static void on_answer(void *user, const dxpu_nettlp_answer *a)
         learn_table(f, a->table);
     }
     f->question = a->what % DXPU_NETTLP_TABLE + 1;
-    if (!f->has_bar || !f->has_id || f->question != DXPU_NETTLP_BAR4)
+    if (f->question != DXPU_NETTLP_BAR4)
         f->ask_ns = 0; /* all three without a pause */
 }
 
@@ -561,7 +571,7 @@ static void on_event(evutil_socket_t fd, short what, void *user)
 
 static void begin_device(front *f)
 {
-    enumerate_start(&f->device, BAR0_ADDRESS, f->set->raw ? 128 : MPS_BYTES);
+    enumerate_start(&f->device, BAR0_ADDRESS, card_mps(f));
     f->phase = ENUMERATING;
 }
 

@@ -22,6 +22,7 @@ typedef struct front_settings {
     bool raw, spans;
     char peer[FRONT_TEXT_BYTES], local[FRONT_TEXT_BYTES]; /* local "": any */
     unsigned tags;                                        /* of the device's reads; 0: 16 */
+    uint32_t mps;       /* NetTLP: of the card's machine; 0: 128 */
     uint64_t answer_ms; /* how long a completion of the card is waited for; 0: 500 */
     uint64_t bar;       /* RawUDP: the address of the card's BAR */
     uint64_t id;        /* RawUDP: its requester ID */

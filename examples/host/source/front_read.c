@@ -90,8 +90,13 @@ static bool read_key(front_settings *s, const char *key, const char *value)
         s->tags = (unsigned)n;
         return true;
     }
+    if (!strcmp(key, "mps") && !s->raw && options_number(value, 1024, &n) && n >= 128) {
+        s->mps = (uint32_t)n;
+        return (n & (n - 1)) == 0;
+    }
     if (!strcmp(key, "bar") && s->raw)
-        return s->has_bar = read_hex(&at, "", &s->bar) && *at == '\0' && s->bar % 4096 == 0;
+        return s->has_bar =
+                   read_hex(&at, "", &s->bar) && *at == '\0' && s->bar && s->bar % 4096 == 0;
     if (!strcmp(key, "id") && s->raw)
         return s->has_id = read_id(value, &s->id);
     if (!strcmp(key, "spans") && s->raw && (!*value || !strcmp(value, "yes")))
