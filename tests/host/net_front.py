@@ -249,6 +249,28 @@ def n21_box_that_is_gone():
         check(w.host.stop() == 0, w.host.errors())
 
 
+@case
+def n21_box_that_is_gone_under_load():
+    """Nor does a write that waited for the channel hold up what comes behind it."""
+    machine = Net()
+    with lab.Lab() as l, machine:
+        w = World(l, machine, "--memory", "64K")
+        w.write32(0, 7)
+        check(w.read32(0) == 7)
+        w.box.kill()
+        for i in range(6000):
+            w.write(4 * (i % 4096), bytes(128))
+            if i % 100 == 0:
+                time.sleep(0.002)
+        w.host.says("channel lost")
+        time.sleep(0.5)
+        begin = time.monotonic()
+        check(w.read32(0) == 0xffffffff and time.monotonic() - begin < 2)
+        check(machine.completions[-1].status == 1, "it was answered")
+        check(w.host.stop() == 0, w.host.errors())
+        check(w.host.result()["card_refused"] >= 2, w.host.result())
+
+
 def storm(machine):
     """Noise of the card: the host goes on, and so does the device."""
     with lab.Lab() as l, machine:

@@ -352,6 +352,51 @@ static void test_n25_payload_of_the_machine(void **state)
     (void)close(card);
 }
 
+/* Requests that there is no room for hold up the end of a read, but not for ever. */
+static void test_n22_reads_end_while_requests_wait(void **state)
+{
+    front *f = serving("nettlp,peer=127.3.1.3,local=127.3.1.4,memory=0x30000+4K,tags=1");
+    static const uint8_t datagram[DXPU_NETTLP_HEAD_BYTES + 12];
+    uint64_t now = dxpu_udp_now_ns(), ms = 1000000;
+    struct sockaddr_in a;
+    int card = open_card(0);
+    (void)state;
+    learn_id(f, 0x0300);
+    assert_int_equal(asks(f, DXPU_TLP_MRD, 0x30000, 4), SOURCE_TAKEN);
+    memset(&a, 0, sizeof a);
+    a.sin_family = AF_INET;
+    a.sin_port = htons(DXPU_NETTLP_ADAPTER_PORT);
+    assert_int_equal(inet_pton(AF_INET, "127.3.1.4", &a.sin_addr), 1);
+    assert_int_equal(sendto(card, datagram, sizeof datagram, 0, (struct sockaddr *)&a, sizeof a),
+                     sizeof datagram);
+    f->held = true;
+    card_wire_work(f->wire);
+    assert_true(card_wire_is_paused(f->wire));
+    expire(f, now + 600 * ms);
+    assert_int_equal(f->fetches[0].state, ASKED);
+    expire(f, now + 1000 * ms);
+    assert_int_equal(f->fetches[0].state, ASKED);
+    expire(f, now + 1200 * ms);
+    assert_int_equal(f->fetches[0].state, ANSWERING);
+    front_close(f);
+    (void)close(card);
+}
+
+/* The answers to an earlier process's reads have the same tags. */
+static void test_n22_tags_rest_at_first(void **state)
+{
+    front *f = serving(CARD);
+    uint64_t now = dxpu_udp_now_ns();
+    (void)state;
+    start(f, now);
+    work(f, now);
+    assert_int_equal(f->phase, LEARNING);
+    assert_true(next_ns(f) <= now + 500000000u);
+    work(f, now + 500000000u);
+    assert_int_equal(f->phase, ENUMERATING);
+    front_close(f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -361,6 +406,8 @@ int main(void)
         cmocka_unit_test(test_n22_reads_wait_for_tags),
         cmocka_unit_test(test_n20_within_the_bar),
         cmocka_unit_test(test_n25_payload_of_the_machine),
+        cmocka_unit_test(test_n22_reads_end_while_requests_wait),
+        cmocka_unit_test(test_n22_tags_rest_at_first),
         cmocka_unit_test(test_n23_table_of_the_device),
         cmocka_unit_test(test_n23_space_that_makes_no_sense),
     };

@@ -27,6 +27,7 @@ enum {
     RCB_BYTES = 64,
     ANSWER_MS = 500,
     ASK_MS = 1000, /* between two questions */
+    TIMER_US = 50000,
     MILLION = 1000000,
     BAR_ALIGNED = 4096
 };
@@ -66,7 +67,9 @@ struct front {
     host_link *link;
     const front_settings *set;
     card_wire *wire;
-    struct event *event;
+    struct event *event, *timer;
+    uint64_t quiet_ns;  /* until then its tags may be those of an earlier process */
+    uint64_t paused_ns; /* since when the wire takes nothing; 0: it does */
     enum { LEARNING, ENUMERATING, FINDING_VECTORS, SERVING } phase;
     bool has_bar, has_id;
     uint64_t bar; /* of the card */
@@ -480,9 +483,21 @@ static void answer_device(front *f, uint64_t now)
     }
 }
 
+static uint64_t answer_ns(const front *f)
+{
+    return (f->set->answer_ms ? f->set->answer_ms : (uint64_t)ANSWER_MS) * MILLION;
+}
+
+/* Answers may wait among requests that there is no room for, but not longer than an answer may. */
 static void expire(front *f, uint64_t now)
 {
     dxpu_request r;
+    if (!card_wire_is_paused(f->wire))
+        f->paused_ns = 0;
+    else if (!f->paused_ns)
+        f->paused_ns = now;
+    if (f->paused_ns && now - f->paused_ns < answer_ns(f))
+        return;
     while (f->tags.entries && dxpu_tags_expire(&f->tags, now, &r)) {
         f->count.read_timeouts++;
         fetch_is_over(&f->fetches[r.user], true);
@@ -494,12 +509,11 @@ static void expire(front *f, uint64_t now)
 /* With the requester ID comes the table of tags, which is its. */
 static void learn_id(front *f, uint16_t id)
 {
-    uint64_t ms = f->set->answer_ms ? f->set->answer_ms : (uint64_t)ANSWER_MS;
     unsigned tags = f->set->tags ? f->set->tags : (unsigned)TAGS;
     if (f->has_id && (id == f->id || f->tags.in_flight))
         return;
     f->has_id =
-        dxpu_tags_init(&f->tags, f->entries, tags, id, DXPU_TAGS_256, ms * MILLION) == DXPU_OK;
+        dxpu_tags_init(&f->tags, f->entries, tags, id, DXPU_TAGS_256, answer_ns(f)) == DXPU_OK;
     f->id = id;
 }
 
@@ -569,6 +583,17 @@ static void on_event(evutil_socket_t fd, short what, void *user)
     card_wire_work(f->wire);
 }
 
+/* Also while no channel is up: what the card asks for is refused then, and not left to wait. */
+static void on_timer(evutil_socket_t fd, short what, void *user)
+{
+    front *f = user;
+    uint64_t now = dxpu_udp_now_ns();
+    if (f->held)
+        (void)pass_held(f, now);
+    on_event(fd, what, user);
+    expire(f, now);
+}
+
 static void begin_device(front *f)
 {
     enumerate_start(&f->device, BAR0_ADDRESS, card_mps(f));
@@ -595,7 +620,7 @@ static void work(void *self, uint64_t now)
     front *f = self;
     unsigned phase;
     ask_card(f, now);
-    if (f->phase == LEARNING && f->has_bar && f->has_id)
+    if (f->phase == LEARNING && f->has_bar && f->has_id && now >= f->quiet_ns)
         begin_device(f);
     do {
         phase = f->phase;
@@ -605,8 +630,7 @@ static void work(void *self, uint64_t now)
     if (f->held)
         (void)pass_held(f, now);
     card_wire_work(f->wire);
-    if (!card_wire_is_paused(f->wire)) /* answers may wait among requests */
-        expire(f, now);
+    expire(f, now);
     if (!send_grants(f))
         return;
     if (f->phase == SERVING)
@@ -643,6 +667,8 @@ static uint64_t next_ns(const void *self)
     uint64_t next = f->ask_ns;
     bool expires = f->tags.entries && !card_wire_is_paused(f->wire);
     uint64_t tags_ns = expires ? dxpu_tags_next_ns(&f->tags) : DXPU_NEVER;
+    if (f->phase == LEARNING && f->has_bar && f->has_id && f->quiet_ns < next)
+        next = f->quiet_ns;
     return tags_ns < next ? tags_ns : next;
 }
 
@@ -692,6 +718,7 @@ front *front_open(host_link *link, const front_settings *s)
     f->link = link;
     f->set = s;
     f->question = DXPU_NETTLP_BAR4;
+    f->quiet_ns = dxpu_udp_now_ns() + answer_ns(f);
     f->bar = s->bar;
     f->has_bar = s->has_bar;
     f->wire = card_wire_open(&set, &cb);
@@ -706,9 +733,11 @@ front *front_open(host_link *link, const front_settings *s)
 
 int front_listen(front *f)
 {
-    f->event = event_new(dxpu_udp_base(f->link->fabric.udp), card_wire_descriptor(f->wire),
-                         EV_READ | EV_PERSIST, on_event, f);
-    if (f->event && !event_add(f->event, NULL))
+    const struct timeval every = { 0, TIMER_US };
+    struct event_base *base = dxpu_udp_base(f->link->fabric.udp);
+    f->timer = event_new(base, -1, EV_PERSIST, on_timer, f);
+    f->event = event_new(base, card_wire_descriptor(f->wire), EV_READ | EV_PERSIST, on_event, f);
+    if (f->event && f->timer && !event_add(f->event, NULL) && !event_add(f->timer, &every))
         return 0;
     log_error("no events of the card");
     return -1;
@@ -720,6 +749,8 @@ void front_close(front *f)
         return;
     if (f->event)
         event_free(f->event);
+    if (f->timer)
+        event_free(f->timer);
     if (f->wire)
         card_wire_close(f->wire);
     grants_free(&f->grants);
