@@ -10,6 +10,7 @@
 
 #include "card_wire.h"
 #include "dxpu_libevent.h"
+#include "fabric.h"
 #include "function.h"
 #include "log.h"
 #include "remote.h"
@@ -87,12 +88,14 @@ typedef struct card {
     bool there, explained;
     uint64_t heard_ns;  /* the last time that the device said anything */
     uint64_t asked_ns;  /* the last probe */
-    uint32_t serial;    /* of requests to it */
+    uint64_t paused_ns; /* since when the wire takes nothing; 0: it does */
+    uint32_t serial;    /* of requests to it, from a random one on */
     uint64_t base;      /* where it has its memory */
     unsigned in_flight; /* reads */
     bool probing;       /* a probe is not answered yet, */
-    uint32_t covered;   /* writes that its answer will confirm */
-    uint32_t writes;    /* that are not confirmed */
+    uint16_t probe_requester, probe_tag;
+    uint32_t covered; /* writes that its answer will confirm */
+    uint32_t writes;  /* that are not confirmed */
     dxpu_tags tags;
     dxpu_tag_entry entries[ENTRIES];
     read_job *reads;
@@ -186,6 +189,8 @@ static void probe(card *c)
     t.length_dw = 1;
     c->covered = c->writes;
     c->probing = ask(c, &t, PROBE);
+    c->probe_requester = t.requester;
+    c->probe_tag = t.tag;
     c->count.probes += c->probing;
 }
 
@@ -289,10 +294,19 @@ static void write_bar(card *c, const dxpu_tlp *t)
         probe(c);
 }
 
-/* What is not answered in time: the host has waited long enough for a lost datagram. */
+/* What is not answered in time: the host has waited long enough for a lost datagram.  Answers may
+   wait among requests that there is no room for, but not longer than an answer may. */
 static void expire(card *c, uint64_t now)
 {
     dxpu_request r;
+    if (!card_wire_is_paused(c->wire)) {
+        c->paused_ns = 0;
+    } else {
+        c->heard_ns = now; /* it says more than there is room for */
+        c->paused_ns = c->paused_ns ? c->paused_ns : now;
+        if (now - c->paused_ns < answer_ms(c) * MILLION)
+            return;
+    }
     while (dxpu_tags_expire(&c->tags, now, &r)) {
         if (r.user == PROBE) {
             probe_is_over(c);
@@ -305,12 +319,25 @@ static void expire(card *c, uint64_t now)
 
 /* ==== 4  Its completions ====================================================================== */
 
+/* libtlp answers a read of no byte as one of four: nothing of its data is used, so any bytes do. */
+static bool is_of_probe(const card *c, const dxpu_tlp *t)
+{
+    return c->probing && t->requester == c->probe_requester && t->tag == c->probe_tag;
+}
+
 static void take_completion(card *c, const dxpu_tlp *t)
 {
     uint32_t skip = t->lower_addr & 3u, at, span;
     dxpu_request r;
     read_job *j;
-    if (dxpu_tags_complete(&c->tags, t, &r) != DXPU_OK) {
+    int rc = dxpu_tags_complete(&c->tags, t, &r);
+    if (rc == DXPU_E_CPL_BYTES && is_of_probe(c, t)) {
+        (void)dxpu_tags_drop(&c->tags, t->requester, t->tag);
+        heard(c);
+        probe_is_over(c);
+        return;
+    }
+    if (rc != DXPU_OK) {
         c->count.completions_unexpected++;
         return;
     }
@@ -550,10 +577,7 @@ static void card_tick(void *device, uint64_t now_ns)
     (void)!read(c->timer, &many, sizeof many);
     fn_tick(&c->fn, now_ns);
     card_wire_work(c->wire);
-    if (card_wire_is_paused(c->wire)) /* its answers may wait among its requests */
-        c->heard_ns = now_ns;
-    else
-        expire(c, now_ns);
+    expire(c, now_ns);
     probe_the_quiet(c, now_ns);
     look_for_silence(c, now_ns);
     (void)fn_fetch_ask(&c->fn);
@@ -650,6 +674,7 @@ static void *card_create(const device_settings *set, const device_port *port, bo
     }
     describe(c, &s);
     c->heard_ns = dxpu_udp_now_ns() - PROBE_MS * (uint64_t)MILLION; /* it is asked at once */
+    c->serial = fabric_random();
     c->base = s.bar[0].bytes > CARD_BASE ? s.bar[0].bytes : CARD_BASE;
     fn_init(&c->fn, &s, port, c, function_level_reset);
     report_presence(c, false);

@@ -9,6 +9,7 @@ import os
 import random
 import struct
 import sys
+import threading
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -299,6 +300,68 @@ def n17_writes_wait_nettlp():
 @case
 def n17_writes_wait_rawtlp():
     many_writes(True)
+
+
+@case
+def n13_device_as_libtlp():
+    """Its answer to a read of no byte says four: it is there all the same, and confirms writes."""
+    with lab.Lab() as l, device_of(False) as device:
+        device.none_is_four = True
+        w = World(l, device, PATIENT)
+        w.may(MEMORY_ON)
+        begin = time.monotonic()
+        w.driver.fill(0, 1000, 500, 7)
+        check(w.driver.read(0, 8 * 999, 8) == struct.pack("<II", 999, 7))
+        check(time.monotonic() - begin < 4, time.monotonic() - begin)
+        mine = w.count()
+        check(mine["probes"] >= 2 and mine["completions_unexpected"] == 0, mine)
+
+
+@case
+def n12_answers_of_before_a_restart():
+    """They are answers to nothing, also where the new box has asked as often."""
+    with lab.Lab() as l, device_of(False) as device:
+        asked = []
+        for _ in range(2):
+            box, to = start_box(l, NETTLP)
+            box.says("is there")
+            check(box.stop() == 0, box.errors())
+            time.sleep(0.2)
+            asked.append({(t.requester, t.tag) for t in device.requests})
+            device.requests.clear()
+        check(not asked[0] & asked[1], asked)
+
+
+@case
+def n12_flood_holds_up_no_end_of_reads():
+    """A device that asks for more than there is room for, and answers nothing."""
+    with lab.Lab() as l, device_of(False) as device:
+        w = World(l, device)
+        w.may(MEMORY_ON, MASTER)
+        w.driver.write32(0, 0, 7)
+        check(w.driver.read32(0, 0) == 7)
+        device.lose = lambda t: True
+        ask = card.memory_request(card.MRD, 0x2000, 0xf, 0xf, 256, 1, 3)
+        stop = threading.Event()
+
+        def flood():
+            while not stop.is_set():
+                for _ in range(64):
+                    device.request(ask, 3)
+                time.sleep(0.005)
+        thread = threading.Thread(target=flood)
+        thread.start()
+        try:
+            begin = time.monotonic()
+            check(w.driver.read32(0, 0) == 0xffffffff)
+            for i in range(100):
+                w.driver.write32(0, 4 * i, i)
+            w.may(MEMORY_ON)
+            check(w.driver.read16(4) & MASTER == 0, "configuration space is reached")
+            check(time.monotonic() - begin < 8, time.monotonic() - begin)
+        finally:
+            stop.set()
+            thread.join()
 
 
 @case

@@ -63,6 +63,7 @@ class Device:
         self.requests, self.completions = [], []
         self.lose = lambda tlp: False  # whether an answer is lost
         self.silent = False
+        self.none_is_four = False  # as libtlp's psmem: a read of no byte is one of four
         self.nap = 0  # seconds that each TLP takes
         self.lock = threading.Condition()
         self.stopping = False
@@ -120,7 +121,8 @@ class Device:
         skip, left = t.enabled()
         at = t.address + skip
         if not left:  # a read of no byte
-            self.send(struct.pack(">BBHHHHBB", CPLD, 0, 1, 0x0100, 1, t.requester, t.tag,
+            self.send(struct.pack(">BBHHHHBB", CPLD, 0, 1, 0x0100,
+                                  4 if self.none_is_four else 1, t.requester, t.tag,
                                   at & 0x7f) + bytes(4), back_to)
             return
         while left:
