@@ -292,7 +292,8 @@ uint32_t core_register(core *c, const dxpu_control_register *r, const char *prog
 /* Registers and ends of connections between the two share a commit of the store, or a few.  Only
    they, and the checks before registers, come in between; what else is committed takes along what
    waits.  core_batch_end() does what follows from them.  False: the store failed, and it is unknown
-   which of them are in it: no answer to any of them may be sent, and their connections must end. */
+   which of them are in it: no answer to any of them may be sent, and their connections must end.
+   From then on registers are refused until the next batch. */
 void core_batch(core *c);
 bool core_batch_end(core *c);
 

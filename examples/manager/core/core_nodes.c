@@ -883,6 +883,8 @@ uint32_t core_register(core *c, const dxpu_control_register *r, const char *prog
     *why = check_register(c, r);
     if (why->code == CORE_OK) /* none of its own changes may do that: nodes may be gone then */
         *why = corei_make_room(c, r->total + COREI_REGISTER_CHANGES);
+    if (why->code == CORE_OK && c->batch && c->lost) /* numbers of nodes that are gone are free */
+        *why = corei_result(CORE_E_STORE, "the store could not be written a moment ago");
     if (why->code != CORE_OK)
         return 0;
     uint32_t node = corei_node_of(c, r);
