@@ -796,14 +796,12 @@ static void test_large_commit_at_a_slow_etcd(void **state)
     }
 }
 
-/* A load may take as long as it does: it is each page that must come in time. */
-static void test_large_load_of_a_slow_etcd(void **state)
+enum { LOAD_COMMITS = 5, RECORDS = LOAD_COMMITS * STORE_CHANGES_MAX }; /* three pages */
+
+static void store_many(void)
 {
-    enum { COMMITS = 5, RECORDS = COMMITS * STORE_CHANGES_MAX }; /* three pages */
     static char key[STORE_CHANGES_MAX][16];
     static store_change change[STORE_CHANGES_MAX];
-    (void)state;
-    NEED_ETCD();
     store *s = open_good();
     for (unsigned i = 0; i < RECORDS; i++) {
         unsigned at = i % STORE_CHANGES_MAX;
@@ -813,9 +811,17 @@ static void test_large_load_of_a_slow_etcd(void **state)
             assert_int_equal(store_commit(s, change, STORE_CHANGES_MAX, &why), STORE_OK);
     }
     store_close(s);
+}
+
+/* A load may take as long as it does: it is each page that must come in time. */
+static void test_large_load_of_a_slow_etcd(void **state)
+{
+    (void)state;
+    NEED_ETCD();
+    store_many();
     use_members(true, false);
     set.load_ms = 2 * RELAY_SLOW_MS;
-    s = open_good();
+    store *s = open_good();
     relay_set_path("kv/range", RELAY_SLOW, 0, 1000);
     uint64_t began = etcd_now_ms();
     assert_int_equal(look_many(s).of[0], RECORDS);
@@ -823,6 +829,22 @@ static void test_large_load_of_a_slow_etcd(void **state)
     relay_set_path("kv/range", RELAY_LOSE, 1, 1000); /* the control */
     many m = { { 0, 0 } };
     assert_int_not_equal(store_load(s, "many/", count_many, &m, &why), STORE_OK);
+    relay_set(RELAY_PASS, 0, 0);
+    store_close(s);
+}
+
+/* Where a whole page does not come within an attempt, smaller ones do. */
+static void test_large_load_over_a_narrow_network(void **state)
+{
+    (void)state;
+    NEED_ETCD();
+    store_many();
+    use_members(true, false);
+    set.request_ms = 250;
+    set.load_ms = 2000;
+    store *s = open_good();
+    relay_set_path("kv/range", RELAY_NARROW, 0, 1000);
+    assert_int_equal(look_many(s).of[0], RECORDS);
     relay_set(RELAY_PASS, 0, 0);
     store_close(s);
 }
@@ -1034,6 +1056,7 @@ int main(void)
         TEST(large_commit),
         TEST(large_commit_at_a_slow_etcd),
         TEST(large_load_of_a_slow_etcd),
+        TEST(large_load_over_a_narrow_network),
         TEST(large_commit_cut_off),
         TEST(damaged_part),
         TEST(reader),

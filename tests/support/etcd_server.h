@@ -125,6 +125,7 @@ static inline void etcd_server_stop(etcd_server *e)
 typedef enum relay_mode {
     RELAY_PASS,
     RELAY_SLOW,          /* it passes, after RELAY_SLOW_MS */
+    RELAY_NARROW,        /* it passes, and the answer at RELAY_NARROW_BYTES a second */
     RELAY_LOSE,          /* the request */
     RELAY_LOSE_ANSWER,   /* etcd has done it */
     RELAY_HOLD,          /* until relay.holds is cleared; then the answer is lost */
@@ -139,7 +140,7 @@ typedef enum relay_mode {
     RELAY_DO_AND_REFUSE  /* the same answer, and etcd has done it */
 } relay_mode;
 
-enum { RELAY_SLOW_MS = 700 };
+enum { RELAY_SLOW_MS = 700, RELAY_NARROW_BYTES = 1000000 };
 
 static struct {
     int listener;
@@ -310,6 +311,10 @@ static inline void relay_deal(int fd, relay_mode mode, const char *request, char
         break;
     case RELAY_OTHER_CLUSTER:
         relay_number(answer, "cluster_id\":\"", '7');
+        relay_write(fd, answer, len);
+        break;
+    case RELAY_NARROW:
+        usleep((useconds_t)(len * 1000000 / RELAY_NARROW_BYTES));
         relay_write(fd, answer, len);
         break;
     default:

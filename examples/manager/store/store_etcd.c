@@ -43,7 +43,7 @@ enum {
     PART_BYTES = 1200000,
     PART_OVERHEAD = 32,        /* bytes of a change beside its key and value */
     PAGE = 4000,               /* records of one answer, */
-    SMALL_PAGE = 16,           /* where those are too large */
+    SMALL_PAGE = 16,           /* and at least, where those are too large or late */
     STEP_MS = 30,              /* between two steps of a request in the background, */
     IDLE_MS = 250,             /* and between two looks at whether one is due */
     PAUSE_MS = 50,             /* when no member can be reached */
@@ -651,20 +651,31 @@ static store_error load_fault(const etcd_store *s, const etcd_answer *a, store_f
                         s->where, a->text);
 }
 
+/* At members in turn.  An answer that is too large, or does not come in time, is asked for with fewer
+   records, here and for the rest of the load. */
+static etcd_answer ask_page(loading *l, const char *first, unsigned *limit, uint64_t end_ms)
+{
+    for (unsigned tries = 0;;) {
+        json_t *body = page_json(l, first, *limit);
+        etcd_answer a = ask_once(l->s, "kv/range", body, end_ms);
+        json_decref(body);
+        if (a.fate == ETCD_DONE || (a.fate == ETCD_REFUSED && tries) || etcd_now_ms() >= end_ms)
+            return a;
+        if (a.fate == ETCD_UNKNOWN) /* the code says that it is too large */
+            *limit /= a.code ? 4 : 2;
+        *limit = *limit < SMALL_PAGE ? SMALL_PAGE : *limit;
+        if (++tries % l->s->at.members == 0)
+            etcd_sleep_ms(PAUSE_MS);
+    }
+}
+
 static store_error load_page(loading *l, const char *first, unsigned *limit, uint64_t end_ms,
                              store_each each, void *user, store_fault *f)
 {
-    bool sent;
     int rc = 0;
     size_t i;
     const json_t *kv;
-    json_t *body = page_json(l, first, *limit);
-    etcd_answer a = ask_once(l->s, "kv/range", body, end_ms);
-    json_decref(body);
-    if (a.fate == ETCD_UNKNOWN && a.code) /* too large an answer */
-        *limit = SMALL_PAGE;
-    if (a.fate != ETCD_DONE)
-        a = ask(l->s, "kv/range", page_json(l, first, *limit), end_ms, &sent);
+    etcd_answer a = ask_page(l, first, limit, end_ms);
     if (a.fate != ETCD_DONE)
         return load_fault(l->s, &a, f);
     const json_t *kvs = json_object_get(a.json, "kvs");
