@@ -628,6 +628,41 @@ static void test_lost_proxies_share_a_commit(void **state)
     assert_int_equal(count_events(CORE_EVENT_NODE_LOST), BATCH);
 }
 
+/* What follows from them may take a commit for each slot: others have a turn in between, and until
+   then nothing is ordered there. */
+static void test_what_follows_from_registers_is_done_in_parts(void **state)
+{
+    enum { BOXES = 2 * COREI_FOLLOW_COMMITS };
+    (void)state;
+    for (unsigned i = 0; i < BOXES; i++)
+        (void)batch_box(i, 1);
+    core_ends();
+    start();
+    for (unsigned i = 0; i < SLOTS; i++)
+        box[i].health = DXPU_CONTROL_HEALTH_BROKEN;
+    core_batch(c);
+    for (unsigned i = 0; i < BOXES; i++)
+        assert_int_not_equal(batch_box(i, 1), 0);
+    assert_true(core_batch_end(c));
+    uint32_t last = c->t.node[BOXES - 1].first;
+    assert_true(c->t.slot_more[last].late);
+    assert_int_equal(core_pool(c)->slot[last].reason, POOL_WHY_BOX); /* as before it was back */
+    unsigned parts = 1;
+    for (bool more = true; more; parts++) {
+        unsigned before = disk.commits;
+        more = core_follow(c);
+        assert_in_range(disk.commits - before, 1, COREI_FOLLOW_COMMITS);
+    }
+    assert_int_equal(parts, BOXES * SLOTS / COREI_FOLLOW_COMMITS);
+    for (uint32_t i = 0; i < core_pool(c)->slots; i++) {
+        assert_int_equal(core_pool(c)->slot[i].reason, POOL_WHY_DEVICE);
+        assert_false(c->t.slot_more[i].late);
+    }
+    assert_null(rig_differs(c, &disk));
+    for (unsigned i = 0; i < SLOTS; i++)
+        box[i].health = DXPU_CONTROL_HEALTH_GOOD;
+}
+
 /* A serial number that a box says later is stored, as all that is known of a device. */
 static void test_serial_that_is_said_later(void **state)
 {
@@ -3055,6 +3090,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_registers_share_a_commit, begin, end),
         cmocka_unit_test_setup_teardown(test_lost_proxies_share_a_commit, begin, end),
         cmocka_unit_test_setup_teardown(test_box_that_is_lost_in_its_batch, begin, end),
+        cmocka_unit_test_setup_teardown(test_what_follows_from_registers_is_done_in_parts, begin,
+                                        end),
         cmocka_unit_test_setup_teardown(test_serial_that_is_said_later, begin, end),
         cmocka_unit_test_setup_teardown(
             test_registers_share_as_many_changes_as_the_store_has_room_for, begin, end),

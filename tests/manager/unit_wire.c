@@ -117,11 +117,12 @@ static void greet(end *e)
     say(e, &m);
 }
 
-static void ask_to_register(end *e)
+/* One of the slots of its box. */
+static void say_slot(end *e, unsigned number, unsigned total)
 {
     uint8_t entry[DXPU_CONTROL_DEVICE_BYTES];
     char name[8];
-    dxpu_control_device d = { .number = 1,
+    dxpu_control_device d = { .number = (uint16_t)number,
                               .state = DXPU_CONTROL_SLOT_WIPED,
                               .health = DXPU_CONTROL_HEALTH_GOOD,
                               .model = "nvme" };
@@ -130,7 +131,9 @@ static void ask_to_register(end *e)
     m.type = DXPU_CONTROL_REGISTER;
     m.request = 2;
     m.u.reg.role = DXPU_CONTROL_ROLE_BOX;
-    m.u.reg.total = m.u.reg.first = m.u.reg.count = 1;
+    m.u.reg.total = (uint16_t)total;
+    m.u.reg.first = (uint16_t)number;
+    m.u.reg.count = 1;
     m.u.reg.entry_bytes = DXPU_CONTROL_DEVICE_BYTES;
     m.u.reg.instance = 7;
     m.u.reg.identity[0] = e->identity;
@@ -141,6 +144,11 @@ static void ask_to_register(end *e)
     m.u.reg.paths = 1;
     m.u.reg.path[0] = (dxpu_control_address){ 4, (uint16_t)(4400 + e->identity), { 127 } };
     say(e, &m);
+}
+
+static void ask_to_register(end *e)
+{
+    say_slot(e, 1, 1);
 }
 
 /* Messages that may be ignored, of this number of bytes at most. */
@@ -290,13 +298,14 @@ static void test_m133_registers_of_a_key(void **state)
 
 enum { CROWD = 5 };
 
-/* All of them have said it, and wait for the turn to end. */
-static void crowd(void)
+/* All of them have said it, of so many slots, one in a message, and wait for the turn to end. */
+static void crowd(unsigned slots)
 {
     for (unsigned i = 0; i < CROWD; i++) {
         join(&ends[i], 0);
         greet(&ends[i]);
-        ask_to_register(&ends[i]);
+        for (unsigned n = 1; n <= slots; n++)
+            say_slot(&ends[i], n, slots);
     }
     for (unsigned i = 0, held = 0; i < 5000 && held < CROWD; i++) {
         turn();
@@ -309,7 +318,7 @@ static void crowd(void)
 static void test_registers_of_a_turn_share_a_commit(void **state)
 {
     (void)state;
-    crowd();
+    crowd(1);
     unsigned before = disk.commits;
     wire_pump(w);
     assert_int_equal(disk.commits, before + 2); /* and the term's, once */
@@ -324,7 +333,7 @@ static void test_registers_whose_commit_fails_are_not_answered(void **state)
 {
     (void)state;
     assert_int_not_equal(core_term(c), 0);
-    crowd();
+    crowd(1);
     disk.fail_after = 0;
     disk.fault = STORE_E_FULL;
     wire_pump(w);
@@ -339,8 +348,45 @@ static void test_registers_whose_commit_fails_are_not_answered(void **state)
     }
     disk.fail_after = UINT_MAX;
     usleep(COREI_REFUSE_MS * 1000 + 10000);
-    crowd();
+    crowd(1);
     for (unsigned i = 0; i < CROWD; i++) { /* the control */
+        answer(&ends[i]);
+        assert_true(ends[i].node);
+    }
+}
+
+static const store_kind *quick;
+
+static store_error slow_commit(store *base_store, const store_change *changes, unsigned count,
+                               store_fault *f)
+{
+    usleep(WIRE_REGISTER_NS / 1000 / 2);
+    return quick->commit(base_store, changes, count, f);
+}
+
+/* What is stored for each alone is so for a few in a turn; others have theirs in between. */
+static void test_last_parts_of_registers_have_turns(void **state)
+{
+    (void)state;
+    quick = disk.base.kind;
+    store_kind slow = *quick;
+    slow.commit = slow_commit;
+    assert_int_not_equal(core_term(c), 0);
+    crowd(2);
+    for (unsigned i = 0; i < CROWD; i++)
+        assert_int_equal(ends[i].node, 0);
+    disk.base.kind = &slow;
+    wire_pump(w);
+    for (unsigned pumps = 0; w->going || w->follows; pumps++) {
+        unsigned before = disk.commits;
+        assert_in_range(pumps, 0, 100);
+        wire_pump(w);
+        assert_in_range(disk.commits - before, 0, 3);
+    }
+    assert_true(disk.commits >= CROWD); /* the control: there was one for each */
+    assert_int_equal(core_pool(c)->slots, 2 * CROWD);
+    disk.base.kind = quick;
+    for (unsigned i = 0; i < CROWD; i++) {
         answer(&ends[i]);
         assert_true(ends[i].node);
     }
@@ -356,6 +402,7 @@ int main(void)
         CASE(test_m133_registers_of_a_key),
         CASE(test_registers_of_a_turn_share_a_commit),
         CASE(test_registers_whose_commit_fails_are_not_answered),
+        CASE(test_last_parts_of_registers_have_turns),
     };
     if (dxpu_sodium_init() < 0)
         return 1;

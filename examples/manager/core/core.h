@@ -291,11 +291,16 @@ uint32_t core_register(core *c, const dxpu_control_register *r, const char *prog
                        const uint8_t *key, core_result *why);
 /* Registers and ends of connections between the two share a commit of the store, or a few.  Only
    they, and the checks before registers, come in between; what else is committed takes along what
-   waits.  core_batch_end() does what follows from them.  False: the store failed, and it is unknown
-   which of them are in it: no answer to any of them may be sent, and their connections must end.
+   waits.  core_batch_end() begins with what follows from them.  False: the store failed, and it is
+   unknown which of them are in it: no answer to any of them may be sent, and their connections must
+   end.
    From then on registers are refused until the next batch. */
 void core_batch(core *c);
 bool core_batch_end(core *c);
+/* What follows from registers may be much: core_batch_end() leaves the rest to this one.  To be
+   called when the connections of a batch that was lost have ended.  True: there is more, after a
+   few commits of the store. */
+bool core_follow(core *c);
 
 /* This instance was refused since another one is connected, which has spoken since: two programs
    with one identity run.  It is refused for a while after that one's connection ends, too. */

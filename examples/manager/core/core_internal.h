@@ -31,6 +31,7 @@ enum {
                                       after 30 s (S-242) */
     COREI_REFUSE_MS = 1000,        /* after a failed commit */
     COREI_DIAL_MS = 5000,          /* a proxy's longest back-off: so late it may be back */
+    COREI_FOLLOW_COMMITS = 8,      /* between two looks at the time, of what registers cause */
     COREI_START_MS = 8000,         /* from the start: so late all proxies are back that run */
     COREI_YIELD_MS = 2000,         /* for a host to give up a slot before the box ends the lease */
     COREI_LEAVE_MS = 25000,        /* more, where the host says that it is closing: its guest is

@@ -679,14 +679,34 @@ bool core_batch_end(core *c)
     c->batch = false;
     if (c->pending)
         (void)corei_commit(c);
-    bool stored = !c->lost;
+    if (!c->lost)
+        (void)core_follow(c);
+    return !c->lost;
+}
+
+/* No order goes to its slots until then (M-100). */
+static void follow_late(core *c, uint32_t node)
+{
+    const core_node *n = &c->t.node[node];
+    for (uint32_t i = 0; n->role == DXPU_CONTROL_ROLE_BOX && i < n->total; i++)
+        c->t.slot_more[n->first + i].late = true;
+}
+
+bool core_follow(core *c)
+{
+    uint64_t before = c->commits;
+    bool more = false;
     for (uint32_t i = 0; i < c->t.nodes; i++) {
-        bool joined = c->t.node_more[i].joined;
-        c->t.node_more[i].joined = false;
-        if (joined && stored && c->t.node[i].connected)
+        bool joined = c->t.node_more[i].joined && c->t.node[i].connected;
+        bool waits = joined && c->commits - before >= COREI_FOLLOW_COMMITS;
+        c->t.node_more[i].joined = waits;
+        if (waits)
+            follow_late(c, i);
+        else if (joined)
             node_follow(c, i);
+        more = more || waits;
     }
-    return stored;
+    return more;
 }
 
 /* Everything was reported: it is connected, and orders can go there. */

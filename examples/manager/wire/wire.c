@@ -600,9 +600,12 @@ size_t wire_kept_bytes(const wire_proxy *p)
 {
     const uint8_t *key = secure_key(p->conn);
     size_t bytes = 0;
-    for (const wire_proxy *o = p->owner->held; key && o; o = o->next_held) {
-        if (!memcmp(secure_key(o->conn), key, DXPU_CONTROL_KEY_BYTES))
-            bytes += evbuffer_get_length(o->later);
+    const wire_proxy *lists[] = { p->owner->held, p->owner->going };
+    for (unsigned i = 0; key && i < 2; i++) {
+        for (const wire_proxy *o = lists[i]; o; o = o->next_held) {
+            if (!o->closed && !memcmp(secure_key(o->conn), key, DXPU_CONTROL_KEY_BYTES))
+                bytes += evbuffer_get_length(o->later);
+        }
     }
     return bytes;
 }
@@ -696,18 +699,15 @@ static void go_on(wire_proxy *p)
     }
     evbuffer_free(later);
     p->working = false;
+    p->heard_ms = now_ms();
     if (p->closed)
         forget(p);
 }
 
-/* The registers of as many of those that wait as there is time for; the loop turns once before the
-   next.  They are stored together, and no answer leaves before this returns to the loop. */
-static void resume(wire *w)
+/* They are stored together, and no answer leaves before this returns to the loop. */
+static void register_held(wire *w)
 {
-    wire_proxy *done = NULL, **last = &done;
-    if (!w->held)
-        return;
-    w->register_ns = 0;
+    wire_proxy **first = w->last_going;
     core_batch(w->core);
     while (w->held && w->register_ns <= WIRE_REGISTER_NS) {
         wire_proxy *p = w->held;
@@ -716,18 +716,50 @@ static void resume(wire *w)
         if (!handle(p, &p->message))
             finish(p);
         p->next_held = NULL;
-        *last = p;
-        last = &p->next_held;
+        *w->last_going = p;
+        w->last_going = &p->next_held;
     }
+    uint64_t begin_ns = dxpu_udp_now_ns();
     bool stored = core_batch_end(w->core);
-    while (done) {
-        wire_proxy *p = done;
-        done = p->next_held;
-        if (!stored && p->node)
+    w->register_ns += dxpu_udp_now_ns() - begin_ns;
+    for (wire_proxy *p = *first; !stored && p; p = p->next_held) {
+        if (p->node)
             drop(p, "the store cannot be written");
-        go_on(p);
     }
-    if (w->held)
+    w->follows = true;
+}
+
+/* A few at least, and then as many as there is time for. */
+static void follow(wire *w)
+{
+    bool has_time = true;
+    while (w->follows && has_time) {
+        uint64_t begin_ns = dxpu_udp_now_ns();
+        w->follows = core_follow(w->core);
+        w->register_ns += dxpu_udp_now_ns() - begin_ns;
+        has_time = w->register_ns <= WIRE_REGISTER_NS;
+    }
+    while (w->going && has_time) {
+        wire_proxy *p = w->going;
+        w->going = p->next_held;
+        if (!w->going)
+            w->last_going = &w->going;
+        go_on(p);
+        has_time = w->register_ns <= WIRE_REGISTER_NS;
+    }
+}
+
+/* What registers are and cause, for as long as there is time; the loop turns once before the rest.
+   What was begun is ended before more begins. */
+static void resume(wire *w)
+{
+    w->register_ns = 0;
+    follow(w);
+    if (w->held && w->register_ns <= WIRE_REGISTER_NS) {
+        register_held(w);
+        follow(w);
+    }
+    if (w->held || w->going || w->follows)
         event_active(w->again, EV_TIMEOUT, 0);
 }
 
@@ -830,7 +862,7 @@ static void on_scan(evutil_socket_t fd, short what, void *user)
     core_batch(w->core); /* a network that fails silences many */
     for (wire_proxy *p = w->first, *next; p; p = next) {
         next = p->next;
-        if (p->node)
+        if (p->node && !p->working) /* what that one says is not read yet */
             look_at(p, now, late);
     }
     (void)core_batch_end(w->core); /* where it fails, events are not stored */
@@ -899,6 +931,7 @@ wire *wire_open(struct event_base *base, core *c, const wire_settings *set)
         w->core = c;
         w->set = *set;
         w->last_held = &w->held;
+        w->last_going = &w->going;
         why = listen_at(w);
         if (!why)
             why = scan_often(w);
@@ -945,6 +978,10 @@ void wire_close(wire *w)
         return;
     w->core = NULL; /* that this program stops is no event of each wire_proxy */
     secure_unlisten(w->listener);
+    for (wire_proxy *p = w->going, *next; p; p = next) {
+        next = p->next_held;
+        go_on(p); /* which is closed, and ends here */
+    }
     if (w->scan)
         event_free(w->scan);
     if (w->again)

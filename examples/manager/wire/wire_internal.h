@@ -60,7 +60,9 @@ struct wire {
     uint64_t scan_ms, scanned_ms; /* how often; when last */
     struct event *again;          /* some are held: the loop must not sleep */
     wire_proxy *held, **last_held;
-    uint64_t register_ns; /* spent since the last wire_pump() */
+    wire_proxy *going, **last_going; /* registered; what they have said since follows */
+    bool follows;                    /* something does from registers: core_follow() */
+    uint64_t register_ns;            /* spent since the last wire_pump() */
     wire_proxy *first;
     wire_proxy **by_node; /* in order of their numbers */
     unsigned nodes, room;
