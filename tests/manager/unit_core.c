@@ -573,6 +573,25 @@ static void test_store_fails(void **state)
     assert_non_null(rig_value(&disk, "meta"));
 }
 
+/* The store's statistics are of what is in it. */
+static void test_only_commits_that_were_made_are_counted(void **state)
+{
+    (void)state;
+    store_change change = { "x", "0", 1 };
+    store_fault f;
+    uint64_t commits = disk.base.commit_ns.count, changes = disk.base.changes;
+    assert_int_equal(store_commit(&disk.base, NULL, 0, &f), STORE_OK); /* is it there? */
+    disk.fail_after = 0;
+    disk.fault = STORE_E_FULL;
+    assert_int_equal(store_commit(&disk.base, &change, 1, &f), STORE_E_FULL);
+    assert_int_equal(disk.base.commit_ns.count, commits);
+    assert_int_equal(disk.base.changes, changes);
+    disk.fail_after = UINT_MAX;
+    assert_int_equal(store_commit(&disk.base, &change, 1, &f), STORE_OK); /* the control */
+    assert_int_equal(disk.base.commit_ns.count, commits + 1);
+    assert_int_equal(disk.base.changes, changes + 1);
+}
+
 /* -- Registers that share a commit -- */
 
 enum { BATCH = 6, BATCH_IDENTITY = 20 };
@@ -3090,6 +3109,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_registers_share_a_commit, begin, end),
         cmocka_unit_test_setup_teardown(test_lost_proxies_share_a_commit, begin, end),
         cmocka_unit_test_setup_teardown(test_box_that_is_lost_in_its_batch, begin, end),
+        cmocka_unit_test_setup_teardown(test_only_commits_that_were_made_are_counted, begin, end),
         cmocka_unit_test_setup_teardown(test_what_follows_from_registers_is_done_in_parts, begin,
                                         end),
         cmocka_unit_test_setup_teardown(test_serial_that_is_said_later, begin, end),

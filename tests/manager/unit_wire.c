@@ -392,6 +392,21 @@ static void test_last_parts_of_registers_have_turns(void **state)
     }
 }
 
+/* The end of the program does not wait for them. */
+static void test_close_while_last_parts_wait(void **state)
+{
+    (void)state;
+    static store_kind slow;
+    quick = disk.base.kind;
+    slow = *quick;
+    slow.commit = slow_commit;
+    crowd(2);
+    disk.base.kind = &slow;
+    wire_pump(w);
+    assert_non_null(w->going);
+    disk.base.kind = quick; /* end_test() closes it */
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, begin_test, end_test)
 
 int main(void)
@@ -403,6 +418,7 @@ int main(void)
         CASE(test_registers_of_a_turn_share_a_commit),
         CASE(test_registers_whose_commit_fails_are_not_answered),
         CASE(test_last_parts_of_registers_have_turns),
+        CASE(test_close_while_last_parts_wait),
     };
     if (dxpu_sodium_init() < 0)
         return 1;

@@ -50,8 +50,10 @@ store_error store_commit(store *s, const store_change *changes, unsigned count, 
 {
     uint64_t begin_ns = dxpu_udp_now_ns();
     store_error rc = s->kind->commit(s, changes, count, f);
-    histogram_add(&s->commit_ns, dxpu_udp_now_ns() - begin_ns);
-    s->changes += count;
+    if (rc == STORE_OK && count) { /* a look whether it can be written again is none */
+        histogram_add(&s->commit_ns, dxpu_udp_now_ns() - begin_ns);
+        s->changes += count;
+    }
     return rc;
 }
 

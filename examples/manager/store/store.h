@@ -131,7 +131,7 @@ unsigned store_check_ms(const store *s);
    at which the lease may have ended, though it may be renewed yet. */
 bool store_is_sure(const store *s);
 
-/* Commits since it was opened, how many changes they had, how long they took. */
+/* Commits that were made since it was opened, how many changes they had, how long they took. */
 void store_report(const store *s, report *r);
 
 void store_close(store *s); /* NULL: nothing */
