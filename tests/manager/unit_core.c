@@ -647,6 +647,30 @@ static void test_lost_proxies_share_a_commit(void **state)
     assert_int_equal(count_events(CORE_EVENT_NODE_LOST), BATCH);
 }
 
+/* Slots that are stored need no room, however many a box has. */
+static void test_registers_of_known_boxes_share_a_commit(void **state)
+{
+    (void)state;
+    store_kind few = *disk.base.kind;
+    for (unsigned i = 0; i < BATCH; i++)
+        (void)batch_box(i, 1);
+    core_ends();
+    start();
+    few.share = BATCH + COREI_REGISTER_CHANGES; /* of each an event */
+    disk.base.kind = &few;
+    unsigned before = disk.commits;
+    core_batch(c);
+    for (unsigned i = 0; i < BATCH; i++)
+        assert_int_not_equal(batch_box(i, 1), 0);
+    assert_true(core_batch_end(c));
+    assert_int_equal(disk.commits, before + 1);
+    assert_null(rig_differs(c, &disk));
+    core_ends();
+    rig_store_free(&disk);
+    rig_store_init(&disk);
+    start();
+}
+
 /* What follows from them may take a commit for each slot: others have a turn in between, and until
    then nothing is ordered there. */
 static void test_what_follows_from_registers_is_done_in_parts(void **state)
@@ -3110,6 +3134,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_lost_proxies_share_a_commit, begin, end),
         cmocka_unit_test_setup_teardown(test_box_that_is_lost_in_its_batch, begin, end),
         cmocka_unit_test_setup_teardown(test_only_commits_that_were_made_are_counted, begin, end),
+        cmocka_unit_test_setup_teardown(test_registers_of_known_boxes_share_a_commit, begin, end),
         cmocka_unit_test_setup_teardown(test_what_follows_from_registers_is_done_in_parts, begin,
                                         end),
         cmocka_unit_test_setup_teardown(test_serial_that_is_said_later, begin, end),

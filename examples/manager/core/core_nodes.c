@@ -645,10 +645,10 @@ static void save_data(core *c, uint32_t node)
 {
     const core_node *n = &c->t.node[node];
     uint32_t first = n->first, end = n->role == DXPU_CONTROL_ROLE_BOX ? first + n->total : first;
-    bool any = false;
+    unsigned changes = 0;
     for (uint32_t i = first; i < end; i++)
-        any = any || c->t.slot_more[i].data_unsaved;
-    if (!any || corei_begin(c).code != CORE_OK)
+        changes += c->t.slot_more[i].data_unsaved;
+    if (!changes || corei_make_room(c, changes).code != CORE_OK || corei_begin(c).code != CORE_OK)
         return;
     for (uint32_t i = first; i < end; i++)
         if (c->t.slot_more[i].data_unsaved)
@@ -897,12 +897,21 @@ static bool pin(core *c, uint32_t node, const uint8_t *key)
     return true;
 }
 
+/* How many changes it may need room for: of slots that are stored already only save_data() makes
+   some, which sees to that itself. */
+static unsigned register_changes(const core *c, const dxpu_control_register *r)
+{
+    uint32_t node = corei_node_of(c, r);
+    bool known = node != CORE_NONE && r->total <= c->t.node[node].total;
+    return (known ? 0 : r->total) + COREI_REGISTER_CHANGES;
+}
+
 uint32_t core_register(core *c, const dxpu_control_register *r, const char *program,
                        const uint8_t *key, core_result *why)
 {
     *why = check_register(c, r);
     if (why->code == CORE_OK) /* none of its own changes may do that: nodes may be gone then */
-        *why = corei_make_room(c, r->total + COREI_REGISTER_CHANGES);
+        *why = corei_make_room(c, register_changes(c, r));
     if (why->code == CORE_OK && c->batch && c->lost) /* numbers of nodes that are gone are free */
         *why = corei_result(CORE_E_STORE, "the store could not be written a moment ago");
     if (why->code != CORE_OK)
