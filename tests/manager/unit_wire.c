@@ -298,7 +298,7 @@ static void test_m133_registers_of_a_key(void **state)
 
 enum { CROWD = 5 };
 
-/* All of them have said it, of so many slots, one in a message, and wait for the turn to end. */
+/* All of them have said it, one slot in a message, and wait for the turn to end. */
 static void crowd(unsigned slots)
 {
     for (unsigned i = 0; i < CROWD; i++) {

@@ -898,7 +898,7 @@ static bool pin(core *c, uint32_t node, const uint8_t *key)
 }
 
 /* How many changes it may need room for: of slots that are stored already only save_data() makes
-   some, which sees to that itself. */
+   some, and it makes room itself. */
 static unsigned register_changes(const core *c, const dxpu_control_register *r)
 {
     uint32_t node = corei_node_of(c, r);

@@ -50,7 +50,7 @@ store_error store_commit(store *s, const store_change *changes, unsigned count, 
 {
     uint64_t begin_ns = dxpu_udp_now_ns();
     store_error rc = s->kind->commit(s, changes, count, f);
-    if (rc == STORE_OK && count) { /* a look whether it can be written again is none */
+    if (rc == STORE_OK && count) { /* not a look whether it can be written again */
         histogram_add(&s->commit_ns, dxpu_udp_now_ns() - begin_ns);
         s->changes += count;
     }

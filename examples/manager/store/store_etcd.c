@@ -651,8 +651,8 @@ static store_error load_fault(const etcd_store *s, const etcd_answer *a, store_f
                         s->where, a->text);
 }
 
-/* At members in turn.  An answer that is too large, or does not come in time, is asked for with fewer
-   records, here and for the rest of the load. */
+/* At members in turn.  An answer that is too large, or does not come in time, is asked for with
+   fewer records, here and for the rest of the load. */
 static etcd_answer ask_page(loading *l, const char *first, unsigned *limit, uint64_t end_ms)
 {
     for (unsigned tries = 0;;) {
