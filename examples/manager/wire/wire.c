@@ -730,7 +730,7 @@ static void register_held(wire *w)
 }
 
 /* A few at least, and then as many as there is time for. */
-static void follow(wire *w)
+static void do_rest(wire *w)
 {
     bool has_time = true;
     while (w->follows && has_time) {
@@ -754,10 +754,10 @@ static void follow(wire *w)
 static void resume(wire *w)
 {
     w->register_ns = 0;
-    follow(w);
+    do_rest(w);
     if (w->held && w->register_ns <= WIRE_REGISTER_NS) {
         register_held(w);
-        follow(w);
+        do_rest(w);
     }
     if (w->held || w->going || w->follows)
         event_active(w->again, EV_TIMEOUT, 0);
