@@ -113,7 +113,7 @@ dxpu_bytes p2p_refusal(const dxpu_request *r, uint8_t out[REFUSAL_BYTES]);
 /* p2p_link.c: a request of the device to a slot in another box: as p2p_submit(). */
 int p2p_link_request(slot *s, unsigned neighbor, const dxpu_tlp *t, dxpu_bytes tlp,
                      uint64_t now_ns);
-/* May the neighbor ask for so many completions?  Only while there is room for all that it has asked
+/* May the neighbor ask for these completions?  Only while there is room for all that it has asked
    for: what it does not take holds up none of the device's answers to others. */
 bool p2p_link_may_ask(const p2p_link *l, unsigned completions);
 /* Writes on their way to another box than that of `but`, 0: to any (B-14). */
