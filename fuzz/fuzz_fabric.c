@@ -267,6 +267,11 @@ bool keys_fresh(keys *k, const uint8_t key[DXPU_NOISE_KEY_BYTES], uint64_t times
     return true;
 }
 
+bool keys_fresh_passing(keys *k, const uint8_t key[DXPU_NOISE_KEY_BYTES], uint64_t timestamp)
+{
+    return keys_fresh(k, key, timestamp);
+}
+
 uint64_t keys_wall_ns(keys *k)
 {
     (void)k;

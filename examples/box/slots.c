@@ -508,14 +508,14 @@ static bool key_allowed(const box *b, unsigned number, const uint8_t *key)
                       : keys_allow(b->keys, key, KEYS_FABRIC, (uint16_t)number);
 }
 
-bool slots_known(void *user, const uint8_t key[DXPU_NOISE_KEY_BYTES])
+sealing_known slots_known(void *user, const uint8_t key[DXPU_NOISE_KEY_BYTES])
 {
     const shard *sh = user;
     const box *b = sh->box;
     bool is_known = false;
     for (unsigned i = sh->index; i < b->count; i += b->shard_count)
         is_known |= b->lease_key[i].known && key_allowed(b, i + 1, key);
-    return is_known || p2p_knows(sh, key);
+    return is_known ? SEALING_KNOWN : p2p_knows(sh, key) ? SEALING_PASSING : SEALING_STRANGER;
 }
 
 bool slots_allowed(void *user, const fabric_channel *c, const uint8_t key[DXPU_NOISE_KEY_BYTES])

@@ -232,7 +232,7 @@ void slots_up(void *user, fabric_channel *c, uint64_t now_ns);
 bool slots_work(void *user, fabric_channel *c, uint64_t now_ns);
 void slots_down(void *user, fabric_channel *c, uint64_t now_ns);
 
-bool slots_known(void *user, const uint8_t key[DXPU_NOISE_KEY_BYTES]);
+sealing_known slots_known(void *user, const uint8_t key[DXPU_NOISE_KEY_BYTES]);
 bool slots_allowed(void *user, const fabric_channel *c, const uint8_t key[DXPU_NOISE_KEY_BYTES]);
 /* When TLPs that the limit holds up may leave, or slots_written() has more to do; DXPU_NEVER:
    neither. */

@@ -715,6 +715,32 @@ static void test_s93_timestamps_are_bounded(void **state)
     keys_close(k);
 }
 
+/* Those of keys that are let in because a host names them make no room among the others. */
+static void test_s93_timestamps_of_passing_keys(void **state)
+{
+    keys_settings s = { NULL, text[0], NULL, false, false };
+    const char *said;
+    keys *k = open_with(&s, &said);
+    uint8_t key[KEY] = { 0 }, own[KEY] = { 9 };
+    (void)state;
+    assert_true(keys_fresh(k, own, 1));
+    for (unsigned i = 0; i < KEYS_PEERS_MAX + 1; i++) {
+        dxpu_put_be16(key + 1, i);
+        assert_true(keys_fresh_passing(k, key, 1000 + i));
+        assert_false(keys_fresh_passing(k, key, 1000 + i));
+    }
+    assert_int_equal(k->stamps_count, 1 + KEYS_PASSING_MAX);
+    assert_false(keys_fresh(k, own, 1));
+    for (unsigned i = 0; i < KEYS_PEERS_MAX; i++) { /* they go first */
+        key[0] = 1;
+        dxpu_put_be16(key + 1, i);
+        assert_true(keys_fresh(k, key, 1000 + i));
+        if (i == KEYS_PEERS_MAX - 2)
+            assert_true(keys_newest(k, own) == 1);
+    }
+    keys_close(k);
+}
+
 /* ==== Which box =============================================================================== */
 
 static void test_s94_key_of_a_box(void **state)
@@ -794,6 +820,7 @@ int main(void)
         cmocka_unit_test(test_s96_reload),
         cmocka_unit_test(test_s93_timestamps_rise),
         cmocka_unit_test(test_s93_timestamps_are_bounded),
+        cmocka_unit_test(test_s93_timestamps_of_passing_keys),
         cmocka_unit_test(test_s94_key_of_a_box),
         cmocka_unit_test(test_abandoned_keys_stay),
     };

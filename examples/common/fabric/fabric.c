@@ -472,10 +472,10 @@ static uint8_t on_request(void *user, const uint8_t *key, const dxpu_sodium_requ
     return reason;
 }
 
-static bool known(void *user, const uint8_t *key)
+static sealing_known known(void *user, const uint8_t *key)
 {
     const fabric *f = user;
-    return f->cb.known && f->cb.known(f->cb.user, key);
+    return f->cb.known ? f->cb.known(f->cb.user, key) : SEALING_STRANGER;
 }
 
 /* A channel for the session whose open has come, at the place that was promised.  NULL: somebody

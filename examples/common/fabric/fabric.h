@@ -89,7 +89,7 @@ typedef struct fabric_callbacks {
     uint64_t (*next_ns)(void *user);
     void (*tick)(void *user, uint64_t now_ns);
     /* sealing_callbacks.known */
-    bool (*known)(void *user, const uint8_t key[DXPU_NOISE_KEY_BYTES]);
+    sealing_known (*known)(void *user, const uint8_t key[DXPU_NOISE_KEY_BYTES]);
     /* May this channel go on with the owner of this key?  NULL: as --peer and --peers say. */
     bool (*allowed)(void *user, const fabric_channel *c, const uint8_t key[DXPU_NOISE_KEY_BYTES]);
 } fabric_callbacks;

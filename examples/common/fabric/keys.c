@@ -654,23 +654,42 @@ static keys_stamp *stamp_of(const keys *k, const uint8_t key[KEY])
     return at < k->stamps_count && !memcmp(k->stamps[at].key, key, KEY) ? &k->stamps[at] : NULL;
 }
 
+/* How many there are, all or those of keys that others name, and the one that is the oldest. */
+static unsigned stamps_of(const keys *k, bool passing, unsigned *oldest)
+{
+    unsigned count = 0;
+    for (unsigned i = 0; i < k->stamps_count; i++) {
+        if (passing && !k->stamps[i].passing)
+            continue;
+        if (count++ == 0 || k->stamps[i].newest < k->stamps[*oldest].newest)
+            *oldest = i;
+    }
+    return count;
+}
+
 /* One more; with too many of them, the one whose last word is the oldest goes (S-13 allows it). */
-static keys_stamp *stamp_add(keys *k, const uint8_t key[KEY])
+static keys_stamp *stamp_add(keys *k, const uint8_t key[KEY], bool passing)
 {
     unsigned oldest = 0, at;
+    bool full;
     if (!k->stamps)
         k->stamps = calloc(KEYS_PEERS_MAX, sizeof *k->stamps);
     if (!k->stamps)
         return NULL;
-    for (unsigned i = 1; k->stamps_count == KEYS_PEERS_MAX && i < k->stamps_count; i++)
-        oldest = k->stamps[i].newest < k->stamps[oldest].newest ? i : oldest;
-    if (k->stamps_count == KEYS_PEERS_MAX)
+    full = passing && stamps_of(k, true, &oldest) >= KEYS_PASSING_MAX;
+    if (!full && k->stamps_count == KEYS_PEERS_MAX) {
+        full = true;
+        if (!stamps_of(k, true, &oldest))
+            (void)stamps_of(k, false, &oldest);
+    }
+    if (full)
         memmove(&k->stamps[oldest], &k->stamps[oldest + 1],
                 (--k->stamps_count - oldest) * sizeof *k->stamps);
     at = stamp_place(k, key);
     memmove(&k->stamps[at + 1], &k->stamps[at], (k->stamps_count++ - at) * sizeof *k->stamps);
     memcpy(k->stamps[at].key, key, KEY);
     k->stamps[at].newest = 0;
+    k->stamps[at].passing = passing;
     return &k->stamps[at];
 }
 
@@ -683,18 +702,30 @@ uint64_t keys_newest(keys *k, const uint8_t key[KEY])
     return newest;
 }
 
-bool keys_fresh(keys *k, const uint8_t key[KEY], uint64_t timestamp)
+static bool take_stamp(keys *k, const uint8_t key[KEY], uint64_t timestamp, bool passing)
 {
     pthread_mutex_t *m = lock_of(k);
     keys_stamp *s = stamp_of(k, key);
     bool fresh;
     if (!s)
-        s = stamp_add(k, key);
+        s = stamp_add(k, key, passing);
     fresh = s && timestamp > s->newest;
     if (fresh)
         s->newest = timestamp;
+    if (s && !passing)
+        s->passing = false;
     (void)pthread_mutex_unlock(m);
     return fresh;
+}
+
+bool keys_fresh(keys *k, const uint8_t key[KEY], uint64_t timestamp)
+{
+    return take_stamp(k, key, timestamp, false);
+}
+
+bool keys_fresh_passing(keys *k, const uint8_t key[KEY], uint64_t timestamp)
+{
+    return take_stamp(k, key, timestamp, true);
 }
 
 bool keys_is_at(const keys_peer *p, const dxpu_udp_address *a)

@@ -56,6 +56,7 @@ enum { KEYS_MAY(KEYS_ENUM) KEYS_ALL = 0xff };
 #undef KEYS_ENUM
 
 enum { KEYS_NAME_MAX = 31, KEYS_RANGES_MAX = 16, KEYS_PEERS_MAX = 16384 };
+enum { KEYS_PASSING_MAX = 256 }; /* timestamps of keys that others name, at most */
 
 typedef struct keys_range {
     uint16_t first, last;
@@ -133,6 +134,9 @@ unsigned keys_shared_slot(keys *k, unsigned slots);
 uint64_t keys_newest(keys *k, const uint8_t key[DXPU_NOISE_KEY_BYTES]);
 /* Take this one, unless it is not above all before.  It is for keys that were let in. */
 bool keys_fresh(keys *k, const uint8_t key[DXPU_NOISE_KEY_BYTES], uint64_t timestamp);
+/* The same of a key that is let in because another one names it: who names many of them makes room
+   among these alone. */
+bool keys_fresh_passing(keys *k, const uint8_t key[DXPU_NOISE_KEY_BYTES], uint64_t timestamp);
 /* The key of the box at these addresses, for a host that was given no other: of the peer that is
    `at` one of them, else of the only one that is at none.  NULL, or why not, with a remedy. */
 const char *keys_box(keys *k, const dxpu_udp_address *box, unsigned count,

@@ -18,6 +18,7 @@ typedef struct keys_table {
 typedef struct keys_stamp {
     uint8_t key[DXPU_NOISE_KEY_BYTES];
     uint64_t newest;
+    bool passing; /* keys_fresh_passing() */
 } keys_stamp;
 
 struct keys {

@@ -95,7 +95,11 @@ dxpu_sodium_peer *sealing_find(void *user, const uint8_t key[DXPU_NOISE_KEY_BYTE
 /* False also when another port was faster (S-93). */
 bool sealing_fresh(void *user, const uint8_t key[DXPU_NOISE_KEY_BYTES], uint64_t timestamp)
 {
-    return keys_fresh(((sealing *)user)->keys, key, timestamp);
+    const sealing *z = user;
+    bool passing = !keys_allow(z->keys, key, KEYS_FABRIC, 0) && z->cb.known &&
+                   z->cb.known(z->cb.user, key) == SEALING_PASSING;
+    return passing ? keys_fresh_passing(z->keys, key, timestamp)
+                   : keys_fresh(z->keys, key, timestamp);
 }
 
 static uint8_t authorize(void *user, dxpu_sodium_peer *peer,

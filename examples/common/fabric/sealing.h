@@ -11,10 +11,13 @@
 
 #include <sodium.h>
 
+/* PASSING: because one that is known names it. */
+typedef enum sealing_known { SEALING_STRANGER, SEALING_KNOWN, SEALING_PASSING } sealing_known;
+
 typedef struct sealing_callbacks {
     void *user;
     /* May a public key open channels that --peer and --peers do not name?  NULL: none may. */
-    bool (*known)(void *user, const uint8_t key[DXPU_NOISE_KEY_BYTES]);
+    sealing_known (*known)(void *user, const uint8_t key[DXPU_NOISE_KEY_BYTES]);
     /* dxpu_sodium_callbacks.authorize, of a key that is known; NULL: none may begin. */
     uint8_t (*authorize)(void *user, const uint8_t key[DXPU_NOISE_KEY_BYTES],
                          const dxpu_sodium_request *request, uint32_t *channel);
