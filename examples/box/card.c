@@ -523,7 +523,7 @@ static void on_question(void *user, dxpu_nettlp_answer *a)
 /* ==== 7  Resets =============================================================================== */
 
 /* The wire has no reset: what the device still sends of the time before matches nothing, or is
-   refused until the next driver lets it master. */
+   refused until the next driver lets it master; what has arrived already is dropped. */
 static void forget_work(card *c)
 {
     dxpu_request r;
@@ -546,12 +546,14 @@ static void function_level_reset(void *user)
 {
     card *c = user;
     forget_work(c);
+    card_wire_forget(c->wire);
     fn_reset(&c->fn);
 }
 
 static void link_reset(card *c)
 {
     forget_work(c);
+    card_wire_forget(c->wire);
     fn_link_reset(&c->fn);
 }
 

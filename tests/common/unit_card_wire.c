@@ -9,11 +9,15 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "card_wire.h"
-
 #include <arpa/inet.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+/* Lets a stranger send ahead of connect(). */
+static int late_connect(int fd, const struct sockaddr *to, socklen_t length);
+#define connect late_connect
+#include "card_wire.c" /* not linked */
+#undef connect
 
 #define HERE  "127.3.0.1"
 #define CARD  "127.3.0.2"
@@ -89,6 +93,18 @@ static void send_from(const char *address, uint8_t type, uint16_t tag, uint16_t 
     len += DXPU_NETTLP_HEAD_BYTES;
     assert_int_equal(sendto(fd, out, len, 0, (struct sockaddr *)&a, sizeof a), len);
     (void)close(fd);
+}
+
+static bool stranger_sends;
+
+static int late_connect(int fd, const struct sockaddr *to, socklen_t length)
+{
+    struct sockaddr_in here;
+    socklen_t bytes = sizeof here;
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&here, &bytes), 0);
+    if (stranger_sends && ntohs(here.sin_port) == DXPU_NETTLP_ADAPTER_PORT)
+        send_from(OTHER, DXPU_TLP_MWR, 0, 1);
+    return connect(fd, to, length);
 }
 
 /* The port of the first read is looked at first, and has a read behind the write. */
@@ -199,6 +215,44 @@ static void test_n21_many_reads(void **state)
     card_wire_close(w);
 }
 
+static void test_n16_what_arrived_is_dropped(void **state)
+{
+    card_wire *w = open_wire(1);
+    (void)state;
+    for (unsigned i = 0; i < 20; i++)
+        send_from(CARD, DXPU_TLP_MWR, (uint16_t)(i % 2), (uint16_t)i);
+    send_from(CARD, DXPU_TLP_MRD, 2, 20);
+    send_from(CARD, DXPU_TLP_CPLD, 0, 21);
+    card_wire_work(w);
+    assert_int_equal(got.count, 1);
+    assert_true(card_wire_is_paused(w));
+    card_wire_forget(w);
+    got.room = MOST;
+    card_wire_work(w);
+    assert_int_equal(got.count, 1);
+    send_from(CARD, DXPU_TLP_MWR, 0, 22); /* control */
+    card_wire_work(w);
+    assert_int_equal(got.count, 2);
+    assert_int_equal(got.requester[1], 22);
+    card_wire_close(w);
+}
+
+/* A socket has its port before it has its peer. */
+static void test_n10_nor_those_of_before(void **state)
+{
+    card_wire *w;
+    (void)state;
+    stranger_sends = true;
+    w = open_wire(16);
+    stranger_sends = false;
+    card_wire_work(w);
+    assert_int_equal(got.count, 0);
+    send_from(CARD, DXPU_TLP_MWR, 0, 2);
+    card_wire_work(w);
+    assert_int_equal(got.count, 1);
+    card_wire_close(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -208,6 +262,8 @@ int main(void)
         cmocka_unit_test(test_n10_others_are_not_received),
         cmocka_unit_test(test_n21_room),
         cmocka_unit_test(test_n21_many_reads),
+        cmocka_unit_test(test_n16_what_arrived_is_dropped),
+        cmocka_unit_test(test_n10_nor_those_of_before),
     };
     return cmocka_run_group_tests_name("unit_card_wire", tests, NULL, NULL);
 }

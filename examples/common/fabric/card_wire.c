@@ -41,6 +41,8 @@ enum { TO_OURS, TO_THEIRS, TO_BOTH, TO_MESSAGES };
     X(not_sent)                                                                                    \
     X(datagrams_malformed)                                                                         \
     X(datagrams_misplaced)                                                                         \
+    X(datagrams_forgotten)                                                                         \
+    X(datagrams_strange)                                                                           \
     X(questions)                                                                                   \
     X(questions_refused)
 
@@ -59,6 +61,7 @@ typedef struct deferred_completion {
 
 typedef struct wire_socket {
     int fd;
+    uint16_t there; /* port of the other end; 0: any */
     uint8_t kind;
     bool cleared;   /* all that was in it when the pass began was taken */
     unsigned taken; /* datagrams in this pass */
@@ -135,6 +138,13 @@ static bool same_address(const struct sockaddr_storage *a, const struct sockaddr
                    &((const struct sockaddr_in6 *)b)->sin6_addr, sizeof(struct in6_addr));
 }
 
+static bool is_of(const card_wire *w, const struct sockaddr_storage *from, uint16_t port)
+{
+    uint16_t theirs = from->ss_family == AF_INET ? ((const struct sockaddr_in *)from)->sin_port
+                                                 : ((const struct sockaddr_in6 *)from)->sin6_port;
+    return same_address(from, &w->peer) && ntohs(theirs) == port;
+}
+
 /* One with these ports, 0: any here, or not connected to one there.  False after a message. */
 static bool add_socket(card_wire *w, uint8_t kind, uint16_t here, uint16_t there, int epoll)
 {
@@ -147,6 +157,7 @@ static bool add_socket(card_wire *w, uint8_t kind, uint16_t here, uint16_t there
         return false;
     }
     s->kind = kind;
+    s->there = there;
     w->count++;
     set_port(&w->local, here);
     set_port(&w->peer, there);
@@ -483,7 +494,9 @@ static unsigned drain(card_wire *w, unsigned index)
         }
         s->cleared |= ++s->taken >= HELD_MOST;
         d.len = (size_t)got;
-        if (d.len > sizeof w->in)
+        if (s->there && !is_of(w, &from, s->there))
+            w->count_of.datagrams_strange++; /* from before connect() */
+        else if (d.len > sizeof w->in)
             w->count_of.datagrams_malformed++;
         else if (s->kind != TO_MESSAGES)
             take_datagram(w, s->kind, d);
@@ -578,6 +591,22 @@ void card_wire_work(card_wire *w)
     } while ((now || waits(w)) && taken < TURN && dxpu_udp_now_ns() < end_ns);
     for (unsigned i = 0; i < PASSES && waits(w); i++) /* or nothing would wake it */
         (void)take_tlps(w);
+}
+
+void card_wire_forget(card_wire *w)
+{
+    w->waiting = w->completions_waiting = 0;
+    w->rest = false;
+    w->reader.open = false;
+    w->reader.bytes = 0;
+    for (unsigned i = 0; i < w->count; i++) {
+        unsigned n = 0;
+        while (w->at[i].kind != TO_MESSAGES && n < HELD_MOST &&
+               (recv(w->at[i].fd, w->in, sizeof w->in, MSG_DONTWAIT) >= 0 || errno != EAGAIN))
+            n++;
+        w->count_of.datagrams_forgotten += n;
+    }
+    set_paused(w, false);
 }
 
 bool card_wire_is_paused(const card_wire *w)
