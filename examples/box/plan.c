@@ -179,7 +179,8 @@ static const char *set_card(slot_plan *p, const char *key, const char *value, bo
     if (address && !card_wire_check(value))
         return keep_const(p, value, key, address);
     if ((id && read_ids(value, &p->set.card_id)) ||
-        (class_code && strlen(value) == 6 && read_hex(value, 6, &p->set.card_class)))
+        (class_code && strlen(value) == 6 && read_hex(value, 6, &p->set.card_class) &&
+         p->set.card_class))
         return NULL;
     return *found ? wrong("invalid value of", key) : NULL;
 }

@@ -444,6 +444,7 @@ def options_of_cards():
                        ("spans is for rawtlp", "1=nettlp,peer=127.0.0.2,spans"),
                        ("invalid value of 'id'", "1=nettlp,peer=127.0.0.2,id=12345678"),
                        ("invalid value of 'class'", "1=nettlp,peer=127.0.0.2,class=1"),
+                       ("invalid value of 'class'", "1=nettlp,peer=127.0.0.2,class=000000"),
                        ("invalid value of 'peer'", "1=nettlp,peer=box7"),
                        ("go without file", "1=nettlp,peer=127.0.0.2,file=x")):
         with lab.Lab() as l:

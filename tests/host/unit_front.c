@@ -224,7 +224,7 @@ static unsigned look(vectors *v)
             cpl.payload.len = 4;
         }
         writes += t.type == DXPU_TLP_CFGWR0;
-        vectors_answer(v, &cpl);
+        vectors_answer(v, &cpl, 0);
     }
     return n;
 }
@@ -397,6 +397,60 @@ static void test_n22_tags_rest_at_first(void **state)
     front_close(f);
 }
 
+/* One that is not ready, or whose answer is lost, is asked again; one that fails is said. */
+static void test_n23_device_not_ready(void **state)
+{
+    uint64_t second = 1000000000u;
+    uint8_t data[4];
+    vectors v;
+    dxpu_tlp t, crs, error;
+    (void)state;
+    memset(space, 0, sizeof space);
+    space[0x34] = 0x40;
+    dxpu_put_le32(space + 0x40, 0x00070011);
+    vectors_start(&v, 0x8000000000u, 0x4000000000u);
+    memset(&crs, 0, sizeof crs);
+    crs.type = DXPU_TLP_CPL;
+    crs.status = DXPU_CPL_CRS;
+    error = crs;
+    error.status = DXPU_CPL_UR;
+    vectors_answer(&v, NULL, second);
+    vectors_answer(&v, &crs, 60 * second);
+    assert_true(vectors_request(&v, ENUMERATE_BDF, &t, data));
+    assert_int_equal(t.register_bytes, 0x34);
+    assert_null(v.why);
+    vectors_answer(&v, &crs, 61 * second);
+    assert_false(vectors_request(&v, ENUMERATE_BDF, &t, data));
+    assert_non_null(v.why);
+    vectors_start(&v, 0x8000000000u, 0x4000000000u);
+    vectors_answer(&v, &error, second);
+    assert_false(vectors_request(&v, ENUMERATE_BDF, &t, data));
+    assert_non_null(v.why);
+    (void)look(&v); /* control */
+    assert_int_equal(v.count, 8);
+    assert_null(v.why);
+}
+
+/* Its machine has restarted with another bus number, and the device reads all the time. */
+static void test_n22_another_requester(void **state)
+{
+    front *f = serving(NETTLP);
+    dxpu_nettlp_answer a;
+    (void)state;
+    memset(&a, 0, sizeof a);
+    a.what = DXPU_NETTLP_DEVICE;
+    a.device = 0x0300;
+    on_answer(f, &a);
+    assert_int_equal(asks(f, DXPU_TLP_MRD, 0x30000, 4), SOURCE_TAKEN);
+    a.device = 0x0400;
+    on_answer(f, &a);
+    assert_int_equal(asks(f, DXPU_TLP_MRD, 0x30000, 4), SOURCE_LATER); /* none with the old one */
+    expire(f, dxpu_udp_now_ns() + 60000000000u);
+    assert_int_equal(asks(f, DXPU_TLP_MRD, 0x30000, 4), SOURCE_TAKEN);
+    assert_int_equal(f->id, 0x0400);
+    front_close(f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -408,6 +462,8 @@ int main(void)
         cmocka_unit_test(test_n25_payload_of_the_machine),
         cmocka_unit_test(test_n22_reads_end_while_requests_wait),
         cmocka_unit_test(test_n22_tags_rest_at_first),
+        cmocka_unit_test(test_n22_another_requester),
+        cmocka_unit_test(test_n23_device_not_ready),
         cmocka_unit_test(test_n23_table_of_the_device),
         cmocka_unit_test(test_n23_space_that_makes_no_sense),
     };

@@ -72,8 +72,9 @@ struct front {
     uint64_t paused_ns; /* since when the wire takes nothing; 0: it does */
     enum { LEARNING, ENUMERATING, FINDING_VECTORS, SERVING } phase;
     bool has_bar, has_id;
-    uint64_t bar; /* of the card */
-    uint16_t id;
+    uint64_t bar;         /* of the card */
+    uint16_t id, next_id; /* next_id: once no read of the device is under way with the other */
+    bool changes_id;
     unsigned question; /* the one that comes next */
     uint64_t ask_ns;
     enumerate device;
@@ -150,6 +151,10 @@ static void set_up(front *f, uint64_t now)
     } else if (f->phase == FINDING_VECTORS) {
         f->phase = SERVING;
         f->written = 0;
+        if (f->vectors.why)
+            log_warning("the device's MSI-X cannot be used: %s; the card's machine gets no "
+                        "interrupts of it",
+                        f->vectors.why);
         log_info("the card at %s is the front of the device: %llu bytes of BAR 0, %u vectors",
                  f->set->peer, (unsigned long long)f->device.bar_bytes, f->vectors.count);
     }
@@ -373,11 +378,33 @@ static void of_card(const front *f, const dxpu_tlp *t, uint16_t tag, dxpu_tlp *o
     out->payload = t->payload;
 }
 
+static uint64_t answer_ns(const front *f)
+{
+    return (f->set->answer_ms ? f->set->answer_ms : (uint64_t)ANSWER_MS) * MILLION;
+}
+
+/* With the requester ID comes the table of tags, which is its. */
+static void learn_id(front *f, uint16_t id)
+{
+    unsigned tags = f->set->tags ? f->set->tags : (unsigned)TAGS;
+    f->next_id = id;
+    f->changes_id = f->has_id && id != f->id && f->tags.in_flight;
+    if (f->changes_id || (f->has_id && id == f->id))
+        return;
+    f->has_id =
+        dxpu_tags_init(&f->tags, f->entries, tags, id, DXPU_TAGS_256, answer_ns(f)) == DXPU_OK;
+    f->id = id;
+}
+
 static int device_reads(front *f, const dxpu_tlp *t, uint64_t now)
 {
     fetch *x = NULL;
     dxpu_tlp out;
     int tag;
+    if (f->changes_id)
+        learn_id(f, f->next_id);
+    if (f->changes_id)
+        return SOURCE_LATER;
     for (unsigned i = 0; i < FETCHES && !x; i++)
         x = f->fetches[i].state == FREE ? &f->fetches[i] : NULL;
     tag = x ? dxpu_tags_alloc(&f->tags) : -1;
@@ -483,11 +510,6 @@ static void answer_device(front *f, uint64_t now)
     }
 }
 
-static uint64_t answer_ns(const front *f)
-{
-    return (f->set->answer_ms ? f->set->answer_ms : (uint64_t)ANSWER_MS) * MILLION;
-}
-
 /* Answers may wait among requests that there is no room for, but not longer than an answer may. */
 static void expire(front *f, uint64_t now)
 {
@@ -505,17 +527,6 @@ static void expire(front *f, uint64_t now)
 }
 
 /* ==== 8  The card's answers =================================================================== */
-
-/* With the requester ID comes the table of tags, which is its. */
-static void learn_id(front *f, uint16_t id)
-{
-    unsigned tags = f->set->tags ? f->set->tags : (unsigned)TAGS;
-    if (f->has_id && (id == f->id || f->tags.in_flight))
-        return;
-    f->has_id =
-        dxpu_tags_init(&f->tags, f->entries, tags, id, DXPU_TAGS_256, answer_ns(f)) == DXPU_OK;
-    f->id = id;
-}
 
 /* What it replaces passes until the next answer, a second later. */
 static void learn_table(front *f, const dxpu_nettlp_vector table[DXPU_NETTLP_VECTORS])
@@ -652,7 +663,7 @@ static void completion(void *self, const dxpu_tlp *cpl, uint64_t user, bool last
     if (f->phase == ENUMERATING)
         enumerate_answer(&f->device, cpl, now);
     else
-        vectors_answer(&f->vectors, cpl);
+        vectors_answer(&f->vectors, cpl, now);
 }
 
 static bool done(const void *self)

@@ -13,6 +13,7 @@ enum {
 };
 #define MSIX_ENABLE 0x80000000u
 #define PLACE_32    0x80000000u
+#define READY_NS    60000000000u
 
 void vectors_start(vectors *v, uint64_t bar0, uint64_t other)
 {
@@ -117,13 +118,34 @@ static void take(vectors *v, uint32_t value)
     }
 }
 
-void vectors_answer(vectors *v, const dxpu_tlp *cpl)
+static void fail(vectors *v, const char *why)
+{
+    v->why = why;
+    give_up(v);
+}
+
+/* As in enumerate.c. */
+static void unready(vectors *v, const dxpu_tlp *cpl, uint64_t now_ns)
+{
+    if (!v->unready_ns)
+        v->unready_ns = now_ns;
+    else if (now_ns - v->unready_ns >= READY_NS)
+        fail(v, cpl ? "it is not ready for 60 s (CRS)"
+                    : "it has not answered configuration requests for 60 s");
+}
+
+void vectors_answer(vectors *v, const dxpu_tlp *cpl, uint64_t now_ns)
 {
     bool write = v->step >= PLACE_LOW;
     if (v->step >= DONE)
         return;
-    if (!cpl || cpl->status != DXPU_CPL_SC || cpl->payload.len != (write ? 0 : 4))
-        give_up(v);
+    if (!cpl || cpl->status == DXPU_CPL_CRS) {
+        unready(v, cpl, now_ns);
+        return;
+    }
+    v->unready_ns = 0;
+    if (cpl->status != DXPU_CPL_SC || cpl->payload.len != (write ? 0 : 4))
+        fail(v, "it answers configuration requests with an error");
     else if (!write)
         take(v, dxpu_get_le32(cpl->payload.ptr));
     else if (v->step == PLACE_LOW)
