@@ -311,6 +311,7 @@ def n20_both_ends():
         to = near.address()
         front = l.start("dxpu-host", "--box", far.address(), "--card",
                         "nettlp,peer=%s,local=%s" % (MACHINE, HOST), "--json", "-v")
+        front.says("is the front of the device")
         near.says("is there")
         host = l.run("dxpu-host", "--box", to, "--load", "mixed", "--size", 128, "--depth", 8,
                      "--span", "64K", "--json", "--count", 3000)

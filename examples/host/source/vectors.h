@@ -23,7 +23,8 @@ void vectors_start(vectors *v, uint64_t bar0, uint64_t other);
 /* The next configuration request to `target`, without its tag.  payload is the caller's 4 bytes.
    False: all is done, and count and address say what was found. */
 bool vectors_request(const vectors *v, uint16_t target, dxpu_tlp *out, uint8_t payload[4]);
-/* The completion of a request; NULL: none came, and it is asked again, as long as enumerate.h does. */
+/* The completion of a request; NULL: none came, and it is asked again, as long as enumerate.h
+   does. */
 void vectors_answer(vectors *v, const dxpu_tlp *cpl, uint64_t now_ns);
 
 #endif /* VECTORS_H_INCLUDED */
