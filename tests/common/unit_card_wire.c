@@ -16,7 +16,7 @@
 /* Lets a stranger send ahead of connect(). */
 static int late_connect(int fd, const struct sockaddr *to, socklen_t length);
 #define connect late_connect
-#include "card_wire.c" /* not linked */
+#include "card_wire.c" /* not linked: replaces connect() */
 #undef connect
 
 #define HERE  "127.3.0.1"
