@@ -731,8 +731,8 @@ static int card_wipe(void *device, bool begin)
     (void)begin;
     if (c->set.stateless)
         return DEVICE_WIPED;
-    log_warning("%s: the box can neither reset nor erase this device; give the slot `stateless` if "
-                "nothing of a lease's data outlives it",
+    log_warning("%s: the box can neither reset nor erase this device; add stateless to its --slot "
+                "if no data outlive a lease",
                 c->set.peer);
     return DEVICE_UNWIPED;
 }

@@ -91,8 +91,8 @@ static const option_row rows[] = {
       OPTION_SIZE, &set.device.bar_bytes, 4096, (uint64_t)1 << 44 },
     { "slots", "N", "slots, numbered from 1 (1)", OPTION_NUMBER, &set.slots, 1, SLOTS_MAX },
     { "slot", "N=KIND[,KEY=VALUE]...",
-      "device of one slot, as --device and its options, vfio-user, nettlp, rawtlp or none; "
-      "repeatable",
+      "device of one slot, as --device and its options, vfio-user, nettlp, rawtlp, function "
+      "or none; repeatable",
       OPTION_LIST, &set.slot, 1, 0 },
     { "cores", "N", "threads, each with its own slots and port, from --listen's on (1)",
       OPTION_NUMBER, &set.fabric.shards, 1, SHARDS_MAX },

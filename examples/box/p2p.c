@@ -492,7 +492,7 @@ bool p2p_message(slot *s, const dxpu_tlp *t)
         return false;
     s->shard->p2p_changes++;
     if (!has_p2p(s)) { /* without memory all goes through the host */
-        log_warning("slot %u: out of memory for what its device may reach in this box",
+        log_warning("slot %u: out of memory; its device reaches others through the host",
                     slots_number(s));
         return true;
     }

@@ -13,7 +13,7 @@ enum {
     DIAL_GAP_NS = 200000000,
     TURN = 64
 };
-#define STABLE_NS 10000000000ull /* one that was up for this time begins again */
+#define STABLE_NS 10000000000ull /* one that was up for this time has no retries */
 
 /* ==== 1  Who may open ========================================================================= */
 
@@ -129,7 +129,7 @@ static bool is_dirty(const p2p_link *l)
     return l->ready && l->wrote && l->c->ch.tx.queue[DXPU_POSTED].count;
 }
 
-/* Writes are lost, and no device hears of it: the host is to see that one has failed (B-15). */
+/* Writes are lost, and no device learns it: the host must see that a device has failed (B-15). */
 static void lose(const p2p_link *l, const char *which)
 {
     const slot *s = l->s;
@@ -312,9 +312,9 @@ void p2p_up(shard *sh, fabric_channel *c, uint64_t now)
     l->up_ns = now;
 }
 
-/* What the other box says of its end: NO_SLOT, its device is gone or reset; PROTOCOL, it has
-   dropped what was not listed there.  Otherwise nothing is lost but what it has not acknowledged
-   here, and what this end has acknowledged and cannot take any more. */
+/* What the other box says of its end: NO_SLOT, its device is gone or reset; PROTOCOL, it dropped
+   what was not listed there.  Otherwise nothing is lost but what it has not acknowledged here, and
+   what this end has acknowledged and cannot take any more. */
 void p2p_down(shard *sh, fabric_channel *c)
 {
     p2p_link *l = link_of(sh, c);
@@ -646,8 +646,7 @@ static bool work(p2p_link *l, uint64_t now)
                 continue;
             l->s->p2p->count.links_refused++;
             log_warning(
-                "slot %u: the box of slot %u sends what no neighbor does; the channel to it "
-                "ends",
+                "slot %u: invalid TLP from slot %u of another box; resetting the channel to it",
                 slots_number(l->s), l->place.box_slot);
             end(l, DXPU_REASON_PROTOCOL);
             return false;

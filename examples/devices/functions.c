@@ -234,7 +234,7 @@ static int files_of_function(const char *files, unsigned number, unsigned count,
         all += *c == ',';
     each = all / count;
     if (all % count) {
-        log_error("nvme: %u files for %u functions; name as many for each", all, count);
+        log_error("nvme: %u files for %u functions: must be the same number for each", all, count);
         return -1;
     }
     for (skip = number * each; skip; skip--)
@@ -248,7 +248,7 @@ static int files_of_function(const char *files, unsigned number, unsigned count,
             return 0;
         }
     }
-    log_error("nvme: the names of its files are too long");
+    log_error("nvme: file names of a function are too long");
     return -1;
 }
 
@@ -276,7 +276,7 @@ static int open_function(functions *f, unsigned number, const device_settings *s
     }
     if (s->layout) {
         if (snprintf(layout, sizeof layout, "%s.%u", s->layout, number) >= (int)sizeof layout) {
-            log_error("nvme: %s: the name is too long", s->layout);
+            log_error("nvme: %s: file name is too long", s->layout);
             return -1;
         }
         set.layout = layout;

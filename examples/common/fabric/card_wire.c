@@ -153,7 +153,7 @@ static bool add_socket(card_wire *w, uint8_t kind, uint16_t here, uint16_t there
     int bytes = BUFFER_BYTES;
     s->fd = socket(w->peer.ss_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (s->fd < 0) {
-        log_error("no socket for %s: %s", w->set.peer, strerror(errno));
+        log_error("cannot open a socket for %s: %s", w->set.peer, strerror(errno));
         return false;
     }
     s->kind = kind;
@@ -210,7 +210,7 @@ static bool add_sockets(card_wire *w)
     w->all = epoll_create1(EPOLL_CLOEXEC);
     w->requests = epoll_create1(EPOLL_CLOEXEC);
     if (w->all < 0 || w->requests < 0 || epoll_ctl(w->all, EPOLL_CTL_ADD, w->requests, &e)) {
-        log_error("no events of %s: %s", w->set.peer, strerror(errno));
+        log_error("cannot watch the sockets of %s: %s", w->set.peer, strerror(errno));
         return false;
     }
     return w->set.raw ? add_socket(w, TO_BOTH, 0, DXPU_RAWTLP_PORT, w->requests) : add_nettlp(w);
@@ -236,7 +236,7 @@ card_wire *card_wire_open(const card_wire_settings *s, const card_wire_callbacks
     else
         w->local.ss_family = w->peer.ss_family;
     if (w->local.ss_family != w->peer.ss_family)
-        log_error("%s and %s: one is an IPv4 and one an IPv6 address", s->peer, s->local);
+        log_error("%s and %s: must both be IPv4 or both IPv6 addresses", s->peer, s->local);
     else if (!w->at || !w->completions)
         log_error("out of memory");
     else if (add_sockets(w))

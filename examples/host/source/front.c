@@ -750,7 +750,7 @@ int front_listen(front *f)
     f->event = event_new(base, card_wire_descriptor(f->wire), EV_READ | EV_PERSIST, on_event, f);
     if (f->event && f->timer && !event_add(f->event, NULL) && !event_add(f->timer, &every))
         return 0;
-    log_error("no events of the card");
+    log_error("cannot watch the socket of the card at %s", f->set->peer);
     return -1;
 }
 
