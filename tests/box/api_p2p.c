@@ -1384,7 +1384,7 @@ static void test_b8_an_answer_of_before_a_reset(void **state)
     run_until(a_while);
     assert_int_equal(device(A)->got[DXPU_COMPLETION], 0);
     grant(B, DXPU_EVENT_HOT_RESET, 0, 0);
-    run_until(a_while);
+    assert_int_equal(at_host(B, DXPU_COMPLETION), 0); /* nor is it the host's */
     ask(A, B, DXPU_TLP_MRD, 1);
     run_until(a_while);
     assert_int_equal(device(A)->got[DXPU_COMPLETION], 1);
