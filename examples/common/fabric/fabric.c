@@ -750,7 +750,7 @@ static bool is_sparing(const fabric *f)
 
 /* Which channels have a turn: those that have work; all; or all, and those which should have been
    announced are counted. */
-enum { WITH_WORK, ALL, SEARCH };
+enum { SERVE_DUE, SERVE_ALL, SERVE_SEARCH };
 
 /* Each channel is the first in turn: the first one finds the batch empty and the peer idle.
    A freed one is replaced by the last of the list; one that misses its turn by that has the next
@@ -766,7 +766,7 @@ static unsigned serve_round(fabric *f, uint64_t now, unsigned which)
         c = f->live[at];
         known = f->due_ns[at] <= now;
         had_work += known;
-        if (!known && which == WITH_WORK) {
+        if (!known && which == SERVE_DUE) {
             at++;
             continue;
         }
@@ -776,7 +776,7 @@ static unsigned serve_round(fabric *f, uint64_t now, unsigned which)
         f->serving = c;
         if (service(f, c, now)) {
             f->count.unseen +=
-                !known && which == SEARCH && (c->more || c->ch.count.tx_tlps != tlps);
+                !known && which == SERVE_SEARCH && (c->more || c->ch.count.tx_tlps != tlps);
             f->due_ns[at] = is_sparing(f) ? channel_next_ns(c) : 0;
             at++;
         }
@@ -794,20 +794,20 @@ void fabric_turn(void *user, uint64_t now)
     bool spares = is_sparing(f);
     bool is_timer = spares && f->cb.next_ns && f->cb.next_ns(f->cb.user) <= now;
     bool has_reason = f->heard || is_timer;
-    unsigned which = WITH_WORK;
+    unsigned which = SERVE_DUE;
     if (!spares || is_timer) /* the timer may be of any */
-        which = ALL;
+        which = SERVE_ALL;
     else if (f->again && now >= f->all_ns)
-        which = SEARCH;
+        which = SERVE_SEARCH;
     f->first++;
     has_reason |= serve_round(f, now, which) > 0;
-    if (which == WITH_WORK && !has_reason && now >= f->all_ns) {
-        which = SEARCH;
+    if (which == SERVE_DUE && !has_reason && now >= f->all_ns) {
+        which = SERVE_SEARCH;
         (void)serve_round(f, now, which);
     }
-    if (which != WITH_WORK || (has_reason && !f->again))
+    if (which != SERVE_DUE || (has_reason && !f->again))
         f->all_ns = now + ALL_NS;
-    f->again = which == WITH_WORK || has_reason; /* what tick() does now, say, may be forgotten */
+    f->again = which == SERVE_DUE || has_reason; /* what tick() does now, say, may be forgotten */
     f->heard = false;
     f->first = f->first < f->live_count ? f->first : 0;
     sealing_work(&f->sealing, now);
