@@ -57,7 +57,7 @@
    keeps them until they are acknowledged.  At the other end ingest() checks a frame, puts it in
    sequence, and copies its TLPs into three class queues; an acknowledgement means "stored there".
    peek() shows the next TLP of a class that PCIe's ordering table lets go now, take() removes it
-   and gives its credits back to the sender.  Not taking one class never stops another.
+   and gives its credits back to the sender.  Left there, only posted TLPs and events stop others.
 
    THE LOOP of a proxy, for one channel:
 
@@ -881,7 +881,7 @@ enum {
     DXPU_FRAME_BASE_BYTES = 20, /* kinds without sequence end here */
     DXPU_FRAME_SEQUENCE = 20,   /* u32  delivery order (data), next to be sent (ack)   D-1 */
     DXPU_FRAME_ACK = 24,        /* u32  next sequence expected                         D-2 */
-    DXPU_FRAME_SACK = 28,       /* u64  bit i: ack + 1 + i has been stored             D-3 */
+    DXPU_FRAME_SACK = 28,       /* u64  bit i: ack + 1 + i has arrived                 D-3 */
     DXPU_FRAME_SEEN = 36,       /* u64  largest packet number of a data frame seen     D-4 */
     DXPU_FRAME_DELAY = 44,      /* u32  nanoseconds since its arrival                  D-4 */
     DXPU_FRAME_ECN_CE = 48,     /* u32  data frames received with CE                   D-5 */
@@ -1150,7 +1150,7 @@ typedef struct dxpui_link {
     uint64_t packet;  /* next packet number */
 } dxpui_link;
 
-/* What was submitted and is not in frames: una.. of dxpui_flight keep what is. */
+/* What was submitted, until it is acknowledged; dxpui_flight has of it only where frames begin. */
 typedef struct dxpui_sender {
     dxpui_queue queue[DXPU_CLASSES];
     dxpui_events events;
@@ -1184,7 +1184,7 @@ typedef struct dxpui_flight {
     uint32_t overhead_bytes;
     uint32_t lost;      /* frames marked for retransmission */
     uint32_t lost_from; /* none before this one */
-    uint8_t unstored;   /* una was seen and is not acknowledged: 1, and once more each repetition */
+    uint8_t unstored;   /* una was seen, not acked (sacked perhaps): 1, once more each time */
 } dxpui_flight;
 
 typedef struct dxpui_path { /* times are 0 or DXPU_NEVER while they mean nothing */
@@ -1206,7 +1206,7 @@ typedef struct dxpui_path { /* times are 0 or DXPU_NEVER while they mean nothing
     uint16_t reply_bytes;                    /* of the probe to answer; 0: none */
     uint8_t missed, answers, answers_needed; /* in a row */
     bool known, usable;                      /* the peer is there; it carries frames both ways */
-    bool urgent, suspect, awaiting;          /* awaiting: a probe is unanswered */
+    bool urgent, suspect, awaiting; /* one frame past window and pace; in doubt; probe unanswered */
     /* replay */
     uint64_t replay_top; /* one past the largest packet number seen */
     uint64_t *replay;    /* packet numbers seen, a window of bits */
@@ -3559,7 +3559,7 @@ static int dxpui_builder_event(dxpui_builder *b, const dxpu_event *e)
 }
 
 /* ==== 13'  Channel: life ======================================================================
-   A TLP's way, loss included.  At the sender (section 15'):
+   A TLP's way, loss included.  At the sender (15'; losses in 14', acks in 16'):
      submit()     into tx.queue[class]: its bytes, an item at `tail`
      emit()       dxpui_fill(): past `next`, into tx.placed and a frame, of which flight.frame has
                   only where in tx.placed it began: dxpui_refill() makes the same body again
@@ -3568,7 +3568,7 @@ static int dxpui_builder_event(dxpui_builder *b, const dxpu_event *e)
                   nothing was; dxpui_mark_lost(), and emit() sends lost frames first
    At the receiver (section 16'), ingest(): dxpui_on_sequenced() checks all of a frame before it
    changes anything; in order: dxpui_rx_body() into rx.queue[class]; else into rx.early_bodies,
-   until dxpui_rx_held().  take() moves `next` and `head` together. */
+   until dxpui_early_use().  take() moves `next` and `head` together and raises rx.granted. */
 enum {
     DXPUI_EVENTS = 16, /* link events on their way, each direction; a power of two */
     DXPUI_BACKOFF_MAX = 16,
@@ -3725,8 +3725,8 @@ DXPUI_INLINE void dxpui_item_describe(dxpui_item *it, unsigned cls, const uint8_
         it->flags |= DXPUI_BY_ID; /* D-34 */
 }
 
-/* True when the head of class cls may go before every posted TLP that waits.  Only posted ones
-   hold others back: they may never be passed, and must themselves be able to pass (D-31, D-32). */
+/* True when the next of class cls may go before every posted TLP that waits.  Only posted ones
+   hold others back: those that wait are passed only by D-33 and D-34 (D-31, D-32). */
 DXPUI_INLINE bool dxpui_may_go(const dxpui_queue *queues, unsigned cls)
 {
     const dxpui_queue *posted = &queues[DXPU_POSTED];
@@ -4198,7 +4198,7 @@ DXPU_API dxpu_status dxpu_channel_status(const dxpu_channel *ch)
 
 /* ==== 14'  Channel: paths ===================================================================== */
 enum {
-    DXPUI_REORDER = 3, /* later transmissions acknowledged before one is lost (D-14) */
+    DXPUI_REORDER = 3, /* so much later a transmission was acknowledged: this is lost (D-14) */
     DXPUI_SACK_REACH = 64,
     DXPUI_TIMEOUTS = 4,    /* in a row: a tail-loss probe and three RTOs (P-24) */
     DXPUI_LEAVE = 2,       /* ... and one RTO, when another path is usable (P-10) */
@@ -4420,8 +4420,8 @@ static void dxpui_mark_lost(dxpu_channel *ch, uint32_t seq)
     ch->flight.lost++;
 }
 
-/* Transmissions on a path that were overtaken by DXPUI_REORDER acknowledged ones, or by one and are
-   9/8 of a round trip old, are lost (D-14, D-18).  Each is judged once. */
+/* Transmissions on a path are lost when one DXPUI_REORDER later was acknowledged, or any later and
+   they are 9/8 of a round trip old (D-14, D-18).  Each is judged once. */
 static void dxpui_detect_loss(dxpu_channel *ch, uint8_t path, uint64_t now_ns)
 {
     dxpui_flight *fl = &ch->flight;
@@ -4763,8 +4763,8 @@ static void dxpui_free_acked(dxpu_channel *ch, uint64_t now_ns)
     }
 }
 
-/* Requests whose requester waits no longer do not leave (F-34): they pass into the list of what was
-   sent, so that their places are freed in turn, but into no frame.  True if there were any. */
+/* Requests whose requester waits no longer do not leave (F-34): they pass into
+   tx.placed, so that their places are freed in turn, but into no frame.  True if there were any. */
 DXPUI_INLINE bool dxpui_discard(dxpui_sender *tx, dxpu_tags *tags)
 {
     dxpui_queue *f = &tx->queue[DXPU_NONPOSTED];
@@ -4833,7 +4833,7 @@ DXPUI_INLINE int dxpui_pick(const dxpui_sender *tx, bool *starved)
 }
 
 /* ---- Frames ---- */
-/* Put an element of the sent list into a frame, a TLP from byte *at on; what came of that. */
+/* Put an element of tx.placed into a frame, a TLP from byte *at on; what came of that. */
 DXPUI_INLINE int dxpui_place_element(const dxpui_sender *tx, dxpui_builder *b, uint32_t element,
                                      uint16_t *at)
 {
@@ -4873,7 +4873,7 @@ static void dxpui_refill(const dxpui_sender *tx, const dxpui_sent *s, dxpui_buil
     dxpui_pad(b, s->padding_dw);
 }
 
-/* Take the picked thing out of its queue and into the list of what was sent. */
+/* The picked thing goes past `next` of its queue, takes its credits, and is put into tx.placed. */
 static void dxpui_element_begin(dxpu_channel *ch, int pick, uint32_t element)
 {
     if (pick == DXPUI_PLACED_EVENT) {
@@ -5111,7 +5111,7 @@ static uint64_t dxpui_look_ns(const dxpu_channel *ch)
     return dxpui_min64(t, dxpui_later(l->heard_ns, l->hold_ns));
 }
 
-/* True when something new waits for a path alone; *pick: what goes first, -1 the rest of a TLP. */
+/* True when something new waits only for a path; *pick: what goes first, or after a TLP's rest. */
 DXPUI_INLINE bool dxpui_can_send(const dxpu_channel *ch, int *pick, bool *starved)
 {
     *pick = dxpui_pick(&ch->tx, starved);
@@ -5218,7 +5218,7 @@ static int dxpui_emit_sequenced(dxpu_channel *ch, uint64_t now_ns, const uint8_t
     uint32_t seq = fl->next;
     size_t body_bytes = 0;
     int pick;
-    /* not while the youngest in the list is in frames only in part */
+    /* not while the youngest in tx.placed is in frames only in part */
     if (!ch->tx.partial_bytes && dxpui_discard(&ch->tx, ch->cfg.tags))
         dxpui_free_acked(ch, now_ns);
     fresh = dxpui_can_send(ch, &pick, &starved);
@@ -5359,7 +5359,7 @@ static void dxpui_acked(dxpu_channel *ch, uint32_t seq, const dxpu_frame *f, uin
         p->in_flight -= bytes;
     s->state = DXPUI_ACKED;
     p->progress = true;
-    if (s->tries == 1 || dxpui_seq_cmp((uint32_t)f->seen, s->packet_lo) >= 0) { /* D-19 */
+    if (s->tries == 1 || dxpui_seq_cmp((uint32_t)f->seen, s->packet_lo) >= 0) { /* D-19: this one */
         p->timeouts = 0;
         if (dxpui_seq_cmp(s->index, p->index_acked) > 0)
             p->index_acked = s->index;
@@ -5384,7 +5384,7 @@ static bool dxpui_ack_valid(const dxpui_flight *fl, const dxpu_frame *f)
 
 /* The transmission that the peer saw last is the oldest frame, which it does not acknowledge: it
    has no room for its link events.  Its path is as good as one that acknowledges (D-62). */
-static void dxpui_on_held(dxpu_channel *ch, const dxpu_frame *f)
+static void dxpui_on_unstored(dxpu_channel *ch, const dxpu_frame *f)
 {
     dxpui_flight *fl = &ch->flight;
     const dxpui_sent *s = dxpui_frame_of(fl, fl->una);
@@ -5423,7 +5423,7 @@ static void dxpui_on_ack(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns)
     }
     if (before == fl->next)
         return; /* nothing was in flight */
-    dxpui_on_held(ch, f);
+    dxpui_on_unstored(ch, f);
     for (uint8_t i = 0; i < ch->cfg.paths; i++) {
         dxpui_path *p = &ch->paths.path[i];
         if (p->progress) {
@@ -5614,19 +5614,19 @@ static int dxpui_rx_body(dxpu_channel *ch, dxpu_bytes body)
 }
 
 /* Where the body of a frame received too early waits. */
-static uint8_t *dxpui_reorder_of(const dxpu_channel *ch, uint32_t slot)
+static uint8_t *dxpui_early_body(const dxpu_channel *ch, uint32_t slot)
 {
     return ch->rx.early_bodies +
            (size_t)slot * (ch->cfg.frame_limit_bytes - ch->flight.overhead_bytes);
 }
 
-/* Use the frames that waited for the one just used. */
-static int dxpui_rx_held(dxpu_channel *ch)
+/* Use the frames that waited, as far as they follow and their events fit. */
+static int dxpui_early_use(dxpu_channel *ch)
 {
     int rc = DXPU_OK;
     while (rc == DXPU_OK && ch->rx.early) {
         uint32_t slot = ch->rx.next & (ch->cfg.window_frames - 1);
-        dxpu_bytes body = dxpui_view(dxpui_reorder_of(ch, slot), ch->rx.early_bytes[slot]);
+        dxpu_bytes body = dxpui_view(dxpui_early_body(ch, slot), ch->rx.early_bytes[slot]);
         if (body.len == 0)
             break;
         int events = dxpui_check_body(body);
@@ -5642,7 +5642,7 @@ static int dxpui_rx_held(dxpu_channel *ch)
 }
 
 /* Keep a frame received before an earlier one, or for whose events there is no room yet. */
-static int dxpui_rx_ahead(dxpu_channel *ch, const dxpu_frame *f)
+static int dxpui_early_keep(dxpu_channel *ch, const dxpu_frame *f)
 {
     uint32_t slot = f->sequence & (ch->cfg.window_frames - 1);
     ch->rx.ack_now = true;
@@ -5650,7 +5650,7 @@ static int dxpui_rx_ahead(dxpu_channel *ch, const dxpu_frame *f)
         ch->count.rx_duplicate++;
         return DXPU_OK;
     }
-    memcpy(dxpui_reorder_of(ch, slot), f->body.ptr, f->body.len);
+    memcpy(dxpui_early_body(ch, slot), f->body.ptr, f->body.len);
     ch->rx.early_bytes[slot] = (uint16_t)f->body.len;
     ch->rx.early++;
     ch->count.rx_reordered++;
@@ -5674,11 +5674,11 @@ static int dxpui_on_data(dxpu_channel *ch, const dxpu_frame *f, unsigned events,
     }
     if (f->sequence != rx->next || rx->early_bytes[f->sequence & (ch->cfg.window_frames - 1)] ||
         !dxpui_events_fit(&rx->events, events)) /* D-36 */
-        return dxpui_rx_ahead(ch, f);
+        return dxpui_early_keep(ch, f);
     bool gap = rx->early != 0;
     int rc = dxpui_rx_body(ch, f->body);
     if (rc == DXPU_OK && gap)
-        rc = dxpui_rx_held(ch);
+        rc = dxpui_early_use(ch);
     if (gap || ++rx->unacked >= dxpui_min64(ch->flight.window / 8 + 1, DXPUI_ACK_FRAMES))
         rx->ack_now = true;
     rx->ack_at_ns = dxpui_min64(rx->ack_at_ns, now_ns + ch->cfg.ack_delay_ns);
@@ -5946,7 +5946,7 @@ DXPU_API int dxpu_channel_take_event(dxpu_channel *ch)
     if (!dxpu_channel_peek_event(ch, &e))
         return DXPU_E_NONE;
     ch->rx.events.head++;
-    dxpui_rx_held(ch);
+    dxpui_early_use(ch);
     return DXPU_OK;
 }
 
