@@ -652,17 +652,18 @@ static store_error load_fault(const etcd_store *s, const etcd_answer *a, store_f
 }
 
 /* At members in turn.  An answer that is too large, or does not come in time, is asked for with
-   fewer records, here and for the rest of the load. */
+   fewer records, here and for the rest of the load; an error that comes sooner is not about size. */
 static etcd_answer ask_page(loading *l, const char *first, unsigned *limit, uint64_t end_ms)
 {
     for (unsigned tries = 0;;) {
+        uint64_t late_ms = etcd_now_ms() + l->s->set.request_ms * 3 / 4;
         json_t *body = page_json(l, first, *limit);
         etcd_answer a = ask_once(l->s, "kv/range", body, end_ms);
         json_decref(body);
         if (a.fate == ETCD_DONE || (a.fate == ETCD_REFUSED && tries) || etcd_now_ms() >= end_ms)
             return a;
-        if (a.fate == ETCD_UNKNOWN) /* the code says that it is too large */
-            *limit /= a.code ? 4 : 2;
+        if (a.fate == ETCD_UNKNOWN && (a.code || etcd_now_ms() >= late_ms))
+            *limit /= a.code ? 4 : 2; /* the code says that it is too large */
         *limit = *limit < SMALL_PAGE ? SMALL_PAGE : *limit;
         if (++tries % l->s->at.members == 0)
             etcd_sleep_ms(PAUSE_MS);
