@@ -487,7 +487,10 @@ static bool has_p2p(slot *s)
 bool p2p_message(slot *s, const dxpu_tlp *t)
 {
     dxpu_p2p_list list;
-    int rc = dxpu_p2p_decode(t, &list);
+    int rc;
+    if (t->type != DXPU_TLP_MSGD) /* of each TLP: decoding clears a list, which takes long */
+        return false;
+    rc = dxpu_p2p_decode(t, &list);
     if (rc == 0)
         return false;
     s->shard->p2p_changes++;
@@ -496,8 +499,9 @@ bool p2p_message(slot *s, const dxpu_tlp *t)
                     slots_number(s));
         return true;
     }
-    s->shard->fabric.few = 0; /* what one slot's device sends gives another one work */
-    s->p2p->list = list;      /* of one that is malformed: empty (B-3) */
+    if (list.count || list.places)
+        s->shard->fabric.few = 0; /* what one slot's device sends gives another one work */
+    s->p2p->list = list;          /* of one that is malformed: empty (B-3) */
     memset(s->p2p->pass, 0, sizeof s->p2p->pass); /* more of links may be let in, and come first */
     s->p2p->again = true;
     s->p2p->count.lists++;
