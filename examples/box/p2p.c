@@ -547,6 +547,8 @@ void p2p_end(slot *s)
         return;
     p2p_reset(s);
     memset(&s->p2p->list, 0, sizeof s->p2p->list);
+    memset(s->p2p->late, 0, sizeof s->p2p->late); /* the next lease may use these tags (S-112) */
+    s->p2p->late_ns = 0;
     p2p_links_list(s);
     s->shard->p2p_changes++;
 }

@@ -558,6 +558,22 @@ static void test_b8_a_silent_device(void **state)
     assert_int_equal(device(A)->got[DXPU_COMPLETION], 1);
 }
 
+/* Nor is one of another lease: the next one's host may ask with the same tag. */
+static void test_b8_late_only_in_its_lease(void **state)
+{
+    dxpu_tlp t = peer_request(DXPU_TLP_MRD, 1);
+    (void)state;
+    both_list();
+    ask(A, B, DXPU_TLP_MRD, 1);
+    run_until(is_answered);
+    dial(B, 1);
+    t.requester = (uint16_t)DXPU_BDF(A + 1, 0, 0);
+    assert_int_equal(peer_submit(&hosts[B], &t), DXPU_OK);
+    run_until(a_while);
+    answer(B);
+    assert_int_equal(at_host(B, DXPU_COMPLETION), 1);
+}
+
 static bool has_posted(void)
 {
     return dxpu_channel_peek(&hosts[wanted].ch, DXPU_POSTED).tlp.len != 0;
@@ -1515,6 +1531,7 @@ int main(void)
         CASE(test_b8_the_other_slot_is_reset),
         CASE(test_b8_the_requester_is_reset),
         CASE(test_b8_a_silent_device),
+        CASE(test_b8_late_only_in_its_lease),
         CASE(test_b8_a_device_that_takes_nothing),
         CASE(test_b10_the_lower_slot_dials),
         CASE(test_b10_only_where_the_operator_allows_it),
