@@ -180,7 +180,7 @@ static bool is_fenced(slot *s, unsigned but, uint64_t now)
         return true;
     p->fence_ns = 0;
     p2p_links_break(s, but);
-    return false;
+    return !is_up(s); /* they are lost: what informs of them leaves no more */
 }
 
 static int request(slot *s, const dxpu_tlp *t, dxpu_bytes tlp, uint64_t now)
@@ -349,7 +349,7 @@ static int completion(slot *s, const dxpu_tlp *t, dxpu_bytes tlp, uint64_t now)
 int p2p_submit(slot *s, dxpu_bytes tlp, uint64_t now)
 {
     dxpu_tlp t;
-    if (!s->p2p || dxpu_tlp_receive(tlp, &t) != DXPU_OK)
+    if (!is_up(s) || dxpu_tlp_receive(tlp, &t) != DXPU_OK) /* over: refused by the channel */
         return P2P_HOST;
     if (dxpu_tlp_class(&t) != DXPU_COMPLETION && t.type != DXPU_TLP_MSG && t.type != DXPU_TLP_MSGD)
         return request(s, &t, tlp, now);

@@ -1418,6 +1418,27 @@ static void test_b8_an_answer_of_before_a_reset(void **state)
     other.deaf = false;
 }
 
+/* Nor does an answer leave that says of a write which is lost that it is done. */
+static void test_b14_an_answer_behind_a_lost_write(void **state)
+{
+    dxpu_p2p_list l = far_list(B + 1, FAR);
+    (void)state;
+    list(A, 7);
+    other.open = false;
+    send_list(B, &l);
+    run_until(is_linked);
+    other.deaf = true;
+    write_far();
+    ask(A, B, DXPU_TLP_MRD, 1);
+    run_until(a_while);
+    answer(B);
+    run_until(host_is_over);
+    run_until(a_while);
+    assert_int_equal(device(A)->got[DXPU_COMPLETION], 1);
+    assert_int_equal(device(A)->status, DXPU_CPL_UR);
+    other.deaf = false;
+}
+
 /* The other box is not trusted to look at payloads (V-16). */
 static void test_b5_payloads_of_another_box(void **state)
 {
@@ -1559,6 +1580,7 @@ int main(void)
         CASE(test_b7_classes),
         CASE(test_b8_answers_that_are_not_taken),
         CASE(test_b8_an_answer_of_before_a_reset),
+        CASE(test_b14_an_answer_behind_a_lost_write),
         CASE(test_b5_payloads_of_another_box),
         CASE(test_b14_atomics_wait),
     };
