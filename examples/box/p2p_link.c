@@ -140,20 +140,21 @@ static void lose(const p2p_link *l, const char *which)
     fabric_reset(&s->shard->fabric, s->active, DXPU_REASON_HOLD);
 }
 
-static void take_rest(p2p_link *l);
+static bool take_rest(p2p_link *l);
 
-/* By this box.  NO_SLOT: one of the two devices is gone, or reset. */
+/* By this box.  NO_SLOT: one of the two devices is gone, or reset.  PROTOCOL: the other box
+   announces what is lost of its slot. */
 static void end(p2p_link *l, uint8_t reason)
 {
-    bool lost;
+    bool is_gone = reason == DXPU_REASON_NO_SLOT, to, from;
     if (!l->c)
         return;
-    take_rest(l);
-    lost = is_dirty(l) && reason != DXPU_REASON_NO_SLOT;
+    from = take_rest(l) && !is_gone && reason != DXPU_REASON_PROTOCOL;
+    to = is_dirty(l) && !is_gone;
     fabric_reset(&l->s->shard->fabric, l->c, reason);
     forget(l);
-    if (lost)
-        lose(l, "to");
+    if (to || from)
+        lose(l, to ? "to" : "of");
 }
 
 static p2p_link *link_for(slot *s, unsigned neighbor)
@@ -322,11 +323,11 @@ void p2p_down(shard *sh, fabric_channel *c)
     bool is_reset = st.error == DXPU_E_RESET, to, from;
     if (!l)
         return;
-    take_rest(l); /* of one that was closed gracefully */
+    from = take_rest(l); /* of one that was closed gracefully */
     to = is_reset && st.reason == DXPU_REASON_PROTOCOL
              ? l->ready && l->wrote
              : is_dirty(l) && !(is_reset && st.reason == DXPU_REASON_NO_SLOT);
-    from = l->ready && c->ch.rx.queue[DXPU_POSTED].count;
+    from |= l->ready && c->ch.rx.queue[DXPU_POSTED].count;
     forget(l);
     if (to || from)
         lose(l, to ? "to" : "of");
@@ -603,23 +604,35 @@ static bool take_event(p2p_link *l)
     return true;
 }
 
+/* True: it is a write whose list has not come, and is dropped. */
+static bool take_last(p2p_link *l, dxpu_bytes tlp, uint64_t now)
+{
+    dxpu_tlp t;
+    if (dxpu_tlp_receive(tlp, &t) != DXPU_OK || !is_request(&t))
+        return false;
+    if (!is_listed(l, &t))
+        return true;
+    if (take_posted(l, &t, tlp, true, now) != TAKEN)
+        slots_no_memory(l->s);
+    return false;
+}
+
 /* What has come is acknowledged: it reaches the device whatever waits there, as much as the
-   channel stores. */
-static void take_rest(p2p_link *l)
+   channel stores.  True: a write is lost. */
+static bool take_rest(p2p_link *l)
 {
     uint64_t now = dxpu_udp_now_ns();
-    dxpu_tlp t;
+    bool lost = false;
     while (l->ready && l->s->active) {
         dxpu_bytes tlp = dxpu_channel_peek(&l->c->ch, DXPU_POSTED).tlp;
         if (!tlp.len && !take_event(l))
-            return;
+            break;
         if (!tlp.len)
             continue;
-        if (dxpu_tlp_receive(tlp, &t) == DXPU_OK && is_request(&t) && is_listed(l, &t) &&
-            take_posted(l, &t, tlp, true, now) != TAKEN)
-            slots_no_memory(l->s);
+        lost |= take_last(l, tlp, now);
         (void)dxpu_channel_take(&l->c->ch, DXPU_POSTED, now);
     }
+    return lost;
 }
 
 /* The opener knows that it was let in: its hello is acknowledged, or something has come. */

@@ -1300,6 +1300,29 @@ static void test_b13_a_list_that_is_later(void **state)
     assert_true(device(B)->address[2] == t.address);
 }
 
+/* Where that list does not come before the channel ends, an acknowledged write is lost. */
+static void test_b15_lost_before_its_list(void **state)
+{
+    dxpu_p2p_list l = far_list(LAST, FAR);
+    (void)state;
+    l.count = 1;
+    for (unsigned i = 0; i < 2; i++) {
+        link_other();
+        send_list(B, &l);
+        send_far(DXPU_TLP_MWR, 0, DXPU_BDF(BUS, 0, 0));
+        run_until(a_while);
+        assert_int_equal(other.ch.tx.queue[DXPU_POSTED].count, 0);
+        if (i == 0) {
+            assert_int_equal(dxpu_channel_close(&other.ch, DXPU_REASON_SHUTDOWN), DXPU_OK);
+            run_until(host_is_over);
+            dial(B, 1);
+        }
+    }
+    begin_other(THERE, hosts[B].cfg.epoch);
+    run_until(host_is_over);
+    assert_int_equal(device(B)->count, 0);
+}
+
 /* What is taken away while it waits at the device is not delivered, as from inside the box. */
 static void test_b6_of_another_box(void **state)
 {
@@ -1575,6 +1598,7 @@ int main(void)
         CASE(test_b15_lost_acknowledged_writes),
         CASE(test_b13_only_what_is_listed),
         CASE(test_b13_a_list_that_is_later),
+        CASE(test_b15_lost_before_its_list),
         CASE(test_b6_of_another_box),
         CASE(test_b10_dials_are_few),
         CASE(test_b7_classes),
