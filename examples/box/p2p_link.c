@@ -149,6 +149,10 @@ static void end(p2p_link *l, uint8_t reason)
     bool is_gone = reason == DXPU_REASON_NO_SLOT, to, from;
     if (!l->c)
         return;
+    if (!is_gone && dxpu_channel_status(&l->c->ch).state == DXPU_STATE_FAILED) {
+        p2p_down(l->s->shard, l->c); /* by the other box, which has said why */
+        return;
+    }
     from = take_rest(l) && !is_gone && reason != DXPU_REASON_PROTOCOL;
     to = is_dirty(l) && !is_gone;
     fabric_reset(&l->s->shard->fabric, l->c, reason);

@@ -1180,9 +1180,8 @@ static void test_b15_lost_by_another_open(void **state)
 /* More than the inbox has room for, acknowledged all the same. */
 enum { FILLED = INBOX_TLPS + 40 };
 
-static void fill(void)
+static void flood(void)
 {
-    link_other();
     device(B)->busy = true;
     for (unsigned i = 0; i < FILLED; i++) {
         send_far(DXPU_TLP_MWR, 0, DXPU_BDF(BUS, 0, 0));
@@ -1191,6 +1190,12 @@ static void fill(void)
     }
     run_until(a_while);
     assert_int_equal(other.ch.tx.queue[DXPU_POSTED].count, 0);
+}
+
+static void fill(void)
+{
+    link_other();
+    flood();
 }
 
 static void test_b13_what_is_acknowledged_arrives(void **state)
@@ -1236,6 +1241,44 @@ static void test_b15_lost_acknowledged_writes(void **state)
     (void)state;
     fill();
     dxpu_channel_reset(&other.ch, DXPU_REASON_NO_SLOT);
+    run_until(host_is_over);
+}
+
+/* The other box's reset is here, and before the channel has its turn this end has something to say
+   there: that its device does not answer. */
+static void reset_before_its_turn(uint8_t reason)
+{
+    uint8_t frame[2048], path;
+    uint64_t now = dxpu_udp_now_ns();
+    fabric_channel *c = b.slots[B].p2p->link[FAR - 1]->c;
+    int n;
+    dxpu_channel_reset(&other.ch, reason);
+    n = dxpu_channel_emit(&other.ch, now, frame, sizeof frame, &path);
+    assert_true(n > 0);
+    (void)dxpu_channel_ingest(&c->ch, now, frame, (size_t)n, 0);
+    assert_int_equal(dxpu_channel_status(&c->ch).state, DXPU_STATE_FAILED);
+    p2p_work(&b.slots[B], now + 2 * HOLD_MS * 1000000ull);
+    assert_null(b.slots[B].p2p->link[FAR - 1]->c);
+}
+
+static void test_b15_a_reset_before_its_turn(void **state)
+{
+    (void)state;
+    link_other();
+    send_far(DXPU_TLP_MRD, 3, DXPU_BDF(BUS, 0, 0));
+    run_until(a_while);
+    other.deaf = true;
+    write_far();
+    run_until(a_while);
+    reset_before_its_turn(DXPU_REASON_NO_SLOT); /* the write's device is gone */
+    run_until(a_while);
+    assert_false(host_is_over());
+    other.deaf = false;
+    link_other();
+    send_far(DXPU_TLP_MRD, 4, DXPU_BDF(BUS, 0, 0)); /* the other tag rests */
+    run_until(a_while);
+    flood();
+    reset_before_its_turn(DXPU_REASON_HOLD); /* with acknowledged writes there */
     run_until(host_is_over);
 }
 
@@ -1596,6 +1639,7 @@ int main(void)
         CASE(test_b13_what_is_acknowledged_arrives),
         CASE(test_b13_a_replaced_channel),
         CASE(test_b15_lost_acknowledged_writes),
+        CASE(test_b15_a_reset_before_its_turn),
         CASE(test_b13_only_what_is_listed),
         CASE(test_b13_a_list_that_is_later),
         CASE(test_b15_lost_before_its_list),
