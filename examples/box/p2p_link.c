@@ -62,6 +62,13 @@ static bool has_place(const slot *s, unsigned neighbor)
     return used < P2P_LINKS_EACH;
 }
 
+/* Is there more than the inbox has room for, since channels that ended left it there?  Further ones
+   would, too. */
+static bool is_overfull(const slot *s)
+{
+    return s->p2p->in[DXPU_POSTED].count > INBOX_TLPS;
+}
+
 uint8_t p2p_authorize(shard *sh, const dxpu_offer *o, const uint8_t *key)
 {
     const box *b = sh->box;
@@ -70,7 +77,7 @@ uint8_t p2p_authorize(shard *sh, const dxpu_offer *o, const uint8_t *key)
     const dxpu_p2p_place *p = b->p2p && s && s->shard == sh ? opener(s, o->source.slot, key) : NULL;
     if (!p)
         return DXPU_REASON_NO_SLOT;
-    if (!has_place(s, p->slot))
+    if (!has_place(s, p->slot) || is_overfull(s))
         return DXPU_REASON_BUSY;
     return s->active->ch.cfg.epoch == o->epoch ? DXPU_REASON_NONE : DXPU_REASON_EPOCH;
 }
@@ -255,8 +262,9 @@ static void dial(p2p_link *l, uint64_t now)
     }
     l->dial_ns = now + ((uint64_t)RETRY_NS << l->tries);
     l->s->p2p->dial_ns = now + DIAL_GAP_NS;
-    if (sh->stopping || !has_place(l->s, l->neighbor) || !keys_allow_address(sh->box->keys, &to) ||
-        is_key(&l->place, NULL) != plain || fabric_route(&sh->fabric, &to, 1, &path) != DXPU_OK)
+    if (sh->stopping || !has_place(l->s, l->neighbor) || is_overfull(l->s) ||
+        !keys_allow_address(sh->box->keys, &to) || is_key(&l->place, NULL) != plain ||
+        fabric_route(&sh->fabric, &to, 1, &path) != DXPU_OK)
         return;
     dxpu_channel_config_default(&cfg);
     cfg.epoch = l->place.epoch;
@@ -308,7 +316,8 @@ void p2p_up(shard *sh, fabric_channel *c, uint64_t now)
     s = &b->slots[c->ch.cfg.local.slot - 1];
     p = opener(s, c->ch.cfg.remote.slot, c->session ? dxpu_sodium_peer_key(c->session) : NULL);
     l = p && s->active->ch.cfg.epoch == c->ch.cfg.epoch ? link_for(s, p->slot) : NULL;
-    if (!l || !has_place(s, p->slot)) { /* others that were opened meanwhile may have come up */
+    /* others that were opened meanwhile may have come up, or ended */
+    if (!l || !has_place(s, p->slot) || is_overfull(s)) {
         dxpu_channel_reset(&c->ch, l ? DXPU_REASON_BUSY : DXPU_REASON_NO_SLOT);
         return;
     }

@@ -1235,6 +1235,31 @@ static void test_b13_a_replaced_channel(void **state)
     assert_false(host_is_over());
 }
 
+/* As much as one channel stores, and not that of one after the other. */
+static void test_b11_channels_one_after_the_other(void **state)
+{
+    enum { MANY = 20, EACH = 40 };
+    (void)state;
+    fill();
+    for (unsigned n = 0; n < MANY && !is_over(); n++) {
+        open_other(THERE, hosts[B].cfg.epoch);
+        if (is_over())
+            break;
+        hello(7, FAR, LAST);
+        for (unsigned i = 0; i < EACH; i++)
+            send_far(DXPU_TLP_MWR, 0, DXPU_BDF(BUS, 0, 0));
+        run_until(a_while);
+    }
+    assert_true(b.slots[B].p2p->in[DXPU_POSTED].count <=
+                INBOX_TLPS + loop.fabric.base.rx.header[DXPU_POSTED]);
+    assert_true(is_over());
+    assert_int_equal(dxpu_channel_status(&other.ch).reason, DXPU_REASON_BUSY);
+    device(B)->busy = false;
+    run_until(a_while);
+    link_other(); /* the control */
+    assert_false(host_is_over());
+}
+
 /* And where it cannot be had any more, that is no secret. */
 static void test_b15_lost_acknowledged_writes(void **state)
 {
@@ -1638,6 +1663,7 @@ int main(void)
         CASE(test_b15_lost_by_another_open),
         CASE(test_b13_what_is_acknowledged_arrives),
         CASE(test_b13_a_replaced_channel),
+        CASE(test_b11_channels_one_after_the_other),
         CASE(test_b15_lost_acknowledged_writes),
         CASE(test_b15_a_reset_before_its_turn),
         CASE(test_b13_only_what_is_listed),
