@@ -333,8 +333,10 @@ static int completion(slot *s, const dxpu_tlp *t, dxpu_bytes tlp, uint64_t now)
     if (!to.s && !to.link)
         return DXPU_OK;
     if (is_oversized(&to, t, s)) {
-        if (!r.done)
+        if (!r.done) {
             (void)dxpu_tags_drop(&s->p2p->asked, t->requester, t->tag);
+            remember_late(s->p2p, &r, now); /* the pieces that still come */
+        }
         answer(s, &r);
         return DXPU_OK;
     }

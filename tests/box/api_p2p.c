@@ -664,11 +664,19 @@ static void test_b5_payloads(void **state)
     run_until(a_while);
     dxpu_tlp_completion(&device(B)->last, 0, DXPU_CPL_SC, &cpl);
     cpl.payload.ptr = data;
-    cpl.payload.len = sizeof data;
+    cpl.payload.len = 320 - cpl.lower_addr;
+    cpl.length_dw = (uint16_t)(cpl.payload.len / 4);
     emit(device(B), &cpl);
     run_until(a_while);
     assert_int_equal(device(A)->got[DXPU_COMPLETION], 1);
     assert_int_equal(device(A)->status, DXPU_CPL_UR);
+    cpl.byte_count = (uint16_t)(cpl.byte_count - cpl.payload.len);
+    cpl.lower_addr = 320 % 128;
+    cpl.payload.len = cpl.byte_count;
+    cpl.length_dw = cpl.byte_count / 4;
+    emit(device(B), &cpl); /* nor is the rest the host's */
+    assert_int_equal(at_host(B, DXPU_COMPLETION), 0);
+    assert_int_equal(device(A)->got[DXPU_COMPLETION], 1);
 }
 
 /* ==== From box to box ========================================================================= */
