@@ -490,7 +490,7 @@ bool p2p_message(slot *s, const dxpu_tlp *t)
 {
     dxpu_p2p_list list;
     int rc;
-    if (t->type != DXPU_TLP_MSGD) /* of each TLP: decoding clears a list, which takes long */
+    if (t->type != DXPU_TLP_MSGD) /* as most are: decoding clears a whole list */
         return false;
     rc = dxpu_p2p_decode(t, &list);
     if (rc == 0)
