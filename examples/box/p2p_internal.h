@@ -63,6 +63,8 @@ typedef struct p2p_link {
     dxpu_p2p_place place; /* as the list has it */
     dxpu_tags asked;      /* requests of this slot's device */
     dxpu_tag_entry entries[INBOX_REQUESTS];
+    /* Epochs of the slot of which the first channel, the first invalid TLP were logged. */
+    uint64_t linked, warned;
 } p2p_link;
 
 /* A request whose answer would come too late. */

@@ -521,8 +521,25 @@ static int wait_for_list(p2p_link *l, unsigned cls, uint64_t now)
 
 static void is_ready(p2p_link *l)
 {
+    uint64_t epoch = l->s->active->ch.cfg.epoch;
     l->ready = true;
-    log_info("slot %u: linked to slot %u of another box", slots_number(l->s), l->place.box_slot);
+    if (l->linked != epoch)
+        log_info("slot %u: linked to slot %u of another box", slots_number(l->s),
+                 l->place.box_slot);
+    l->linked = epoch; /* however often it opens */
+}
+
+static void refuse(p2p_link *l)
+{
+    const slot *s = l->s;
+    uint64_t epoch = s->active->ch.cfg.epoch;
+    s->p2p->count.links_refused++;
+    if (l->warned != epoch)
+        log_warning("slot %u: invalid TLP from slot %u of another box; resetting the channel to "
+                    "it; further ones are only counted",
+                    slots_number(s), l->place.box_slot);
+    l->warned = epoch;
+    end(l, DXPU_REASON_PROTOCOL);
 }
 
 static int take_hello(p2p_link *l, const dxpu_tlp *t)
@@ -670,11 +687,7 @@ static bool work(p2p_link *l, uint64_t now)
             any |= rc == TAKEN;
             if (rc != BROKEN)
                 continue;
-            l->s->p2p->count.links_refused++;
-            log_warning(
-                "slot %u: invalid TLP from slot %u of another box; resetting the channel to it",
-                slots_number(l->s), l->place.box_slot);
-            end(l, DXPU_REASON_PROTOCOL);
+            refuse(l);
             return false;
         }
     }
