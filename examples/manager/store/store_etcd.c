@@ -652,7 +652,7 @@ static store_error load_fault(const etcd_store *s, const etcd_answer *a, store_f
 }
 
 /* At members in turn.  An answer that is too large, or does not come in time, is asked for with
-   fewer records, here and for the rest of the load; an error that comes sooner is of no size. */
+   fewer records, here and for the rest of the load; after a sooner error, with as many. */
 static etcd_answer ask_page(loading *l, const char *first, unsigned *limit, uint64_t end_ms)
 {
     for (unsigned tries = 0;;) {
