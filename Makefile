@@ -5,9 +5,9 @@ WARN    = -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wundef -Wvla -Wstrict-
 CFLAGS  = -O2 -g $(WARN)
 PREFIX  = /usr/local
 MINUTES = 1
-JOBS    = 1
 PYTHON  = python3
 ARM     = arm-none-eabi-
+MAKEFLAGS += $(if $(filter clean,$(MAKECMDGOALS)),,-j$(shell nproc)) # unless -j says otherwise
 VERSION := $(shell sed -n 's/.*DXPU_VERSION  *"\(.*\)".*/\1/p' dxpu.h)
 
 # These targets install the Debian packages they need as root, before anything is built; with
@@ -208,7 +208,7 @@ soak: all
 
 ## fuzz       libFuzzer targets: MINUTES=n each (1), JOBS=n at once (1); TARGETS='http tlp'; clang
 fuzz: $(TARGETS:%=build/fuzz_%)
-	$(PYTHON) fuzz/run.py --minutes $(MINUTES) --jobs $(JOBS) $(TARGETS)
+	$(PYTHON) fuzz/run.py --minutes $(MINUTES) --jobs $(or $(JOBS),1) $(TARGETS)
 build/fuzz_%: build/fuzz/fuzz/fuzz_%.o $(call archives,/fuzz,fuzz)
 	$(call link,/fuzz,fuzz) -fsanitize=fuzzer
 
