@@ -719,6 +719,27 @@ static void test_serial_that_is_said_later(void **state)
     assert_null(rig_differs(c, &disk));
 }
 
+/* Of a slot that was hidden meanwhile, too: it is stored as it is shown. */
+static void test_serial_that_is_said_by_a_box_that_is_back(void **state)
+{
+    (void)state;
+    for (unsigned batch = 0; batch < 2; batch++) {
+        box[batch].serial[0] = 0;
+        box_says(1, SLOTS);
+        core_disconnected(c, box_node);
+        assert_true(c->t.slot_more[batch].silent);
+        snprintf(box[batch].serial, sizeof box[batch].serial, "later%u", batch);
+        if (batch)
+            core_batch(c);
+        box_says(1, SLOTS);
+        if (batch)
+            assert_true(core_batch_end(c));
+        assert_string_equal(c->t.slot[batch].device.serial, box[batch].serial);
+        assert_int_equal(core_pool(c)->slot[batch].state, POOL_FREE);
+        assert_null(rig_differs(c, &disk));
+    }
+}
+
 /* While a box is disconnected its slots are hidden, which is never stored. */
 static void test_box_that_is_lost_in_its_batch(void **state)
 {
@@ -3138,6 +3159,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_what_follows_from_registers_is_done_in_parts, begin,
                                         end),
         cmocka_unit_test_setup_teardown(test_serial_that_is_said_later, begin, end),
+        cmocka_unit_test_setup_teardown(test_serial_that_is_said_by_a_box_that_is_back, begin, end),
         cmocka_unit_test_setup_teardown(
             test_registers_share_as_many_changes_as_the_store_has_room_for, begin, end),
         cmocka_unit_test_setup_teardown(test_registers_whose_commit_fails, begin, end),

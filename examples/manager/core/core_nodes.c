@@ -658,11 +658,13 @@ static void save_data(core *c, uint32_t node)
         c->t.slot_more[i].data_unsaved = false;
 }
 
-/* What follows from what was reported: of a node whose records are in the store. */
+/* What follows from what was reported: of a node whose records are in the store.  A slot that was
+   hidden while its box was disconnected is shown before its record is written. */
 static void node_follow(core *c, uint32_t node)
 {
     if (c->t.node[node].role == DXPU_CONTROL_ROLE_BOX)
         corei_settle_free(c, node);
+    save_data(c, node);
     for (unsigned i = 1; i <= c->t.node[node].total; i++)
         settle_report(c, node, (uint16_t)i);
     corei_touch_node(c, node);
@@ -735,7 +737,6 @@ static void node_connect(core *c, uint32_t node)
         see_slots(c, node);
     }
     save_node(c, node, began);
-    save_data(c, node);
     if (c->batch)
         c->t.node_more[node].joined = true;
     else
@@ -897,8 +898,7 @@ static bool pin(core *c, uint32_t node, const uint8_t *key)
     return true;
 }
 
-/* How many changes it may need room for: of slots that are stored already only save_data() makes
-   some, and it makes room itself. */
+/* How many changes it may need room for: of slots that are stored already it makes none. */
 static unsigned register_changes(const core *c, const dxpu_control_register *r)
 {
     uint32_t node = corei_node_of(c, r);
