@@ -32,6 +32,7 @@ typedef struct proxy {
     bool old;            /* a host that does not say whether it reaches a box */
     bool refuses;        /* a host that attaches nothing */
     unsigned dead;       /* a host's port that never has a channel */
+    bool shared;         /* a box whose slots are one drive's: S-249 */
     core_order held;     /* that has no answer */
     bool holds;
 } proxy;
@@ -102,6 +103,17 @@ static void unbind_done(proxy *p, const core_order *o)
     says(p, d->number, 1);
 }
 
+/* Data are kept there that no host has. */
+static bool keeps_to_itself(const proxy *p)
+{
+    bool kept = false, lent = false;
+    for (unsigned i = 0; p->shared && i < SLOTS; i++) {
+        kept |= p->slot[i].state == DXPU_CONTROL_SLOT_KEPT;
+        lent |= p->slot[i].epoch != 0;
+    }
+    return kept && !lent;
+}
+
 static void box_does(proxy *p, const core_order *o)
 {
     if (o->m.type == DXPU_CONTROL_DRAIN) {
@@ -111,6 +123,9 @@ static void box_does(proxy *p, const core_order *o)
         p->holds = true;
     } else if (p->full) {
         answer(o, DXPU_CONTROL_CODE_STATE, NULL);
+    } else if (o->m.type == DXPU_CONTROL_BIND && keeps_to_itself(p) &&
+               p->slot[o->m.u.bind.slot - 1].state == DXPU_CONTROL_SLOT_WIPED) {
+        answer(o, DXPU_CONTROL_CODE_BUSY, NULL);
     } else if (o->m.type == DXPU_CONTROL_BIND) {
         bind_done(p, o);
     } else {
@@ -1047,6 +1062,81 @@ static void test_m161_restart(void **state)
     assert_int_equal(core_pending_ms(c), 0);
 }
 
+/* -- Slots of one drive -- */
+
+/* The box whose slots share a drive, with one lease that is kept. */
+static uint64_t keep_one(proxy *p, uint64_t medium)
+{
+    uint64_t lease;
+    p->shared = true;
+    for (unsigned i = 0; i < SLOTS; i++) {
+        p->slot[i].medium = medium;
+        snprintf(p->slot[i].attributes, sizeof p->slot[i].attributes, "size=1G,subsystem=a");
+    }
+    says(p, 1, SLOTS);
+    lease = lease_in(0, (unsigned)(p - at));
+    run(STEP_MS * 4);
+    is_active(lease);
+    return lease;
+}
+
+/* Its box binds none of them (S-249), so none is given to a lease; by the medium or by name. */
+static void test_m168_slots_beside_kept_data_are_not_lent(void **state)
+{
+    proxy *p = box_at(0);
+    for (uint64_t medium = 1; medium < 78; medium += 76) {
+        uint64_t kept = keep_one(p, medium), lease;
+        unsigned left;
+        assert_int_equal(core_drain(c, box_at(1)->node, true, false, &left).code, CORE_OK);
+        assert_int_equal(core_drain(c, box_at(2)->node, true, false, &left).code, CORE_OK);
+        lease = lease_of(1); /* the control: beside one that is lent */
+        run(STEP_MS * 4);
+        is_active(lease);
+        assert_int_equal(core_release(c, lease, false).code, CORE_OK);
+        assert_int_equal(core_release(c, kept, true).code, CORE_OK);
+        run(STEP_MS * 40);
+        assert_int_equal(ask(1, CORE_REPLACE_DEFAULT, 1, &lease).code, CORE_E_CAPACITY);
+        assert_non_null(strstr(ask(1, CORE_REPLACE_DEFAULT, 1, &lease).text,
+                               "(3 share a drive with data that are kept)"));
+        assert_int_equal(core_drain(c, box_at(1)->node, false, false, &left).code, CORE_OK);
+        lease = lease_of(1);
+        run(STEP_MS * 4);
+        is_active(lease);
+        assert_int_equal(box_of(lease), 1);
+        assert_int_equal(core_release(c, kept, false).code, CORE_OK);
+        (void)end(state);
+        (void)begin(state);
+    }
+}
+
+/* It was given one before that was kept. */
+static void test_m168_a_lease_beside_kept_data_goes_elsewhere(void **state)
+{
+    (void)state;
+    proxy *p = box_at(0);
+    uint64_t kept = keep_one(p, 77), lease;
+    unsigned left;
+    assert_int_equal(core_drain(c, box_at(1)->node, true, false, &left).code, CORE_OK);
+    assert_int_equal(core_drain(c, box_at(2)->node, true, false, &left).code, CORE_OK);
+    p->hangs = true;
+    lease = lease_of(1);
+    run(STEP_MS * 2);
+    assert_true(p->holds);
+    p->holds = p->hangs = false;
+    core_order bind = p->held;
+    assert_int_equal(core_release(c, kept, true).code, CORE_OK);
+    run(STEP_MS * 4);
+    assert_true(keeps_to_itself(p));
+    box_does(p, &bind);
+    run(STEP_MS * 4);
+    assert_int_equal(core_lease_now(c, lease), CORE_LEASE_PENDING); /* there is no other */
+    assert_int_equal(core_drain(c, box_at(1)->node, false, false, &left).code, CORE_OK);
+    run(REACH_MS * 8); /* as often as the bind is tried again */
+    is_active(lease);
+    assert_int_equal(box_of(lease), 1);
+    assert_false(is_doubted(p));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1078,6 +1168,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_m92_one_box_twice, begin, end),
         cmocka_unit_test_setup_teardown(test_m92_quota, begin, end),
         cmocka_unit_test_setup_teardown(test_m161_restart, begin, end),
+        cmocka_unit_test_setup_teardown(test_m168_slots_beside_kept_data_are_not_lent, begin, end),
+        cmocka_unit_test_setup_teardown(test_m168_a_lease_beside_kept_data_goes_elsewhere, begin,
+                                        end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -272,7 +272,8 @@ struct core {
     uint64_t last_unix_ms;     /* the latest time of day that is stored */
     bool held, unsure;         /* no lease expires; and where the clock should be is not known */
     bool held_told;
-    bool older; /* the store's format is an earlier one */
+    bool older;  /* the store's format is an earlier one */
+    bool shares; /* a box has, or had, slots with the same data: see corei_is_withheld() */
     uint64_t
         save_ms; /* when what is left of retention times is stored again; UINT64_MAX: nothing */
     corei_tables t;
@@ -347,8 +348,8 @@ bool corei_lease_read(json_t *j, corei_lease_record *out);
 
 /* -- Attributes (core_tables.c) -- */
 
-/* A filter of slots that have these attributes; NULL: none are required.  `wanted` and `filter`
-   are the caller's. */
+/* A filter of slots that have these attributes and are not withheld; NULL: all have and are.
+   `wanted` and `filter` are the caller's. */
 typedef struct corei_wanted {
     const core *core;
     const char *attributes;
@@ -535,6 +536,10 @@ uint64_t corei_reach_next_ms(const core *c);
 int corei_choose(core *c, const pool_request *q, pool_choice *out);
 int corei_choose_other(core *c, uint32_t slot, pool_other *out);
 int corei_choose_all(core *c, uint64_t lease, pool_choice *out);
+#define COREI_SUBSYSTEM "subsystem=" /* an attribute (M-155) of slots that share a drive */
+/* A slot of a drive that others share (S-249), which its box binds to none: a tenant's data are
+   kept there, and none of its slots is lent. */
+bool corei_is_withheld(const core *c, uint32_t slot);
 /* A free slot that is not lent to this host, for its box is in doubt. */
 bool corei_is_kept_from(const core *c, uint32_t host, uint32_t slot);
 

@@ -559,6 +559,10 @@ void corei_reach_slot(core *c, uint32_t slot)
         corei_reached(c, slot);
         return;
     }
+    if (has_port(c, slot) && !corei_is_bound(c, slot) && corei_is_withheld(c, slot)) {
+        corei_evade(c, slot, POOL_WHY_REFUSED); /* the box is not to blame */
+        return;
+    }
     if (w.kind == TROUBLE_NONE || w.due_ms == UINT64_MAX)
         return;
     corei_look_at(c, corei_slot_unit(slot),
@@ -602,6 +606,8 @@ void corei_reach_tick(core *c)
 }
 
 /* -- Choosing -- */
+
+enum { NOTHING_LASTS = 1 }; /* as a medium (M-104) */
 
 /* While the policy chooses, no slot is free in boxes that are doubted so much for this host, nor in
    `own`, the box that fails. */
@@ -681,6 +687,40 @@ int corei_choose_all(core *c, uint64_t lease, pool_choice *out)
         veil(c, host, own, level, false);
     }
     return rc;
+}
+
+/* In a device's attributes, up to the next comma; "": it is in none. */
+static const char *subsystem_of(const dxpu_control_device *d)
+{
+    const char *word = strstr(d->attributes, COREI_SUBSYSTEM);
+    return word ? word : "";
+}
+
+/* As the box sees it (S-249): by the medium, or where nothing lasts, by name. */
+static bool is_same_drive(const dxpu_control_device *a, const dxpu_control_device *b)
+{
+    const char *x = subsystem_of(a), *y = subsystem_of(b);
+    size_t len = strcspn(x, ",");
+    if (a->medium > NOTHING_LASTS && b->medium > NOTHING_LASTS)
+        return a->medium == b->medium;
+    return len && len == strcspn(y, ",") && !memcmp(x, y, len);
+}
+
+bool corei_is_withheld(const core *c, uint32_t slot)
+{
+    const dxpu_control_device *d = &c->t.slot[slot].device;
+    const core_node *box = &c->t.node[c->t.slot[slot].node];
+    bool kept = false, lent = false;
+    if (!c->shares || d->state != DXPU_CONTROL_SLOT_WIPED || !*subsystem_of(d))
+        return false;
+    for (uint32_t i = box->first; i < box->first + box->total; i++) {
+        const dxpu_control_device *other = &c->t.slot[i].device;
+        if (i == slot || !is_same_drive(d, other))
+            continue;
+        kept |= other->state == DXPU_CONTROL_SLOT_KEPT;
+        lent |= other->epoch != 0 || has_port(c, i); /* or is about to be */
+    }
+    return kept && !lent;
 }
 
 bool corei_is_kept_from(const core *c, uint32_t host, uint32_t slot)

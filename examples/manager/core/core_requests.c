@@ -156,26 +156,40 @@ static core_result box_away(const core *c, uint32_t slot)
                         (unsigned long long)(left_ms / 1000 + 1));
 }
 
+#define WITHHELD " (%u share a drive with data that are kept)"
+
+/* Free, and bound by their boxes to none. */
+static bool is_withheld(const core *c, uint32_t slot)
+{
+    unsigned state = c->t.pool->slot[slot].state;
+    return (state == POOL_FREE || state == POOL_SPARE) && corei_is_withheld(c, slot);
+}
+
 static core_result too_few(const core *c, uint32_t host, uint16_t model)
 {
-    uint32_t suspect = 0;
-    for (uint32_t i = 0; i < c->t.pool->slots; i++)
+    uint32_t suspect = 0, withheld = 0;
+    for (uint32_t i = 0; i < c->t.pool->slots; i++) {
         suspect += c->t.pool->slot[i].model == model && corei_is_kept_from(c, host, i);
+        withheld += c->t.pool->slot[i].model == model && is_withheld(c, i);
+    }
     uint32_t drained = c->t.pool->model[model].count[POOL_DRAINED], gone = count_gone(c, model);
     uint32_t retained = c->t.pool->model[model].count[POOL_RETAINED];
-    char broken[96] = "";
+    char broken[128] = "";
     if (suspect)
         return corei_result(CORE_E_CAPACITY,
                             "too few slots with this model are free: %u more are in boxes that "
                             "serve no lease now (dxpu list boxes: suspect); ask for fewer, or wait",
                             (unsigned)suspect);
-    if (!drained && !gone && !retained)
+    if (!drained && !gone && !retained && !withheld)
         return corei_pool_result(POOL_E_FREE);
     if (gone)
         snprintf(broken, sizeof broken, " (%u broken: box disconnected)", (unsigned)gone);
     if (retained)
         snprintf(broken + strlen(broken), sizeof broken - strlen(broken), " (%u retained)",
                  (unsigned)retained);
+    if (withheld)
+        snprintf(broken + strlen(broken), sizeof broken - strlen(broken), WITHHELD,
+                 (unsigned)withheld);
     if (!drained && !gone)
         return corei_result(CORE_E_CAPACITY,
                             "too few slots with this model are free%s; ask for fewer, wait for a "
@@ -196,15 +210,16 @@ static core_result too_few(const core *c, uint32_t host, uint16_t model)
 static core_result too_few_such(const core *c, uint32_t host, uint16_t model,
                                 const char *attributes)
 {
-    uint32_t have = 0, free = 0, suspect = 0, drained = 0, retained = 0;
-    char more[96] = "";
+    uint32_t have = 0, free = 0, suspect = 0, drained = 0, retained = 0, withheld = 0;
+    char more[128] = "";
     for (uint32_t i = 0; i < c->t.pool->slots; i++) {
         const pool_slot *s = &c->t.pool->slot[i];
         if (s->model != model || !core_has_attributes(c->t.slot[i].device.attributes, attributes))
             continue;
         bool kept = corei_is_kept_from(c, host, i);
         have++;
-        free += s->state == POOL_FREE && !kept;
+        free += s->state == POOL_FREE && !kept && !is_withheld(c, i);
+        withheld += is_withheld(c, i);
         suspect += kept;
         drained += s->state == POOL_DRAINED;
         retained += s->state == POOL_RETAINED;
@@ -217,6 +232,8 @@ static core_result too_few_such(const core *c, uint32_t host, uint16_t model,
     if (retained)
         snprintf(more + strlen(more), sizeof more - strlen(more), " (%u retained)",
                  (unsigned)retained);
+    if (withheld)
+        snprintf(more + strlen(more), sizeof more - strlen(more), WITHHELD, (unsigned)withheld);
     return corei_result(CORE_E_CAPACITY,
                         "too few slots of this model with %s are free: %u of %u%s; 'dxpu list "
                         "slots' shows the attributes that there are",

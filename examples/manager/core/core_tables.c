@@ -293,13 +293,14 @@ bool core_has_attributes(const char *slot, const char *required)
 static bool slot_fits(const void *user, uint32_t slot)
 {
     const corei_wanted *w = user;
-    return core_has_attributes(w->core->t.slot[slot].device.attributes, w->attributes);
+    return core_has_attributes(w->core->t.slot[slot].device.attributes, w->attributes) &&
+           !corei_is_withheld(w->core, slot);
 }
 
 const pool_filter *corei_filter(const core *c, const char *attributes, corei_wanted *wanted)
 {
     *wanted = (corei_wanted){ c, attributes, { slot_fits, wanted } };
-    return attributes[0] ? &wanted->filter : NULL;
+    return attributes[0] || c->shares ? &wanted->filter : NULL;
 }
 
 const pool_filter *corei_lease_filter(const core *c, uint32_t slot, corei_wanted *wanted)
