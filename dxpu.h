@@ -51,13 +51,13 @@
    Sections 13 to 16, the channel, put them together: one dxpu_channel is one attachment, that is
    the functions of one box slot lent to one host slot, seen from one end.
 
-   LIFE OF A TLP.  submit() copies the TLP into the queue of its class (posted, non-posted,
-   completion) and computes its CRC.  emit() writes frames straight into the caller's buffer: it
-   takes TLPs from the three queues as PCIe's ordering table and the peer's credits allow, and
-   keeps them until they are acknowledged.  At the other end ingest() checks a frame, puts it in
+   LIFE OF A TLP (section 13' has it step by step).  submit() copies the TLP into the queue of its
+   class (posted, non-posted, completion) and computes its CRC.  emit() writes frames straight into
+   the caller's buffer: TLPs of the three queues as PCIe's ordering table and the peer's credits
+   allow; they stay queued until acknowledged.  At the other end ingest() checks a frame, puts it in
    sequence, and copies its TLPs into three class queues; an acknowledgement means "stored there".
-   peek() shows the next TLP of a class that PCIe's ordering table lets go now, take() removes it
-   and gives its credits back to the sender.  Left there, only posted TLPs and events stop others.
+   peek() shows the next TLP of a class that the ordering table lets go now, take() removes it and
+   gives its credits back to the sender.  Left there, only posted TLPs and events stop others.
 
    THE LOOP of a proxy, for one channel:
 
@@ -216,7 +216,7 @@ extern "C" {
    BDF        a function is one uint16_t: bus << 8 | device << 3 | function.
    Results    int functions return DXPU_OK (0) or a negative error of section 6; on an error what
               output arguments point to has no meaning.
-   Tags       W-6, T-3, ... in comments name rules of spec/. */
+   Tags       W-6, ... name rules of spec/: wire, tlp, route, flow, deliver, paths by initials. */
 #define DXPU_BDF(bus, dev, fn)                                                                     \
     ((uint16_t)((unsigned)(bus) << 8 | (unsigned)(dev) << 3 | (unsigned)(fn)))
 #define DXPU_BDF_BUS(bdf) ((unsigned)(bdf) >> 8 & 0xffu)
@@ -372,7 +372,7 @@ DXPU_API const char *dxpu_error_name(int error);
     X(rx_frames, "valid frames received, all kinds")                                               \
     X(rx_bytes, "bytes of valid frames")                                                           \
     X(rx_tlps, "TLPs stored for the consumer")                                                     \
-    X(rx_reordered, "data frames received before an earlier one")                                  \
+    X(rx_reordered, "data frames kept: an earlier one, or room for events, is missing")            \
     X(rx_duplicate, "data frames stored before")                                                   \
     X(rx_ecn_ce, "frames marked Congestion Experienced")                                           \
     X(rx_short, "refused: shorter than their header or format")                                    \
@@ -879,10 +879,10 @@ enum {
     DXPU_FRAME_CHANNEL = 8,     /* u32  receiver's channel id, 0 in open                W-7 */
     DXPU_FRAME_PACKET = 12,     /* u64  packet number                                   W-8 */
     DXPU_FRAME_BASE_BYTES = 20, /* kinds without sequence end here */
-    DXPU_FRAME_SEQUENCE = 20,   /* u32  delivery order (data), next to be sent (ack)   D-1 */
+    DXPU_FRAME_SEQUENCE = 20,   /* u32  delivery order (other kinds: the next, unread) D-1 */
     DXPU_FRAME_ACK = 24,        /* u32  next sequence expected                         D-2 */
     DXPU_FRAME_SACK = 28,       /* u64  bit i: ack + 1 + i has arrived                 D-3 */
-    DXPU_FRAME_SEEN = 36,       /* u64  largest packet number of a data frame seen     D-4 */
+    DXPU_FRAME_SEEN = 36,       /* u64  largest packet number of data, on all paths    D-4 */
     DXPU_FRAME_DELAY = 44,      /* u32  nanoseconds since its arrival                  D-4 */
     DXPU_FRAME_ECN_CE = 48,     /* u32  data frames received with CE                   D-5 */
     DXPU_FRAME_LIMITS = 52,     /* 6 x u32  P, NP, CPL header units; the same for data F-3 */
@@ -901,7 +901,7 @@ enum {
 #define DXPU_KINDS(X) /* name, number, text; only the first three carry sequence and ack fields */ \
     X(DATA, 1, "data")                                                                             \
     X(ACK, 2, "ack")                                                                               \
-    X(BLOCKED, 3, "blocked")                                                                       \
+    X(BLOCKED, 3, "blocked") /* only credit is missing: the peer is to send its limits, F-12 */    \
     X(OPEN, 4, "open")                                                                             \
     X(ACCEPT, 5, "accept")                                                                         \
     X(RESET, 6, "reset")                                                                           \
@@ -1107,13 +1107,13 @@ typedef struct dxpu_delivery {
 /* -- private layouts, visible so that a channel can be a member of your struct.  Between calls a
    dxpu_channel may be moved, by memcpy: nothing points into it.  Its memory may not. -- */
 typedef struct dxpui_item { /* one TLP of a queue */
-    uint64_t user;          /* at the sender: entry of a request in `tags` */
-    uint32_t order;
-    uint32_t crc; /* of its bytes; once checked, of a completion: offset and bytes of its request */
+    uint64_t user;          /* sender: a request's entry in `tags`; receiver: that of peek() */
+    uint32_t order;         /* TLPs and events submitted (sender), arrived (receiver) before it */
+    uint32_t crc; /* of its bytes; once checked 0, or of a completion offset and bytes it answers */
     uint32_t pos; /* of its bytes in the ring */
-    uint16_t bytes, head_bytes, units;
-    uint16_t id; /* requester; completer of a completion */
-    uint8_t flags, last, prefix_dw;
+    uint16_t bytes, head_bytes, units; /* all; prefixes and header; credit for data */
+    uint16_t id;                       /* requester; completer of a completion */
+    uint8_t flags, last, prefix_dw;    /* DXPUI_MAY_PASS ff.; a request's last completion */
 } dxpui_item;
 
 typedef struct dxpui_queue { /* TLPs of one class: a ring of items, one of their bytes */
@@ -1146,7 +1146,7 @@ typedef struct dxpui_link {
     uint64_t hold_ns;  /* the smaller of both ends' */
     uint64_t heard_ns; /* last valid frame; in CLOSING and CLOSED when that began (D-45, D-66) */
     uint64_t next_try_ns;
-    uint64_t look_ns; /* no timer is due before but ack_at_ns, no frame of dxpui_emit_control() */
+    uint64_t look_ns; /* at most dxpui_look_ns(): what makes that sooner lowers this, 0 will do */
     uint64_t packet;  /* next packet number */
 } dxpui_link;
 
@@ -1154,7 +1154,7 @@ typedef struct dxpui_link {
 typedef struct dxpui_sender {
     dxpui_queue queue[DXPU_CLASSES];
     dxpui_events events;
-    uint32_t *placed; /* what was put into frames, in order: class and place in its queue */
+    uint32_t *placed; /* what was put into frames, in order: class << 30 | index in its ring */
     uint32_t placed_mask, placed_head, placed_tail;
     uint32_t submitted;        /* how many, events too: the order of the next */
     uint32_t waiting;          /* of these not begun in a frame */
@@ -1162,23 +1162,23 @@ typedef struct dxpui_sender {
     bool completions_infinite; /* the peer takes any number */
     uint8_t blocked_tries;
     uint64_t blocked_at_ns;
-    dxpu_credits limits, used;
+    dxpu_credits limits, used; /* the peer's rx.granted; what was begun (F-3, F-7) */
 } dxpui_sender;
 
-typedef struct dxpui_sent { /* one data frame in flight */
+typedef struct dxpui_sent { /* one data frame, found by its sequence; its newest transmission: */
     uint64_t sent_ns;
-    uint32_t packet_lo;
-    uint32_t index; /* order of transmission on its path */
+    uint32_t packet_lo; /* low bits of its packet number: counts all frames of all paths */
+    uint32_t index;     /* counts the data frames of its path, those sent again too */
     /* first: place in dxpui_sender.placed of the TLP it begins with or continues; at_bytes: how far
        that had come before it; tries: up to 255 */
     unsigned first : 16, at_bytes : 13, padding_dw : 3;
     unsigned body_bytes : 16, path : 6, state : 2, tries : 8;
 } dxpui_sent;
 
-/* The frames that the peer has not acknowledged: una .. next - 1, at most `window`. */
+/* The frames from the newest ack on: una .. next - 1, at most `window`; sacks may name any. */
 typedef struct dxpui_flight {
     dxpui_sent *frame;  /* by the low bits of the sequence */
-    uint32_t una, next; /* oldest unacknowledged, next new */
+    uint32_t una, next; /* the peer's ack; the next new */
     uint32_t mask;      /* of `frame` */
     uint32_t window;    /* the smaller of both ends' */
     uint32_t overhead_bytes;
@@ -1189,7 +1189,7 @@ typedef struct dxpui_flight {
 
 typedef struct dxpui_path { /* times are 0 or DXPU_NEVER while they mean nothing */
     /* loss detection */
-    uint64_t srtt_ns, rttvar_ns, latest_ns, rto_ns;
+    uint64_t srtt_ns, rttvar_ns, sample_ns, rto_ns;
     uint64_t timer_ns;                   /* tail-loss probe, then RTO */
     uint64_t loss_ns;                    /* the oldest undecided transmission is lost then */
     uint16_t *log;                       /* transmissions: low bits of the sequence */
@@ -1216,8 +1216,8 @@ typedef struct dxpui_paths {
     dxpui_path *path;
     uint8_t count;
     uint8_t latest;        /* of the last valid frame */
-    bool moves;            /* that frame was the newest of its path */
-    uint8_t newest;        /* of the newest transmission of ours that the peer has seen */
+    bool newest;           /* that frame was the newest of its path */
+    uint8_t seen_path;     /* of the newest transmission of ours that the peer has seen */
     uint8_t fallback;      /* the one to try while none is usable */
     uint32_t replay_bits;  /* of each */
     uint32_t ecn_reported; /* the peer's count when we last looked */
@@ -1228,7 +1228,7 @@ typedef struct dxpui_receiver {
     dxpui_queue queue[DXPU_CLASSES];
     dxpui_events events;
     uint32_t next, arrived; /* frame sequence expected; TLPs and events so far */
-    uint8_t *early_bodies;  /* frames received before an earlier one: window x frame body */
+    uint8_t *early_bodies;  /* frames that cannot be used yet: window x frame body */
     uint16_t *early_bytes;  /* 0: empty */
     uint32_t early;         /* how many wait */
     struct {                /* the TLP whose payload is still coming */
@@ -1241,7 +1241,7 @@ typedef struct dxpui_receiver {
     uint32_t unacked; /* data frames not yet acknowledged */
     uint32_t ecn_ce;
     uint64_t ack_at_ns, seen, seen_ns;
-    dxpu_credits granted, advertised;
+    dxpu_credits granted, advertised; /* limits: now; as last sent */
 } dxpui_receiver;
 
 typedef struct dxpu_channel {
@@ -1367,7 +1367,7 @@ DXPU_API int dxpu_channel_ingest(dxpu_channel *ch, uint64_t now_ns, uint8_t *pkt
                                  unsigned flags);
 /* The next TLP of a class that PCIe's ordering table lets go now (D-30 ff.).  O(1). */
 DXPU_API dxpu_delivery dxpu_channel_peek(const dxpu_channel *ch, unsigned cls);
-/* Remove what peek() showed; its credits go back to the sender.  DXPU_OK or E_NONE. */
+/* Remove what peek() showed; credits go back (with `tags` no completion's).  DXPU_OK or E_NONE. */
 DXPU_API int dxpu_channel_take(dxpu_channel *ch, unsigned cls, uint64_t now_ns);
 /* The next link event, if all TLPs before it have been taken.  True and *out. */
 DXPU_API bool dxpu_channel_peek_event(const dxpu_channel *ch, dxpu_event *out);
@@ -3535,7 +3535,6 @@ DXPUI_INLINE int dxpui_builder_tlp(dxpui_builder *b, const uint8_t *tlp, const d
     return b->used > before ? DXPU_E_MORE : DXPU_E_ROOM;
 }
 
-/* DXPU_OK or E_ROOM. */
 static int dxpui_builder_event(dxpui_builder *b, const dxpu_event *e)
 {
     size_t bytes = dxpui_event_bytes[e->type - 1];
@@ -3561,14 +3560,18 @@ static int dxpui_builder_event(dxpui_builder *b, const dxpu_event *e)
 /* ==== 13'  Channel: life ======================================================================
    A TLP's way, loss included.  At the sender (15'; losses in 14', acks in 16'):
      submit()     into tx.queue[class]: its bytes, an item at `tail`
-     emit()       dxpui_fill(): past `next`, into tx.placed and a frame, of which flight.frame has
-                  only where in tx.placed it began: dxpui_refill() makes the same body again
-     an ack       dxpui_acked(): its frames; una moves: dxpui_free_acked() frees past `head`
+     emit()       within tx.limits, dxpui_fill(): past `next`, into tx.used, tx.placed and a frame,
+                  of which flight.frame has only where in tx.placed it began: dxpui_refill() makes
+                  the same body again
+     an ack       dxpui_on_ack(): raises tx.limits; dxpui_acked() for each frame that it or its sack
+                  names; una moves: dxpui_free_acked() frees past `head`
      no ack       dxpui_detect_loss(): later transmissions were acknowledged, dxpui_path_timeout():
-                  nothing was; dxpui_mark_lost(), and emit() sends lost frames first
-   At the receiver (section 16'), ingest(): dxpui_on_sequenced() checks all of a frame before it
-   changes anything; in order: dxpui_rx_body() into rx.queue[class]; else into rx.early_bodies,
-   until dxpui_early_use().  take() moves `next` and `head` together and raises rx.granted. */
+                  nothing was (dxpui_timers() calls both); dxpui_mark_lost(), and emit() sends lost
+                  frames first: the same sequence, a new packet number and index (dxpui_sent)
+   At the receiver (16'), ingest(): dxpui_on_sequenced() checks a frame, then uses its ack, then its
+   body: in order by dxpui_rx_body() into rx.queue[class]; else into rx.early_bodies, until
+   dxpui_early_use().  take() moves `next` and `head` together and raises rx.granted.  ack_now and
+   ack_at_ns say when dxpui_emit_full() must report all that, in a data frame or alone. */
 enum {
     DXPUI_EVENTS = 16, /* link events on their way, each direction; a power of two */
     DXPUI_BACKOFF_MAX = 16,
@@ -3578,8 +3581,8 @@ enum {
     DXPUI_MALFORMED = 8,     /* refused transmissions of one frame: no further heals it (D-64) */
     DXPUI_WINDOW_MAX = 16384,
     DXPUI_TX_HEADERS_MAX = 32768, /* of all classes */
-    DXPUI_PLACED_EVENT = 3,       /* class field of a list element that is an event */
-    DXPUI_ACKED = 1,              /* dxpui_sent.state */
+    DXPUI_PLACED_EVENT = 3,       /* class of an element of tx.placed that is an event */
+    DXPUI_ACKED = 1,              /* dxpui_sent.state: 0, in flight, or one of these */
     DXPUI_LOST = 2,
     DXPUI_MAY_PASS = 1,  /* dxpui_item.flags: may pass posted by Relaxed Ordering */
     DXPUI_BY_ID = 2,     /* ... by ID-based Ordering */
@@ -3602,7 +3605,7 @@ DXPUI_ASSURE(element_holds, (int)DXPUI_PLACED_EVENT == (int)DXPU_CLASSES); /* tw
 
 /* ---- The queue of one class ----
    items   head <= next <= tail around a ring of header_max: what lies before `next` is in frames
-           (sender) or taken (receiver), the rest waits
+           (at the receiver nothing lies there), the rest waits
    mem     their bytes in the same order, each TLP in one piece: `pos` of an item is a multiple
            of 8, and where a TLP does not fit before the ring's end it is at its start */
 enum { DXPUI_TLP_ROOM = (DXPU_TLP_MAX_BYTES + 7) & ~7 };
@@ -3619,74 +3622,74 @@ static uint64_t dxpui_queue_bytes(uint32_t headers, uint32_t units)
     return (uint64_t)headers * 40u + (uint64_t)units * 16u + DXPUI_TLP_ROOM;
 }
 
-static dxpu_bytes dxpui_item_tlp(const dxpui_queue *f, const dxpui_item *it)
+static dxpu_bytes dxpui_item_tlp(const dxpui_queue *q, const dxpui_item *it)
 {
-    return dxpui_view(f->mem + it->pos, it->bytes);
+    return dxpui_view(q->mem + it->pos, it->bytes);
 }
 
-static bool dxpui_queue_fits(const dxpui_queue *f, uint32_t units)
+static bool dxpui_queue_fits(const dxpui_queue *q, uint32_t units)
 {
-    return f->count < f->header_max && units <= f->data_max - f->data_used;
+    return q->count < q->header_max && units <= q->data_max - q->data_used;
 }
 
-/* The free item, with the place of tlp_bytes; always succeeds when they fit the credits.  It
+/* The free item, with room for tlp_bytes; always succeeds when they fit the credits.  It
    counts from dxpui_queue_commit() on. */
-DXPUI_INLINE dxpui_item *dxpui_queue_place(const dxpui_queue *f, uint32_t tlp_bytes)
+DXPUI_INLINE dxpui_item *dxpui_queue_reserve(const dxpui_queue *q, uint32_t tlp_bytes)
 {
-    dxpui_item *it = &f->items[f->tail];
-    uint32_t size = dxpui_tlp_room(tlp_bytes), head = f->items[f->head].pos;
-    it->pos = f->count ? f->end : 0;
-    if (f->count && f->end > head && size > f->cap - f->end)
+    dxpui_item *it = &q->items[q->tail];
+    uint32_t size = dxpui_tlp_room(tlp_bytes), head = q->items[q->head].pos;
+    it->pos = q->count ? q->end : 0;
+    if (q->count && q->end > head && size > q->cap - q->end)
         it->pos = 0;
-    DXPU_ASSERT(size <= (f->count && it->pos <= head ? head : f->cap) - it->pos);
+    DXPU_ASSERT(size <= (q->count && it->pos <= head ? head : q->cap) - it->pos);
     return it;
 }
 
-static uint32_t dxpui_queue_after(const dxpui_queue *f, uint32_t item)
+static uint32_t dxpui_queue_after(const dxpui_queue *q, uint32_t item)
 {
-    return item + 1 == f->header_max ? 0 : item + 1;
+    return item + 1 == q->header_max ? 0 : item + 1;
 }
 
-DXPUI_INLINE void dxpui_queue_commit(dxpui_queue *f)
+DXPUI_INLINE void dxpui_queue_commit(dxpui_queue *q)
 {
-    dxpui_item *it = &f->items[f->tail];
-    if (f->waiting && it->id != f->tail_id) {
+    dxpui_item *it = &q->items[q->tail];
+    if (q->waiting && it->id != q->tail_id) {
         it->flags |= DXPUI_ID_CHANGE;
-        f->id_changes++;
+        q->id_changes++;
     }
-    f->tail_id = it->id;
-    f->end = it->pos + dxpui_tlp_room(it->bytes);
-    f->tail = dxpui_queue_after(f, f->tail);
-    f->count++;
-    f->waiting++;
-    f->data_used += it->units;
+    q->tail_id = it->id;
+    q->end = it->pos + dxpui_tlp_room(it->bytes);
+    q->tail = dxpui_queue_after(q, q->tail);
+    q->count++;
+    q->waiting++;
+    q->data_used += it->units;
 }
 
 /* The item at `next` goes on its way; it stays in the ring until it is freed. */
-DXPUI_INLINE void dxpui_queue_advance(dxpui_queue *f)
+DXPUI_INLINE void dxpui_queue_advance(dxpui_queue *q)
 {
-    f->next = dxpui_queue_after(f, f->next);
-    f->waiting--;
-    if (f->waiting && (f->items[f->next].flags & DXPUI_ID_CHANGE))
-        f->id_changes--;
+    q->next = dxpui_queue_after(q, q->next);
+    q->waiting--;
+    if (q->waiting && (q->items[q->next].flags & DXPUI_ID_CHANGE))
+        q->id_changes--;
 }
 
 /* The oldest item, whose place is free now. */
-static const dxpui_item *dxpui_queue_free(dxpui_queue *f)
+static const dxpui_item *dxpui_queue_free(dxpui_queue *q)
 {
-    const dxpui_item *it = &f->items[f->head];
-    f->head = dxpui_queue_after(f, f->head);
-    f->count--;
-    f->data_used -= it->units;
+    const dxpui_item *it = &q->items[q->head];
+    q->head = dxpui_queue_after(q, q->head);
+    q->count--;
+    q->data_used -= it->units;
     return it;
 }
 
 /* Empty it; returns how many TLPs it held. */
-static uint32_t dxpui_queue_clear(dxpui_queue *f)
+static uint32_t dxpui_queue_clear(dxpui_queue *q)
 {
-    uint32_t count = f->count;
-    f->head = f->next = f->tail;
-    f->count = f->waiting = f->data_used = f->id_changes = 0;
+    uint32_t count = q->count;
+    q->head = q->next = q->tail;
+    q->count = q->waiting = q->data_used = q->id_changes = 0;
     return count;
 }
 
@@ -3703,7 +3706,6 @@ static void dxpui_events_push(dxpui_events *e, const dxpu_event *event, uint32_t
     e->order[at] = order;
 }
 
-/* Order of the event at head or next. */
 static uint32_t dxpui_events_order(const dxpui_events *e, uint32_t at)
 {
     return e->order[at & (DXPUI_EVENTS - 1)];
@@ -3725,8 +3727,8 @@ DXPUI_INLINE void dxpui_item_describe(dxpui_item *it, unsigned cls, const uint8_
         it->flags |= DXPUI_BY_ID; /* D-34 */
 }
 
-/* True when the next of class cls may go before every posted TLP that waits.  Only posted ones
-   hold others back: those that wait are passed only by D-33 and D-34 (D-31, D-32). */
+/* True when the next of class cls may go before every posted TLP that waits: only they hold others
+   back (D-31, D-32).  By ID (D-34) it may if these all have one requester, which is another. */
 DXPUI_INLINE bool dxpui_may_go(const dxpui_queue *queues, unsigned cls)
 {
     const dxpui_queue *posted = &queues[DXPU_POSTED];
@@ -3805,14 +3807,14 @@ static void *dxpui_arena_take(dxpui_arena *a, uint64_t bytes)
     return p;
 }
 
-static void dxpui_queue_layout(dxpui_queue *f, dxpui_arena *a, uint32_t headers, uint32_t units)
+static void dxpui_queue_layout(dxpui_queue *q, dxpui_arena *a, uint32_t headers, uint32_t units)
 {
     uint64_t bytes = dxpui_queue_bytes(headers, units);
-    f->items = (dxpui_item *)dxpui_arena_take(a, (uint64_t)headers * sizeof *f->items);
-    f->mem = (uint8_t *)dxpui_arena_take(a, bytes);
-    f->cap = (uint32_t)bytes;
-    f->header_max = headers;
-    f->data_max = units;
+    q->items = (dxpui_item *)dxpui_arena_take(a, (uint64_t)headers * sizeof *q->items);
+    q->mem = (uint8_t *)dxpui_arena_take(a, bytes);
+    q->cap = (uint32_t)bytes;
+    q->header_max = headers;
+    q->data_max = units;
 }
 
 static void dxpui_events_layout(dxpui_events *e, dxpui_arena *a)
@@ -4106,7 +4108,7 @@ DXPU_API int dxpu_channel_accept(dxpu_channel *ch, uint64_t now_ns, uint8_t *ope
         return rc;
     }
     dxpui_go(&ch->link, DXPUI_EV_ACCEPT);
-    ch->paths.moves = true;
+    ch->paths.newest = true;
     DXPU_TRACE(ch, DXPU_TRACE_RECEIVED, f.packet);
     ch->count.rx_frames++;
     ch->count.rx_bytes += len;
@@ -4148,17 +4150,17 @@ DXPU_API void dxpu_channel_reset(dxpu_channel *ch, uint8_t reason)
 
 DXPU_API bool dxpu_channel_contain(dxpu_channel *ch, dxpu_request *out)
 {
-    dxpui_queue *f = &ch->rx.queue[DXPU_COMPLETION];
+    dxpui_queue *q = &ch->rx.queue[DXPU_COMPLETION];
     bool found = false;
     if (ch->link.state < DXPU_STATE_CLOSED)
         return false;
-    while (ch->cfg.tags && f->waiting && !found) { /* not taken in time: its tag is free already */
-        dxpui_queue_advance(f);
-        const dxpui_item *it = dxpui_queue_free(f);
+    while (ch->cfg.tags && q->waiting && !found) { /* not taken in time: its tag is free already */
+        dxpui_queue_advance(q);
+        const dxpui_item *it = dxpui_queue_free(q);
         ch->count.contain_dropped++;
         found = it->last;
         out->user = it->user;
-        const uint8_t *h = f->mem + it->pos + 4u * it->prefix_dw;
+        const uint8_t *h = q->mem + it->pos + 4u * it->prefix_dw;
         out->requester = dxpu_get_be16(h + 8);
         out->tag = (uint16_t)((h[1] & 0x80) << 2 | (h[1] & 0x08) << 5 | h[10]);
         out->left_bytes = out->bytes = 0;
@@ -4191,7 +4193,7 @@ DXPU_API void dxpu_channel_set_key_phase(dxpu_channel *ch, uint8_t phase)
 DXPU_API dxpu_status dxpu_channel_status(const dxpu_channel *ch)
 {
     const dxpui_link *l = &ch->link;
-    dxpu_status s = { l->state, l->reason,     ch->paths.latest, ch->paths.moves,
+    dxpu_status s = { l->state, l->reason,     ch->paths.latest, ch->paths.newest,
                       l->error, l->last_error, l->hold_ns };
     return s;
 }
@@ -4251,7 +4253,7 @@ static void dxpui_rtt_sample(dxpu_channel *ch, dxpui_path *p, uint64_t rtt)
 {
     uint64_t before_ns = p->rto_ns;
     rtt = dxpui_max64(1, dxpui_min64(rtt, DXPUI_RTT_MAX_S * (uint64_t)1000000000));
-    p->latest_ns = rtt;
+    p->sample_ns = rtt;
     if (p->srtt_ns == 0) {
         p->srtt_ns = rtt;
         p->rttvar_ns = rtt / 2;
@@ -4304,8 +4306,8 @@ static void dxpui_congestion(dxpu_channel *ch, dxpui_path *p, uint32_t index)
     DXPU_TRACE(ch, DXPU_TRACE_WINDOW, p->window);
 }
 
-/* Transmission `index` was acknowledged.  It counts for the window when that was what held us back,
-   and when it left after the last reduction (P-22). */
+/* Transmission `index` was acknowledged.  It counts for the window when half of that was in use,
+   and when it left after the last reduction, which is over then (P-22). */
 static void dxpui_window_count(dxpui_path *p, uint32_t index, uint32_t bytes)
 {
     if (p->recovering && dxpui_seq_cmp(index, p->recovery) < 0)
@@ -4406,10 +4408,11 @@ static uint32_t dxpui_frame_bytes(const dxpui_flight *fl, const dxpui_sent *s)
     return s->body_bytes + fl->overhead_bytes;
 }
 
+/* `seq` is to leave again: found lost, left behind with its path, or a timer's choice (D-15). */
 static void dxpui_mark_lost(dxpu_channel *ch, uint32_t seq)
 {
     dxpui_sent *s = dxpui_frame_of(&ch->flight, seq);
-    if (s->state & DXPUI_LOST)
+    if (s->state == DXPUI_LOST)
         return;
     if (s->state == 0)
         ch->paths.path[s->path].in_flight -= dxpui_frame_bytes(&ch->flight, s);
@@ -4427,7 +4430,7 @@ static void dxpui_detect_loss(dxpu_channel *ch, uint8_t path, uint64_t now_ns)
     dxpui_flight *fl = &ch->flight;
     dxpui_path *p = &ch->paths.path[path];
     uint32_t window = ch->cfg.window_frames;
-    uint64_t rtt = dxpui_max64(p->srtt_ns, p->latest_ns);
+    uint64_t rtt = dxpui_max64(p->srtt_ns, p->sample_ns);
     uint64_t wait = rtt ? dxpui_max64(rtt + rtt / 8, ch->cfg.ack_delay_ns) : p->rto_ns;
     p->loss_ns = DXPU_NEVER;
     if (p->index - p->judged > 2 * window)
@@ -4490,7 +4493,7 @@ static bool dxpui_path_waits(const dxpu_channel *ch, uint8_t path)
 {
     const dxpui_sent *s = dxpui_frame_of(&ch->flight, ch->flight.una);
     return ch->paths.path[path].in_flight != 0 ||
-           (ch->flight.una != ch->flight.next && s->path == path && !(s->state & DXPUI_LOST));
+           (ch->flight.una != ch->flight.next && s->path == path && s->state != DXPUI_LOST);
 }
 
 /* The oldest frame of which dxpui_path_waits() says that it is not acknowledged. */
@@ -4498,7 +4501,7 @@ static uint32_t dxpui_path_oldest(const dxpui_flight *fl, uint8_t path)
 {
     uint32_t seq = fl->una;
     const dxpui_sent *s = dxpui_frame_of(fl, seq);
-    if (s->path == path && !(s->state & DXPUI_LOST))
+    if (s->path == path && s->state != DXPUI_LOST)
         return seq; /* una even if selectively acknowledged */
     do
         s = dxpui_frame_of(fl, ++seq);
@@ -4525,9 +4528,9 @@ static void dxpui_path_silent(dxpu_channel *ch, uint8_t path, uint64_t now_ns)
     }
 }
 
-/* The timer of a path with frames in flight: send its oldest again; its acknowledgement shows what
-   became of the others (D-15, D-17).  If no sack could have named it yet, it waits for an older one
-   on another path, whose timer runs: the next acknowledgement restarts this one (D-14). */
+/* The timer of a path with frames in flight: send its oldest again, or what is lost already; the
+   acknowledgement shows what became of the others (D-15, D-17).  If no sack could have named it
+   yet, it waits for an older one on another path: the next acknowledgement restarts this (D-14). */
 static void dxpui_path_timeout(dxpu_channel *ch, uint8_t path, uint64_t now_ns)
 {
     dxpui_flight *fl = &ch->flight;
@@ -4620,7 +4623,7 @@ static void dxpui_path_heard(dxpu_channel *ch, const dxpu_frame *f, uint64_t now
     p->known = true;
     p->heard_ns = now_ns;
     ch->paths.latest = f->path;
-    ch->paths.moves = f->packet + 1 == p->replay_top;
+    ch->paths.newest = f->packet + 1 == p->replay_top;
     if (p->usable && !p->suspect) {
         p->awaiting = false;
         p->missed = 0;
@@ -4658,7 +4661,7 @@ static int dxpui_track(dxpu_channel *ch, dxpu_bytes tlp, uint64_t now_ns, uint64
                        uint16_t *where)
 {
     dxpu_tags *tags = ch->cfg.tags;
-    const dxpui_queue *f = &ch->rx.queue[DXPU_COMPLETION];
+    const dxpui_queue *q = &ch->rx.queue[DXPU_COMPLETION];
     dxpu_tag_entry e;
     dxpu_tlp t;
     uint32_t header, data;
@@ -4667,10 +4670,10 @@ static int dxpui_track(dxpu_channel *ch, dxpu_bytes tlp, uint64_t now_ns, uint64
         return rc;
     dxpui_tag_expect(&e, &t);
     dxpui_tag_reserve(&e, &header, &data);
-    if (header > f->header_max || data > f->data_max)
+    if (header > q->header_max || data > q->data_max)
         return DXPU_E_ARG;
-    if (tags->reserve_header + f->count + header > f->header_max ||
-        tags->reserve_data + f->data_used + data > f->data_max)
+    if (tags->reserve_header + q->count + header > q->header_max ||
+        tags->reserve_data + q->data_used + data > q->data_max)
         return DXPU_E_AGAIN;
     return dxpui_tag_track(tags, &t, now_ns, user, ch->tx.submitted, DXPUI_TAG_QUEUED, where);
 }
@@ -4688,30 +4691,30 @@ DXPU_API int dxpu_channel_submit(dxpu_channel *ch, dxpu_bytes tlp, uint64_t now_
     uint16_t local = (uint16_t)(4u * s.local_dw), tracked = 0; /* W-33: they end here */
     tlp.ptr += local;
     tlp.len -= local;
-    dxpui_queue *f = &ch->tx.queue[s.cls];
+    dxpui_queue *q = &ch->tx.queue[s.cls];
     uint32_t units = dxpu_credit_units(s.payload_bytes);
     if (units > dxpui_units_max[s.cls])
         return DXPU_E_TLP_LENGTH; /* no credit might ever let it go */
-    if (!dxpui_queue_fits(f, units))
+    if (!dxpui_queue_fits(q, units))
         return DXPU_E_AGAIN;
     if (s.cls == DXPU_NONPOSTED && ch->cfg.tags)
         rc = dxpui_track(ch, tlp, now_ns, user, &tracked);
     if (rc != DXPU_OK)
         return rc;
-    dxpui_item *it = dxpui_queue_place(f, (uint32_t)tlp.len);
+    dxpui_item *it = dxpui_queue_reserve(q, (uint32_t)tlp.len);
     it->bytes = (uint16_t)tlp.len;
     it->head_bytes = (uint16_t)(s.head_bytes - local);
     it->prefix_dw = (uint8_t)(s.prefix_dw - s.local_dw);
     DXPU_ASSERT(it->prefix_dw <= 4);
     dxpui_item_describe(it, s.cls, tlp.ptr + 4u * it->prefix_dw, units);
     it->user = tracked;
-    uint8_t *to = f->mem + it->pos;
+    uint8_t *to = q->mem + it->pos;
     if (to != tlp.ptr)
         memmove(to, tlp.ptr, tlp.len); /* what was reserved for a longer one can overlap */
     it->crc = dxpu_crc32(0, to, tlp.len);
     it->order = ch->tx.submitted++;
     ch->tx.waiting++;
-    dxpui_queue_commit(f);
+    dxpui_queue_commit(q);
     ch->count.tx_local_prefixes += s.local_dw;
     return DXPU_OK;
 }
@@ -4719,11 +4722,11 @@ DXPU_API int dxpu_channel_submit(dxpu_channel *ch, dxpu_bytes tlp, uint64_t now_
 DXPU_API uint8_t *dxpu_channel_reserve(const dxpu_channel *ch, unsigned cls, size_t tlp_bytes)
 {
     enum { LEAST = DXPU_TLP_MAX_BYTES - DXPU_TLP_PAYLOAD_MAX_BYTES };
-    const dxpui_queue *f = &ch->tx.queue[cls < DXPU_CLASSES ? cls : 0];
+    const dxpui_queue *q = &ch->tx.queue[cls < DXPU_CLASSES ? cls : 0];
     uint32_t units = tlp_bytes > LEAST ? dxpu_credit_units((uint32_t)tlp_bytes - LEAST) : 0;
-    if (cls >= DXPU_CLASSES || tlp_bytes > DXPU_TLP_MAX_BYTES || !dxpui_queue_fits(f, units))
+    if (cls >= DXPU_CLASSES || tlp_bytes > DXPU_TLP_MAX_BYTES || !dxpui_queue_fits(q, units))
         return NULL;
-    return f->mem + dxpui_queue_place(f, (uint32_t)tlp_bytes)->pos; /* there is room: D-52 */
+    return q->mem + dxpui_queue_reserve(q, (uint32_t)tlp_bytes)->pos; /* there is room: D-52 */
 }
 
 DXPU_API int dxpu_channel_submit_event(dxpu_channel *ch, const dxpu_event *e)
@@ -4767,27 +4770,27 @@ static void dxpui_free_acked(dxpu_channel *ch, uint64_t now_ns)
    tx.placed, so that their places are freed in turn, but into no frame.  True if there were any. */
 DXPUI_INLINE bool dxpui_discard(dxpui_sender *tx, dxpu_tags *tags)
 {
-    dxpui_queue *f = &tx->queue[DXPU_NONPOSTED];
-    uint32_t waiting = f->waiting;
+    dxpui_queue *q = &tx->queue[DXPU_NONPOSTED];
+    uint32_t waiting = q->waiting;
     if (!tags || !tags->unsent)
         return false; /* as a rule */
-    while (f->waiting && tags->unsent) {
-        dxpui_item *it = &f->items[f->next];
+    while (q->waiting && tags->unsent) {
+        dxpui_item *it = &q->items[q->next];
         if (dxpui_tag_may_leave(tags, (uint16_t)it->user, it->order))
             break;
         it->flags |= DXPUI_UNSENT;
-        tx->placed[tx->placed_tail++ & tx->placed_mask] = (uint32_t)DXPU_NONPOSTED << 30 | f->next;
-        dxpui_queue_advance(f);
+        tx->placed[tx->placed_tail++ & tx->placed_mask] = (uint32_t)DXPU_NONPOSTED << 30 | q->next;
+        dxpui_queue_advance(q);
     }
-    tx->waiting -= waiting - f->waiting;
-    return f->waiting != waiting;
+    tx->waiting -= waiting - q->waiting;
+    return q->waiting != waiting;
 }
 
 DXPUI_INLINE bool dxpui_has_credit(const dxpui_sender *tx, unsigned cls)
 {
-    const dxpui_queue *f = &tx->queue[cls];
+    const dxpui_queue *q = &tx->queue[cls];
     return (cls == DXPU_COMPLETION && tx->completions_infinite) ||
-           dxpu_credit_fits(&tx->limits, &tx->used, cls, f->items[f->next].units);
+           dxpu_credit_fits(&tx->limits, &tx->used, cls, q->items[q->next].units);
 }
 
 /* The oldest of several classes and events that order and credits let go. */
@@ -4797,10 +4800,10 @@ DXPUI_APART int dxpui_pick_oldest(const dxpui_sender *tx, bool *starved)
     bool event = tx->events.next != tx->events.tail, event_first = event;
     uint32_t best_order = 0, barrier = dxpui_events_order(&tx->events, tx->events.next);
     for (unsigned cls = 0; cls < DXPU_CLASSES; cls++) {
-        const dxpui_queue *f = &tx->queue[cls];
-        if (f->waiting == 0)
+        const dxpui_queue *q = &tx->queue[cls];
+        if (q->waiting == 0)
             continue;
-        uint32_t order = f->items[f->next].order;
+        uint32_t order = q->items[q->next].order;
         if (event && dxpui_seq_cmp(order, barrier) > 0)
             continue; /* D-35 */
         event_first = false;
@@ -4838,10 +4841,10 @@ DXPUI_INLINE int dxpui_place_element(const dxpui_sender *tx, dxpui_builder *b, u
                                      uint16_t *at)
 {
     unsigned cls = element >> 30;
-    uint32_t place = element & 0x3fffffffu;
+    uint32_t index = element & 0x3fffffffu;
     if (cls == DXPUI_PLACED_EVENT)
-        return dxpui_builder_event(b, &tx->events.event[place]);
-    const dxpui_item *it = &tx->queue[cls].items[place];
+        return dxpui_builder_event(b, &tx->events.event[index]);
+    const dxpui_item *it = &tx->queue[cls].items[index];
     if (it->flags & DXPUI_UNSENT)
         return DXPU_OK;
     return dxpui_builder_tlp(b, tx->queue[cls].mem + it->pos, it, cls, at);
@@ -4855,8 +4858,8 @@ static void dxpui_pad(dxpui_builder *b, uint32_t dw)
                    4 * dw - DXPUI_RECORD_HEADER);
 }
 
-/* Rebuild a frame that was sent before: the same elements from the same place fill the same body,
-   because the builder's choices depend only on the room (D-16). */
+/* Rebuild a frame that was sent before, byte for byte (D-16): its elements again, in room that ends
+   where its body did: what was whole fits again, and what was split is split there. */
 static void dxpui_refill(const dxpui_sender *tx, const dxpui_sent *s, dxpui_builder *b)
 {
     uint32_t index = s->first;
@@ -4879,14 +4882,14 @@ static void dxpui_element_begin(dxpu_channel *ch, int pick, uint32_t element)
     if (pick == DXPUI_PLACED_EVENT) {
         ch->tx.events.next++;
     } else {
-        dxpui_queue *f = &ch->tx.queue[pick];
-        const dxpui_item *it = &f->items[f->next];
+        dxpui_queue *q = &ch->tx.queue[pick];
+        const dxpui_item *it = &q->items[q->next];
         dxpu_credit_add(&ch->tx.used, (unsigned)pick, it->units);
         if (pick == DXPU_NONPOSTED && ch->cfg.tags) {
             DXPU_ASSERT(dxpui_tag_here(ch->cfg.tags, (uint16_t)it->user, it->order)); /* F-34 */
             dxpui_tag_at(ch->cfg.tags, (uint16_t)it->user)->local = DXPUI_TAG_SENT;
         }
-        dxpui_queue_advance(f);
+        dxpui_queue_advance(q);
         ch->count.tx_tlps++;
     }
     ch->tx.waiting--;
@@ -4979,8 +4982,8 @@ DXPUI_INLINE int dxpui_emit_full(dxpu_channel *ch, uint64_t now_ns, uint8_t kind
 
 /* The body of the data frame `seq`: a lost one, or a new one that begins with what was picked.
    Returns its bytes; the frame counts as sent. */
-DXPUI_INLINE size_t dxpui_place_data(dxpu_channel *ch, uint64_t now_ns, uint8_t path, uint32_t seq,
-                                     int pick, bool pad, uint8_t *out)
+DXPUI_INLINE size_t dxpui_send_data(dxpu_channel *ch, uint64_t now_ns, uint8_t path, uint32_t seq,
+                                    int pick, bool pad, uint8_t *out)
 {
     dxpui_sent *s = dxpui_frame_of(&ch->flight, seq);
     dxpui_path *p = &ch->paths.path[path];
@@ -4992,7 +4995,7 @@ DXPUI_INLINE size_t dxpui_place_data(dxpu_channel *ch, uint64_t now_ns, uint8_t 
         dxpui_fill(ch, s, &b, pick, pad);
         s->tries = 0;
         ch->flight.next++;
-        ch->tx.blocked_at_ns = DXPU_NEVER; /* there was credit: F-12 starts over */
+        ch->tx.blocked_at_ns = DXPU_NEVER; /* not only credit is missing: F-12 starts over */
         ch->tx.blocked_tries = 0;
     } else {
         dxpui_refill(&ch->tx, s, &b);
@@ -5099,8 +5102,7 @@ static uint64_t dxpui_look_ns(const dxpu_channel *ch)
     const dxpui_link *l = &ch->link;
     uint64_t t = l->send_reset || l->send_answer ? 0 : DXPU_NEVER;
     for (unsigned i = 0; i < ch->cfg.paths; i++)
-        t = dxpui_min64(t,
-                        dxpui_probe_due(ch, &ch->paths.path[i])); /* answers even when it is over */
+        t = dxpui_min64(t, dxpui_probe_due(ch, &ch->paths.path[i])); /* answers after the end too */
     if (!dxpui_alive(l)) {
         uint64_t end_ns = l->lingers ? dxpui_later(l->heard_ns, l->hold_ns) : 0;
         return l->error && !l->end_reported ? dxpui_min64(t, end_ns) : t;
@@ -5159,8 +5161,7 @@ DXPUI_APART int dxpui_emit_control(dxpu_channel *ch, uint64_t now_ns, uint8_t *o
             return dxpui_emit_offer(ch, DXPU_KIND_ACCEPT, ch->paths.latest, out);
         }
         if (l->state == DXPU_STATE_CLOSING) {
-            uint8_t path =
-                l->close_path; /* in turn: only its answer shows that it can arrive (P-6) */
+            uint8_t path = l->close_path; /* in turn: only an answer shows that it arrives, P-6 */
             l->close_path = dxpui_path_after(&ch->paths, path);
             return dxpui_emit_reason(ch, DXPU_KIND_CLOSE, path, 0, 0, out);
         }
@@ -5188,32 +5189,31 @@ DXPUI_APART bool dxpui_blocked(dxpu_channel *ch, uint64_t now_ns)
     return true;
 }
 
-/* The first frame marked lost. */
 static uint32_t dxpui_first_lost(dxpui_flight *fl)
 {
-    while (!(dxpui_frame_of(fl, fl->lost_from)->state & DXPUI_LOST))
+    while (dxpui_frame_of(fl, fl->lost_from)->state != DXPUI_LOST)
         fl->lost_from++; /* kept, as the frame that is found may have to wait */
     return fl->lost_from;
 }
 
-/* True when the frame `seq` may leave on a path as a segment behind `first`: a new one, which may
+/* True when the frame `seq` may leave on a path as a segment behind `lead`: a new one, which may
    be of any size, only behind a full one. */
-static bool dxpui_follows(const dxpu_channel *ch, const uint8_t *first, uint8_t path, uint32_t seq)
+static bool dxpui_follows(const dxpu_channel *ch, const uint8_t *lead, uint8_t path, uint32_t seq)
 {
-    uint32_t bytes = dxpu_get_be16(first + DXPU_FRAME_LENGTH);
+    uint32_t bytes = dxpu_get_be16(lead + DXPU_FRAME_LENGTH);
     uint32_t least = dxpui_frame_bytes(&ch->flight, dxpui_frame_of(&ch->flight, seq));
     if (seq == ch->flight.next)
         least = ch->link.frame_limit - 3;
-    return path == first[DXPU_FRAME_PATH] && bytes >= least;
+    return path == lead[DXPU_FRAME_PATH] && bytes >= least;
 }
 
 /* Data, a retransmission first; else a word on credit or what has come.  Bytes, 0 for nothing.
-   first   of the message that this frame is to be a segment of; NULL: it leaves by itself */
-static int dxpui_emit_sequenced(dxpu_channel *ch, uint64_t now_ns, const uint8_t *first,
+   lead   the first of the segments that this frame is to be one of; NULL: it leaves by itself */
+static int dxpui_emit_sequenced(dxpu_channel *ch, uint64_t now_ns, const uint8_t *lead,
                                 uint8_t *out)
 {
     dxpui_flight *fl = &ch->flight;
-    bool starved, fresh, behind = first && first != out;
+    bool starved, fresh, behind = lead && lead != out;
     uint8_t kind = 0, path = 0;
     uint32_t seq = fl->next;
     size_t body_bytes = 0;
@@ -5226,9 +5226,9 @@ static int dxpui_emit_sequenced(dxpu_channel *ch, uint64_t now_ns, const uint8_t
         uint64_t when_ns;
         path = (uint8_t)dxpui_path_pick(ch, &when_ns);
         seq = fl->lost ? dxpui_first_lost(fl) : seq;
-        if (now_ns >= when_ns && (!behind || dxpui_follows(ch, first, path, seq))) {
+        if (now_ns >= when_ns && (!behind || dxpui_follows(ch, lead, path, seq))) {
             kind = DXPU_KIND_DATA;
-            body_bytes = dxpui_place_data(ch, now_ns, path, seq, pick, first != NULL, out);
+            body_bytes = dxpui_send_data(ch, now_ns, path, seq, pick, lead != NULL, out);
         }
     }
     if (kind == 0) {
@@ -5266,7 +5266,7 @@ static inline bool dxpui_rests(const dxpu_channel *ch, uint64_t now_ns)
 }
 
 /* What is due; bytes of a frame, 0, or how the channel ended. */
-DXPUI_APART int dxpui_emit(dxpu_channel *ch, uint64_t now_ns, const uint8_t *first, uint8_t *out,
+DXPUI_APART int dxpui_emit(dxpu_channel *ch, uint64_t now_ns, const uint8_t *lead, uint8_t *out,
                            uint8_t *path)
 {
     int rc = DXPU_OK, n = 0;
@@ -5279,13 +5279,13 @@ DXPUI_APART int dxpui_emit(dxpu_channel *ch, uint64_t now_ns, const uint8_t *fir
     }
     ch->rx.ack_now = ch->rx.ack_now || now_ns >= ch->rx.ack_at_ns;
     if (n == 0 && rc == DXPU_OK && dxpui_sequenced(&ch->link))
-        n = dxpui_emit_sequenced(ch, now_ns, first, out);
+        n = dxpui_emit_sequenced(ch, now_ns, lead, out);
     if (n > 0)
         *path = out[DXPU_FRAME_PATH];
     return n != 0 ? n : rc;
 }
 
-DXPUI_INLINE int dxpui_emit_one(dxpu_channel *ch, uint64_t now_ns, const uint8_t *first,
+DXPUI_INLINE int dxpui_emit_one(dxpu_channel *ch, uint64_t now_ns, const uint8_t *lead,
                                 uint8_t *out, size_t cap, uint8_t *path)
 {
     DXPU_ASSERT(!ch->busy);
@@ -5296,7 +5296,7 @@ DXPUI_INLINE int dxpui_emit_one(dxpu_channel *ch, uint64_t now_ns, const uint8_t
     if (cap < ch->cfg.frame_limit_bytes)
         return DXPU_E_ROOM;
     *path = 0;
-    return dxpui_rests(ch, now_ns) ? 0 : dxpui_emit(ch, now_ns, first, out, path);
+    return dxpui_rests(ch, now_ns) ? 0 : dxpui_emit(ch, now_ns, lead, out, path);
 }
 
 DXPU_API int dxpu_channel_emit(dxpu_channel *ch, uint64_t now_ns, uint8_t *out, size_t cap,
@@ -5308,8 +5308,8 @@ DXPU_API int dxpu_channel_emit(dxpu_channel *ch, uint64_t now_ns, uint8_t *out, 
 DXPU_API int dxpu_channel_emit_many(dxpu_channel *ch, uint64_t now_ns, uint8_t *out, size_t cap,
                                     uint8_t *path, size_t *segment)
 {
-    const uint8_t *first = cap / 2 < ch->cfg.frame_limit_bytes ? NULL : out; /* no others follow */
-    int n = dxpui_emit_one(ch, now_ns, first, out, cap, path), all = n;
+    const uint8_t *lead = cap / 2 < ch->cfg.frame_limit_bytes ? NULL : out; /* no others follow */
+    int n = dxpui_emit_one(ch, now_ns, lead, out, cap, path), all = n;
     bool data = n > 0 && out[DXPU_FRAME_KIND] == DXPU_KIND_DATA; /* others are alone */
     *segment = n > 0 ? (size_t)n : 0;
     for (size_t left = data ? cap / ch->cfg.frame_limit_bytes : 0;
@@ -5351,9 +5351,9 @@ static void dxpui_acked(dxpu_channel *ch, uint32_t seq, const dxpu_frame *f, uin
     dxpui_sent *s = dxpui_frame_of(&ch->flight, seq);
     dxpui_path *p = &ch->paths.path[s->path];
     uint32_t bytes = dxpui_frame_bytes(&ch->flight, s);
-    if (s->state & DXPUI_ACKED)
+    if (s->state == DXPUI_ACKED)
         return;
-    if (s->state & DXPUI_LOST)
+    if (s->state == DXPUI_LOST)
         ch->flight.lost--;
     else
         p->in_flight -= bytes;
@@ -5367,7 +5367,7 @@ static void dxpui_acked(dxpu_channel *ch, uint32_t seq, const dxpu_frame *f, uin
     dxpui_window_count(p, s->index, bytes);
     if (s->packet_lo == (uint32_t)f->seen && now_ns - s->sent_ns >= f->delay_ns) {
         dxpui_rtt_sample(ch, p, now_ns - s->sent_ns - f->delay_ns); /* D-10 */
-        ch->paths.newest = s->path;
+        ch->paths.seen_path = s->path;
     }
 }
 
@@ -5389,7 +5389,7 @@ static void dxpui_on_unstored(dxpu_channel *ch, const dxpu_frame *f)
     dxpui_flight *fl = &ch->flight;
     const dxpui_sent *s = dxpui_frame_of(fl, fl->una);
     if (fl->una == fl->next || s->packet_lo != (uint32_t)f->seen || f->ack != fl->una ||
-        (s->state & DXPUI_LOST))
+        s->state == DXPUI_LOST)
         return;
     fl->unstored = fl->unstored ? fl->unstored : 1;
     ch->paths.path[s->path].timeouts = 0;
@@ -5418,8 +5418,8 @@ static void dxpui_on_ack(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns)
     }
     if (dxpui_seq_cmp(f->ecn_ce, ch->paths.ecn_reported) > 0) { /* P-25 */
         ch->paths.ecn_reported = f->ecn_ce;
-        dxpui_congestion(ch, &ch->paths.path[ch->paths.newest],
-                         ch->paths.path[ch->paths.newest].index_acked);
+        dxpui_congestion(ch, &ch->paths.path[ch->paths.seen_path],
+                         ch->paths.path[ch->paths.seen_path].index_acked);
     }
     if (before == fl->next)
         return; /* nothing was in flight */
@@ -5457,10 +5457,10 @@ DXPUI_INLINE bool dxpui_record_fits(const dxpu_record *r)
 /* How far a body was checked: what is left of it, payload bytes that are due, events. */
 typedef struct dxpui_checked {
     dxpu_bytes rest;
-    uint32_t due; /* DXPUI_DUE_UNKNOWN: the frame may start inside a TLP */
+    uint32_t due; /* counts down; above DXPUI_TLP_DATA_MAX: unknown, it may start inside a TLP */
     int events;   /* that need room */
 } dxpui_checked;
-enum { DXPUI_DUE_UNKNOWN = 0x80000000 - DXPU_FRAME_MAX_LIMIT_BYTES };
+enum { DXPUI_DUE_UNKNOWN = 0x80000000 - DXPU_FRAME_MAX_LIMIT_BYTES }; /* a frame leaves it so */
 
 /* Check the next record.  DXPU_OK, E_NONE at the end, E_RECORD. */
 DXPUI_INLINE int dxpui_check_record(dxpui_checked *c)
@@ -5522,12 +5522,12 @@ DXPUI_APART bool dxpui_rx_match(dxpu_channel *ch, dxpui_item *it, dxpu_bytes byt
 /* The TLP in `partial` is complete: check its CRC where it now stands, match it, offer it. */
 DXPUI_INLINE int dxpui_rx_complete(dxpu_channel *ch)
 {
-    dxpui_queue *f = &ch->rx.queue[ch->rx.partial.cls];
-    dxpui_item *it = &f->items[f->tail];
+    dxpui_queue *q = &ch->rx.queue[ch->rx.partial.cls];
+    dxpui_item *it = &q->items[q->tail];
     ch->rx.partial.active = 0;
     if (ch->rx.partial.skip)
-        return DXPU_OK; /* a completion without a request */
-    dxpu_bytes tlp = dxpui_item_tlp(f, it);
+        return DXPU_OK; /* a completion that had no room: not asked for */
+    dxpu_bytes tlp = dxpui_item_tlp(q, it);
     if (dxpu_crc32(0, tlp.ptr, tlp.len) != it->crc) {
         ch->count.rx_tlp_crc++;
         return dxpui_broken(&ch->link, DXPU_E_TLP_CRC, DXPU_REASON_PROTOCOL); /* W-38 */
@@ -5536,7 +5536,7 @@ DXPUI_INLINE int dxpui_rx_complete(dxpu_channel *ch)
     if (ch->rx.partial.cls == DXPU_COMPLETION && ch->cfg.tags && !dxpui_rx_match(ch, it, tlp))
         return DXPU_OK;
     it->order = ch->rx.arrived++;
-    dxpui_queue_commit(f);
+    dxpui_queue_commit(q);
     ch->count.rx_tlps++;
     return DXPU_OK;
 }
@@ -5547,22 +5547,22 @@ DXPUI_INLINE int dxpui_rx_tlp(dxpu_channel *ch, const uint8_t *record, uint32_t 
     uint32_t head = bytes - DXPUI_RECORD_TLP_FIXED - DXPUI_RECORD_TLP_CRC;
     uint32_t data = dxpu_get_be16(record + 2);
     unsigned cls = record[1] >> 6, prefix_dw = record[1] >> 3 & 7;
-    dxpui_queue *f = &ch->rx.queue[cls];
+    dxpui_queue *q = &ch->rx.queue[cls];
     record += DXPUI_RECORD_TLP_FIXED;
     const uint8_t *h = record + 4u * prefix_dw;
     uint32_t units = dxpu_credit_units(data - ((h[2] & 0x80) ? 4u : 0u)); /* digest */
     ch->rx.partial.active = 1;
     ch->rx.partial.cls = (uint8_t)cls;
     ch->rx.partial.left_bytes = (uint16_t)data;
-    ch->rx.partial.skip = !dxpui_queue_fits(f, units);
+    ch->rx.partial.skip = !dxpui_queue_fits(q, units);
     if (!ch->rx.partial.skip) {
-        dxpui_item *it = dxpui_queue_place(f, head + data);
+        dxpui_item *it = dxpui_queue_reserve(q, head + data);
         it->bytes = (uint16_t)(head + data);
         it->head_bytes = (uint16_t)head;
         it->prefix_dw = (uint8_t)prefix_dw;
         it->crc = dxpu_get_be32(record + head);
         dxpui_item_describe(it, cls, h, units);
-        dxpui_copy_head(f->mem + it->pos, record, head);
+        dxpui_copy_head(q->mem + it->pos, record, head);
     } else if (cls == DXPU_COMPLETION && ch->cfg.tags) {
         ch->count.rx_cpl_refused++; /* room was reserved for all that we asked for: F-10 */
     } else {
@@ -5573,12 +5573,12 @@ DXPUI_INLINE int dxpui_rx_tlp(dxpu_channel *ch, const uint8_t *record, uint32_t 
 
 DXPUI_INLINE int dxpui_rx_payload(dxpu_channel *ch, const uint8_t *data, uint32_t bytes)
 {
-    const dxpui_queue *f = &ch->rx.queue[ch->rx.partial.cls];
-    const dxpui_item *it = &f->items[f->tail];
+    const dxpui_queue *q = &ch->rx.queue[ch->rx.partial.cls];
+    const dxpui_item *it = &q->items[q->tail];
     if (!ch->rx.partial.active || bytes > ch->rx.partial.left_bytes)
         return dxpui_broken(&ch->link, DXPU_E_RECORD, DXPU_REASON_PROTOCOL); /* W-42 */
     if (!ch->rx.partial.skip)
-        memcpy(f->mem + it->pos + it->bytes - ch->rx.partial.left_bytes, data, bytes);
+        memcpy(q->mem + it->pos + it->bytes - ch->rx.partial.left_bytes, data, bytes);
     ch->rx.partial.left_bytes = (uint16_t)(ch->rx.partial.left_bytes - bytes);
     return DXPU_OK;
 }
@@ -5777,14 +5777,14 @@ static int dxpui_on_malformed(dxpu_channel *ch, const dxpu_frame *f)
                : DXPU_E_RECORD;
 }
 
-/* All checks come before the first change: what is refused has no effect. */
+/* What is refused has no effect (D-64 apart).  What only its turn shows dxpui_rx_body() finds. */
 static int dxpui_on_sequenced(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns,
                               unsigned flags)
 {
     bool data = f->kind == DXPU_KIND_DATA;
     int events = 0;
     if (ch->link.state == DXPU_STATE_OPENING || ch->link.state == DXPU_STATE_CLOSED)
-        return DXPU_E_STATE; /* the accept was lost or is late; it will be repeated */
+        return DXPU_E_STATE; /* before the accept, which is repeated, or after the end */
     if (!dxpui_ack_valid(&ch->flight, f))
         return DXPU_E_ACK; /* D-6 */
     if (data == (f->body.len == 0) || (data && (events = dxpui_check_body(f->body)) < 0))
@@ -5862,7 +5862,7 @@ DXPU_API int dxpu_channel_ingest(dxpu_channel *ch, uint64_t now_ns, uint8_t *pkt
         ch->count.rx_ecn_ce += flags & DXPU_RX_ECN_CE;
         if (ch->link.state < DXPU_STATE_CLOSING)
             ch->link.heard_ns = now_ns;
-        ch->paths.moves = false;
+        ch->paths.newest = false;
         if (f.path < ch->cfg.paths)
             dxpui_path_heard(ch, &f, now_ns);
     } else {
@@ -5876,10 +5876,10 @@ DXPU_API int dxpu_channel_ingest(dxpu_channel *ch, uint64_t now_ns, uint8_t *pkt
 /* The item that is offered of a class; NULL for none. */
 DXPUI_INLINE const dxpui_item *dxpui_rx_offered(const dxpu_channel *ch, unsigned cls)
 {
-    const dxpui_queue *f = &ch->rx.queue[cls];
-    if (f->waiting == 0 || ch->link.state == DXPU_STATE_FAILED)
+    const dxpui_queue *q = &ch->rx.queue[cls];
+    if (q->waiting == 0 || ch->link.state == DXPU_STATE_FAILED)
         return NULL;
-    const dxpui_item *it = &f->items[f->next];
+    const dxpui_item *it = &q->items[q->next];
     const dxpui_events *e = &ch->rx.events;
     if (e->head != e->tail && dxpui_seq_cmp(it->order, dxpui_events_order(e, e->head)) > 0)
         return NULL; /* D-35 */
@@ -5920,7 +5920,7 @@ DXPU_API int dxpu_channel_take(dxpu_channel *ch, unsigned cls, uint64_t now_ns)
     if (ch->rx.granted.header[cls] - ch->rx.advertised.header[cls] >=
             ch->rx.queue[cls].header_max / 2 ||
         ch->rx.granted.data[cls] - ch->rx.advertised.data[cls] >= ch->rx.queue[cls].data_max / 2)
-        ch->rx.ack_now = true; /* F-8, and section 2 of deliver.md */
+        ch->rx.ack_now = true; /* half a class is back, unsaid: the peer may wait for it (F-8) */
     ch->rx.ack_at_ns = dxpui_min64(ch->rx.ack_at_ns, now_ns + ch->cfg.ack_delay_ns);
     return DXPU_OK;
 }
@@ -5932,8 +5932,8 @@ DXPU_API bool dxpu_channel_peek_event(const dxpu_channel *ch, dxpu_event *out)
         return false;
     uint32_t order = dxpui_events_order(e, e->head);
     for (unsigned cls = 0; cls < DXPU_CLASSES; cls++) {
-        const dxpui_queue *f = &ch->rx.queue[cls];
-        if (f->waiting && dxpui_seq_cmp(f->items[f->next].order, order) < 0)
+        const dxpui_queue *q = &ch->rx.queue[cls];
+        if (q->waiting && dxpui_seq_cmp(q->items[q->next].order, order) < 0)
             return false; /* D-35 */
     }
     *out = e->event[e->head & (DXPUI_EVENTS - 1)];

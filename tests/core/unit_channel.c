@@ -2642,7 +2642,7 @@ static void test_d14_where_the_next_lost_is_found(void **state)
     }
     static const unsigned lost[] = { 0, 35 };
     for (unsigned i = 0; i < 2; i++) {
-        dxpui_frame_of(&r.ch.flight, RIG_SEQ + lost[i])->state |= DXPUI_LOST;
+        dxpui_frame_of(&r.ch.flight, RIG_SEQ + lost[i])->state = DXPUI_LOST;
         r.ch.flight.lost++;
     }
     r.ch.flight.lost_from = RIG_SEQ;

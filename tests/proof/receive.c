@@ -111,8 +111,8 @@ void proof_record_fits(void)
    stubs    none
    open     what the round trip time becomes
    unwind   4
-   control  - if (s->state & DXPUI_ACKED)
-            + if (s->state & DXPUI_LOST) */
+   control  - if (s->state == DXPUI_ACKED)
+            + if (s->state == DXPUI_LOST) */
 void proof_acked(void)
 {
     static dxpu_channel ch;
@@ -235,7 +235,7 @@ void proof_detect_loss(void)
     ch.flight.next = ch.flight.una + (nondet_u8() & 1u);
     p->log = log;
     p->srtt_ns &= 0x7fff;
-    p->latest_ns &= 0x7fff;
+    p->sample_ns &= 0x7fff;
     p->rto_ns &= 0xffff;
     ch.cfg.ack_delay_ns &= 0xffff;
     now_ns &= 0xffff;
@@ -253,7 +253,7 @@ void proof_detect_loss(void)
     dxpui_sent before[2];
     memcpy(before, frames, sizeof before);
     uint32_t judged = p->judged, acked = p->index_acked, lost = 0;
-    uint64_t rtt = p->srtt_ns > p->latest_ns ? p->srtt_ns : p->latest_ns;
+    uint64_t rtt = p->srtt_ns > p->sample_ns ? p->srtt_ns : p->sample_ns;
     uint64_t wait = !rtt ? p->rto_ns : dxpui_max64(rtt + rtt / 8, ch.cfg.ack_delay_ns);
     dxpui_detect_loss(&ch, 0, now_ns);
     must(dxpui_seq_cmp(p->judged, judged) >= 0 && p->index_acked == acked);

@@ -279,7 +279,7 @@ static uint64_t hash_channel(uint64_t h, const dxpu_channel *c)
     h = mix(h, (uint64_t)c->flight.lost << 32 | (c->flight.lost_from - c->flight.una));
     h = mix(h, (uint64_t)c->rx.next << 32 | c->rx.early << 8 | c->link.tries);
     h = mix(h, (uint64_t)c->tx.partial_bytes << 32 | c->tx.placed_tail << 16 | c->tx.placed_head);
-    h = mix(h, (uint64_t)c->paths.latest << 24 | (uint64_t)c->paths.newest << 16 |
+    h = mix(h, (uint64_t)c->paths.latest << 24 | (uint64_t)c->paths.seen_path << 16 |
                    (uint64_t)c->paths.fallback << 8 | (c->tx.blocked_at_ns != DXPU_NEVER));
     for (unsigned i = 0; i < DXPU_CLASSES; i++) {
         h = hash_queue(hash_queue(h, &c->tx.queue[i]), &c->rx.queue[i]);
