@@ -1371,6 +1371,7 @@ DXPU_API dxpu_delivery dxpu_channel_peek(const dxpu_channel *ch, unsigned cls);
 DXPU_API int dxpu_channel_take(dxpu_channel *ch, unsigned cls, uint64_t now_ns);
 /* The next link event, if all TLPs before it have been taken.  True and *out. */
 DXPU_API bool dxpu_channel_peek_event(const dxpu_channel *ch, dxpu_event *out);
+/* Remove it.  DXPU_OK, E_NONE, or the fatal error of a frame that waited for its room (D-36). */
 DXPU_API int dxpu_channel_take_event(dxpu_channel *ch);
 
 /* what dxpu_channel_wants() answers, computed, never stored */
@@ -5946,8 +5947,7 @@ DXPU_API int dxpu_channel_take_event(dxpu_channel *ch)
     if (!dxpu_channel_peek_event(ch, &e))
         return DXPU_E_NONE;
     ch->rx.events.head++;
-    dxpui_early_use(ch);
-    return DXPU_OK;
+    return dxpui_early_use(ch);
 }
 
 DXPU_API unsigned dxpu_channel_wants(const dxpu_channel *ch, uint64_t now_ns)

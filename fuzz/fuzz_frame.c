@@ -314,7 +314,7 @@ static void consume(world *w, uint8_t how)
     }
     if (how & 8) {
         bool shown = dxpu_channel_peek_event(&w->ch, &e);
-        must((dxpu_channel_take_event(&w->ch) == DXPU_OK) == shown);
+        must((dxpu_channel_take_event(&w->ch) != DXPU_E_NONE) == shown);
     }
 }
 

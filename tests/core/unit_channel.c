@@ -322,6 +322,26 @@ static void test_d36_held_frame_is_not_replaced(void **state)
     rig_free(&r);
 }
 
+/* A frame that waited for room may be one that ends the channel: what makes the room returns that. */
+static void test_d36_fatal_when_taken(void **state)
+{
+    rig_body body;
+    dxpu_event e;
+    (void)state;
+    rig_config(&r);
+    rig_up(&r);
+    assert_int_equal(rig_put_events(&r, 16, 0), DXPU_OK);
+    rig_begin(&body);
+    memset(dxpui_record_open(&body.b, DXPU_RECORD_PAYLOAD, 4), 0, 4); /* of no TLP: W-42 */
+    rig_add_event(&body, DXPU_EVENT_INTX, 16);
+    assert_int_equal(rig_put_data(&r, &body.b), DXPU_OK);
+    assert_int_equal(dxpu_channel_take_event(&r.ch), DXPU_E_PROTO);
+    assert_int_equal(dxpu_channel_status(&r.ch).last_error, DXPU_E_RECORD);
+    assert_false(dxpu_channel_peek_event(&r.ch, &e));
+    assert_int_equal(dxpu_channel_take_event(&r.ch), DXPU_E_NONE);
+    rig_free(&r);
+}
+
 /* ---- states, row by row ---- */
 
 /* A channel in each state, by the ways of the table. */
@@ -2934,6 +2954,7 @@ int main(void)
         cmocka_unit_test(test_w26_nonposted_larger_than_any_limit),
         cmocka_unit_test(test_d36_goes_on_when_taken),
         cmocka_unit_test(test_d36_held_frame_is_not_replaced),
+        cmocka_unit_test(test_d36_fatal_when_taken),
         cmocka_unit_test(test_d40_open),
         cmocka_unit_test(test_d41_accept),
         cmocka_unit_test(test_d41_refused),
