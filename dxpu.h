@@ -4301,6 +4301,7 @@ static void dxpui_congestion(dxpu_channel *ch, dxpui_path *p, uint32_t index)
         return;
     p->recovering = true;
     p->recovery = p->index;
+    p->acked_bytes = 0;
     p->threshold = p->window / 2;
     p->window = p->threshold > 2 * ch->link.frame_limit ? p->threshold : 2 * ch->link.frame_limit;
     ch->count.tx_congestion++;
@@ -4308,29 +4309,28 @@ static void dxpui_congestion(dxpu_channel *ch, dxpui_path *p, uint32_t index)
 }
 
 /* Transmission `index` was acknowledged.  It counts for the window when half of that was in use,
-   and when it left after the last reduction, which is over then (P-22). */
+   and when it left after the last reduction (P-22). */
 static void dxpui_window_count(dxpui_path *p, uint32_t index, uint32_t bytes)
 {
-    if (p->recovering && dxpui_seq_cmp(index, p->recovery) < 0)
-        return;
-    p->recovering = false;
-    if (dxpui_seq_cmp(index, p->limited_at) <= 0)
+    bool before = p->recovering && dxpui_seq_cmp(index, p->recovery) < 0;
+    if (!before && dxpui_seq_cmp(index, p->limited_at) <= 0)
         p->acked_bytes += bytes;
 }
 
 /* An acknowledgement has been worked through, its losses too: grow by what counted (P-21), later by
-   one frame for each window of it (P-22). */
+   one frame for each window of it (P-22).  Recovery ends when all that left before is decided: what
+   of that is found lost after the first later acknowledgement does not halve again (P-23). */
 static void dxpui_window_grow(const dxpu_channel *ch, dxpui_path *p)
 {
     uint32_t most = 2 * ch->cfg.window_frames * ch->link.frame_limit, more = p->acked_bytes;
-    if (p->window >= p->threshold && !p->recovering) {
+    p->recovering = p->recovering && dxpui_seq_cmp(p->judged, p->recovery) < 0;
+    if (p->window >= p->threshold) {
         more = p->acked_bytes >= p->window ? ch->link.frame_limit : 0;
         p->acked_bytes -= more ? p->window : 0;
     } else {
         p->acked_bytes = 0;
     }
-    if (!p->recovering)
-        p->window = most - p->window > more ? p->window + more : most;
+    p->window = most - p->window > more ? p->window + more : most;
 }
 
 /* How long `bytes` take at the pace of p (P-26).  32-bit divisions: others need a library. */
@@ -5364,8 +5364,8 @@ static void dxpui_acked(dxpu_channel *ch, uint32_t seq, const dxpu_frame *f, uin
         p->timeouts = 0;
         if (dxpui_seq_cmp(s->index, p->index_acked) > 0)
             p->index_acked = s->index;
+        dxpui_window_count(p, s->index, bytes);
     }
-    dxpui_window_count(p, s->index, bytes);
     if (s->packet_lo == (uint32_t)f->seen && now_ns - s->sent_ns >= f->delay_ns) {
         dxpui_rtt_sample(ch, p, now_ns - s->sent_ns - f->delay_ns); /* D-10 */
         ch->paths.seen_path = s->path;

@@ -213,6 +213,61 @@ static void test_p23_loss_halves_once(void **state)
     rig_free(&r);
 }
 
+/* A reduction is for all that left before it, also for what is found lost when later transmissions
+   have been acknowledged: by overtaking, and by time. */
+static void test_p23_until_all_is_decided(void **state)
+{
+    (void)state;
+    up(1, false);
+    submit_big(30);
+    assert_int_equal(burst(), 10);
+    r.say.sack = 0x7; /* the first is lost */
+    ack_after(RIG_SEQ, 1000000);
+    assert_int_equal(r.ch.count.tx_congestion, 1);
+    r.say.sack = 0x3f;
+    ack_after(RIG_SEQ, 1000);
+    assert_int_equal(burst(), 2); /* again, and a new one */
+    r.say.delay_ns = UINT32_MAX;  /* no sample */
+    r.say.sack = 0x4;             /* both have come, the last three of the flight have not */
+    ack_after(RIG_SEQ + 7, 49000);
+    assert_int_equal(r.ch.count.tx_fast, 3);
+    assert_int_equal(r.ch.count.tx_congestion, 1);
+    r.now_ns = path(0)->loss_ns;
+    assert_int_equal(burst(), 5);
+    assert_int_equal(r.ch.count.tx_fast, 4);
+    assert_int_equal(r.ch.count.tx_congestion, 1);
+    assert_int_equal(path(0)->window, 5 * LIMIT);
+    r.say.sack = 0x1f; /* the control: the first of these five is lost */
+    ack_after(RIG_SEQ + 7, 1000000);
+    assert_int_equal(r.ch.count.tx_congestion, 2);
+    assert_false(path(0)->window > 5 * LIMIT / 2);
+    rig_free(&r);
+}
+
+/* The acknowledgement of an earlier transmission, after a retransmission that was not needed, does
+   not count for the window, and ends no recovery (D-19, P-22). */
+static void test_d19_p22_not_the_newest(void **state)
+{
+    (void)state;
+    for (int newest = 0; newest < 2; newest++) {
+        up(1, false);
+        submit_big(30);
+        assert_int_equal(burst(), 10);
+        uint64_t seen = r.ch.link.packet - 1;
+        r.say.sack = 0x7;
+        ack_after(RIG_SEQ, 1000000);
+        r.say.sack = 0x1ff;
+        ack_after(RIG_SEQ, 1000);
+        assert_int_equal(burst(), 5); /* the first again, and new ones */
+        r.say.seen = newest ? seen + 1 : seen;
+        r.say.sack = 0;
+        assert_int_equal(rig_put_ack(&r, RIG_SEQ + 10), DXPU_OK);
+        assert_int_equal(path(0)->recovering, !newest);
+        assert_int_equal(path(0)->acked_bytes != 0, newest);
+        rig_free(&r);
+    }
+}
+
 static void test_p24_persistent_congestion(void **state)
 {
     (void)state;
@@ -230,6 +285,11 @@ static void test_p24_persistent_congestion(void **state)
         assert_int_equal(path(0)->window, 2 * LIMIT);
         assert_int_equal(r.ch.count.path_down, 0);
         assert_true(path(0)->usable);
+        uint32_t threshold = path(0)->threshold;
+        ack_after(RIG_SEQ + 1, 1000); /* an outage: the others of the flight are lost, too */
+        assert_true(r.ch.flight.lost > 8);
+        assert_int_equal(r.ch.count.tx_congestion, lossless ? 0 : 1);
+        assert_int_equal(path(0)->threshold, threshold); /* slow start, up to half the window */
         rig_free(&r);
     }
 }
@@ -1566,6 +1626,8 @@ int main(void)
         cmocka_unit_test(test_p22_growth),
         cmocka_unit_test(test_p22_never_beyond_the_frame_window),
         cmocka_unit_test(test_p23_loss_halves_once),
+        cmocka_unit_test(test_p23_until_all_is_decided),
+        cmocka_unit_test(test_d19_p22_not_the_newest),
         cmocka_unit_test(test_p24_persistent_congestion),
         cmocka_unit_test(test_p25_ecn),
         cmocka_unit_test(test_p26_pacing),
