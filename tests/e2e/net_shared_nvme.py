@@ -12,8 +12,9 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
 import rooms  # noqa: E402,F401
-from cases import case, check, main  # noqa: E402
+from cases import case, check, main, until  # noqa: E402
 import lab  # noqa: E402
+import net_functions  # noqa: E402
 import nvme_client  # noqa: E402
 
 V4 = "127.0.0.1:0"
@@ -127,6 +128,40 @@ def thirty_hosts_of_one_drive():
             at = nvme_client.DATA_AT
             check(host.disk.memory[at:at + BLOCK] == other.pattern(block, other.written[block]),
                   host.n, block, count)
+        check(box.stop() == 0, box.errors())
+
+
+@case
+def full_queues_of_all_hosts():
+    """What the drive gives each host when all have more waiting than it does at once, and no driver
+    does anything meanwhile: by the box's count of TLPs, when half of all are sent, each host has
+    half of an equal share or more.  All data are right."""
+    count, kib = (HOSTS, 256) if WHOLE else (8, 64)
+    each = 62 * (kib << 10) // 512
+    with lab.Lab() as l:
+        data = os.urandom(kib << 10)
+        with open(l.file("image"), "wb") as file:
+            file.write(data)
+            file.truncate(16 << 20)
+        box, to = start(l, count)
+        hosts = [Host(l, to, n).boot() for n in range(1, count + 1)]
+        begun = net_functions.emitted(box, count)
+
+        def sent():
+            return [now - then for now, then in zip(net_functions.emitted(box, count), begun)]
+        for host in hosts:
+            net_functions.queue_reads(host, kib)
+        for host in hosts:
+            host.disk.ring(1)
+        now = until(lambda: [n for n in [sent()] if sum(n) * 2 >= count * each], "half", 120)[0]
+        print("# of %d TLPs %d, the slowest host %d" % (count * each, sum(now), min(now)))
+        check(min(now) * 2 * count >= sum(now), now)
+        check(sum(now) < count * each, "control: they are under way", now)
+        for host in hosts:
+            until(lambda: host.disk.reap(1) or len(host.disk.done) == 62, "all are over", 120)
+            check(not any(host.disk.done.values()), host.n, host.disk.done)
+            at = nvme_client.DATA_AT
+            check(host.disk.memory[at:at + len(data)] == data, host.n)
         check(box.stop() == 0, box.errors())
 
 

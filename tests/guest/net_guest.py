@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """A stock Linux guest uses devices of remote boxes, end to end.
 
-Two guests under QEMU, three boxes, relays between them: enumeration, hot-plug, fio with
-verification, surprise removal, loss, cuts of the network, reboot, and who sees whose data.
+Three guests under QEMU, boxes, relays between them: enumeration, hot-plug, fio with verification,
+surprise removal, loss, cuts of the network, reboot, who sees whose data, and a drive that all three
+share, with reservations.
 Prints `ok NAME`, `not ok NAME` or `skip NAME` for each check and `# ...` lines with figures.
 Skipped, loudly, where no QEMU or no guest can be had.
 
@@ -208,14 +209,14 @@ class World:
                          program=suite.box_without_reset(l))
         self.lossy_disk = Box(l, 13, "--device", "nvme", "--size", "64M")
         self.shared_control = lab.address(socket.SOCK_STREAM)
-        slots = [x for n in (1, 2) for x in (
+        slots = [x for n in (1, 2, 7) for x in (
             "--slot", "%d=nvme,subsystem=s,size=16M,file=%s" % (n, l.file("shared")))]
         for n, kind in ((3, "nvme"), (4, "function,of=3")):
             slots += ["--slot", "%d=%s,size=16M,file=%s" % (n, kind, l.file("function%d" % n))]
         slots += ["--slot", "5=nvme,functions=2,size=16M,file=%s,file=%s" %
                   (l.file("whole0"), l.file("whole1"))]
         slots += ["--slot", "6=nvme,virtual-functions=3,size=16M"]
-        self.shared = Box(l, 16, "--slots", 6, "--control", self.shared_control, "--hot-plug",
+        self.shared = Box(l, 16, "--slots", 7, "--control", self.shared_control, "--hot-plug",
                           *slots)
         self.ends = Box(l, 15, "--device", "memory", "--memory", "1M", "--slots", len(ENDS))
         for box in (self.other, self.plain, self.lossy_disk, self.ends):
@@ -224,7 +225,7 @@ class World:
         self.lossy = l.start("dxpu-relay", "--to", self.lossy_disk.at, "--json", "--loss", LOSS)
 
     def boot(self, name, *args, **more):
-        machine = Machine(self, name, *args, cpus=2, **more)
+        machine = Machine(self, name, *args, **{"cpus": 2, **more})
         self.machines.append(machine)
         setattr(self, name, machine)
         return machine
@@ -957,8 +958,158 @@ def shared_drive(w):
     check("shared_drive_the_former_holder_is_fenced", write(a) != 0 and write(b) == 0)
     status, output = reserve(b, "release DISK --crkey=34 --rtype=1 --rrela=0")
     check("shared_drive_is_released", status == 0 and write(a) == 0, output)
-    a.detach(4)
-    a.emptied(4)
+    status, output = reserve(b, "register DISK --crkey=34 --rrega=1")
+    check("shared_drive_registration_ends", status == 0, output)
+
+
+# What a registrant that is not the holder may do under each type of reservation, and what a host
+# that is not registered may (NVMe 1.4, 8.8): read, write.
+TYPES = {1: ("r", "r"), 2: ("", ""), 3: ("rw", "r"), 4: ("rw", ""), 5: ("rw", "r"), 6: ("rw", "")}
+ALL_HOLD = (5, 6)
+
+
+class Sharer:
+    """A guest as one of the hosts of the shared drive; its key, which is its identifier, too."""
+
+    def __init__(self, m, slot, key):
+        self.m, self.key = m, key
+        self.disk, self.controller = m.disk(slot), m.controller(slot)
+
+    def identify(self):
+        """Linux sets no host identifier: without one a registration ends with the first reset of
+        the controller, such as the end of the guest."""
+        self.m.must("printf '\\%o\\0\\0\\0\\0\\0\\0\\0' >/tmp/host; "
+                    "nvme set-feature %s -f 0x81 -l 8 -d /tmp/host" % (self.key, self.controller))
+
+    def reserve(self, command, **options):
+        """Exit status and output of `nvme resv-COMMAND`."""
+        return self.m.run(" ".join(["nvme", "resv-" + command, self.disk] + [
+            "--%s=%d" % option for option in options.items()]))
+
+    def registers(self):
+        return self.reserve("register", nrkey=self.key, rrega=0)
+
+    def acquires(self, kind):
+        return self.reserve("acquire", crkey=self.key, rtype=kind, racqa=0)
+
+    def preempts(self, other, kind):
+        """Its registration and what it holds, and aborts its commands."""
+        return self.reserve("acquire", crkey=self.key, prkey=other.key, rtype=kind, racqa=2)
+
+    def releases(self, kind):
+        return self.reserve("release", crkey=self.key, rtype=kind, rrela=0)
+
+    def report(self):
+        """Type of the reservation, and {key: (identifier, holds)} of the registrants."""
+        text = self.m.must("nvme resv-report " + self.disk)
+        rows = re.findall(r"rcsts\s*: (\w+)\s+hostid\s*: (\w+)\s+rkey\s*: (\w+)", text)
+        return (int(re.search(r"^rtype\s*: (\d+)", text, re.M).group(1)),
+                {int(key, 16): (int(host, 16), int(status, 16) & 1) for status, host, key in rows})
+
+    def may(self):
+        """Which of reading and writing a block succeeds.  What does not must be a conflict: another
+        error is shown."""
+        output = self.m.must(
+            "dd if=%s of=/dev/null bs=4k count=1 iflag=direct 2>&1 && echo IS_READ; "
+            "dd if=/dev/zero of=%s bs=4k count=1 seek=%d oflag=direct 2>&1 && echo IS_WRITTEN; true"
+            % (self.disk, self.disk, 3840 + self.key % 16))
+        done = [word for word in ("IS_READ", "IS_WRITTEN") if word in output]
+        if output.count("Invalid exchange") != 2 - len(done):  # EBADE, of a reservation alone
+            return output
+        return "".join({"IS_READ": "r", "IS_WRITTEN": "w"}[word] for word in done)
+
+    def write(self, place):
+        """512 KB of random data; their sum."""
+        return self.m.must(
+            "dd if=/dev/urandom of=/tmp/data bs=64k count=8 2>/dev/null; dd if=/tmp/data of=%s "
+            "bs=64k count=8 seek=%d oflag=direct 2>/dev/null && md5sum </tmp/data"
+            % (self.disk, 8 * place)).split()[0]
+
+    def sum_at(self, place):
+        return self.m.must("dd if=%s bs=64k count=8 skip=%d iflag=direct 2>/dev/null | md5sum"
+                           % (self.disk, 8 * place)).split()[0]
+
+
+@story
+def three_guests_share_a_drive(w):
+    """Each reads what the others have written.  Then one holds a reservation of each type, one is
+    registered, and one is not."""
+    w.boot("c", "root-ports", ["1=%s/7" % w.shared.at], cpus=1, memory=256).filled(1)
+    sharers = w.sharers = [Sharer(m, slot, key) for m, slot, key in
+                           ((w.a, 4, 0xa1), (w.b, 2, 0xb2), (w.c, 1, 0xc3))]
+    a, b, c = sharers
+    w.sums = [sharer.write(place) for place, sharer in enumerate(sharers)]
+    found = [[sharer.sum_at(place) for place in range(3)] for sharer in sharers]
+    check("three_guests_read_what_each_wrote", found == [w.sums] * 3 and len(set(w.sums)) == 3,
+          found, w.sums)
+    check("three_guests_write_without_a_reservation", [s.may() for s in sharers] == ["rw"] * 3)
+    for sharer in sharers:
+        sharer.identify()
+    for sharer in (a, c):
+        status, output = sharer.registers()
+        check("three_guests_%s_registers" % sharer.m.name, status == 0, output)
+    status, output = b.acquires(1)
+    check("three_guests_who_is_not_registered_acquires_nothing", status != 0, output)
+    for kind, (registrant, other) in TYPES.items():
+        status, output = c.acquires(kind)
+        check("three_guests_type_%d_is_acquired" % kind, status == 0, output)
+        found = b.report()
+        holds = int(kind in ALL_HOLD)
+        check("three_guests_type_%d_report" % kind,
+              found == (kind, {a.key: (a.key, holds), c.key: (c.key, 1)}), found)
+        found = [s.may() for s in (c, a, b)]
+        check("three_guests_type_%d_access" % kind, found == ["rw", registrant, other], found)
+        status, output = (a if holds else c).releases(kind)
+        found = a.report()[0]
+        check("three_guests_type_%d_is_released" % kind, status == 0 and found == 0, output, found)
+    check("three_guests_write_when_it_is_released", [s.may() for s in sharers] == ["rw"] * 3)
+    status, output = a.m.run("nvme detach-ns %s -n 1 -c 7" % a.controller)
+    check("three_guests_namespace_is_detached_from_one", status == 0, output)
+    c.m.wait_for("! there %s/nvme/nvme*/nvme*n[0-9]*" % c.m.device(1), HANG)
+    check("three_guests_the_others_keep_it", [s.may() for s in (a, b)] == ["rw"] * 2)
+    status, output = a.m.run("nvme attach-ns %s -n 1 -c 7" % a.controller)
+    c.m.filled(1)
+    c.disk = c.m.disk(1)
+    check("three_guests_namespace_is_attached_again", status == 0 and c.may() == "rw", output)
+
+
+@story
+def holder_is_killed(w):
+    """Its QEMU, while it writes.  What it held stays, until another guest preempts it."""
+    a, b, c = w.sharers
+    status, output = c.acquires(1)
+    check("holder_acquires", status == 0, output)
+    c.m.under_way(1, "--rw=randwrite", "--bs=4k", "--iodepth=8", "--offset=8m", "--size=4m",
+                  "--time_based", "--runtime=120")
+    w.machines.remove(c.m)
+    c.m.guest.kill()
+    wait_count(c.m.host, "the guest is gone", 1)
+    found = [s.may() for s in (a, b)]
+    check("holder_killed_others_do_not_write", found == ["r", "r"], found)
+    found = a.report()
+    check("holder_killed_it_still_holds", found == (1, {a.key: (a.key, 0), c.key: (c.key, 1)}),
+          found)
+    status, output = b.preempts(c, 1)
+    check("holder_killed_who_is_not_registered_does_not_preempt", status != 0, output)
+    status, output = a.preempts(c, 1)
+    check("holder_killed_another_preempts_it", status == 0, output)
+    found = a.report(), [s.may() for s in (a, b)]
+    check("holder_killed_another_holds", found == ((1, {a.key: (a.key, 1)}), ["rw", "r"]), found)
+    found = [[s.sum_at(place) for place in range(3)] for s in (a, b)]
+    check("holder_killed_data_are_there", found == [w.sums] * 2, found)
+    if LONG:
+        c.m.start_guest(w, "c2", cpus=1, memory=256)
+        c.m.filled(1)
+        c.identify()
+        check("holder_killed_it_is_fenced_when_it_is_back", c.may() == "r", c.may())
+        c.m.guest.kill()
+    status, output = a.releases(1)
+    found = [s.may() for s in (a, b)]
+    check("holder_killed_others_write_after_a_release", status == 0 and found == ["rw"] * 2, output,
+          found)
+    check("holder_killed_host_stops", c.m.host.stop() == 0, c.m.host.errors()[-500:])
+    a.m.detach(4)
+    a.m.emptied(4)
 
 
 @story

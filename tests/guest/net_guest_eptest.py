@@ -2,14 +2,17 @@
 """Linux's pci_endpoint_test runs on remote devices; a BAR of 4 GB is hot-added.
 
 The guest has two adapters, one with slots as root ports and one with the switch; below the switch
-the large BAR is refused, with a remedy that net_guest_vga.py's guest is booted with.  Prints
+the large BAR is refused, with a remedy that net_guest_vga.py's guest is booted with, and one device
+copies in another one's memory: through the host, then from box to box.  Prints
 `ok NAME`, `not ok NAME` or `skip NAME` for each check.  Skipped, loudly, where no QEMU, guest or
 kernel source can be had."""
 # run.py: --timeout 1200
 # SPDX-License-Identifier: MIT
 import os
 import re
+import signal
 import sys
+import time
 import traceback
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -30,10 +33,10 @@ class World:
         self.tools = guest.tools()
         self.initrd = guest.initramfs(l.file("initrd"), module, suite.program(l, "pcitest"))
 
-    def host(self, name, topology, slots, *attach):
+    def host(self, name, topology, slots, attach, *options):
         path = self.lab.file(name + ".sock")
         host = self.lab.start("dxpu-host", "--vfio-user", path, "--slots", slots, "--topology",
-                              topology, "--attach", ",".join(attach), "--json")
+                              topology, "--attach", ",".join(attach), "--json", *options)
         host.says("waiting for a guest")
         host.socket = path
         return host
@@ -62,21 +65,85 @@ def test_refused(w, g, host, at):
     """A device that the slot's window cannot hold is not shown; its neighbours do not suffer."""
     found = host.says(r"slot 1: refused: .* 4 GB.*; remedy: .*(pci=\S+)", 30)
     check("switch, no parameter: refused, with the remedy", found.group(1), found.group(0))
-    w.box(at, 24)  # a small one beside it
-    g.wait_for("[ -e %s/resource4 ]" % device("10001:04:00.0"), HANG)
-    pcitest(g, "switch, no parameter: a small device beside it", "far 10001:04:00.0 4")
+    small = w.box(at, 24)  # beside it
+    g.wait_for("[ -e %s/resource4 ]" % device(PEERS[1]), HANG)
+    pcitest(g, "switch, no parameter: a small device beside it", "far %s 4" % PEERS[1])
     presence = [re.search(r"SltSta:.*?PresDet([-+])",
                           g.must("lspci -vv -s 10001:02:0%d.0" % slot)).group(1)
                 for slot in (0, 1)]
     check("switch, no parameter: presence was not raised", presence == ["-", "+"], presence)
-    check("switch, no parameter: no device", g.run("[ -e %s ]" % device("10001:03:00.0"))[0] != 0)
+    check("switch, no parameter: no device", g.run("[ -e %s ]" % device(PEERS[0]))[0] != 0)
     check("switch, no parameter: the remedy is right", found.group(1) == suite.LARGE_PARAMETER,
           found.group(0))
+    return small
+
+
+# ==== From device to device =======================================================================
+
+PEERS = ("10001:03:00.0", "10001:04:00.0")  # below the switch
+ACS_CONTROL, REDIRECT = "10001:02:00.0 ECAP_ACS+6.w", 4  # of the first one's port
+COPIES = 32  # of 4 KB
+
+
+def counts(host):
+    """TLPs that passed the host from one slot to the other, and bytes of all its channels."""
+    before, end = len(host.errors()), time.monotonic() + HANG
+    host.popen.send_signal(signal.SIGUSR1)
+    while time.monotonic() < end:
+        text = host.errors()[before:]
+        tlps = re.findall(r"^ +peer_tlps +(\d+)\n", text, re.M)
+        total = re.findall(r"^channel\n.*?^ +tx_bytes +(\d+)\n.*?^ +rx_bytes +(\d+)\n", text,
+                           re.M | re.S)
+        if len(tlps) == 2 and total:
+            return sum(map(int, tlps)), sum(map(int, total[0]))
+        time.sleep(0.01)
+    raise guest.Stuck("no statistics of the host")
+
+
+def copies(g, count):
+    """Exit status and output: the first device copies in the second one's memory."""
+    return g.run("pcitest peer %s %s %d" % (*PEERS, count), HANG)
+
+
+def test_peers(w, g, host, boxes, places):
+    """The guest has no IOMMU: its kernel leaves requests unredirected (ACS)."""
+    bytes_of = {}
+    for way, options in (("through the host", ()), ("from box to box", ("--p2p",))):
+        for box in boxes:
+            box.kill()
+        for bdf in PEERS:
+            g.wait_for("[ ! -e %s ]" % device(bdf), HANG)
+        boxes = [w.box(at, node, *options) for at, node in zip(places, (23, 24))]
+        for bdf in PEERS:
+            g.wait_for("[ -e %s/resource2 ]" % device(bdf), HANG)
+        for box in boxes if options else ():
+            box.says("linked to slot", HANG)
+        status, output = copies(g, 1)
+        check("device to device, %s: a copy" % way, status == 0, output)
+        before = counts(host)
+        status, output = copies(g, COPIES)
+        tlps, bytes_of[way] = (x - y for x, y in zip(counts(host), before))
+        check("device to device, %s: %d copies" % (way, COPIES), status == 0, output)
+        figure("device to device, %s: %d TLPs from slot to slot at the host, %d bytes of its wire"
+               % (way, tlps, bytes_of[way]))
+        check("device to device, %s: the host has %s" % (way, "none" if options else "all"),
+              tlps == 0 if options else tlps >= 2 * COPIES, tlps)
+    check("device to device: the host's wire carries none of it",
+          bytes_of["from box to box"] * 2 < bytes_of["through the host"] and
+          bytes_of["through the host"] > 4 * COPIES * 4096, bytes_of)
+    g.must("setpci -s %s=%d" % (ACS_CONTROL, REDIRECT))
+    status, output = copies(g, 1)
+    check("device to device: redirected by ACS, it does not get there",
+          status != 0 and "FAILED copy 0" in output, status, output)
+    g.must("setpci -s %s=0" % ACS_CONTROL)
+    status, output = copies(g, 1)
+    check("device to device: and again without", status == 0, output)
 
 
 def run(w, places):
-    root = w.host("root-ports", "root-ports", 4, "1=%s/1" % places[0], "2=%s/1" % places[1])
-    switch = w.host("switch", "switch", 2, "1=%s/1" % places[2], "2=%s/1" % places[3])
+    root = w.host("root-ports", "root-ports", 4, ["%d=%s/1" % (n + 1, places[n]) for n in (0, 1)])
+    switch = w.host("switch", "switch", 2, ["%d=%s/1" % (n - 1, places[n]) for n in (2, 3)],
+                    "--p2p")
     # One processor: with two, the driver's interrupt handler can still be writing the status
     # register while the next test, on the other one, has begun and set it.
     g = guest.Guest(w.lab, "a", w.tools, w.initrd, root.socket, cpus=1,
@@ -87,10 +154,10 @@ def run(w, places):
     w.box(places[1], 22, "--bar", LARGE)
     large_bar(g, "root-ports, no parameter: 4 GB", "10000:02:00.0")
     large = w.box(places[2], 23, "--bar", LARGE)
-    test_refused(w, g, switch, places[3])
+    small = test_refused(w, g, switch, places[3])
+    test_peers(w, g, switch, [large, small], places[2:])
     check("the guest's kernel has no complaint", not g.complaints(), g.complaints())
     g.kill()
-    large.kill()
     for host in (root, switch):
         check("%s ends in order" % host.name, host.stop() == 0, host.errors()[-300:])
 

@@ -1,8 +1,11 @@
-/* pcitest.c - in a guest: have Linux's pci_endpoint_test test a device; reach a BAR's ends
+/* pcitest.c - in a guest: have Linux's pci_endpoint_test test a device; reach a BAR's ends; have
+   one device copy in another one's memory
    SPDX-License-Identifier: MIT
 
        pcitest drive             all tests of the driver on /dev/pci-endpoint-test.0
        pcitest far DEVICE BAR    map a BAR of /sys/bus/pci/devices/DEVICE, write and read its ends
+       pcitest peer DEVICE OTHER COUNT
+                                 DEVICE copies 4 KB within OTHER's BAR 2, COUNT times; no driver
 
    One line for each test, "ok" or "FAILED" first, and a last line that counts them. */
 #ifndef _GNU_SOURCE
@@ -227,6 +230,90 @@ static int far_end(const char *name, const char *bar)
     return 0;
 }
 
+/* ==== From device to device =================================================================== */
+
+enum { COMMAND = 1, STATUS, SOURCE, DESTINATION = 5, SIZE = 7 }; /* dwords of BAR 0 */
+enum { COPY = 0x20, COPY_SUCCESS = 0x10, COPY_FAIL = 0x20 };
+enum { PAGE_DW = 1024, BOTH_PAGES = 2 * PAGE_DW };
+
+/* BAR 0 or 2 of a device that may be a bus master from now on; *bus is where its bus has it. */
+static volatile uint32_t *map_bar(const char *name, unsigned bar, uint64_t *bus)
+{
+    char directory[96], path[128];
+    uint32_t base = 0;
+    uint16_t command = 6; /* Memory Space, Bus Master */
+    void *p = MAP_FAILED;
+    int fd;
+    snprintf(directory, sizeof directory, "/sys/bus/pci/devices/%.40s/", name);
+    enable(directory);
+    snprintf(path, sizeof path, "%sconfig", directory);
+    fd = open(path, O_RDWR);
+    if (fd < 0 || pwrite(fd, &command, sizeof command, 4) != sizeof command ||
+        pread(fd, &base, sizeof base, 0x10 + 4 * (off_t)bar) != sizeof base)
+        printf("FAILED %s: %s\n", path, strerror(errno));
+    if (fd >= 0)
+        close(fd);
+    *bus = base & ~UINT32_C(15);
+    snprintf(path, sizeof path, "%sresource%u", directory, bar);
+    fd = open(path, O_RDWR);
+    if (fd >= 0)
+        p = mmap(NULL, (size_t)BOTH_PAGES * 4, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (p == MAP_FAILED)
+        printf("FAILED %s: %s\n", path, strerror(errno));
+    if (fd >= 0)
+        close(fd);
+    return p == MAP_FAILED ? NULL : p;
+}
+
+/* Whether the device says so, in 20 s. */
+static bool copy(volatile uint32_t *device, uint64_t source, uint64_t destination)
+{
+    device[SOURCE] = (uint32_t)source;
+    device[SOURCE + 1] = (uint32_t)(source >> 32);
+    device[DESTINATION] = (uint32_t)destination;
+    device[DESTINATION + 1] = (uint32_t)(destination >> 32);
+    device[SIZE] = PAGE_DW * 4;
+    device[STATUS] = 0;
+    device[COMMAND] = COPY;
+    for (unsigned i = 0; i < 20000; i++) {
+        uint32_t status = device[STATUS];
+        if (status & (COPY_SUCCESS | COPY_FAIL))
+            return (status & (COPY_SUCCESS | COPY_FAIL)) == COPY_SUCCESS;
+        usleep(1000);
+    }
+    return false;
+}
+
+/* From either half of the other one's memory to the other half, a dword of which is another one each
+   time. */
+static int peer(const char *name, const char *other, unsigned long count)
+{
+    uint64_t registers, at;
+    volatile uint32_t *device = map_bar(name, 0, &registers), *memory = map_bar(other, 2, &at);
+    if (!device || !memory)
+        return 1;
+    for (unsigned i = 0; i < BOTH_PAGES; i++)
+        memory[i] = i < PAGE_DW ? 0xb0000000u + i : 0;
+    for (unsigned long n = 0; n < count; n++) {
+        unsigned from = n % 2 * PAGE_DW, to = PAGE_DW - from;
+        bool good;
+        memory[from] = (uint32_t)n;
+        good = memory[from] == (uint32_t)n; /* it is there before the other device reads it */
+        if (!good || !copy(device, at + from * 4, at + to * 4) || memory[to] != (uint32_t)n) {
+            say(false, "copy", n);
+            return 1;
+        }
+    }
+    for (unsigned i = 1; i < PAGE_DW; i++) {
+        if (memory[i] != 0xb0000000u + i || memory[PAGE_DW + i] != 0xb0000000u + i) {
+            say(false, "dword", i);
+            return 1;
+        }
+    }
+    say(true, "copies in another device's memory", count);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     int rc = 2;
@@ -234,8 +321,10 @@ int main(int argc, char **argv)
         rc = drive();
     else if (argc == 4 && !strcmp(argv[1], "far"))
         rc = far_end(argv[2], argv[3]);
+    else if (argc == 5 && !strcmp(argv[1], "peer"))
+        rc = peer(argv[2], argv[3], strtoul(argv[4], NULL, 10));
     else
-        fprintf(stderr, "usage: pcitest drive | pcitest far DEVICE BAR\n");
+        fprintf(stderr, "usage: pcitest drive | far DEVICE BAR | peer DEVICE OTHER COUNT\n");
     printf("pcitest: %u passed, %u failed\n", passed, failed);
     return rc ? rc : failed != 0;
 }
