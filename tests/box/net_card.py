@@ -22,7 +22,7 @@ import lab  # noqa: E402
 import net_direct  # noqa: E402
 from vfio_client import CONFIG, MSIX  # noqa: E402
 
-BOX, DEVICE, OTHER = "127.1.0.1", "127.1.0.2", "127.1.0.3"
+BOX, DEVICE, OTHER = card.addresses(3)
 LOAD = ("--load", "mixed", "--size", 128, "--depth", 8, "--span", "64K", "--json")
 PATIENT = ",answer-ms=5000"  # where nothing is lost
 NETTLP = "1=nettlp,peer=%s,local=%s,stateless" % (DEVICE, BOX)

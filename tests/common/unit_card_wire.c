@@ -18,10 +18,12 @@ static int late_connect(int fd, const struct sockaddr *to, socklen_t length);
 #define connect late_connect
 #include "card_wire.c" /* not linked: replaces connect() */
 #undef connect
+#include "loopback.h"
 
-#define HERE  "127.3.0.1"
-#define CARD  "127.3.0.2"
-#define OTHER "127.3.0.3"
+static char addresses[3][LOOPBACK_BYTES];
+#define HERE  addresses[0]
+#define CARD  addresses[1]
+#define OTHER addresses[2]
 
 enum { MOST = 200 };
 
@@ -268,5 +270,6 @@ int main(void)
         cmocka_unit_test(test_n16_what_arrived_is_dropped),
         cmocka_unit_test(test_n10_nor_those_of_before),
     };
+    loopback_claim(addresses, 3);
     return cmocka_run_group_tests_name("unit_card_wire", tests, NULL, NULL);
 }

@@ -18,7 +18,7 @@ from cases import case, check, main, until  # noqa: E402
 import card  # noqa: E402
 import lab  # noqa: E402
 
-HOST, MACHINE = "127.2.0.1", "127.2.0.2"
+HOST, MACHINE = card.addresses(2)
 BAR, ID = 0x90000000, 0x0300  # of the card, at 03:00.0
 MEMORY, SIZE = 0x10000000, 1 << 20  # of the machine
 ADMIN, DONE, DATA = MEMORY + 0x1000, MEMORY + 0x2000, MEMORY + 0x3000

@@ -9,15 +9,28 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include <arpa/inet.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include "front.c" /* not linked: reaches device_request(), may_pass() and struct front */
+#include "loopback.h"
 
 static host_link host;
 static front_settings settings;
 static uint8_t payload[4096];
+
+static char addresses[3][LOOPBACK_BYTES];
+
+/* With an address in place of each @N. */
+static const char *spelled(const char *text)
+{
+    static char out[256];
+    size_t n = 0;
+    for (; *text; text++) {
+        const char *address = *text == '@' ? addresses[*++text - '1'] : NULL;
+        n += (size_t)snprintf(out + n, sizeof out - n, address ? "%s" : "%.1s",
+                              address ? address : text);
+        assert_true(n < sizeof out);
+    }
+    return out;
+}
 
 /* A front that serves: nearly 64 KB of BAR 0, the card's at 0x90000000. */
 static front *serving(const char *text)
@@ -25,7 +38,7 @@ static front *serving(const char *text)
     front *f;
     memset(&host, 0, sizeof host);
     memset(&settings, 0, sizeof settings);
-    assert_null(front_read(&settings, text));
+    assert_null(front_read(&settings, spelled(text)));
     f = front_open(&host, &settings);
     assert_non_null(f);
     host.is_up = true;
@@ -38,7 +51,7 @@ static front *serving(const char *text)
 }
 
 #define CARD                                                                                       \
-    "rawtlp,peer=127.3.1.2,bar=0x90000000,id=03:00.0,memory=0x10000+100,memory=0x20000+4K:r,"      \
+    "rawtlp,peer=@1,bar=0x90000000,id=03:00.0,memory=0x10000+100,memory=0x20000+4K:r,"             \
     "memory=0x30000+4K:w"
 
 static dxpu_tlp request(uint8_t type, uint64_t address, uint32_t bytes)
@@ -279,7 +292,7 @@ static void test_n23_space_that_makes_no_sense(void **state)
 
 /* ==== Sockets ================================================================================= */
 
-#define NETTLP "nettlp,peer=127.3.1.3,local=127.3.1.4,memory=0x30000+4K"
+#define NETTLP "nettlp,peer=@2,local=@3,memory=0x30000+4K"
 
 /* Where the card would be, by the port of a tag of its own. */
 static int open_card(unsigned tag)
@@ -289,7 +302,7 @@ static int open_card(unsigned tag)
     memset(&a, 0, sizeof a);
     a.sin_family = AF_INET;
     a.sin_port = htons((uint16_t)(DXPU_NETTLP_ADAPTER_PORT + tag));
-    assert_int_equal(inet_pton(AF_INET, "127.3.1.3", &a.sin_addr), 1);
+    assert_int_equal(inet_pton(AF_INET, addresses[1], &a.sin_addr), 1);
     assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof a), 0);
     return fd;
 }
@@ -355,7 +368,7 @@ static void test_n25_payload_of_the_machine(void **state)
 /* Requests that there is no room for hold up the end of a read, but not for ever. */
 static void test_n22_reads_end_while_requests_wait(void **state)
 {
-    front *f = serving("nettlp,peer=127.3.1.3,local=127.3.1.4,memory=0x30000+4K,tags=1");
+    front *f = serving("nettlp,peer=@2,local=@3,memory=0x30000+4K,tags=1");
     static const uint8_t datagram[DXPU_NETTLP_HEAD_BYTES + 12];
     uint64_t now = dxpu_udp_now_ns(), ms = 1000000;
     struct sockaddr_in a;
@@ -366,7 +379,7 @@ static void test_n22_reads_end_while_requests_wait(void **state)
     memset(&a, 0, sizeof a);
     a.sin_family = AF_INET;
     a.sin_port = htons(DXPU_NETTLP_ADAPTER_PORT);
-    assert_int_equal(inet_pton(AF_INET, "127.3.1.4", &a.sin_addr), 1);
+    assert_int_equal(inet_pton(AF_INET, addresses[2], &a.sin_addr), 1);
     assert_int_equal(sendto(card, datagram, sizeof datagram, 0, (struct sockaddr *)&a, sizeof a),
                      sizeof datagram);
     f->held = true;
@@ -467,5 +480,6 @@ int main(void)
         cmocka_unit_test(test_n23_table_of_the_device),
         cmocka_unit_test(test_n23_space_that_makes_no_sense),
     };
+    loopback_claim(addresses, 3);
     return cmocka_run_group_tests_name("unit_front", tests, NULL, NULL);
 }

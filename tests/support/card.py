@@ -2,6 +2,7 @@
 requests of their own.  Written from spec/foreign.md alone, N-1 to N-5; nothing is shared with the
 programs.  Standard library only."""
 # SPDX-License-Identifier: MIT
+import random
 import select
 import socket
 import struct
@@ -10,6 +11,24 @@ import time
 
 MRD, MWR, CPL, CPLD = 0x00, 0x40, 0x0a, 0x4a
 HANG = 20
+CLAIM = 28473  # a UDP port that neither wire uses
+claims = []
+
+
+def addresses(count):
+    """Loopback addresses of this process: their ports are fixed, and another check may run on this
+    machine.  Who has port CLAIM of the first one has them all."""
+    for _ in range(100):
+        network = "127.%d.%d." % (random.randrange(4, 250), random.randrange(256))
+        claim = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        try:
+            claim.bind((network + "1", CLAIM))
+        except OSError:
+            claim.close()
+            continue
+        claims.append(claim)
+        return [network + str(n + 1) for n in range(count)]
+    raise AssertionError("no loopback addresses are free")
 
 
 def memory_request(kind, address, first, last, length, requester, tag, data=b""):
