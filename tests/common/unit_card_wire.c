@@ -242,6 +242,32 @@ static void test_n16_what_arrived_is_dropped(void **state)
     card_wire_close(w);
 }
 
+/* More than one call drops: the rest is dropped when it is met, and never passed on. */
+static void test_s161_n16_much_that_arrived_is_dropped_in_turns(void **state)
+{
+    enum { EACH = 140, SOCKETS = 5 };
+    card_wire *w = open_wire(MOST);
+    (void)state;
+    for (unsigned i = 0; i < EACH * SOCKETS; i++)
+        send_from(CARD, DXPU_TLP_MWR, (uint16_t)(i % SOCKETS), (uint16_t)i);
+    card_wire_forget(w);
+    assert_int_equal(w->count_of.datagrams_forgotten, TURN);
+    card_wire_forget(w); /* a guest that resets its function again and again */
+    assert_int_equal(w->count_of.datagrams_forgotten, EACH * SOCKETS);
+    for (unsigned i = 0; i < EACH * SOCKETS; i++)
+        send_from(CARD, DXPU_TLP_MWR, (uint16_t)(i % SOCKETS), (uint16_t)i);
+    card_wire_forget(w);
+    for (unsigned i = 0; i < 8; i++)
+        card_wire_work(w);
+    assert_int_equal(got.count, 0);
+    assert_int_equal(w->count_of.datagrams_forgotten, 2 * EACH * SOCKETS);
+    for (unsigned i = 0; i < SOCKETS; i++) /* control */
+        send_from(CARD, DXPU_TLP_MWR, (uint16_t)i, (uint16_t)i);
+    card_wire_work(w);
+    assert_int_equal(got.count, SOCKETS);
+    card_wire_close(w);
+}
+
 /* A socket has its port before it has its peer. */
 static void test_n10_nor_those_of_before(void **state)
 {
@@ -268,6 +294,7 @@ int main(void)
         cmocka_unit_test(test_n21_room),
         cmocka_unit_test(test_n21_many_reads),
         cmocka_unit_test(test_n16_what_arrived_is_dropped),
+        cmocka_unit_test(test_s161_n16_much_that_arrived_is_dropped_in_turns),
         cmocka_unit_test(test_n10_nor_those_of_before),
     };
     loopback_claim(addresses, 3);

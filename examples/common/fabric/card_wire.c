@@ -65,6 +65,7 @@ typedef struct wire_socket {
     uint8_t kind;
     bool cleared;   /* all that was in it when the pass began was taken */
     unsigned taken; /* datagrams in this pass */
+    unsigned stale; /* datagrams that may still be in it from before card_wire_forget() */
 } wire_socket;
 
 struct card_wire {
@@ -477,13 +478,29 @@ static bool may_take(card_wire *w, unsigned kind)
     return kind == TO_MESSAGES || (w->waiting < DEFERRED && may_go_on(w));
 }
 
+/* What is in a socket from before card_wire_forget(), `most` at once.  How many that were. */
+static unsigned drop_stale(card_wire *w, wire_socket *s, unsigned most)
+{
+    unsigned n = 0;
+    while (s->stale && n < most) {
+        if (recv(s->fd, w->in, sizeof w->in, MSG_DONTWAIT) < 0 && errno == EAGAIN) {
+            s->stale = 0;
+            break;
+        }
+        s->stale--;
+        n++;
+    }
+    w->count_of.datagrams_forgotten += n;
+    return n;
+}
+
 /* How many datagrams were taken from a socket. */
 static unsigned drain(card_wire *w, unsigned index)
 {
     wire_socket *s = &w->at[index];
     struct sockaddr_storage from;
-    unsigned n;
-    for (n = 0; n < BURST && may_take(w, s->kind); n++) {
+    unsigned n = drop_stale(w, s, BURST);
+    for (; n < BURST && may_take(w, s->kind); n++) {
         socklen_t length = sizeof from;
         dxpu_bytes d = { w->in, 0 };
         ssize_t got = recvfrom(s->fd, w->in, sizeof w->in, MSG_DONTWAIT | MSG_TRUNC,
@@ -595,16 +612,14 @@ void card_wire_work(card_wire *w)
 
 void card_wire_forget(card_wire *w)
 {
+    unsigned dropped = 0;
     w->waiting = w->completions_waiting = 0;
     w->rest = false;
     w->reader.open = false;
     w->reader.bytes = 0;
     for (unsigned i = 0; i < w->count; i++) {
-        unsigned n = 0;
-        while (w->at[i].kind != TO_MESSAGES && n < HELD_MOST &&
-               (recv(w->at[i].fd, w->in, sizeof w->in, MSG_DONTWAIT) >= 0 || errno != EAGAIN))
-            n++;
-        w->count_of.datagrams_forgotten += n;
+        w->at[i].stale = w->at[i].kind == TO_MESSAGES ? 0 : HELD_MOST;
+        dropped += drop_stale(w, &w->at[i], TURN - dropped); /* the rest in later turns */
     }
     set_paused(w, false);
 }
