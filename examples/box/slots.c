@@ -815,6 +815,20 @@ static bool replaces_function(const box *b, unsigned index, const slot_plan *pla
     return first && first != plan && first->set.functions && !first->of;
 }
 
+static bool is_same_text(const char *a, const char *b)
+{
+    return a && b ? !strcmp(a, b) : a == b;
+}
+
+/* It is the very one that the box was started with there, and is so again at the next start. */
+static bool is_function_again(const slot_plan *first, const slot_plan *plan)
+{
+    const device_settings *was = &first->set, *set = &plan->set;
+    return plan->kind == first->kind && was->file && is_same_text(was->file, set->file) &&
+           is_same_text(was->serial, set->serial) && !set->subsystem && !set->function_count &&
+           !set->virtuals;
+}
+
 /* Who the device is.  A name that was given to several slots is the first one's; others have their
    number, too. */
 static void identify_slot(const box *b, unsigned index, const slot_plan *plan, device_settings *own,
@@ -836,8 +850,11 @@ static void identify_slot(const box *b, unsigned index, const slot_plan *plan, d
         own->controller = index + 1;
         own->identity = block_store_mix(own->identity ^ identity_of_name(own->subsystem));
     }
-    if (replaces_function(b, index, plan))
-        own->identity = block_store_mix(own->identity);
+    if (replaces_function(b, index, plan)) {
+        own->functions = is_function_again(plan_of(b, index), plan);
+        if (!own->functions)
+            own->identity = block_store_mix(own->identity);
+    }
     if (!own->serial)
         snprintf(serial, size, "DXPU%016llx", (unsigned long long)own->identity);
     own->serial = serial;

@@ -409,11 +409,14 @@ def s252_virtual_functions_of_a_device_lent_whole():
 @case
 def functions_that_are_plugged():
     """A device of several functions can come into a slot; a single one cannot, and one that is
-    pulled out leaves the others."""
+    pulled out leaves the others.  Function 0 is itself again with its own files alone."""
     with lab.Lab() as l:
         control = lab.address(socket.SOCK_STREAM)
         box, to = start(l, 3, "--control", control, "--hot-plug")
         hosts = [Host(l, to, n).load() for n in (2, 3)]
+        first = Host(l, to, 1)
+        before = (first.identify(1), first.identify(3, nsid=1))
+        check(first.process.stop() == 0, first.process.errors())
         done = l.run("dxpu", "unplug", control, 1)
         check(done.status == 0, done.errors())
         done = l.run("dxpu", "unplug", "--force", control, 3)
@@ -426,14 +429,21 @@ def functions_that_are_plugged():
         half = l.run("dxpu", "plug", control, 1, "nvme,functions=2,size=16M,file=%s,file=%s" %
                      (l.file("half"), l.file("none/half")))
         check(half.status == 1 and time.monotonic() - begun < 10, half.errors())
-        alone = l.run("dxpu", "plug", control, 1,
+        again = l.run("dxpu", "plug", control, 1,
                       "nvme,block=4096,size=16M,file=" + l.file("image1"))
-        check(alone.status == 0, alone.errors())
+        check(again.status == 0, again.errors())
         first = Host(l, to, 1)
-        old, new = hosts[0].identify(1), first.identify(1)
-        check(old[4:24] != new[4:24] and old[768:1024] != new[768:1024], "it is another device")
-        check(new[76] == 0 and struct.unpack("<H", new[256:258])[0] & 8, "and alone")
+        check((first.identify(1), first.identify(3, nsid=1)) == before, "function 0 as at the start")
         check(first.process.stop() == 0, first.process.errors())
+        for other in ("serial=other,file=" + l.file("image1"), "file=" + l.file("image9")):
+            alone = l.run("dxpu", "plug", "--replace", "--force", control, 1,
+                          "nvme,block=4096,size=16M," + other)
+            check(alone.status == 0, alone.errors())
+            first = Host(l, to, 1)
+            old, new = hosts[0].identify(1), first.identify(1)
+            check(old[4:24] != new[4:24] and old[768:1024] != new[768:1024], "it is another device")
+            check(new[76] == 0 and struct.unpack("<H", new[256:258])[0] & 8, "and alone")
+            check(first.process.stop() == 0, first.process.errors())
         done = l.run("dxpu", "unplug", "--force", control, 1)
         check(done.status == 0, done.errors())
         whole = l.run("dxpu", "plug", control, 1, "nvme,functions=2,block=4096,size=16M")
