@@ -1,2 +1,2 @@
-# headers of IP and UDP for other bindings: functions of a header, not installed
-private/bindings/bytes := dxpu_bytes.h
+# headers of IP and UDP, and messages, for other bindings: functions of headers, not installed
+private/bindings/bytes := dxpu_bytes.h dxpu_bytes_message.h

@@ -1,35 +1,9 @@
 /* dxpu_p2p.c - see dxpu_p2p.h
    SPDX-License-Identifier: MIT */
 #include "dxpu_p2p.h"
+#include "dxpu_bytes_message.h"
 
-enum {
-    VENDOR_TYPE_1 = 0x7f, /* message code: a receiver that does not know it drops it */
-    NO_VENDOR = 0xffff,
-    KIND_LIST = 5,
-    KIND_HELLO = 6
-};
-#define VENDOR_NAME 0x64787075u /* "dxpu" */
-
-static void message(dxpu_tlp *out, uint8_t *payload, size_t bytes)
-{
-    memset(out, 0, sizeof *out);
-    out->type = DXPU_TLP_MSGD;
-    out->header_dw = 4;
-    out->message_code = VENDOR_TYPE_1;
-    out->message_routing = DXPU_MSG_LOCAL;
-    out->message_dw[0] = NO_VENDOR;
-    out->message_dw[1] = VENDOR_NAME;
-    out->payload.ptr = payload;
-    out->payload.len = bytes;
-    out->length_dw = (uint16_t)(bytes / 4);
-}
-
-static bool is_message(const dxpu_tlp *t, uint8_t kind)
-{
-    return t->type == DXPU_TLP_MSGD && t->message_code == VENDOR_TYPE_1 &&
-           t->message_routing == DXPU_MSG_LOCAL && t->message_dw[0] == NO_VENDOR &&
-           t->message_dw[1] == VENDOR_NAME && t->payload.len >= 4 && t->payload.ptr[0] == kind;
-}
+enum { KIND_LIST = 5, KIND_HELLO = 6 };
 
 static bool is_domain(const uint8_t *p)
 {
@@ -82,7 +56,7 @@ void dxpu_p2p_message(const dxpu_p2p_list *l, uint8_t payload[DXPU_P2P_BYTES_MAX
     }
     for (unsigned i = 0; i < l->places; i++, p += DXPU_P2P_PLACE_BYTES)
         put_place(p, &l->place[i]);
-    message(out, payload, (size_t)(p - payload));
+    dxpu_bytes_message(out, DXPU_MSG_LOCAL, payload, (size_t)(p - payload));
 }
 
 static bool decode(const dxpu_tlp *t, dxpu_p2p_list *out)
@@ -119,7 +93,7 @@ static bool decode(const dxpu_tlp *t, dxpu_p2p_list *out)
 int dxpu_p2p_decode(const dxpu_tlp *t, dxpu_p2p_list *out)
 {
     memset(out, 0, sizeof *out);
-    if (!is_message(t, KIND_LIST))
+    if (!dxpu_bytes_is_message(t, DXPU_MSG_LOCAL, KIND_LIST))
         return 0;
     if (decode(t, out))
         return 1;
@@ -135,14 +109,14 @@ void dxpu_p2p_hello_message(const dxpu_p2p_hello *h, uint8_t payload[DXPU_P2P_HE
     payload[2] = h->to;
     payload[3] = 0;
     memcpy(payload + 4, h->domain, sizeof h->domain);
-    message(out, payload, DXPU_P2P_HELLO_BYTES);
+    dxpu_bytes_message(out, DXPU_MSG_LOCAL, payload, DXPU_P2P_HELLO_BYTES);
 }
 
 int dxpu_p2p_hello_decode(const dxpu_tlp *t, dxpu_p2p_hello *out)
 {
     const uint8_t *p = t->payload.ptr;
     memset(out, 0, sizeof *out);
-    if (!is_message(t, KIND_HELLO))
+    if (!dxpu_bytes_is_message(t, DXPU_MSG_LOCAL, KIND_HELLO))
         return 0;
     if (t->ep || t->payload.len < DXPU_P2P_HELLO_BYTES || !is_domain(p + 4))
         return DXPU_E_ARG;

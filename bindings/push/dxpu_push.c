@@ -3,39 +3,17 @@
 
    CONTENTS   1 Messages   2 Rules   3 The host's table   4 The box's store */
 #include "dxpu_push.h"
+#include "dxpu_bytes_message.h"
 
 /* ==== 1  Messages ============================================================================= */
 
-enum {
-    VENDOR_TYPE_1 = 0x7f, /* message code: a receiver that does not know it drops it */
-    NO_VENDOR = 0xffff,
-    KIND_OFFER = 2,
-    KIND_RULE = 3,
-    KIND_DATA = 4
-};
-#define UNKNOWN     UINT32_MAX  /* dxpu_push_kept.next: no push is expected */
-#define VENDOR_NAME 0x64787075u /* "dxpu" */
-
-static void message(dxpu_tlp *out, uint8_t routing, uint8_t *payload, size_t bytes)
-{
-    memset(out, 0, sizeof *out);
-    out->type = DXPU_TLP_MSGD;
-    out->header_dw = 4;
-    out->message_code = VENDOR_TYPE_1;
-    out->message_routing = routing;
-    out->message_dw[0] = NO_VENDOR;
-    out->message_dw[1] = VENDOR_NAME;
-    out->payload.ptr = payload;
-    out->payload.len = bytes;
-    out->length_dw = (uint16_t)(bytes / 4);
-}
+enum { KIND_OFFER = 2, KIND_RULE = 3, KIND_DATA = 4 };
+#define UNKNOWN UINT32_MAX /* dxpu_push_kept.next: no push is expected */
 
 /* 1, 0 or E_ARG as the decoders return; the payload has `least` bytes when 1. */
 static int is_message(const dxpu_tlp *t, uint8_t routing, uint8_t kind, size_t least)
 {
-    if (t->type != DXPU_TLP_MSGD || t->message_code != VENDOR_TYPE_1 ||
-        t->message_routing != routing || t->message_dw[0] != NO_VENDOR ||
-        t->message_dw[1] != VENDOR_NAME || t->payload.len < 4 || t->payload.ptr[0] != kind)
+    if (!dxpu_bytes_is_message(t, routing, kind))
         return 0;
     return t->ep || t->payload.len < least ? DXPU_E_ARG : 1;
 }
@@ -47,7 +25,7 @@ void dxpu_push_offer_message(const dxpu_push_offer *o, uint8_t payload[DXPU_PUSH
     payload[0] = KIND_OFFER;
     payload[1] = o->rules;
     dxpu_put_be16(payload + 2, o->bytes);
-    message(out, DXPU_MSG_LOCAL, payload, DXPU_PUSH_OFFER_BYTES);
+    dxpu_bytes_message(out, DXPU_MSG_LOCAL, payload, DXPU_PUSH_OFFER_BYTES);
 }
 
 int dxpu_push_offer_decode(const dxpu_tlp *t, dxpu_push_offer *out)
@@ -75,7 +53,7 @@ void dxpu_push_rule_message(const dxpu_push_rule *r, uint8_t payload[DXPU_PUSH_R
     dxpu_put_be32(payload + 28, r->start);
     dxpu_put_be16(payload + 32, r->stride);
     dxpu_put_be16(payload + 34, r->bytes);
-    message(out, DXPU_MSG_TO_ROOT, payload, DXPU_PUSH_RULE_BYTES);
+    dxpu_bytes_message(out, DXPU_MSG_TO_ROOT, payload, DXPU_PUSH_RULE_BYTES);
     out->requester = r->requester;
 }
 
@@ -110,7 +88,7 @@ void dxpu_push_data_message(const dxpu_push_rule *r, uint64_t address, uint16_t 
     dxpu_put_be32(payload + 4, r->generation);
     dxpu_put_be64(payload + 8, address);
     memset(payload + end, 0, padded - end);
-    message(out, DXPU_MSG_LOCAL, payload, padded);
+    dxpu_bytes_message(out, DXPU_MSG_LOCAL, payload, padded);
 }
 
 int dxpu_push_data_decode(const dxpu_tlp *t, dxpu_push_data *out)

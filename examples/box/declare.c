@@ -1,13 +1,9 @@
 /* declare.c - see declare.h
    SPDX-License-Identifier: MIT */
 #include "declare.h"
+#include "dxpu_bytes_message.h"
 
-enum {
-    VENDOR_TYPE_1 = 0x7f, /* message code */
-    NO_VENDOR = 0xffff,
-    KIND_VALUES = 1
-};
-#define VENDOR_NAME 0x64787075u /* "dxpu" */
+enum { KIND_VALUES = 1 };
 
 dxpu_bytes declare_encode(const device_value *values, unsigned count, uint8_t out[DECLARE_BYTES])
 {
@@ -16,7 +12,6 @@ dxpu_bytes declare_encode(const device_value *values, unsigned count, uint8_t ou
     dxpu_bytes message = { out, 0 };
     dxpu_tlp t;
     int rc;
-    memset(&t, 0, sizeof t);
     memset(payload, 0, sizeof payload);
     payload[0] = KIND_VALUES;
     payload[1] = (uint8_t)count;
@@ -28,15 +23,7 @@ dxpu_bytes declare_encode(const device_value *values, unsigned count, uint8_t ou
         memcpy(p + 4, v->value, sizeof v->value);
         dxpu_put_be64(p + 8, v->offset);
     }
-    t.type = DXPU_TLP_MSGD;
-    t.header_dw = 4;
-    t.message_code = VENDOR_TYPE_1;
-    t.message_routing = DXPU_MSG_TO_ROOT;
-    t.message_dw[0] = NO_VENDOR;
-    t.message_dw[1] = VENDOR_NAME;
-    t.payload.ptr = payload;
-    t.payload.len = (size_t)(p - payload);
-    t.length_dw = (uint16_t)(t.payload.len / 4);
+    dxpu_bytes_message(&t, DXPU_MSG_TO_ROOT, payload, (size_t)(p - payload));
     rc = dxpu_tlp_encode(&t, out, DECLARE_BYTES, &message.len);
     DXPU_ASSERT(rc == DXPU_OK);
     (void)rc;
