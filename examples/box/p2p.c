@@ -256,21 +256,6 @@ static void give(const requester *to, dxpu_bytes tlp, const slot *s)
         slots_no_memory(to->s);
 }
 
-dxpu_bytes p2p_refusal(const dxpu_request *r, uint8_t out[REFUSAL_BYTES])
-{
-    dxpu_bytes tlp = { out, 0 };
-    dxpu_tlp cpl;
-    memset(&cpl, 0, sizeof cpl);
-    cpl.type = DXPU_TLP_CPL;
-    cpl.header_dw = 3;
-    cpl.requester = r->requester;
-    cpl.tag = r->tag;
-    cpl.status = DXPU_CPL_UR;
-    cpl.byte_count = r->left_bytes ? r->left_bytes : 4;
-    (void)dxpu_tlp_encode(&cpl, out, REFUSAL_BYTES, &tlp.len); /* always in range */
-    return tlp;
-}
-
 /* A request that will have no answer of the device. */
 static void answer(slot *s, const dxpu_request *r)
 {
@@ -279,7 +264,7 @@ static void answer(slot *s, const dxpu_request *r)
     s->p2p->count.unanswered++;
     settle(&to, r->user);
     if (to.s || to.link)
-        give(&to, p2p_refusal(r, bytes), s);
+        give(&to, refusal_of_tracked(r, bytes), s);
 }
 
 /* With a payload that the requester's port may not pass: its request is over (V-16). */

@@ -109,8 +109,6 @@ struct p2p {
 bool p2p_put(slot *to, unsigned cls, dxpu_bytes tlp, uint16_t from, uint32_t life);
 /* A request of a link's other end: into the inbox; false: there is no room. */
 bool p2p_asked_by(p2p_link *l, const dxpu_tlp *t, dxpu_bytes tlp, uint64_t now_ns);
-/* A completion with Unsupported Request for one. */
-dxpu_bytes p2p_refusal(const dxpu_request *r, uint8_t out[REFUSAL_BYTES]);
 
 /* p2p_link.c: a request of the device to a slot in another box: as p2p_submit(). */
 int p2p_link_request(slot *s, unsigned neighbor, const dxpu_tlp *t, dxpu_bytes tlp,

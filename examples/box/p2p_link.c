@@ -124,7 +124,7 @@ static void forget(p2p_link *l)
     if (l->s->active)
         l->s->active->more = true; /* what waited for it is tried again */
     while (dxpu_tags_pop(&l->asked, &r)) {
-        if (l->s->active && !p2p_put(l->s, DXPU_COMPLETION, p2p_refusal(&r, bytes),
+        if (l->s->active && !p2p_put(l->s, DXPU_COMPLETION, refusal_of_tracked(&r, bytes),
                                      P2P_LINK | l->neighbor, l->life))
             slots_no_memory(l->s);
     }
@@ -594,7 +594,7 @@ static int take_completion(p2p_link *l, const dxpu_tlp *t, dxpu_bytes tlp)
     if (most && t->payload.len > most) { /* than the device's port may pass (V-16) */
         if (!r.done)
             (void)dxpu_tags_drop(&l->asked, t->requester, t->tag);
-        tlp = p2p_refusal(&r, bytes);
+        tlp = refusal_of_tracked(&r, bytes);
     }
     if (!p2p_put(l->s, DXPU_COMPLETION, tlp, P2P_LINK | l->neighbor, l->life))
         slots_no_memory(l->s);
@@ -723,7 +723,7 @@ void p2p_links_work(slot *s, uint64_t now)
         if (l->c && l->c->up && work(l, now))
             s->p2p->again = true;
         while (dxpu_tags_expire(&l->asked, now, &r)) {
-            if (!p2p_put(s, DXPU_COMPLETION, p2p_refusal(&r, bytes), P2P_LINK | l->neighbor,
+            if (!p2p_put(s, DXPU_COMPLETION, refusal_of_tracked(&r, bytes), P2P_LINK | l->neighbor,
                          l->life))
                 slots_no_memory(s);
         }

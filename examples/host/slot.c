@@ -105,20 +105,10 @@ static unsigned find_oversized(const guest_slot *s, uint16_t requester, uint16_t
 static void peer_unanswered(guest_slot *s, const dxpu_request *r)
 {
     uint8_t bytes[REFUSAL_BYTES];
-    dxpu_bytes tlp = { bytes, 0 };
-    dxpu_tlp cpl;
     unsigned i = find_oversized(s, r->requester, r->tag);
     if (i < s->oversized_count)
         s->oversized[i] = s->oversized[--s->oversized_count];
-    memset(&cpl, 0, sizeof cpl);
-    cpl.type = DXPU_TLP_CPL;
-    cpl.header_dw = 3;
-    cpl.requester = r->requester;
-    cpl.tag = r->tag;
-    cpl.status = DXPU_CPL_UR;
-    cpl.byte_count = r->left_bytes ? r->left_bytes : 4;
-    (void)dxpu_tlp_encode(&cpl, bytes, sizeof bytes, &tlp.len); /* always in range */
-    peer_completed(s, tlp, r->user, true);
+    peer_completed(s, refusal_of_tracked(r, bytes), r->user, true);
 }
 
 static void completed(guest_slot *s, const dxpu_tlp *cpl, uint64_t user, bool last)
