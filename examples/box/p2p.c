@@ -25,7 +25,7 @@ bool p2p_put(slot *to, unsigned cls, dxpu_bytes tlp, uint16_t from, uint32_t lif
     *q->tail = w;
     q->tail = &w->next;
     q->count++;
-    to->active->more = true; /* its turn may be over, and nothing else wakes the loop */
+    p2p_stir(to, to->active);
     return true;
 }
 
@@ -240,12 +240,22 @@ static requester asker(const slot *s, uint64_t user)
     return r;
 }
 
-static void settle(const requester *from, uint64_t user)
+/* There is room for what waits for it: of neighbors it is not known which. */
+static void wake_all(const slot *s)
+{
+    if (s->p2p->stuck_ns)
+        fabric_stir(&s->shard->fabric);
+    p2p_links_wake(s);
+}
+
+/* A request that the slot's device was asked is over. */
+static void settle(const slot *s, const requester *from, uint64_t user)
 {
     if (from->s)
         from->s->p2p->owed -= user >> 32 & 0xffff;
     if (from->link)
         from->link->owed -= user >> 32 & 0xffff;
+    wake_all(s);
 }
 
 static void give(const requester *to, dxpu_bytes tlp, const slot *s)
@@ -262,7 +272,7 @@ static void answer(slot *s, const dxpu_request *r)
     uint8_t bytes[REFUSAL_BYTES];
     requester to = asker(s, r->user);
     s->p2p->count.unanswered++;
-    settle(&to, r->user);
+    settle(s, &to, r->user);
     if (to.s || to.link)
         give(&to, refusal_of_tracked(r, bytes), s);
 }
@@ -326,7 +336,7 @@ static int completion(slot *s, const dxpu_tlp *t, dxpu_bytes tlp, uint64_t now)
         return DXPU_OK;
     }
     if (r.done)
-        settle(&to, r.user);
+        settle(s, &to, r.user);
     s->p2p->count.out += to.s != NULL;
     s->p2p->count.links_out += to.link != NULL;
     give(&to, tlp, s);
@@ -417,14 +427,15 @@ static void turn_back(slot *s, const dxpu_tlp *t)
         answer(s, &r);
 }
 
-/* Its sender may have waited for the room. */
+/* The device takes a TLP: also its sender may have waited, for memory. */
 static void wake(slot *s, const p2p_tlp *w)
 {
     slot *from = w->from & P2P_LINK ? s : &s->shard->box->slots[w->from];
+    wake_all(s);
     s->p2p->stuck_ns = 0;
     s->p2p->clogged = false;
     if (from->active && from->waiting)
-        from->active->more = true;
+        p2p_stir(from, from->active);
 }
 
 bool p2p_take(slot *s, unsigned cls)
@@ -486,9 +497,7 @@ bool p2p_message(slot *s, const dxpu_tlp *t)
                     slots_number(s));
         return true;
     }
-    if (list.count || list.places)
-        s->shard->fabric.few = 0; /* what one slot's device sends gives another one work */
-    s->p2p->list = list;          /* of one that is malformed: empty (B-3) */
+    s->p2p->list = list;                          /* of one that is malformed: empty (B-3) */
     memset(s->p2p->pass, 0, sizeof s->p2p->pass); /* more of links may be let in, and come first */
     s->p2p->again = true;
     s->p2p->count.lists++;

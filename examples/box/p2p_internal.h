@@ -104,6 +104,13 @@ struct p2p {
 #undef P2P_FIELD
 };
 
+/* A channel of the slot, or of one of its links, has work that no datagram of its own brings. */
+static inline void p2p_stir(const slot *s, fabric_channel *c)
+{
+    c->more = true;
+    fabric_stir_channel(&s->shard->fabric, c);
+}
+
 /* p2p.c: put a TLP into the inbox of a slot, of P2P_LINK | neighbor or a slot's index.  False:
    out of memory. */
 bool p2p_put(slot *to, unsigned cls, dxpu_bytes tlp, uint16_t from, uint32_t life);
@@ -116,6 +123,8 @@ int p2p_link_request(slot *s, unsigned neighbor, const dxpu_tlp *t, dxpu_bytes t
 /* May the neighbor ask for these completions?  Only while there is room for all that it has asked
    for: what it does not take holds up none of the device's answers to others. */
 bool p2p_link_may_ask(const p2p_link *l, unsigned completions);
+/* There is room for what has come by the slot's links and waits for it. */
+void p2p_links_wake(const slot *s);
 /* Writes on their way to another box than that of `but`, 0: to any (B-14). */
 bool p2p_links_dirty(const slot *s, unsigned but);
 /* End those. */

@@ -101,6 +101,8 @@ bool p2p_knows(const shard *sh, const uint8_t *key)
 static void let_host(p2p_link *l)
 {
     l->s->p2p->behind -= l->behind;
+    if (l->behind && l->s->active)
+        p2p_stir(l->s, l->s->active);
     l->behind = 0;
 }
 
@@ -122,7 +124,7 @@ static void forget(p2p_link *l)
     l->dial_ns = l->dials ? now + ((uint64_t)RETRY_NS << l->tries) : DXPU_NEVER;
     l->tries += l->tries < RETRIES_MAX;
     if (l->s->active)
-        l->s->active->more = true; /* what waited for it is tried again */
+        p2p_stir(l->s, l->s->active); /* what waited for it is tried again */
     while (dxpu_tags_pop(&l->asked, &r)) {
         if (l->s->active && !p2p_put(l->s, DXPU_COMPLETION, refusal_of_tracked(&r, bytes),
                                      P2P_LINK | l->neighbor, l->life))
@@ -402,7 +404,7 @@ p2p_link *p2p_link_of(const slot *s, unsigned neighbor, uint32_t life)
 void p2p_link_send(p2p_link *l, dxpu_bytes tlp, uint64_t now)
 {
     if (dxpu_channel_submit(&l->c->ch, tlp, now, 0) == DXPU_OK)
-        l->c->more = true;
+        p2p_stir(l->s, l->c);
     else
         end(l, DXPU_REASON_BUSY); /* p2p_link_may_ask() has looked: the channel is over */
 }
@@ -471,7 +473,7 @@ int p2p_link_request(slot *s, unsigned neighbor, const dxpu_tlp *t, dxpu_bytes t
     if (rc != DXPU_OK)
         return wait_for(l, now);
     l->stuck_ns = 0;
-    l->c->more = true;
+    p2p_stir(s, l->c);
     l->wrote |= !asks;
     s->p2p->count.links_out++;
     return DXPU_OK;
@@ -620,6 +622,7 @@ static int take(p2p_link *l, unsigned cls, uint64_t now)
         rc = take_request(l, &t, tlp, now);
     if (rc == TAKEN) {
         (void)dxpu_channel_take(&l->c->ch, cls, now); /* peek() has just shown it */
+        fabric_stir_channel(&l->s->shard->fabric, l->c);
         l->s->p2p->count.links_in++;
     }
     return rc;
@@ -631,6 +634,7 @@ static bool take_event(p2p_link *l)
     if (!dxpu_channel_peek_event(&l->c->ch, &e))
         return false;
     (void)dxpu_channel_take_event(&l->c->ch); /* none means anything here */
+    fabric_stir_channel(&l->s->shard->fabric, l->c);
     return true;
 }
 
@@ -731,6 +735,23 @@ void p2p_links_work(slot *s, uint64_t now)
     dial_one(s, now);
 }
 
+static bool has_unread(const p2p_link *l)
+{
+    bool any = false;
+    for (unsigned cls = 0; cls < DXPU_CLASSES; cls++)
+        any |= l->c->ch.rx.queue[cls].count;
+    return any;
+}
+
+void p2p_links_wake(const slot *s)
+{
+    for (unsigned n = 0; s->p2p->links && n < P2P_LINKS; n++) {
+        const p2p_link *l = s->p2p->link[n];
+        if (l && l->c && l->c->up && has_unread(l))
+            p2p_stir(s, l->c);
+    }
+}
+
 void p2p_links_compare(slot *s)
 {
     p2p *p = s->p2p;
@@ -756,7 +777,7 @@ bool p2p_serve(shard *sh, const fabric_channel *c)
     more = work(l, dxpu_udp_now_ns());
     if (s->p2p->fence_ns && !p2p_links_dirty(s, 0)) {
         s->p2p->fence_ns = 0;
-        s->active->more = true;
+        p2p_stir(s, s->active);
     }
     return more;
 }

@@ -307,6 +307,14 @@ static void device_present(void *user, bool there)
     manager_changed(s->shard->box->manager, slots_number(s));
 }
 
+/* device_port.wake */
+static void device_wakes(void *user)
+{
+    slot *s = user;
+    if (s->active)
+        fabric_stir_channel(&s->shard->fabric, s->active);
+}
+
 static void drain_class(slot *s, unsigned cls, uint64_t now)
 {
     waiting_queue *q = &s->queues[cls];
@@ -1012,8 +1020,6 @@ int slots_install(slot *s, slot_device *d)
         return -1;
     }
     memcpy(s->serial, d->serial, sizeof s->serial);
-    if (d->set.subsystem) /* a controller's turn gives others work */
-        s->shard->fabric.few = 0;
     s->identity = d->set.identity;
     if (s->kind != &no_device_kind) /* one that is pulled out goes on to count */
         snprintf(s->subsystem, sizeof s->subsystem, "%s", d->set.subsystem ? d->set.subsystem : "");
@@ -1078,6 +1084,7 @@ static int open_slot(box *b, unsigned index, const device_kind *kind, const devi
     s->port.waiting = device_waits;
     s->port.fault = leases_fault;
     s->port.present = device_present;
+    s->port.wake = device_wakes;
     s->limited_ns = DXPU_NEVER;
     limit_init(&s->limit, b->limit_tlps, b->limit_bytes, dxpu_udp_now_ns());
     guard_init(&s->guard, &b->allowed);

@@ -26,6 +26,8 @@ typedef struct device_port {
     /* The device is absent from now on, or it is there: absent, its host loses it as one that was
        pulled out, and no other gets it.  Before the first call it is there.  NULL: not reported. */
     void (*present)(void *user, bool there);
+    /* Another slot's device has given it work: its next tick is due.  NULL: it has one in time. */
+    void (*wake)(void *user);
 } device_port;
 
 typedef struct device_ids {

@@ -1206,6 +1206,63 @@ static void fill(void)
     flood();
 }
 
+/* What a loop that passes over channels without work serves next: nothing yet. */
+static void let_none_be_due(void)
+{
+    for (unsigned i = 0; i < loop.fabric.live_count; i++)
+        loop.fabric.due_ns[i] = DXPU_NEVER;
+}
+
+static bool is_due(const fabric_channel *c)
+{
+    return loop.fabric.due_ns[c->live_at] == 0;
+}
+
+/* One slot's turn gives another one work, and room for what waits for it. */
+static void test_b8_work_for_another_slot_is_announced(void **state)
+{
+    const fabric_channel *a = b.slots[A].active, *at_b = b.slots[B].active;
+    (void)state;
+    loop.fabric.few = 1;
+    both_list();
+    let_none_be_due();
+    assert_false(is_due(a) || is_due(at_b)); /* the control */
+    ask(A, B, DXPU_TLP_MRD, 1);
+    assert_true(is_due(at_b));
+    run_until(a_while);
+    let_none_be_due();
+    answer(B);
+    assert_true(is_due(a));
+    run_until(a_while);
+    device(B)->busy = true;
+    for (unsigned i = 0; i < FILLED; i++)
+        ask(A, B, DXPU_TLP_MWR, 0);
+    assert_true(b.slots[A].waiting > 0);
+    let_none_be_due();
+    device(B)->busy = false;
+    (void)slots_work(&loop, b.slots[B].active, dxpu_udp_now_ns());
+    assert_true(is_due(a));
+    run_until(a_while);
+    assert_int_equal(device(B)->got[DXPU_POSTED], FILLED);
+}
+
+static void test_b8_room_for_a_link_is_announced(void **state)
+{
+    const fabric_channel *link;
+    (void)state;
+    loop.fabric.few = 1;
+    fill();
+    link = b.slots[B].p2p->link[FAR - 1]->c;
+    let_none_be_due();
+    (void)slots_work(&loop, b.slots[B].active, dxpu_udp_now_ns());
+    assert_false(is_due(link)); /* the control: its device takes nothing */
+    device(B)->busy = false;
+    (void)slots_work(&loop, b.slots[B].active, dxpu_udp_now_ns());
+    assert_true(is_due(link));
+    run_until(a_while);
+    assert_int_equal(device(B)->got[DXPU_POSTED], FILLED);
+}
+
 static void test_b13_what_is_acknowledged_arrives(void **state)
 {
     dxpu_p2p_list l = far_list(LAST, FAR);
@@ -1669,6 +1726,8 @@ int main(void)
         CASE(test_b15_lost_writes),
         CASE(test_b15_lost_by_a_reset),
         CASE(test_b15_lost_by_another_open),
+        CASE(test_b8_work_for_another_slot_is_announced),
+        CASE(test_b8_room_for_a_link_is_announced),
         CASE(test_b13_what_is_acknowledged_arrives),
         CASE(test_b13_a_replaced_channel),
         CASE(test_b11_channels_one_after_the_other),

@@ -795,6 +795,31 @@ static void test_notices(void **state)
     assert_int_equal(d[A]->r.mem[MEM_DATA + 8], 0);
 }
 
+static unsigned woken;
+
+static void on_wake(void *user)
+{
+    for (unsigned i = 0; i < HOSTS; i++)
+        woken |= (unsigned)(user == &d[i]->r) << i;
+}
+
+/* A loop that serves only slots with work serves these, too. */
+static void test_what_gives_another_controller_work_wakes_it(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < HOSTS; i++) {
+        d[i]->r.port.wake = on_wake;
+        enroll(i);
+    }
+    want_events(B);
+    woken = 0;
+    assert_int_equal(acquire(A, 3), 0);
+    assert_int_equal(woken, 1 << A); /* the control: it is of A alone */
+    assert_int_equal(reserve(A, RELEASE, 3 << 8, KEY(A), 0), 0);
+    assert_int_equal(woken, 1 << A | 1 << B); /* C waits for no event */
+    notice_is(B, 2, 0);
+}
+
 static void test_notices_wait_and_can_be_masked(void **state)
 {
     (void)state;
@@ -1358,6 +1383,7 @@ int main(void)
         CASE(test_identifiers_of_128_bits),
         CASE(test_hosts_without_an_identifier),
         CASE(test_notices),
+        CASE(test_what_gives_another_controller_work_wakes_it),
         CASE(test_notices_wait_and_can_be_masked),
         CASE(test_a_reset_is_one_controllers),
         WITH_DISK(test_persist_through_power_loss),

@@ -129,6 +129,8 @@ def thirty_hosts_of_one_drive():
             check(host.disk.memory[at:at + BLOCK] == other.pattern(block, other.written[block]),
                   host.n, block, count)
         check(box.stop() == 0, box.errors())
+        counts = box.result()["proxy"]  # only the slots with work have turns
+        check(counts["unannounced"] == 0 and 10 * counts["unseen"] < total, counts)
 
 
 @case

@@ -512,6 +512,10 @@ void nvme_subsystem_part(nvme *n);
 bool nvme_is_shared(const nvme *n);
 /* Nothing had been kept in any of its stores. */
 bool nvme_subsystem_is_pristine(const nvme_subsystem *b);
+/* A controller, where it is one of several, has work of another one's turn. */
+void nvme_subsystem_wake(const nvme *n);
+/* nvme_access_reap() of another controller. */
+bool nvme_subsystem_reap(nvme *o);
 /* Accesses of before, of any of its controllers, that are not over. */
 bool nvme_subsystem_quiet(nvme *n);
 /* A controller of it; NULL: there is none. */

@@ -141,6 +141,7 @@ void nvme_finish(nvme *n, nvme_command *c, uint16_t status)
     }
     c->posting = true;
     nvme_list_append(&cq->posting, c);
+    nvme_subsystem_wake(n); /* another controller's command may have ended it */
 }
 
 /* The access is perhaps not the command's last one. */

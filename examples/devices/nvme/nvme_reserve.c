@@ -736,7 +736,7 @@ bool nvme_reserve_work(nvme *n)
     bool any;
     if (!b->reservation)
         return false;
-    while (b->writer && b->writer != n && nvme_access_reap(b->writer)) /* it may have no host */
+    while (b->writer && b->writer != n && nvme_subsystem_reap(b->writer)) /* it may have no host */
         continue;
     any = begin_write(n);
     for (nvme_command *c = n->reserving.head; c; c = next) {

@@ -260,11 +260,26 @@ void nvme_subsystem_part(nvme *n)
         close_subsystem(b);
 }
 
+void nvme_subsystem_wake(const nvme *n)
+{
+    const device_port *port = n->fn.pci.port;
+    if (nvme_is_shared(n) && port->wake)
+        port->wake(port->user);
+}
+
+bool nvme_subsystem_reap(nvme *o)
+{
+    if (!nvme_access_reap(o))
+        return false;
+    nvme_subsystem_wake(o); /* what that lets go on is for its own turn */
+    return true;
+}
+
 bool nvme_subsystem_quiet(nvme *n)
 {
     bool is_quiet = true;
     for (nvme *o = n->subsystem->first; o; o = o->sibling) {
-        while (o != n && nvme_access_reap(o)) /* without a host nothing else does */
+        while (o != n && nvme_subsystem_reap(o)) /* without a host nothing else does */
             continue;
         is_quiet &= !o->dropped;
     }
