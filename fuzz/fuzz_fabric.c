@@ -376,7 +376,7 @@ static void check(const fabric *f)
             must(c->session->settled && (dxpu_channel_status(&c->ch).state >= DXPU_STATE_CLOSED ||
                                          may >> whose(dxpu_sodium_peer_key(c->session)) & 1u));
     }
-    for (unsigned i = 0; f->sealing.end && i < f->sealing.end->cfg.sessions; i++) {
+    for (unsigned i = 0; f->sealing.end && i < f->sealing.end->begun; i++) {
         const dxpu_sodium_session *x = &f->sealing.end->session[i];
         const fabric_channel *c = x->user;
         must(x->state == DXPU_SODIUM_FREE || !c ||

@@ -158,7 +158,7 @@ static bool proves(const packet *p, unsigned address)
 static unsigned pending(void)
 {
     unsigned n = 0;
-    for (unsigned i = 0; i < end[BOX]->cfg.sessions; i++)
+    for (unsigned i = 0; i < end[BOX]->begun; i++)
         n += end[BOX]->session[i].state != DXPU_SODIUM_FREE;
     return n;
 }

@@ -101,6 +101,7 @@ struct dxpu_secure {
     uint64_t pending_ns; /* no pending session is due before */
     bool cookies;
     uint8_t *scratch; /* of an open that is looked at: cfg.open_bytes, behind the sessions */
+    unsigned begun;   /* sessions that ever were one: those behind have not been touched */
     dxpu_secure_session session[];
 };
 
@@ -111,13 +112,26 @@ static void session_wipe(dxpu_secure_session *x)
     x->end = s;
 }
 
-static dxpu_secure_session *session_free(dxpu_secure *s)
+static bool session_is_free(const dxpu_secure *s)
 {
-    for (unsigned i = 0; i < s->cfg.sessions; i++) {
-        if (s->session[i].state == DXPU_SECURE_FREE)
-            return &s->session[i];
-    }
-    return NULL;
+    bool any = s->begun < s->cfg.sessions;
+    for (unsigned i = 0; !any && i < s->begun; i++)
+        any = s->session[i].state == DXPU_SECURE_FREE;
+    return any;
+}
+
+/* One that is free, and empty; NULL: there is none. */
+static dxpu_secure_session *session_take(dxpu_secure *s)
+{
+    unsigned i = 0;
+    while (i < s->begun && s->session[i].state != DXPU_SECURE_FREE)
+        i++;
+    if (i == s->cfg.sessions)
+        return NULL;
+    s->begun += i == s->begun;
+    s->session[i].end = s;
+    session_wipe(&s->session[i]);
+    return &s->session[i];
 }
 
 static uint64_t pending_end_ns(const dxpu_secure_session *x)
@@ -136,7 +150,7 @@ void dxpu_secure_expire(dxpu_secure *s, uint64_t now_ns)
     if (now_ns < s->pending_ns)
         return;
     s->pending_ns = DXPU_NEVER;
-    for (unsigned i = 0; i < s->cfg.sessions; i++) {
+    for (unsigned i = 0; i < s->begun; i++) {
         dxpu_secure_session *x = &s->session[i];
         if (x->state != DXPU_SECURE_PENDING)
             continue;
@@ -173,14 +187,14 @@ static void pending_make_room(dxpu_secure *s, const uint8_t beginner[KEY])
 {
     dxpu_secure_session *list[PENDING_LOOKED_AT], *goes;
     unsigned pending = 0, count = 0;
-    for (unsigned i = 0; i < s->cfg.sessions; i++) {
+    for (unsigned i = 0; i < s->begun; i++) {
         if (s->session[i].state != DXPU_SECURE_PENDING)
             continue;
         pending++;
         if (count < PENDING_LOOKED_AT)
             list[count++] = &s->session[i];
     }
-    if (pending < s->cfg.pending && session_free(s))
+    if (pending < s->cfg.pending && session_is_free(s))
         return;
     goes = crowding(list, count, beginner);
     if (goes) {
@@ -311,12 +325,14 @@ static void session_key(dxpu_secure_session *x, dxpu_noise *n, uint16_t suite)
 dxpu_secure_session *dxpu_secure_begin(dxpu_secure *s, const uint8_t key[KEY],
                                        const dxpu_secure_request *request)
 {
-    dxpu_secure_session *x = session_free(s);
+    dxpu_secure_session *x;
     uint16_t suites = request->suites ? request->suites & s->cfg.suites : s->cfg.suites;
-    if (!x || !suites || !request->channel || !request->epoch || !request->version_min ||
+    if (!suites || !request->channel || !request->epoch || !request->version_min ||
         request->version_max < request->version_min)
         return NULL;
-    session_wipe(x);
+    x = session_take(s);
+    if (!x)
+        return NULL;
     x->state = DXPU_SECURE_ASKING;
     x->initiator = true;
     x->asked = *request;
@@ -389,7 +405,7 @@ int dxpu_secure_initiate(dxpu_secure_session *x, uint64_t now_ns, uint64_t wall_
 
 static dxpu_secure_session *asking(dxpu_secure *s, uint32_t channel)
 {
-    for (unsigned i = 0; i < s->cfg.sessions; i++) {
+    for (unsigned i = 0; i < s->begun; i++) {
         dxpu_secure_session *x = &s->session[i];
         if (x->state == DXPU_SECURE_ASKING && x->local_id == channel && x->noise.messages)
             return x;
@@ -526,7 +542,7 @@ static int read_ask(const uint8_t *body, const uint8_t *ask, dxpu_secure_request
 /* The same peer asks again for the same channel: its earlier session leads nowhere. */
 static void forget_earlier(dxpu_secure *s, const uint8_t key[KEY], uint32_t channel)
 {
-    for (unsigned i = 0; i < s->cfg.sessions; i++) {
+    for (unsigned i = 0; i < s->begun; i++) {
         dxpu_secure_session *x = &s->session[i];
         if (x->state == DXPU_SECURE_PENDING && x->remote_id == channel &&
             memcmp(x->peer, key, KEY) == 0)
@@ -550,10 +566,9 @@ static uint8_t decide(dxpu_secure *s, uint64_t now_ns, const dxpu_noise *n, dxpu
     forget_earlier(s, key, r->channel);
     dxpu_secure_expire(s, now_ns);
     pending_make_room(s, key);
-    if (!channel || !session_free(s))
+    *x = channel ? session_take(s) : NULL;
+    if (!*x)
         return DXPU_REASON_BUSY;
-    *x = session_free(s);
-    session_wipe(*x);
     (*x)->asked = *r;
     (*x)->local_id = channel;
     (*x)->remote_id = r->channel;
@@ -795,7 +810,7 @@ dxpu_secure_session *dxpu_secure_opener(dxpu_secure *s, uint64_t now_ns, dxpu_by
                                         dxpu_offer *offer)
 {
     dxpu_secure_expire(s, now_ns);
-    for (unsigned i = 0; i < s->cfg.sessions; i++) {
+    for (unsigned i = 0; i < s->begun; i++) {
         dxpu_secure_session *x = &s->session[i];
         bool waits = x->state == DXPU_SECURE_PENDING ||
                      (x->state == DXPU_SECURE_KEYED && !x->initiator && !x->settled);
@@ -943,7 +958,7 @@ dxpu_secure *dxpu_secure_init(void *memory, size_t memory_bytes, const dxpu_secu
     uint16_t suites = cfg->suites & dxpu_seal_suites(with);
     if (!bytes || memory_bytes < bytes || ((uintptr_t)memory & 15u) || !suites)
         return NULL;
-    memset(s, 0, bytes);
+    memset(s, 0, sizeof *s); /* sessions, once they begin */
     s->with = with;
     s->cfg = *cfg;
     s->cfg.suites = suites;
@@ -953,9 +968,14 @@ dxpu_secure *dxpu_secure_init(void *memory, size_t memory_bytes, const dxpu_secu
     s->scratch = (uint8_t *)(s->session + cfg->sessions);
     labelled(with, LABEL("dxpu mac 1"), s->identity.public_key, s->mac_key);
     labelled(with, LABEL("dxpu cookie 1"), s->identity.public_key, s->cookie_key);
-    for (unsigned i = 0; i < cfg->sessions; i++)
-        s->session[i].end = s;
     return s;
+}
+
+void dxpu_secure_wipe(dxpu_secure *s)
+{
+    const dxpu_primitives *with = s->with;
+    with->wipe(s->scratch, s->cfg.open_bytes);
+    with->wipe(s, sizeof *s + s->begun * sizeof *s->session);
 }
 
 const uint8_t *dxpu_secure_own_key(const dxpu_secure *s)

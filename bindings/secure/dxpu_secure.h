@@ -100,11 +100,13 @@ typedef struct dxpu_secure_config {
 void dxpu_secure_config_default(dxpu_secure_config *cfg);
 /* Bytes of memory for it; 0 when a value is out of range. */
 size_t dxpu_secure_bytes(const dxpu_secure_config *cfg);
-/* Begin, in memory of the caller, which is aligned to 16; the caller wipes it at the end.  NULL
-   when a value is out of range, the memory too small, or no suite left.
+/* Begin, in memory of the caller, which is aligned to 16.  Of it only what sessions need is touched,
+   once they begin.  NULL when a value is out of range, the memory too small, or no suite left.
    with  stays the caller's, as long as this is used */
 dxpu_secure *dxpu_secure_init(void *memory, size_t memory_bytes, const dxpu_secure_config *cfg,
                               const dxpu_primitives *with);
+/* Wipe what was touched of it: the end. */
+void dxpu_secure_wipe(dxpu_secure *s);
 /* The public key of this end, 32 bytes. */
 const uint8_t *dxpu_secure_own_key(const dxpu_secure *s);
 

@@ -1,13 +1,25 @@
 /* dxpu_sodium.c - see dxpu_sodium.h
    SPDX-License-Identifier: MIT */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* mlock2(), madvise() */
+#endif
 #include "dxpu_sodium.h"
 
 #include <sodium.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 /* libsodium's functions leave parts of keys on the stack, which is not locked: so much of what lies
    below the caller is wiped, of which they use less (S-20). */
 enum { STACK_BYTES = 8192 };
-enum { LOCKED_BYTES = 16 }; /* before a dxpu_sodium, which is aligned to as much: is it locked? */
+
+/* Before a dxpu_sodium: the pages that it is in. */
+typedef struct block {
+    uint8_t *pages; /* the first and the last cannot be reached */
+    size_t bytes;   /* of all */
+    bool locked;
+} block;
+enum { HEAD_BYTES = (sizeof(block) + 15) & ~15u }; /* as a dxpu_sodium is aligned */
 
 /* ==== AEADs =================================================================================== */
 
@@ -165,29 +177,61 @@ int dxpu_sodium_init(void)
     return sodium_init() < 0 ? DXPU_E_NONE : DXPU_OK;
 }
 
+/* As sodium_malloc(), but that one touches all of it: a box has room for the keys of thousands of
+   channels, few of which are ever there. */
+static bool pages_open(block *b, size_t bytes)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), inner = (bytes + page - 1) / page * page;
+    uint8_t *at;
+    b->bytes = inner + 2 * page;
+    at = mmap(NULL, b->bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED)
+        return false;
+    b->pages = at;
+    at += page;
+    if (mprotect(at, inner, PROT_READ | PROT_WRITE)) {
+        (void)munmap(b->pages, b->bytes);
+        return false;
+    }
+    (void)madvise(at, inner, MADV_DONTDUMP);
+    b->locked = mlock2(at, inner, MLOCK_ONFAULT) == 0 || mlock(at, inner) == 0;
+    return true;
+}
+
+static block *block_of(const dxpu_sodium *s)
+{
+    return (block *)(void *)((uintptr_t)s - HEAD_BYTES);
+}
+
 dxpu_sodium *dxpu_sodium_create(const dxpu_sodium_config *cfg)
 {
     dxpu_sodium_config ours = *cfg;
-    size_t bytes = dxpu_secure_bytes(cfg);
-    uint8_t *block = bytes ? sodium_malloc(LOCKED_BYTES + bytes) : NULL;
+    size_t bytes = dxpu_secure_bytes(cfg), all = HEAD_BYTES + ((bytes + 15) & ~(size_t)15);
+    uint8_t *at;
     dxpu_sodium *s;
-    if (!block)
+    block b;
+    if (!bytes || !pages_open(&b, all))
         return NULL;
-    block[0] = sodium_mlock(block, LOCKED_BYTES + bytes) == 0;
+    at = b.pages + b.bytes - (size_t)sysconf(_SC_PAGESIZE) - all; /* its end is the last page */
+    memcpy(at, &b, sizeof b);
     ours.suites &= dxpu_sodium_suites();
-    s = dxpu_secure_init(block + LOCKED_BYTES, bytes, &ours, dxpu_sodium_primitives());
+    s = dxpu_secure_init(at + HEAD_BYTES, bytes, &ours, dxpu_sodium_primitives());
     if (!s)
-        sodium_free(block);
+        (void)munmap(b.pages, b.bytes);
     return s;
 }
 
 void dxpu_sodium_destroy(dxpu_sodium *s)
 {
-    if (s)
-        sodium_free((uint8_t *)s - LOCKED_BYTES);
+    block b;
+    if (!s)
+        return;
+    b = *block_of(s);
+    dxpu_secure_wipe(s);
+    (void)munmap(b.pages, b.bytes);
 }
 
 bool dxpu_sodium_locked(const dxpu_sodium *s)
 {
-    return *((const uint8_t *)s - LOCKED_BYTES);
+    return block_of(s)->locked;
 }

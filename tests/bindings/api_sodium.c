@@ -18,6 +18,7 @@
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -2125,6 +2126,75 @@ static void test_s61_locked_memory(void **state)
     assert_int_equal(locked_kb(), before);
 }
 
+/* The kernel reads where this program could, without a signal. */
+static bool is_readable(const uint8_t *at)
+{
+    int way[2];
+    bool can;
+    assert_int_equal(pipe(way), 0);
+    can = write(way[1], at, 1) == 1;
+    (void)close(way[0]);
+    (void)close(way[1]);
+    return can;
+}
+
+static void test_s61_guarded_memory(void **state)
+{
+    world w;
+    (void)state;
+    world_init(&w);
+    for (unsigned i = 0; i < 2; i++) {
+        size_t bytes = (dxpu_secure_bytes(&w.cfg[i]) + 15) & ~(size_t)15;
+        size_t page = (size_t)sysconf(_SC_PAGESIZE);
+        const uint8_t *begin = (const uint8_t *)w.end[i], *end = begin + bytes;
+        assert_true(is_readable(begin) && is_readable(end - 1)); /* the control */
+        assert_false(is_readable(end));
+        assert_false(is_readable(begin - (uintptr_t)begin % page - 1));
+    }
+    world_free(&w);
+}
+
+/* Pages of an end that are in memory. */
+static size_t resident_pages(const dxpu_sodium *s, size_t bytes)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), n = 0;
+    uintptr_t begin = (uintptr_t)s / page * page, end = (uintptr_t)s + bytes;
+    for (; begin < end; begin += page) {
+        unsigned char in = 0;
+        assert_int_equal(mincore((void *)begin, page, &in), 0);
+        n += in & 1u;
+    }
+    return n;
+}
+
+/* What opening a port with room for thousands of channels costs. */
+static void test_sessions_that_never_began_take_no_memory(void **state)
+{
+    enum { FEW = 16, SESSIONS = 2000 };
+    dxpu_sodium_session *x[SESSIONS];
+    size_t bytes;
+    world w;
+    (void)state;
+    world_config(&w);
+    w.cfg[0].sessions = SESSIONS;
+    world_create(&w);
+    bytes = dxpu_secure_bytes(&w.cfg[0]);
+    assert_true(bytes > (size_t)SESSIONS * 2000);
+    assert_in_range(resident_pages(w.end[0], bytes), 1, FEW);
+    for (unsigned i = 0; i < SESSIONS; i++) {
+        if (i == FEW)
+            assert_in_range(resident_pages(w.end[0], bytes), 1, 2 * FEW + 1);
+        w.ask.channel = 0x1000 + i;
+        x[i] = dxpu_sodium_begin(w.end[0], w.key[1]->public_key, &w.ask);
+        assert_non_null(x[i]);
+    }
+    assert_in_range(resident_pages(w.end[0], bytes), SESSIONS / 3, SESSIONS); /* the control */
+    assert_null(dxpu_sodium_begin(w.end[0], w.key[1]->public_key, &w.ask));
+    dxpu_sodium_end(x[3]);
+    assert_ptr_equal(dxpu_sodium_begin(w.end[0], w.key[1]->public_key, &w.ask), x[3]);
+    world_free(&w);
+}
+
 static void test_config_and_counters(void **state)
 {
     world w;
@@ -2212,6 +2282,8 @@ int main(void)
         cmocka_unit_test(test_s60_key_files_that_fail),
         cmocka_unit_test(test_s60_public_keys_as_text),
         cmocka_unit_test(test_s61_locked_memory),
+        cmocka_unit_test(test_s61_guarded_memory),
+        cmocka_unit_test(test_sessions_that_never_began_take_no_memory),
         cmocka_unit_test(test_config_and_counters),
     };
     if (dxpu_sodium_init() != DXPU_OK)
