@@ -842,7 +842,6 @@ static bool is_function_again(const slot_plan *first, const slot_plan *plan)
 static void identify_slot(const box *b, unsigned index, const slot_plan *plan, device_settings *own,
                           char *serial, size_t size)
 {
-    char address[DXPU_UDP_TEXT_BYTES];
     unsigned shared = plan ? 0 : index;               /* of a name that several slots have */
     unsigned device = own->subsystem ? 0 : index + 1; /* all slots of a subsystem are one drive */
     if (own->serial) {
@@ -851,8 +850,7 @@ static void identify_slot(const box *b, unsigned index, const slot_plan *plan, d
     } else if (b->managed) {
         own->identity = identity_of_proxy(b->identity, device);
     } else {
-        dxpu_udp_print(dxpu_udp_local(b->shards[0].fabric.udp, 0), address);
-        own->identity = identity_of_slot(b->node, device, own->file, address);
+        own->identity = identity_of_slot(b->node, device, own->file, b->address);
     }
     if (own->subsystem) {
         own->controller = index + 1;
@@ -1075,6 +1073,7 @@ static int open_slot(box *b, unsigned index, const device_kind *kind, const devi
     slot *s = &b->slots[index];
     slot_device d;
     s->shard = slots_shard(b, index + 1);
+    s->answers = b->notices + (size_t)index * SLOT_ANSWERS;
     if (slots_prepare(b, index, plan_of(b, index), kind, set, &d))
         return -1;
     for (unsigned cls = 0; cls < DXPU_CLASSES; cls++)
@@ -1189,11 +1188,12 @@ int slots_open(box *b, const device_kind *kind, const device_settings *s)
 {
     unsigned count = b->count;
     b->slots = calloc(count, sizeof *b->slots);
+    b->notices = calloc((size_t)count * SLOT_ANSWERS, sizeof *b->notices);
     b->entries = calloc(count, sizeof *b->entries);
     b->phase = calloc(count, sizeof *b->phase);
     b->medium = calloc(count, sizeof *b->medium);
     b->lease_key = calloc(count, sizeof *b->lease_key);
-    if (!b->slots || !b->entries || !b->phase || !b->medium || !b->lease_key ||
+    if (!b->slots || !b->notices || !b->entries || !b->phase || !b->medium || !b->lease_key ||
         dxpu_box_init(&b->table, b->entries, count) != DXPU_OK) {
         log_error("out of memory for %u slots", count);
         return PROGRAM_SYSTEM;
@@ -1204,6 +1204,7 @@ int slots_open(box *b, const device_kind *kind, const device_settings *s)
     }
     if (!subsystems_in_one_loop(b))
         return PROGRAM_USAGE;
+    dxpu_udp_print(dxpu_udp_local(b->shards[0].fabric.udp, 0), b->address);
     for (unsigned i = 0; i < count; i++) {
         if (open_slot(b, i, kind, s)) {
             log_error(
@@ -1242,6 +1243,7 @@ void slots_close(box *b)
     jobs_pool_free(b->pool);
     b->pool = NULL;
     free(b->slots);
+    free(b->notices);
     free(b->entries);
     free(b->phase);
     free(b->medium);

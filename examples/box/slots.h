@@ -98,7 +98,7 @@ typedef struct slot {
     limit limit;
     uint64_t limited_ns; /* when more may leave; DXPU_NEVER: the limit holds nothing up */
     uint64_t alarmed;    /* the epoch whose first refusal was reported */
-    uint8_t answers[SLOT_ANSWERS][REFUSAL_BYTES];
+    uint8_t (*answers)[REFUSAL_BYTES]; /* its part of the box's notices */
     unsigned answers_head, answers_tail;
     uint64_t taken[DXPU_CLASSES]; /* TLPs given to the device or refused */
     uint64_t emitted;             /* TLPs of the device */
@@ -164,6 +164,8 @@ typedef struct box {
     dxpu_box_table table;
     dxpu_box_entry *entries;
     slot *slots;
+    uint8_t (
+        *notices)[REFUSAL_BYTES];     /* SLOT_ANSWERS of each slot; pages never used cost nothing */
     unsigned count;                   /* of slots */
     bool hot_plug;                    /* devices may come and go */
     bool p2p;                         /* channels to other boxes that hosts name, and from them */
@@ -172,8 +174,9 @@ typedef struct box {
     dxpu_guard_allowed allowed;       /* what every device may, besides what is usual */
     uint64_t limit_tlps, limit_bytes; /* a second, of each lease; 0: none */
     uint32_t node;                    /* at first; its manager may give another */
-    const char *state_file;           /* leases, kept over restarts; NULL: not kept */
-    state_file *state;                /* that file; NULL: not kept */
+    char address[DXPU_UDP_TEXT_BYTES]; /* where it listens, the first of them */
+    const char *state_file;            /* leases, kept over restarts; NULL: not kept */
+    state_file *state;                 /* that file; NULL: not kept */
     /* Of each slot, while its host has no channel: DXPU_CONTROL_SLOT_HELD..UNWIPED of a manager's
        leases, else _EMPTY. */
     uint8_t *phase;

@@ -275,7 +275,7 @@ def said(file):
 
 def idle_slots(l):
     """Memory of a box whose slots no host has had: what a driver needs is there from then on."""
-    for kind, most in (("memory", 16), ("nvme", 48), ("virtio-blk", 56)):
+    for kind, most in (("memory", 10), ("nvme", 40), ("virtio-blk", 44)):
         size = [] if kind == "memory" else ["--size", "1M"]
         b = l.start("dxpu-box", "--listen", "127.0.0.1:0", "--device", kind, *size, "--slots", 512)
         b.address()
