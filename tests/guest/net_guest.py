@@ -166,8 +166,9 @@ class Machine:
                   % (name, command, name, name))
 
     def under_way(self, slot, *options, name="job", command=None):
-        """fio, or a command of it, in the background, which has done some of its I/O."""
-        count = "awk '{print $1 + $5}' /sys/block/%s/stat" % os.path.basename(self.disk(slot))
+        """fio, or a command of it, in the background, which has done some of its I/O.  It is counted
+        at the controller's path: Linux 6.1 counts none of a shared namespace as a whole."""
+        count = "awk '{print $1 + $5}' %s/nvme/nvme*/nvme*n[0-9]*/stat" % self.device(slot)
         before = int(self.must(count))
         self.background(command or self.fio(slot, *options, name=name), name)
         self.wait_for("[ -s /tmp/%s.done ] || [ \"$(%s)\" -ge %d ]" % (name, count, before + 32),
@@ -1081,6 +1082,7 @@ def holder_is_killed(w):
     check("holder_acquires", status == 0, output)
     c.m.under_way(1, "--rw=randwrite", "--bs=4k", "--iodepth=8", "--offset=8m", "--size=4m",
                   "--time_based", "--runtime=120")
+    check("holder_writes", c.m.run("[ -s /tmp/job.done ]")[0] != 0, c.m.run("cat /tmp/job.out"))
     w.machines.remove(c.m)
     c.m.guest.kill()
     wait_count(c.m.host, "the guest is gone", 1)

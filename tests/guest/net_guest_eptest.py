@@ -25,25 +25,38 @@ from suite import HANG, LARGE, check, device, figure, large_bar, pcitest  # noqa
 
 
 class World:
-    """The programs, and what all guests are started with."""
+    """The programs, and what all guests are started with.  Each box has a key of its own: of two
+    with one key, each takes the other for itself."""
 
-    def __init__(self, l):
+    def __init__(self, l, places):
         self.lab = l
         module = guest.ask(os.path.join(HERE, "module.sh"))[0]
         self.tools = guest.tools()
         self.initrd = guest.initramfs(l.file("initrd"), module, suite.program(l, "pcitest"))
+        self.nodes = {at: 21 + n for n, at in enumerate(places)}
+        _, self.host_key, _, _ = l.keys("dxpu-host")
+        _, _, *self.box_peers = l.keys("dxpu-box")
+        with open(l.file("boxes"), "w") as file:
+            for at, node in self.nodes.items():
+                made = l.run("dxpu", "keygen", self.key(node))
+                file.write("%s may=fabric at=%s\n" % (made.output().strip(), at))
+
+    def key(self, node):
+        return self.lab.file("box%d.key" % node)
 
     def host(self, name, topology, slots, attach, *options):
         path = self.lab.file(name + ".sock")
         host = self.lab.start("dxpu-host", "--vfio-user", path, "--slots", slots, "--topology",
-                              topology, "--attach", ",".join(attach), "--json", *options)
+                              topology, "--attach", ",".join(attach), "--json", "--key",
+                              self.host_key, "--peers", self.lab.file("boxes"), *options)
         host.says("waiting for a guest")
         host.socket = path
         return host
 
-    def box(self, at, node, *options):
-        box = self.lab.start("dxpu-box", "--listen", at, "--device", "eptest", "--node", node,
-                             "--json", *options)
+    def box(self, at, *options):
+        box = self.lab.start("dxpu-box", "--listen", at, "--device", "eptest", "--node",
+                             self.nodes[at], "--json", "--key", self.key(self.nodes[at]),
+                             *self.box_peers, *options)
         box.address()
         return box
 
@@ -65,7 +78,7 @@ def test_refused(w, g, host, at):
     """A device that the slot's window cannot hold is not shown; its neighbours do not suffer."""
     found = host.says(r"slot 1: refused: .* 4 GB.*; remedy: .*(pci=\S+)", 30)
     check("switch, no parameter: refused, with the remedy", found.group(1), found.group(0))
-    small = w.box(at, 24)  # beside it
+    small = w.box(at)  # beside it
     g.wait_for("[ -e %s/resource4 ]" % device(PEERS[1]), HANG)
     pcitest(g, "switch, no parameter: a small device beside it", "far %s 4" % PEERS[1])
     presence = [re.search(r"SltSta:.*?PresDet([-+])",
@@ -82,7 +95,7 @@ def test_refused(w, g, host, at):
 
 PEERS = ("10001:03:00.0", "10001:04:00.0")  # below the switch
 ACS_CONTROL, REDIRECT = "10001:02:00.0 ECAP_ACS+6.w", 4  # of the first one's port
-COPIES = 32  # of 4 KB
+COPIES, BYTES = 128, 4096
 
 
 def counts(host):
@@ -105,32 +118,40 @@ def copies(g, count):
     return g.run("pcitest peer %s %s %d" % (*PEERS, count), HANG)
 
 
+def test_copies(g, host, way):
+    """TLPs from slot to slot and bytes of the host's wire of each copy, both ways: without what its
+    program does before the first one and after the last one."""
+    spent = []
+    copies(g, 1)
+    for count in (1, 1 + COPIES):
+        before = counts(host)
+        status, output = copies(g, count)
+        check("device to device, %s: %d copies" % (way, count), status == 0, output)
+        spent.append([x - y for x, y in zip(counts(host), before)])
+    found = [(x - y) / COPIES for x, y in zip(spent[1], spent[0])]
+    figure("device to device, %s: a copy of %d bytes is %.2f TLPs from slot to slot and %.0f bytes "
+           "of the host's wire" % (way, BYTES, *found))
+    return found
+
+
 def test_peers(w, g, host, boxes, places):
     """The guest has no IOMMU: its kernel leaves requests unredirected (ACS)."""
-    bytes_of = {}
+    found = {}
     for way, options in (("through the host", ()), ("from box to box", ("--p2p",))):
         for box in boxes:
             box.kill()
         for bdf in PEERS:
             g.wait_for("[ ! -e %s ]" % device(bdf), HANG)
-        boxes = [w.box(at, node, *options) for at, node in zip(places, (23, 24))]
+        boxes = [w.box(at, *options) for at in places]
         for bdf in PEERS:
             g.wait_for("[ -e %s/resource2 ]" % device(bdf), HANG)
         for box in boxes if options else ():
             box.says("linked to slot", HANG)
-        status, output = copies(g, 1)
-        check("device to device, %s: a copy" % way, status == 0, output)
-        before = counts(host)
-        status, output = copies(g, COPIES)
-        tlps, bytes_of[way] = (x - y for x, y in zip(counts(host), before))
-        check("device to device, %s: %d copies" % (way, COPIES), status == 0, output)
-        figure("device to device, %s: %d TLPs from slot to slot at the host, %d bytes of its wire"
-               % (way, tlps, bytes_of[way]))
-        check("device to device, %s: the host has %s" % (way, "none" if options else "all"),
-              tlps == 0 if options else tlps >= 2 * COPIES, tlps)
-    check("device to device: the host's wire carries none of it",
-          bytes_of["from box to box"] * 2 < bytes_of["through the host"] and
-          bytes_of["through the host"] > 4 * COPIES * 4096, bytes_of)
+        found[way] = test_copies(g, host, way)
+    tlps, wire = found["through the host"]
+    check("device to device: the host has all", tlps >= 2 and wire > 4 * BYTES, found)
+    tlps, wire = found["from box to box"]
+    check("device to device: the host has none of it", tlps == 0 and wire < BYTES, found)
     g.must("setpci -s %s=%d" % (ACS_CONTROL, REDIRECT))
     status, output = copies(g, 1)
     check("device to device: redirected by ACS, it does not get there",
@@ -149,11 +170,11 @@ def run(w, places):
     g = guest.Guest(w.lab, "a", w.tools, w.initrd, root.socket, cpus=1,
                     extra=["-device", guest.adapter(switch.socket)])
     figure("boot to the first command %.1f s" % g.ready())
-    w.box(places[0], 21)
+    w.box(places[0])
     test_driver(g, "10000:01:00.0")
-    w.box(places[1], 22, "--bar", LARGE)
+    w.box(places[1], "--bar", LARGE)
     large_bar(g, "root-ports, no parameter: 4 GB", "10000:02:00.0")
-    large = w.box(places[2], 23, "--bar", LARGE)
+    large = w.box(places[2], "--bar", LARGE)
     small = test_refused(w, g, switch, places[3])
     test_peers(w, g, switch, [large, small], places[2:])
     check("the guest's kernel has no complaint", not g.complaints(), g.complaints())
@@ -164,13 +185,14 @@ def run(w, places):
 
 def main():
     with lab.Lab() as l:
+        places = [lab.address() for _ in range(4)]
         try:
-            w = World(l)
+            w = World(l, places)
         except guest.Missing as why:
             print("skip net_guest_eptest %s" % why)
             return 0
         try:
-            run(w, [lab.address() for _ in range(4)])
+            run(w, places)
         except (guest.Stuck, AssertionError, RuntimeError) as why:
             traceback.print_exc()
             check("net_guest_eptest to its end", False, why)
