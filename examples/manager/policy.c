@@ -259,32 +259,147 @@ static void slot_to_pool(pool *p, uint32_t at)
 
 /* -- Choosing -- */
 
-static bool fits(const pool_filter *filter, uint32_t slot)
+/* What a request, or a lease of which a slot is replaced, asks of each slot.  NULL: nothing. */
+typedef struct wish {
+    const pool_filter *filter;
+    uint32_t tenant;
+    uint8_t device;
+    bool exclusive, apart;
+} wish;
+
+static wish wish_of(const pool_request *r)
 {
-    return !filter || filter->fits(filter->user, slot);
+    return (wish){ r->filter, r->tenant, r->device, r->exclusive, r->apart };
 }
 
-/* `count` free slots of a box or group, or as many as fit, those of the groups with the least free
-   first. */
-static void take(const pool *p, uint32_t cell, const pool_filter *filter, unsigned count,
-                 pool_choice *out)
+static wish wish_of_lease(const pool *p, uint32_t lease, const pool_filter *filter)
+{
+    const pool_lease *l = &p->lease[lease];
+    return (wish){ filter, l->tenant, l->device, l->exclusive, l->apart };
+}
+
+/* Does each slot of the model serve it?  Then the index says all. */
+static bool is_plain(const pool *p, const wish *w)
+{
+    return !w->filter && !w->device && !w->exclusive && !w->apart && !p->exclusive;
+}
+
+/* Whose slot it is, or whose data it keeps; POOL_NONE: no lease's. */
+static uint32_t lease_in(const pool *p, uint32_t slot)
+{
+    return p->slot[slot].lease != POOL_NONE ? p->slot[slot].lease : p->slot[slot].owner;
+}
+
+/* Slots in which functions of the slot's device may be: from the first one, up to `end`. */
+static uint32_t functions_of(const pool *p, uint32_t slot, uint32_t *end)
+{
+    const pool_slot *s = &p->slot[slot];
+    const pool_box *b = &p->box[s->box];
+    unsigned first = s->device - 1u, most = first + POOL_FUNCTIONS_MAX;
+    *end = b->first_slot + (most < b->slots ? most : b->slots);
+    return b->first_slot + first;
+}
+
+/* Would no tenant have a function beside another's exclusive one? */
+static bool may_share(const pool *p, const wish *w, uint32_t slot)
+{
+    uint32_t end;
+    for (uint32_t i = functions_of(p, slot, &end); i < end; i++) {
+        const pool_slot *s = &p->slot[i];
+        uint32_t lease = lease_in(p, i);
+        if (i == slot || s->device != p->slot[slot].device)
+            continue;
+        if (lease == POOL_NONE) { /* unknown whose it is */
+            if (w->exclusive && s->state == POOL_QUARANTINED && s->reason == POOL_WHY_FOREIGN)
+                return false;
+        } else if (p->lease[lease].tenant != w->tenant &&
+                   (w->exclusive || p->lease[lease].exclusive)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool fits(const pool *p, const wish *w, uint32_t slot)
+{
+    bool function = p->slot[slot].device != 0;
+    if (!w)
+        return true;
+    if ((w->device == POOL_DEVICE_WHOLE && function) ||
+        (w->device == POOL_DEVICE_FUNCTION && !function))
+        return false;
+    if (function && (w->exclusive || p->exclusive) && !may_share(p, w, slot))
+        return false;
+    return !w->filter || w->filter->fits(w->filter->user, slot);
+}
+
+static bool same_device(const pool *p, uint32_t a, uint32_t b)
+{
+    return p->slot[a].device && p->slot[a].device == p->slot[b].device &&
+           p->slot[a].box == p->slot[b].box;
+}
+
+enum { DEVICE_OWN, DEVICE_LENT, DEVICE_UNUSED, DEVICE_WHOLE };
+
+/* Lower goes first; UINT64_MAX: not at all beside those of `out`. */
+static uint64_t device_rank(const pool *p, const wish *w, uint32_t slot, const pool_choice *out)
+{
+    unsigned own = 0, others = 0, free = 0;
+    uint32_t end;
+    if (!w || (w->apart && !p->slot[slot].device))
+        return 0;
+    if (!p->slot[slot].device)
+        return (uint64_t)DEVICE_WHOLE << 16;
+    for (unsigned i = 0; i < out->count; i++)
+        own += same_device(p, out->slot[i], slot);
+    if (w->apart && own)
+        return UINT64_MAX;
+    for (uint32_t i = functions_of(p, slot, &end); i < end; i++) {
+        uint32_t lease = lease_in(p, i);
+        if (p->slot[i].device != p->slot[slot].device)
+            continue;
+        if (lease == POOL_NONE)
+            free += p->slot[i].state == POOL_FREE;
+        else if (p->lease[lease].tenant == w->tenant)
+            own++;
+        else
+            others++;
+    }
+    if (w->apart)
+        return own + others;
+    return (uint64_t)(own ? DEVICE_OWN : others ? DEVICE_LENT : DEVICE_UNUSED) << 16 | free;
+}
+
+/* Where a slot is in the order of device_rank(), and then of its group's free slots. */
+typedef struct order {
+    uint64_t device, group;
+} order;
+
+static bool is_lower(const order *a, const order *b)
+{
+    return a->device != b->device ? a->device < b->device : a->group < b->group;
+}
+
+/* `count` free slots of a box or group, or as many as fit, in that order. */
+static void take(const pool *p, uint32_t cell, const wish *w, unsigned count, pool_choice *out)
 {
     const pool_cell *c = &p->cell[cell];
     const pool_box *b = &p->box[c->box];
     uint64_t taken[POOL_BOX_SLOTS_MAX / 64] = { 0 };
     for (; count; count--) {
         unsigned best = POOL_BOX_SLOTS_MAX;
-        uint64_t best_rank = UINT64_MAX;
+        order least = { UINT64_MAX, 0 };
         for (unsigned i = 0; i < b->slots; i++) {
             const pool_slot *s = &p->slot[b->first_slot + i];
-            uint64_t rank = 0; /* in no group: nothing is broken up */
+            order o = { 0, 0 }; /* in no group: nothing is broken up */
             if (s->state != POOL_FREE || taken[i / 64] >> i % 64 & 1 ||
                 (s->box_cell != cell && s->group_cell != cell))
                 continue;
+            o.device = device_rank(p, w, b->first_slot + i, out);
             if (s->group_cell != POOL_NONE)
-                rank = (uint64_t)p->cell[s->group_cell].free << 32 | s->group_cell;
-            if (rank < best_rank && fits(filter, b->first_slot + i)) {
-                best_rank = rank;
+                o.group = (uint64_t)p->cell[s->group_cell].free << 32 | s->group_cell;
+            if (is_lower(&o, &least) && fits(p, w, b->first_slot + i)) {
+                least = o;
                 best = i;
             }
         }
@@ -322,36 +437,94 @@ static uint32_t in_order(const pool *p, uint32_t head, uint32_t last)
     return best;
 }
 
-/* From where least is free; `each` slots of a box at most. */
+/* Boxes that a lease's slots are in. */
+typedef struct near {
+    unsigned count;
+    uint32_t box[POOL_COUNT_MAX];
+} near;
+
+static bool is_near(const near *n, uint32_t box)
+{
+    for (unsigned i = 0; i < n->count; i++) {
+        if (n->box[i] == box)
+            return true;
+    }
+    return false;
+}
+
+static pool_lease *lease_of(const pool *p, uint64_t number);
+
+static near near_of(const pool *p, uint64_t lease)
+{
+    const pool_lease *l = lease ? lease_of(p, lease) : NULL;
+    near n;
+    n.count = 0;
+    for (uint32_t i = l ? l->first : POOL_NONE; i != POOL_NONE; i = p->slot[i].next) {
+        if (!is_near(&n, p->slot[i].box))
+            n.box[n.count++] = p->slot[i].box;
+    }
+    return n;
+}
+
+/* The box's cell of a model; POOL_NONE: it has no such slots. */
+static uint32_t cell_of(const pool *p, uint32_t box, uint16_t model)
+{
+    const pool_box *b = &p->box[box];
+    for (uint32_t i = b->first_cell; i < b->first_cell + b->cells; i++) {
+        const pool_cell *c = &p->cell[i];
+        if (c->slots && c->model == model && c->parent == POOL_NONE)
+            return i;
+    }
+    return POOL_NONE;
+}
+
+/* `each` slots of a box at most, of what is still asked for. */
+static void gather_one(const pool *p, const pool_request *r, uint32_t cell, unsigned each,
+                       pool_choice *out)
+{
+    wish w = wish_of(r);
+    unsigned most = r->count - out->count;
+    most = most < p->cell[cell].free ? most : p->cell[cell].free;
+    take(p, cell, &w, most < each ? most : each, out);
+}
+
+/* From the boxes of the peer, then from where least is free. */
 static bool gather(const pool *p, const pool_request *r, unsigned each, pool_choice *out)
 {
     const pool_model *m = &p->model[r->model];
+    near n = near_of(p, r->peer);
+    for (unsigned i = 0; i < n.count && out->count < r->count; i++) {
+        uint32_t cell = cell_of(p, n.box[i], r->model);
+        if (cell != POOL_NONE)
+            gather_one(p, r, cell, each, out);
+    }
     for (uint64_t mask = m->box_mask; mask && out->count < r->count; mask &= mask - 1) {
         unsigned rank = lowest(mask);
         uint32_t head = m->box_head[rank];
         for (uint32_t i = rank == POOL_RANKS ? in_order(p, head, POOL_NONE) : head;
              i != POOL_NONE && out->count < r->count;
-             i = rank == POOL_RANKS ? in_order(p, head, i) : p->cell[i].next) {
-            unsigned most = r->count - out->count;
-            most = most < p->cell[i].free ? most : p->cell[i].free;
-            take(p, i, r->filter, most < each ? most : each, out);
-        }
+             i = rank == POOL_RANKS ? in_order(p, head, i) : p->cell[i].next)
+            if (!is_near(&n, p->cell[i].box))
+                gather_one(p, r, i, each, out);
     }
     return out->count == r->count;
 }
 
-/* The same of slots that fit: each box or group that has enough free ones is looked at. */
-static bool together_fitting(const pool *p, const pool_request *r, bool group, pool_choice *out)
+/* The same of slots that fit, in these boxes where there are any: each box or group that has enough
+   free ones is looked at. */
+static bool together_fitting(const pool *p, const pool_request *r, bool group, const near *n,
+                             pool_choice *out)
 {
     uint32_t best = POOL_NONE;
+    wish w = wish_of(r);
     for (uint32_t i = 0; i < p->cells; i++) {
         const pool_cell *c = &p->cell[i];
         pool_choice found = { 0 };
         if (c->slots < r->count || c->free < r->count || c->model != r->model ||
-            (c->parent != POOL_NONE) != group ||
+            (c->parent != POOL_NONE) != group || (n->count && !is_near(n, c->box)) ||
             (best != POOL_NONE && c->free >= p->cell[best].free))
             continue;
-        take(p, i, r->filter, r->count, &found);
+        take(p, i, &w, r->count, &found);
         if (found.count < r->count)
             continue;
         best = i;
@@ -374,12 +547,17 @@ static uint32_t first_of(const pool *p, const pool_model *m, bool group, unsigne
     return best;
 }
 
-/* All from one box or group, the one with the least free that has enough. */
+/* All from one box or group, the one with the least free that has enough, of the peer's boxes where
+   one of those has. */
 static bool together(const pool *p, const pool_request *r, bool group, pool_choice *out)
 {
     const pool_model *m = &p->model[r->model];
-    if (r->filter)
-        return together_fitting(p, r, group, out);
+    const near any = { 0 }, n = near_of(p, r->peer);
+    wish w = wish_of(r);
+    if (n.count && together_fitting(p, r, group, &n, out))
+        return true;
+    if (!is_plain(p, &w))
+        return together_fitting(p, r, group, &any, out);
     uint64_t mask = (group ? m->group_mask : m->box_mask) & from(r->count);
     if (!mask)
         return false;
@@ -387,14 +565,15 @@ static bool together(const pool *p, const pool_request *r, bool group, pool_choi
     uint32_t cell = group ? m->group_head[rank][of_box] : m->box_head[rank];
     if (of_box == POOL_RANKS || rank == POOL_RANKS)
         cell = first_of(p, m, group, rank);
-    take(p, cell, NULL, r->count, out);
+    take(p, cell, &w, r->count, out);
     return true;
 }
 
 /* What does not depend on which slots are free. */
 static int admit(const pool *p, const pool_request *r)
 {
-    if (!r->count || r->count > POOL_COUNT_MAX || r->need >= POOL_NEEDS)
+    if (!r->count || r->count > POOL_COUNT_MAX || r->need >= POOL_NEEDS ||
+        r->device >= POOL_DEVICES)
         return POOL_E_ARG;
     if (r->tenant >= p->tenants || r->host >= p->hosts || r->model >= p->limits.models)
         return POOL_E_UNKNOWN;
@@ -408,10 +587,10 @@ static int admit(const pool *p, const pool_request *r)
 
 static uint32_t count_fitting(const pool *p, const pool_request *r)
 {
+    wish w = wish_of(r);
     uint32_t count = 0;
     for (uint32_t i = 0; i < p->slots; i++)
-        count +=
-            p->slot[i].state == POOL_FREE && p->slot[i].model == r->model && fits(r->filter, i);
+        count += p->slot[i].state == POOL_FREE && p->slot[i].model == r->model && fits(p, &w, i);
     return count;
 }
 
@@ -439,9 +618,15 @@ int pool_choose(const pool *p, const pool_request *r, pool_choice *out)
         break;
     }
     if (!found)
-        return r->filter && count_fitting(p, r) < r->count ? POOL_E_FREE : POOL_E_PLACE;
+        return count_fitting(p, r) < r->count ? POOL_E_FREE : POOL_E_PLACE;
     *out = c;
     return POOL_OK;
+}
+
+bool pool_serves(const pool *p, const pool_request *r, uint32_t slot)
+{
+    wish w = wish_of(r);
+    return slot < p->slots && p->slot[slot].model == r->model && fits(p, &w, slot);
 }
 
 /* Does `at` stand where the need of the lease asks, beside its slots other than `lost`? */
@@ -456,7 +641,8 @@ static bool keeps_need(const pool *p, uint32_t lost, uint32_t at)
         if ((l->need == POOL_SAME_BOX && s->box != b->box) ||
             (l->need == POOL_SPREAD && s->box == b->box) ||
             (l->need == POOL_SAME_GROUP &&
-             (s->group_cell != b->group_cell || b->group_cell == POOL_NONE)))
+             (s->group_cell != b->group_cell || b->group_cell == POOL_NONE)) ||
+            (l->apart && same_device(p, i, at)))
             return false;
     }
     return true;
@@ -464,22 +650,32 @@ static bool keeps_need(const pool *p, uint32_t lost, uint32_t at)
 
 typedef struct search {
     const pool *pool;
-    const pool_filter *filter;
+    wish wish;
     uint32_t lost, near; /* near: another slot of the lease, or the lost one */
+    struct near peer;
     uint32_t best;
     unsigned best_rank; /* lower is better */
 } search;
 
-enum { RANK_NEED = 8, RANK_FREE = 4, RANK_GROUP = 2, RANK_BOX = 1, RANK_WORST = 16 };
+enum {
+    RANK_NEED = 16,
+    RANK_PEER = 8,
+    RANK_FREE = 4,
+    RANK_GROUP = 2,
+    RANK_BOX = 1,
+    RANK_WORST = 32
+};
 
 static void consider(search *s, uint32_t at)
 {
     const pool_slot *a = &s->pool->slot[s->near], *b = &s->pool->slot[at];
     unsigned rank = 0;
-    if (!fits(s->filter, at))
+    if (!fits(s->pool, &s->wish, at))
         return;
     if (!keeps_need(s->pool, s->lost, at))
         rank |= RANK_NEED;
+    if (s->peer.count && !is_near(&s->peer, b->box))
+        rank |= RANK_PEER;
     if (b->state != POOL_SPARE)
         rank |= RANK_FREE;
     if (a->group_cell == POOL_NONE || a->group_cell != b->group_cell)
@@ -516,7 +712,7 @@ static void consider_far(search *s)
         for (uint32_t i = m->box_head[lowest(mask)]; i != POOL_NONE && cells;
              cells--, i = p->cell[i].next) {
             pool_choice one = { 0 };
-            take(p, i, NULL, 1, &one);
+            take(p, i, &s->wish, 1, &one);
             consider(s, one.slot[0]);
         }
 }
@@ -535,24 +731,41 @@ int pool_choose_other(const pool *p, uint32_t slot, const pool_filter *filter, p
     if (p->slot[slot].lease == POOL_NONE)
         return POOL_E_STATE;
     const pool_lease *l = &p->lease[p->slot[slot].lease];
-    search s = { p, filter, slot, l->first, POOL_NONE, RANK_WORST };
+    search s = { p,
+                 wish_of_lease(p, p->slot[slot].lease, filter),
+                 slot,
+                 l->first,
+                 near_of(p, l->peer),
+                 POOL_NONE,
+                 RANK_WORST };
     if (s.near == slot && p->slot[slot].next != POOL_NONE)
         s.near = p->slot[slot].next;
     consider_box(&s, p->slot[s.near].box);
-    if (filter)
+    for (unsigned i = 0; i < s.peer.count; i++)
+        consider_box(&s, s.peer.box[i]);
+    if (!is_plain(p, &s.wish))
         consider_all(&s);
     else
         consider_far(&s);
     if (s.best == POOL_NONE)
         return POOL_E_FREE;
     out->slot = s.best;
-    out->need_kept = s.best_rank < RANK_NEED;
+    out->need_kept = !(s.best_rank & RANK_NEED);
     return POOL_OK;
 }
 
+/* Is it the first of its device in this list, where only one of each may be? */
+static bool adds(const pool *p, const wish *w, uint32_t slot, const pool_choice *out)
+{
+    for (unsigned i = 0; w->apart && i < out->count; i++) {
+        if (same_device(p, out->slot[i], slot))
+            return false;
+    }
+    return true;
+}
+
 /* Unassigned slots of a cell that fit, the first of them into out: how many there are. */
-static unsigned list_lendable(const pool *p, uint32_t cell, const pool_filter *filter,
-                              pool_choice *out)
+static unsigned list_lendable(const pool *p, uint32_t cell, const wish *w, pool_choice *out)
 {
     const pool_box *b = &p->box[p->cell[cell].box];
     unsigned count = 0;
@@ -560,8 +773,8 @@ static unsigned list_lendable(const pool *p, uint32_t cell, const pool_filter *f
     for (uint32_t i = b->first_slot; i < b->first_slot + b->slots; i++) {
         const pool_slot *s = &p->slot[i];
         if ((s->state == POOL_FREE || s->state == POOL_SPARE) &&
-            (s->box_cell == cell || s->group_cell == cell) && fits(filter, i) && ++count &&
-            out->count < POOL_COUNT_MAX)
+            (s->box_cell == cell || s->group_cell == cell) && fits(p, w, i) && adds(p, w, i, out) &&
+            ++count && out->count < POOL_COUNT_MAX)
             out->slot[out->count++] = i;
     }
     return count;
@@ -574,6 +787,7 @@ int pool_choose_all(const pool *p, uint64_t lease, const pool_filter *filter, po
     unsigned least = UINT_MAX;
     if (!l)
         return POOL_E_UNKNOWN;
+    wish w = wish_of_lease(p, pool_lease_index(lease), filter);
     if (l->need != POOL_SAME_BOX && l->need != POOL_SAME_GROUP)
         return POOL_E_STATE;
     for (uint32_t i = 0; i < p->cells; i++) {
@@ -581,7 +795,7 @@ int pool_choose_all(const pool *p, uint64_t lease, const pool_filter *filter, po
         if (c->slots < l->count || c->model != l->model ||
             (c->parent != POOL_NONE) != (l->need == POOL_SAME_GROUP))
             continue;
-        unsigned count = list_lendable(p, i, filter, &found);
+        unsigned count = list_lendable(p, i, &w, &found);
         if (count >= l->count && count < least) {
             least = count;
             best = found;
@@ -726,6 +940,19 @@ int pool_change_slot(pool *p, uint32_t slot, const pool_slot_info *now)
         slot_to_pool(p, slot);
     settle(p, was);
     settle(p, s->model);
+    return POOL_OK;
+}
+
+int pool_set_device(pool *p, uint32_t slot, unsigned device)
+{
+    if (slot >= p->slots)
+        return POOL_E_UNKNOWN;
+    pool_slot *s = &p->slot[slot];
+    const pool_box *b = &p->box[s->box];
+    unsigned number = slot - b->first_slot + 1;
+    if (device && (device > number || number - device >= POOL_FUNCTIONS_MAX))
+        return POOL_E_ARG;
+    s->device = (uint16_t)device;
     return POOL_OK;
 }
 
@@ -906,14 +1133,15 @@ static void take_back(pool *p, uint32_t at, pool_reason why, bool retain)
 
 static bool can_give(const pool *p, const pool_request *r, const pool_choice *c)
 {
+    wish w = wish_of(r);
     if (c->count != r->count)
         return false;
     for (unsigned i = 0; i < c->count; i++) {
         if (c->slot[i] >= p->slots || p->slot[c->slot[i]].state != POOL_FREE ||
-            p->slot[c->slot[i]].model != r->model)
+            p->slot[c->slot[i]].model != r->model || !fits(p, &w, c->slot[i]))
             return false;
         for (unsigned j = 0; j < i; j++)
-            if (c->slot[i] == c->slot[j])
+            if (c->slot[i] == c->slot[j] || (r->apart && same_device(p, c->slot[i], c->slot[j])))
                 return false;
     }
     return true;
@@ -932,11 +1160,16 @@ static uint32_t open_lease(pool *p, const pool_request *r)
     l->model = r->model;
     l->need = r->need;
     l->count = r->count;
+    l->device = r->device;
+    l->exclusive = r->exclusive;
+    l->apart = r->apart;
+    l->peer = r->peer;
     l->first = l->last = l->retained = POOL_NONE;
     l->retained_count = 0;
     p->tenant[r->tenant].used += r->count;
     p->host[r->host].used += r->count;
     p->leases++;
+    p->exclusive += r->exclusive;
     return index;
 }
 
@@ -1040,6 +1273,7 @@ int pool_release(pool *p, uint64_t lease, pool_reason why)
     l->first = p->empty_lease;
     p->empty_lease = (uint32_t)(l - p->lease);
     p->leases--;
+    p->exclusive -= l->exclusive;
     return POOL_OK;
 }
 
@@ -1225,7 +1459,7 @@ int pool_restore_lease(pool *p, uint64_t number, const pool_request *r, const po
 {
     uint32_t index = pool_lease_index(number);
     if (!(number >> POOL_INDEX_BITS) || !r->count || r->count > POOL_COUNT_MAX ||
-        r->count != slots->count || r->need >= POOL_NEEDS)
+        r->count != slots->count || r->need >= POOL_NEEDS || r->device >= POOL_DEVICES)
         return POOL_E_ARG;
     if (r->tenant >= p->tenants || (r->host >= p->hosts && r->host != POOL_NONE) ||
         r->model >= p->limits.models)
@@ -1245,7 +1479,11 @@ int pool_restore_lease(pool *p, uint64_t number, const pool_request *r, const po
                        .retained = POOL_NONE,
                        .model = r->model,
                        .count = r->count,
-                       .need = r->need };
+                       .need = r->need,
+                       .device = r->device,
+                       .exclusive = r->exclusive,
+                       .apart = r->apart,
+                       .peer = r->peer };
     pool_raise_serial(p, l->serial);
     for (unsigned i = 0; i < slots->count; i++)
         chain(p, slots->slot[i], index, l->last);
@@ -1253,6 +1491,7 @@ int pool_restore_lease(pool *p, uint64_t number, const pool_request *r, const po
     if (r->host != POOL_NONE)
         p->host[r->host].used += r->count;
     p->leases++;
+    p->exclusive += r->exclusive;
     return POOL_OK;
 }
 

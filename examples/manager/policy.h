@@ -59,6 +59,15 @@ typedef enum pool_need {
     POOL_NEEDS
 } pool_need;
 
+/* What kind of slot serves a request: one that has its device to itself, or a function of a device
+   that it shares with other slots (M-157). */
+typedef enum pool_device {
+    POOL_DEVICE_ANY,
+    POOL_DEVICE_WHOLE,
+    POOL_DEVICE_FUNCTION,
+    POOL_DEVICES
+} pool_device;
+
 #define POOL_ERRORS(X)                                                                             \
     X(OK, 0, "ok")                                                                                 \
     X(E_ARG, -1, "the count, the need or a number is outside its range")                           \
@@ -102,6 +111,10 @@ typedef struct pool_request {
     uint8_t count;             /* 1..POOL_COUNT_MAX */
     uint8_t need;              /* pool_need */
     const pool_filter *filter; /* for pool_choose(); NULL: all */
+    uint8_t device;            /* pool_device */
+    bool exclusive;            /* no other tenant has a function of its devices meanwhile */
+    bool apart;                /* no two of its slots are functions of one device */
+    uint64_t peer; /* a lease in whose boxes its slots are, where these have room; 0: none */
 } pool_request;
 
 typedef struct pool_choice {
@@ -131,6 +144,8 @@ typedef struct pool_slot {
     uint32_t next, prev; /* in its lease, what is retained for one, or the spares of its model */
     uint32_t owner;      /* lease that it left, and whose data it keeps; POOL_NONE: none */
     uint16_t model;
+    uint16_t device; /* of whose functions it is one: number of the box's slot that has the first,
+                        from 1; 0: it has its device to itself */
     uint8_t state, reason;
     uint8_t place; /* in its owner */
     uint8_t wipe;  /* pool_reason of the decision to wipe it; POOL_WHY_NONE: there is none */
@@ -157,8 +172,10 @@ typedef struct pool_lease {
     uint32_t first, last; /* slots; first is the next empty entry's index when this one is empty */
     uint32_t retained;    /* the first slot that it left and whose data are kept */
     uint32_t retained_count;
+    uint64_t peer; /* as in its request */
     uint16_t model;
-    uint8_t count, need;
+    uint8_t count, need, device;
+    bool exclusive, apart;
 } pool_lease;
 
 /* No lease is larger, so all cells of the last rank have room for any. */
@@ -180,8 +197,9 @@ typedef struct pool_model {
 typedef struct pool {
     pool_limits limits;
     uint32_t slots, boxes, hosts, tenants;
-    uint32_t cells;  /* two for each slot: a box's are at twice its first slot */
-    uint32_t leases; /* that there are */
+    uint32_t cells;     /* two for each slot: a box's are at twice its first slot */
+    uint32_t leases;    /* that there are */
+    uint32_t exclusive; /* of these, those that share no device */
     uint32_t empty_lease;
     uint64_t serial; /* the last one given to a lease */
     uint64_t epoch;  /* the highest given */
@@ -204,6 +222,10 @@ int pool_add_box(pool *p, const pool_slot_info *slots, unsigned count, uint32_t 
 /* Another device is in the slot, or in another group.  POOL_E_STATE: a lease has it, or its
    data are kept for one. */
 int pool_change_slot(pool *p, uint32_t slot, const pool_slot_info *now);
+/* Of which device the slot is a function: as in pool_slot.  A lease keeps its slot. */
+int pool_set_device(pool *p, uint32_t slot, unsigned device);
+/* A slot's functions are at most so far behind the first one. */
+enum { POOL_FUNCTIONS_MAX = 256 };
 int pool_add_host(pool *p, uint32_t capacity, uint32_t *host);
 /* Not below what is used. */
 int pool_set_capacity(pool *p, uint32_t host, uint32_t capacity);
@@ -222,9 +244,15 @@ int pool_set_spares(pool *p, uint16_t model, uint32_t spares);
 
 /* Which slots the request would get.  Cost: O(count) and O(slots) of the boxes
    chosen; where these have more than 64 free slots, all such boxes are looked at.  With a
-   filter those that fit, of the boxes with the fewest free slots first: O(free slots), and no
-   promise about pool_room(). */
+   filter, or where devices are asked for or have an exclusive lease, those that fit, of the boxes
+   with the fewest free slots first: O(free slots), and no promise about pool_room().
+   Within a box functions are packed: first those of a device that the tenant has a function of,
+   then of one that others have, then the others, each from where the fewest are free, and slots
+   with a device of their own last; for a lease with `apart` those of devices of which the fewest
+   are lent. */
 int pool_choose(const pool *p, const pool_request *r, pool_choice *out);
+/* Could the slot be among them, if it is free? */
+bool pool_serves(const pool *p, const pool_request *r, uint32_t slot);
 /* Give them out.  POOL_E_STATE when the choice is no longer, or never was, the pool's to give. */
 int pool_grant(pool *p, const pool_request *r, const pool_choice *c, uint64_t *lease);
 /* A slot that is quarantined as foreign is a lease of its own, r->count 1, under the epoch that it
@@ -246,7 +274,8 @@ unsigned pool_lease_slots(const pool *p, uint64_t lease, uint32_t out[POOL_COUNT
    may name more of them than the lease has slots: no more than POOL_COUNT_MAX are listed. */
 unsigned pool_lease_retained(const pool *p, uint64_t lease, uint32_t out[POOL_COUNT_MAX]);
 
-/* Do its slots stand as its need asks?  A replacement may have been taken from elsewhere. */
+/* Do its slots stand as its need, and `apart`, ask?  A replacement may have been taken from
+   elsewhere. */
 bool pool_need_kept(const pool *p, uint64_t lease);
 
 /* The host gives the slots up; tenant and data stay, and count against the quota. */
@@ -272,8 +301,9 @@ int pool_repair(pool *p, uint32_t slot, pool_reason by);
 /* What a quarantined slot holds is the data of the lease that has it, or that it is kept for.
    POOL_E_STATE: there is none, or it is not quarantined. */
 int pool_keep(pool *p, uint32_t slot);
-/* Which slot would replace this one of a lease: what keeps the lease's need, then a spare before a
-   free one, then the same group, then the same box.  filter: the lease's, NULL: none. */
+/* Which slot would replace this one of a lease: what keeps the lease's need, then one in a box of
+   its peer, then a spare before a free one, then the same group, then the same box.  filter: the
+   lease's, NULL: none. */
 int pool_choose_other(const pool *p, uint32_t slot, const pool_filter *filter, pool_other *out);
 /* Slots that would take the place of all of a lease that asks for one box or group, in one: which
    has the fewest that suffice, spares or not.  POOL_E_PLACE: there is none.  Cost: O(cells). */

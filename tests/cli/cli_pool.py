@@ -228,6 +228,7 @@ def node(number=10, role="box", **more):
 
 def slot(name="10.3", **more):
     return dict(dict(slot=name, node=10, number=3, model="nvme", attributes="size=64M",
+                     device=None, function=None, functions=1, virtual_functions=0,
                      data="persistent", serial="S3", vendor_id="0x1b36", device_id="0x0010",
                      group=None, state="leased", reason="none", dirty=True,
                      epoch=17, lease="c3", health="good", box_state="up", connected=True,
@@ -237,11 +238,12 @@ def slot(name="10.3", **more):
 def lease(name="c3", state="active", phase="up", rates=(None, None), **more):
     return dict(dict(lease=name, tenant="t", key=None, host=12, model="nvme", attributes=None,
                      data="persistent", count=1, need="any",
+                     device="any", exclusive=False, apart=False,
                      state=state, replace=True, replaced=0, created_at="2026-01-02T03:04:05.678Z",
                      expires_at=None, retained=[], wiped_in_s=None, moved_from=None,
                      moved_why=None,
-                     slots=[dict(slot="10.3", box_connected=True, host_slot=1, epoch=17,
-                                 state=phase, why=None,
+                     slots=[dict(slot="10.3", device=None, box_connected=True, host_slot=1,
+                                 epoch=17, state=phase, why=None,
                                  to_device_per_s=rates[0], from_device_per_s=rates[1])]), **more)
 
 
@@ -399,6 +401,16 @@ def list_filters():
         check("size=64M" in dxpu(fake, "list", "slots").out)
         dxpu(fake, "list", "leases", "--attributes", "a=1", status=USAGE)
         fake.requests.clear()
+        dxpu(fake, "list", "slots", "--device", "10.3")  # it has its device to itself
+        check(fake.requests[-1]["query"]["device"] == "10.3")
+        fake.routes["GET /v1/slots/10.3"] = slot(device="10.1", function=2, functions=3)
+        fake.requests.clear()
+        dxpu(fake, "list", "slots", "--device", "box10.3")
+        check(fake.requests[-1]["query"]["device"] == "10.1")
+        out = dxpu(fake, "show", "slot", "10.3").out
+        check(re.search(r"(?m)^device +10.1$", out) and re.search(r"(?m)^function +2$", out), out)
+        dxpu(fake, "list", "slots", "--device", "x", status=USAGE)
+        fake.requests.clear()
         dxpu(fake, "list", "slots", "--state", "free", "--model=a b&c", "--node", 10)
         query = fake.one("GET /v1/slots")["query"]
         check(query["state"] == "free" and query["model"] == "a b&c" and query["node"] == "10",
@@ -531,6 +543,9 @@ EVERY = [
     ("lease", "create", "--host", 12, "--model", "nvme", "--attributes", "a=1", "--wait"),
     ("lease", "create", "--host", 12, "--model", "nvme", "--count", 64, "--need", "spread",
      "--tenant", "t", "--for", "1w", "--key", "k", "--no-replace"),
+    ("list", "slots", "--device", "10.3"), ("break", "10.3", "--all"),
+    ("lease", "create", "--host", 12, "--model", "nvme", "--device", "whole", "--exclusive",
+     "--apart"),
     ("lease", "release", "c3"), ("lease", "release", "c3", "--keep"),
     ("lease", "park", "c3"), ("lease", "recover", "c3"), ("lease", "discard", "c3"),
     ("lease", "extend", "c3", "--for", "1h"), ("lease", "extend", "c3", "--no-end"),
@@ -632,6 +647,14 @@ def lease_create():
         check(body == dict(host=12, model="nvme", count=2, need="same_group", tenant="t",
                            seconds=7200, replace=False, key="job-7",
                            attributes="rack=7,render=none"), body)
+        fake.requests.clear()
+        dxpu(fake, "lease", "create", "--host", 12, "--model", "nvme", "--device", "function",
+             "--exclusive", "--apart")
+        body = fake.one("POST /v1/leases")["body"]
+        check(body == dict(host=12, model="nvme", count=1, need="any", device="function",
+                           exclusive=True, apart=True), body)
+        dxpu(fake, "lease", "create", "--host", 12, "--model", "nvme", "--device", "half",
+             status=USAGE)
         err = dxpu(fake, "lease", "create", "--host", "twin", "--model", "nvme",
                    status=REFUSED).err
         check("several of the hosts" in err, err)

@@ -697,7 +697,7 @@ def roles_may_what_the_description_says():
 
 
 EXISTS = {"slot", "node", "number", "model", "attributes", "data", "vendor_id", "device_id",
-          "class"}
+          "class", "functions", "virtual_functions"}
 
 
 @case
@@ -831,6 +831,47 @@ def tenants_see_their_own():
             given_up = "/v1/slots/" + theirs["slots"][0]["slot"]  # until it is lent again
             check(good(200, m, "GET", given_up, token="other")["epoch"])
             check(good(200, m, "GET", given_up, token="tenant")["epoch"] is None)
+
+
+FUNCTIONS = {1: "function=0", 2: "function=1,of=1", 3: "functions=4", 4: "virtual-functions=8"}
+
+
+@case
+def functions_of_a_device():
+    """M-157 to M-159: what slots say, the filter, whole devices and functions, exclusive leases; a
+    refusal does not say whose lease is in the way."""
+    with lab.Lab(plain=True) as l:
+        m = Manager(l, "--tokens", tokens_file(l), "--shared-hosts")
+        with Robots(m, [(BOX, 4), (HOST, 4), (HOST, 4)], FUNCTIONS) as robots:
+            box, host, others = robots.nodes
+            until(lambda: good(200, m, "GET", "/v1/pool", token="read")["slots"]["free"] == 4,
+                  "wiped")
+            slots = good(200, m, "GET", "/v1/slots", token="tenant")["slots"]
+            first = "%d.1" % box
+            check([(s["device"], s["function"], s["functions"], s["virtual_functions"])
+                   for s in slots] ==
+                  [(first, 0, 2, 0), (first, 1, 2, 0), (None, None, 4, 0), (None, None, 1, 8)],
+                  slots)
+            found = good(200, m, "GET", "/v1/slots?device=" + first, token="tenant")["slots"]
+            check([s["number"] for s in found] == [1, 2], found)
+            check(good(200, m, "GET", "/v1/slots?device=%d.3" % box, token="read")["slots"] == [])
+            one = good(201, m, "POST", "/v1/leases", lease(host, device="function", exclusive=True),
+                       token="tenant")
+            check(one["device"] == "function" and one["exclusive"] and not one["apart"], one)
+            check([s["device"] for s in one["slots"]] == [first], one)
+            no = good(409, m, "POST", "/v1/leases", lease(others, device="function"), token="other")
+            check(one["lease"] not in str(no) and "physics" not in str(no) and
+                  "exclusive" not in str(no), no)
+            seen = good(200, m, "GET", "/v1/slots", token="other")["slots"]
+            check([s["state"] for s in seen] == [None, "free", "free", "free"], seen)
+            whole = good(201, m, "POST", "/v1/leases", lease(others, device="whole"), token="other")
+            check(whole["slots"][0]["slot"] == "%d.3" % box, whole)
+            two = good(201, m, "POST", "/v1/leases", lease(host), token="tenant")
+            check(two["slots"][0]["slot"] == "%d.2" % box, two)  # beside its own
+        m.process.kill()
+        m.start()
+        stored = good(200, m, "GET", "/v1/leases/" + one["lease"], token="tenant")
+        check(stored["exclusive"] and stored["device"] == "function", stored)
 
 
 @case
@@ -1036,6 +1077,8 @@ def bodies_are_read_strictly():
                 "need": ("", "Any", 0, None), "replace": (1, "yes", None),
                 "tenant": ("", "a b", "a/b", "x" * 65, "\u00e9", None),
                 "key": ("", "x" * 65, "a b", 5), "attributes": ("", "x" * 65, "a b", 5),
+                "device": ("", "Any", 0, None), "exclusive": (0, "yes", None),
+                "apart": (1, "no", None),
                 "seconds": (0, -5, (1 << 30) + 1, "5")}.items():
             for value in values:
                 answer = ask(m, "POST", "/v1/leases", dict(whole, **{name: value}))

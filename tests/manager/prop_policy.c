@@ -29,7 +29,22 @@ static uint32_t draw(uint32_t below)
     return (uint32_t)(state_word >> 32) % below;
 }
 
+static bool with_devices; /* functions of devices, and leases that ask about them */
+
 static const pool_limits limits = { SLOTS, BOXES, HOSTS, TENANTS, LEASES, MODELS };
+
+/* Some slots of a box are functions of one device. */
+static void share(uint32_t box)
+{
+    uint32_t first = p->box[box].first_slot;
+    for (unsigned i = 1; with_devices && i < p->box[box].slots; i++) {
+        unsigned root = p->slot[first + i - 1].device ? p->slot[first + i - 1].device : i;
+        if (!draw(2))
+            continue;
+        assert_int_equal(pool_set_device(p, first + i - 1, root), POOL_OK);
+        assert_int_equal(pool_set_device(p, first + i, root), POOL_OK);
+    }
+}
 
 /* Boxes of 1..`most` slots: of one model with groups of 2 or 4, or of anything. */
 static void fill(unsigned boxes, unsigned most)
@@ -44,6 +59,7 @@ static void fill(unsigned boxes, unsigned most)
             info[j].group = mixed && draw(3) == 0 ? POOL_NONE : j / group;
         }
         assert_int_equal(pool_add_box(p, info, count, &number), POOL_OK);
+        share(number);
     }
     for (unsigned i = 0; i < HOSTS; i++)
         assert_int_equal(pool_add_host(p, 2 + draw(30), &number), POOL_OK);
@@ -64,6 +80,7 @@ static void fresh(unsigned boxes, unsigned most)
     last_serial = 0;
     memset(last_epoch, 0, sizeof last_epoch);
     memset(last_tenant, 0xff, sizeof last_tenant);
+    with_devices = draw(2);
     fill(boxes, most);
 }
 
@@ -225,9 +242,35 @@ static unsigned wrong_index(void)
     return wrong;
 }
 
+/* Is it the data's lease too?  POOL_NONE: none has anything there. */
+static uint32_t lease_at(uint32_t slot)
+{
+    return p->slot[slot].lease != POOL_NONE ? p->slot[slot].lease : p->slot[slot].owner;
+}
+
+static bool on_one_device(uint32_t a, uint32_t b)
+{
+    return p->slot[a].device && p->slot[a].device == p->slot[b].device &&
+           p->slot[a].box == p->slot[b].box;
+}
+
+/* M-158: no other tenant has a function beside an exclusive one. */
+static unsigned wrong_exclusive(void)
+{
+    unsigned wrong = 0, leases = 0;
+    for (uint32_t i = 0; i < LEASES; i++)
+        leases += p->lease[i].count && p->lease[i].exclusive;
+    for (uint32_t i = 0; i < p->slots; i++)
+        for (uint32_t j = 0; j < p->slots && p->slot[i].lease != POOL_NONE; j++)
+            wrong += p->lease[p->slot[i].lease].exclusive && on_one_device(i, j) &&
+                     lease_at(j) != POOL_NONE &&
+                     p->lease[lease_at(j)].tenant != p->lease[p->slot[i].lease].tenant;
+    return wrong + (leases != p->exclusive);
+}
+
 static unsigned wrong_all(void)
 {
-    return wrong_owners() + wrong_counts() + wrong_index();
+    return wrong_owners() + wrong_counts() + wrong_index() + wrong_exclusive();
 }
 
 /* -- Random histories -- */
@@ -248,6 +291,16 @@ static const pool_filter *any_filter(void)
     return unfit < 3 ? &of_some : NULL;
 }
 
+/* One that there is; 0: there is none. */
+static uint64_t any_lease(void)
+{
+    unsigned at = draw(LEASES);
+    for (unsigned i = 0; i < LEASES; i++)
+        if (held[(at + i) % LEASES])
+            return held[(at + i) % LEASES];
+    return 0;
+}
+
 static void any_request(pool_request *r, unsigned most)
 {
     r->tenant = draw(TENANTS);
@@ -256,6 +309,47 @@ static void any_request(pool_request *r, unsigned most)
     r->count = (uint8_t)(1 + draw(most));
     r->need = (uint8_t)draw(POOL_NEEDS);
     r->filter = any_filter();
+    r->device = with_devices && !draw(3) ? (uint8_t)draw(POOL_DEVICES) : POOL_DEVICE_ANY;
+    r->exclusive = with_devices && !draw(4);
+    r->apart = with_devices && !draw(3);
+    r->peer = with_devices && !draw(3) ? any_lease() : 0;
+}
+
+/* May a lease that asks for this, of this tenant, have the slot? */
+static bool may_stand(uint32_t tenant, unsigned device, bool exclusive, uint32_t slot)
+{
+    bool function = p->slot[slot].device != 0;
+    if ((device == POOL_DEVICE_WHOLE && function) || (device == POOL_DEVICE_FUNCTION && !function))
+        return false;
+    for (uint32_t i = 0; i < p->slots; i++) {
+        if (i == slot || !on_one_device(i, slot))
+            continue;
+        if (lease_at(i) == POOL_NONE) {
+            if (exclusive && p->slot[i].state == POOL_QUARANTINED &&
+                p->slot[i].reason == POOL_WHY_FOREIGN)
+                return false;
+        } else if (p->lease[lease_at(i)].tenant != tenant &&
+                   (exclusive || p->lease[lease_at(i)].exclusive)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The same of a slot for a lease that there is. */
+static bool may_have(const pool_lease *l, uint32_t slot)
+{
+    return may_stand(l->tenant, l->device, l->exclusive, slot);
+}
+
+/* Slots of the lease in the slot's box. */
+static bool is_beside(uint64_t lease, uint32_t slot)
+{
+    const pool_lease *l = pool_find_lease(p, lease);
+    for (uint32_t i = l ? l->first : POOL_NONE; i != POOL_NONE; i = p->slot[i].next)
+        if (p->slot[i].box == p->slot[slot].box)
+            return true;
+    return false;
 }
 
 /* A slot that is given out has a new epoch, and no other tenant's data. */
@@ -313,14 +407,23 @@ static void step_end(void)
     }
 }
 
-/* Does this cell, of boxes or groups, have that many unassigned slots? */
-static bool has_lendable(uint32_t cell, unsigned count)
+static bool is_lendable(const pool_lease *l, uint32_t cell, uint32_t i)
+{
+    return (p->slot[i].state == POOL_FREE || p->slot[i].state == POOL_SPARE) && is_fit(&unfit, i) &&
+           (p->slot[i].box_cell == cell || p->slot[i].group_cell == cell) && may_have(l, i);
+}
+
+/* Does this cell, of boxes or groups, have unassigned slots for all of the lease's? */
+static bool has_lendable(const pool_lease *l, uint32_t cell)
 {
     unsigned n = 0;
-    for (uint32_t i = 0; i < p->slots; i++)
-        n += (p->slot[i].state == POOL_FREE || p->slot[i].state == POOL_SPARE) &&
-             is_fit(&unfit, i) && (p->slot[i].box_cell == cell || p->slot[i].group_cell == cell);
-    return n >= count;
+    for (uint32_t i = 0; i < p->slots; i++) {
+        bool again = false;
+        for (uint32_t j = 0; l->apart && j < i; j++)
+            again = again || (on_one_device(i, j) && is_lendable(l, cell, j));
+        n += is_lendable(l, cell, i) && !again;
+    }
+    return n >= l->count;
 }
 
 /* A lease that asks for one box or group finds another when there is one, and moves there. */
@@ -338,7 +441,7 @@ static void step_move_all(void)
     for (uint32_t i = 0; i < p->cells; i++)
         any = any || (p->cell[i].model == l->model &&
                       (p->cell[i].parent != POOL_NONE) == (l->need == POOL_SAME_GROUP) &&
-                      has_lendable(i, l->count));
+                      has_lendable(l, i));
     assert_int_equal(pool_choose_all(p, lease, filter, &c), any ? POOL_OK : POOL_E_PLACE);
     uint32_t from[POOL_COUNT_MAX];
     unsigned n = any ? pool_lease_slots(p, lease, from) : 0;
@@ -517,8 +620,9 @@ static bool fits(uint32_t subset, const uint32_t *slots, const pool_request *r)
         if (r->count > 1 && r->need == POOL_SAME_GROUP &&
             (s->group_cell != f->group_cell || s->group_cell == POOL_NONE))
             return false;
-        for (unsigned j = 0; j < i && r->need == POOL_SPREAD; j++)
-            if (subset >> j & 1 && p->slot[slots[j]].box == s->box)
+        for (unsigned j = 0; j < i; j++)
+            if (subset >> j & 1 && ((r->need == POOL_SPREAD && p->slot[slots[j]].box == s->box) ||
+                                    (r->apart && on_one_device(slots[i], slots[j]))))
                 return false;
     }
     return true;
@@ -552,7 +656,16 @@ static unsigned bits(uint32_t x)
 typedef struct oracle {
     int rc;
     unsigned squares; /* of the best choice */
+    unsigned beside;  /* how many can be in boxes of the peer */
 } oracle;
+
+static unsigned count_beside(uint64_t peer, const uint32_t *slots, unsigned count)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < count; i++)
+        n += is_beside(peer, slots[i]);
+    return n;
+}
 
 static bool by_group_of(const pool_request *r)
 {
@@ -562,9 +675,10 @@ static bool by_group_of(const pool_request *r)
 static void try_everything(const pool_request *r, oracle *o)
 {
     uint32_t slots[SLOTS], count = 0, taken[POOL_COUNT_MAX];
-    o->squares = 0;
+    o->squares = o->beside = 0;
     for (uint32_t i = 0; i < p->slots; i++)
-        if (p->slot[i].state == POOL_FREE && p->slot[i].model == r->model && is_fit(&unfit, i))
+        if (p->slot[i].state == POOL_FREE && p->slot[i].model == r->model && is_fit(&unfit, i) &&
+            may_stand(r->tenant, r->device, r->exclusive, i))
             slots[count++] = i;
     o->rc = POOL_E_FREE;
     if (p->tenant[r->tenant].used + r->count > p->tenant[r->tenant].quota)
@@ -584,6 +698,8 @@ static void try_everything(const pool_request *r, oracle *o)
         unsigned squares = squares_without(taken, n, r->model, by_group_of(r));
         if (o->rc != POOL_OK || squares > o->squares)
             o->squares = squares;
+        unsigned beside = count_beside(r->peer, taken, n);
+        o->beside = beside > o->beside ? beside : o->beside;
         o->rc = POOL_OK;
     }
 }
@@ -591,7 +707,7 @@ static void try_everything(const pool_request *r, oracle *o)
 static void test_choices_equal_oracle(void **state)
 {
     (void)state;
-    unsigned seen[16] = { 0 };
+    unsigned seen[16] = { 0 }, beside = 0, shared = 0;
     for (uint64_t i = 0; i < rounds / 10; i++) {
         pool_request r;
         pool_choice c;
@@ -616,8 +732,15 @@ static void test_choices_equal_oracle(void **state)
         assert_int_equal(c.count, r.count);
         assert_true(fits((1u << c.count) - 1, all, &r));
         unsigned squares = squares_without(all, c.count, r.model, by_group_of(&r));
-        assert_true(r.filter ? squares <= o.squares : squares == o.squares);
+        bool plain = !r.filter && !r.device && !r.exclusive && !r.apart && !p->exclusive;
+        assert_true(plain && !o.beside ? squares == o.squares : squares <= o.squares);
+        assert_int_equal(count_beside(r.peer, all, c.count), o.beside);
+        for (unsigned j = 0; j < c.count; j++)
+            assert_true(may_stand(r.tenant, r.device, r.exclusive, c.slot[j]));
+        beside += o.beside > 0;
+        shared += (r.exclusive || r.apart || r.device) && p->slot[c.slot[0]].device;
     }
+    assert_true(beside && shared);
     assert_true(seen[0] && seen[-POOL_E_QUOTA] && seen[-POOL_E_HOST] && seen[-POOL_E_FREE] &&
                 seen[-POOL_E_PLACE]);
 }
@@ -659,7 +782,10 @@ static void test_never_worse_than_first_fit(void **state)
         step();
         any_request(&r, 8);
         r.filter = NULL;
-        if (pool_choose(p, &r, &c) != POOL_OK)
+        r.device = POOL_DEVICE_ANY;
+        r.exclusive = r.apart = false;
+        r.peer = 0;
+        if (p->exclusive || pool_choose(p, &r, &c) != POOL_OK)
             continue;
         assert_true(first_fit(&r, first));
         unsigned ours = squares_without(c.slot, c.count, r.model, by_group_of(&r));
@@ -676,15 +802,16 @@ static bool good_place(uint32_t slot, uint32_t other)
 {
     uint32_t slots[POOL_COUNT_MAX];
     const pool_lease *l = &p->lease[p->slot[slot].lease];
-    pool_request r = { l->tenant, 0, l->model, l->count, l->need, NULL };
+    pool_request r = { .count = l->count, .need = l->need };
     unsigned n = pool_lease_slots(p, pool_lease_number(p, p->slot[slot].lease), slots);
-    bool alone = true;
+    bool alone = true, apart = true;
     for (unsigned i = 0; i < n; i++) {
         alone = alone && (slots[i] == slot || p->slot[slots[i]].box != p->slot[other].box);
+        apart = apart && (slots[i] == slot || !l->apart || !on_one_device(slots[i], other));
         if (slots[i] == slot)
             slots[i] = other;
     }
-    return r.need == POOL_SPREAD ? alone : fits((1u << n) - 1, slots, &r);
+    return apart && (r.need == POOL_SPREAD ? alone : fits((1u << n) - 1, slots, &r));
 }
 
 /* Among slots that are as good otherwise, the group of the slot that is replaced comes first; shown
@@ -705,7 +832,7 @@ static bool in_nearest(uint32_t slot, uint32_t other)
 static void test_replacement_equals_scan(void **state)
 {
     (void)state;
-    unsigned kept = 0, lost = 0, none = 0;
+    unsigned kept = 0, lost = 0, none = 0, near = 0;
     for (uint64_t i = 0; i < rounds; i++) {
         pool_other other;
         uint32_t slot;
@@ -718,15 +845,19 @@ static void test_replacement_equals_scan(void **state)
             continue;
         }
         const pool_filter *filter = any_filter();
+        const pool_lease *l = &p->lease[p->slot[slot].lease];
+        bool peer = pool_find_lease(p, l->peer), beside = false;
         bool can_keep = false, spare = false, spare_keeps = false, any = false;
         for (uint32_t j = 0; j < p->slots; j++) {
             const pool_slot *s = &p->slot[j];
             if (s->model != p->slot[slot].model ||
-                (s->state != POOL_FREE && s->state != POOL_SPARE) || !is_fit(&unfit, j))
+                (s->state != POOL_FREE && s->state != POOL_SPARE) || !is_fit(&unfit, j) ||
+                !may_have(l, j))
                 continue;
             any = true;
             spare = spare || s->state == POOL_SPARE;
             can_keep = can_keep || good_place(slot, j);
+            beside = beside || (good_place(slot, j) && is_beside(l->peer, j));
             spare_keeps = spare_keeps || (s->state == POOL_SPARE && good_place(slot, j));
         }
         int rc = pool_choose_other(p, slot, filter, &other);
@@ -735,13 +866,16 @@ static void test_replacement_equals_scan(void **state)
         if (!any)
             continue;
         assert_int_equal(other.need_kept, can_keep);
-        assert_int_equal(p->slot[other.slot].state == POOL_SPARE, can_keep ? spare_keeps : spare);
-        assert_true(is_fit(&unfit, other.slot));
-        assert_true(filter || in_nearest(slot, other.slot));
+        assert_true(!can_keep || is_beside(l->peer, other.slot) == beside);
+        assert_true(peer ||
+                    (p->slot[other.slot].state == POOL_SPARE) == (can_keep ? spare_keeps : spare));
+        assert_true(is_fit(&unfit, other.slot) && may_have(l, other.slot));
+        assert_true(filter || peer || with_devices || in_nearest(slot, other.slot));
+        near += peer && beside;
         kept += other.need_kept;
         lost += !other.need_kept;
     }
-    assert_true(kept && lost && none);
+    assert_true(kept && lost && none && near);
 }
 
 /* -- After a restart -- */
@@ -765,6 +899,10 @@ static pool *restart(void)
         }
         assert_int_equal(pool_add_box(p, info, b->slots, &n), POOL_OK);
         assert_int_equal(pool_drain(p, i, b->draining, &left), POOL_OK);
+        for (unsigned j = 0; j < b->slots; j++)
+            assert_int_equal(
+                pool_set_device(p, b->first_slot + j, old->slot[b->first_slot + j].device),
+                POOL_OK);
     }
     for (uint32_t i = 0; i < HOSTS; i++)
         assert_int_equal(pool_add_host(p, old->host[i].capacity, &n), POOL_OK);
@@ -775,7 +913,8 @@ static pool *restart(void)
     for (uint32_t i = 0; i < LEASES; i++) {
         uint64_t lease = pool_lease_number(old, i);
         const pool_lease *l = &old->lease[i];
-        pool_request r = { l->tenant, l->host, l->model, l->count, l->need, NULL };
+        pool_request r = { l->tenant, l->host,   l->model,     l->count, l->need,
+                           NULL,      l->device, l->exclusive, l->apart, l->peer };
         pool_choice c = { l->count, { 0 } };
         if (!lease)
             continue;
@@ -829,6 +968,10 @@ static void test_restart_brings_everything_back(void **state)
             assert_true(pool_lease_number(p, j) == pool_lease_number(old, j));
             assert_int_equal(p->lease[j].host,
                              p->lease[j].count ? old->lease[j].host : p->lease[j].host);
+            assert_true(!p->lease[j].count || (p->lease[j].exclusive == old->lease[j].exclusive &&
+                                               p->lease[j].apart == old->lease[j].apart &&
+                                               p->lease[j].device == old->lease[j].device &&
+                                               p->lease[j].peer == old->lease[j].peer));
         }
         leases += p->leases;
         free(old);
@@ -841,7 +984,7 @@ static void test_restore_refuses(void **state)
 {
     (void)state;
     pool_slot was = { .state = POOL_LEASED, .dirty = true, .epoch = 7 };
-    pool_request r = { 0, 0, 0, 1, POOL_ANY, NULL };
+    pool_request r = { .count = 1 };
     pool_choice c = { 1, { 0 } };
     fresh(1, 1);
     r.model = p->slot[0].model;
@@ -870,7 +1013,7 @@ static void test_list_of_retained_is_bounded(void **state)
 {
     (void)state;
     pool_slot_info info[SLOTS / 2];
-    pool_request r = { 0, 0, 0, 1, POOL_ANY, NULL };
+    pool_request r = { .count = 1 };
     pool_choice c;
     uint32_t n, slot = 0, out[POOL_COUNT_MAX + 1];
     uint64_t lease;
@@ -892,6 +1035,94 @@ static void test_list_of_retained_is_bounded(void **state)
     assert_int_equal(pool_lease_retained(p, lease, out), POOL_COUNT_MAX);
     assert_int_equal(out[0], slot);
     assert_int_equal(out[POOL_COUNT_MAX], POOL_NONE);
+}
+
+/* -- Functions of devices -- */
+
+/* A box of four whole devices' slots and two devices of three functions each: slots 1, 5, 6, 10 are
+   whole, 2..4 and 7..9 functions. */
+static void functions_box(void)
+{
+    static const uint16_t device[10] = { 0, 2, 2, 2, 0, 0, 7, 7, 7, 0 };
+    pool_slot_info info[10];
+    uint32_t n;
+    fresh(0, 1);
+    for (unsigned i = 0; i < 10; i++)
+        info[i] = (pool_slot_info){ 0, POOL_NONE };
+    assert_int_equal(pool_add_box(p, info, 10, &n), POOL_OK);
+    for (unsigned i = 0; i < 10; i++)
+        assert_int_equal(pool_set_device(p, i, device[i]), POOL_OK);
+    for (unsigned i = 0; i < TENANTS; i++)
+        assert_int_equal(pool_set_quota(p, i, POOL_NONE), POOL_OK);
+    for (unsigned i = 0; i < HOSTS; i++)
+        assert_int_equal(pool_set_capacity(p, i, 100), POOL_OK);
+}
+
+/* The number of the slot that a lease of this tenant gets, from 1; 0: none. */
+static unsigned lend(uint32_t tenant, unsigned device, bool exclusive, bool apart)
+{
+    pool_request r = { .tenant = tenant,
+                       .count = 1,
+                       .device = (uint8_t)device,
+                       .exclusive = exclusive,
+                       .apart = apart };
+    pool_choice c;
+    uint64_t lease;
+    if (pool_choose(p, &r, &c) != POOL_OK)
+        return 0;
+    assert_int_equal(pool_grant(p, &r, &c, &lease), POOL_OK);
+    return c.slot[0] + 1;
+}
+
+/* M-159: a tenant's functions are together, then those of devices that are in use, and whole
+   devices stay; apart, the device with the fewest. */
+static void test_m159_functions_are_packed(void **state)
+{
+    (void)state;
+    functions_box();
+    assert_int_equal(lend(0, POOL_DEVICE_ANY, false, false), 2);
+    assert_int_equal(lend(0, POOL_DEVICE_ANY, false, false), 3);
+    assert_int_equal(lend(1, POOL_DEVICE_ANY, false, false), 4);
+    assert_int_equal(lend(1, POOL_DEVICE_ANY, false, false), 7);
+    assert_int_equal(lend(1, POOL_DEVICE_WHOLE, false, false), 1);
+    assert_int_equal(lend(0, POOL_DEVICE_ANY, false, false), 8);
+    assert_int_equal(lend(0, POOL_DEVICE_ANY, false, false), 9);
+    assert_int_equal(lend(0, POOL_DEVICE_FUNCTION, false, false), 0);
+    assert_int_equal(lend(0, POOL_DEVICE_ANY, false, false), 5);
+    functions_box();
+    assert_int_equal(lend(0, POOL_DEVICE_FUNCTION, false, true), 2);
+    assert_int_equal(lend(0, POOL_DEVICE_FUNCTION, false, true), 7);
+    assert_int_equal(lend(1, POOL_DEVICE_FUNCTION, false, true), 3);
+    functions_box(); /* within one lease it is a must */
+    pool_request r = { .count = 3, .device = POOL_DEVICE_FUNCTION, .apart = true };
+    pool_choice c;
+    assert_int_equal(pool_choose(p, &r, &c), POOL_E_PLACE);
+    r.count = 2;
+    assert_int_equal(pool_choose(p, &r, &c), POOL_OK);
+    assert_false(on_one_device(c.slot[0], c.slot[1]));
+    r.apart = false;
+    assert_int_equal(pool_choose(p, &r, &c), POOL_OK);
+    assert_true(on_one_device(c.slot[0], c.slot[1]));
+}
+
+/* M-158: neither beside another tenant's function, nor another tenant's beside it. */
+static void test_m158_exclusive(void **state)
+{
+    (void)state;
+    functions_box();
+    assert_int_equal(lend(0, POOL_DEVICE_FUNCTION, false, false), 2);
+    assert_int_equal(lend(1, POOL_DEVICE_FUNCTION, true, false), 7); /* not beside tenant 0's */
+    assert_int_equal(lend(0, POOL_DEVICE_FUNCTION, false, false), 3);
+    assert_int_equal(lend(0, POOL_DEVICE_FUNCTION, false, false), 4);
+    assert_int_equal(lend(0, POOL_DEVICE_FUNCTION, false, false), 0); /* 8 and 9 are free */
+    assert_int_equal(lend(2, POOL_DEVICE_FUNCTION, true, false), 0);
+    assert_int_equal(lend(1, POOL_DEVICE_FUNCTION, false, false), 8); /* its own */
+    assert_int_equal(wrong_all(), 0);
+    uint64_t lease = pool_lease_number(p, p->slot[6].lease);
+    assert_int_equal(pool_release(p, lease, POOL_WHY_RELEASE), POOL_OK);
+    assert_int_equal(lend(0, POOL_DEVICE_FUNCTION, false, false), 9);
+    assert_int_equal(pool_set_device(p, 0, 2), POOL_E_ARG); /* the first function is before it */
+    assert_int_equal(pool_set_device(p, 10, 0), POOL_E_UNKNOWN);
 }
 
 /* -- Numbers and errors -- */
@@ -930,7 +1161,7 @@ static void test_limits_and_errors(void **state)
     (void)state;
     pool_limits l = limits;
     pool_slot_info info[POOL_BOX_SLOTS_MAX + 1] = { { 0, POOL_NONE } };
-    pool_request r = { 0, 0, 0, 1, POOL_ANY, NULL };
+    pool_request r = { .count = 1 };
     pool_choice c;
     pool_other other;
     unsigned left;
@@ -987,7 +1218,7 @@ static void test_reasons(void **state)
 {
     (void)state;
     pool_slot_info info[2] = { { 0, 0 }, { 0, 0 } };
-    pool_request r = { 0, 0, 0, 1, POOL_ANY, NULL };
+    pool_request r = { .count = 1 };
     pool_choice c;
     pool_other other;
     uint32_t n;
@@ -1015,7 +1246,7 @@ static void test_reasons(void **state)
    go on above what others gave. */
 static void test_taint(void **state)
 {
-    pool_request r = { 0, 0, 0, 1, POOL_ANY, NULL };
+    pool_request r = { .count = 1 };
     pool_choice c;
     uint64_t lease;
     (void)state;
@@ -1163,6 +1394,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_restart_brings_everything_back, begin, end),
         cmocka_unit_test_setup_teardown(test_restore_refuses, begin, end),
         cmocka_unit_test_setup_teardown(test_list_of_retained_is_bounded, begin, end),
+        cmocka_unit_test_setup_teardown(test_m159_functions_are_packed, begin, end),
+        cmocka_unit_test_setup_teardown(test_m158_exclusive, begin, end),
         cmocka_unit_test(test_spares_by_failure_rate),
         cmocka_unit_test_setup_teardown(test_limits_and_errors, begin, end),
         cmocka_unit_test_setup_teardown(test_reasons, begin, end),

@@ -225,7 +225,7 @@ static bool arrive(world *w, const request *q)
         return false;
     if (!fixed) {
         pool_choice c;
-        pool_request r = { w->tenant, l.server, 0, q->k.gpus, POOL_ANY, NULL };
+        pool_request r = { .tenant = w->tenant, .host = l.server, .count = q->k.gpus };
         if (w->side == POOL_GROUPS && q->k.gpus >= 4)
             r.need = POOL_SAME_GROUP;
         uint64_t start = clock_ns();

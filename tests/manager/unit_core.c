@@ -2430,6 +2430,173 @@ static void test_m155_attributes_of_another_device(void **state)
     assert_int_equal(slot_number_of(lease), 1);
 }
 
+/* What boxes say of functions: S-250 to S-252. */
+static void test_m157_functions(void **state)
+{
+    static const struct {
+        const char *attributes;
+        unsigned device, function, functions, virtuals;
+    } cases[] = {
+        { "size=1M,function=0", 3, 0, 1, 0 },
+        { "function=2,of=1", 1, 2, 1, 0 },
+        { "functions=4,size=1M", 0, 0, 4, 0 },
+        { "virtual-functions=8", 0, 0, 1, 8 },
+        { "function=1,of=3", 0, 0, 1, 0 }, /* itself */
+        { "function=1,of=4", 0, 0, 1, 0 }, /* a later one */
+        { "function=1,of=0", 0, 0, 1, 0 },
+        { "function=1", 0, 0, 1, 0 },
+        { "of=1", 0, 0, 1, 0 },
+        { "function=x,of=1", 0, 0, 1, 0 },
+        { "function=1,of=1x", 0, 0, 1, 0 },
+        { "function=1,of=", 0, 0, 1, 0 },
+        { "function=99999999999,of=1", 0, 0, 1, 0 },
+        { "functions=65536,virtual-functions=99999", 0, 0, 1, 0 },
+        { "xfunction=0,function=1,of=2", 2, 1, 1, 0 },
+        { "", 0, 0, 1, 0 },
+    };
+    (void)state;
+    both_connect();
+    for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        set_attributes(3, cases[i].attributes);
+        box_says(3, 1);
+        core_function f = core_function_of(c, 2);
+        assert_int_equal(f.device, cases[i].device);
+        assert_int_equal(f.function, cases[i].function);
+        assert_int_equal(f.functions, cases[i].functions);
+        assert_int_equal(f.virtuals, cases[i].virtuals);
+        assert_int_equal(core_pool(c)->slot[2].device, cases[i].device);
+    }
+}
+
+/* Two functions of one device, and two devices of their own. */
+static void two_functions(void)
+{
+    set_attributes(1, "function=0");
+    set_attributes(2, "function=1,of=1");
+    set_attributes(4, "functions=2");
+    both_connect();
+}
+
+static core_code ask_for(const char *tenant, unsigned device, bool exclusive, uint64_t *lease)
+{
+    core_request r = {
+        .model = "nvme", .count = 1, .device = (uint8_t)device, .exclusive = exclusive
+    };
+    bool existed;
+    snprintf(r.tenant, sizeof r.tenant, "%s", tenant);
+    r.host = host_node;
+    why = core_create(c, &r, lease, &existed);
+    return why.code;
+}
+
+/* A lease says what it requires, also after a restart, and where slots are registered again. */
+static void test_m157_whole_and_function(void **state)
+{
+    uint64_t lease, other;
+    (void)state;
+    two_functions();
+    assert_int_equal(ask_for("a", POOL_DEVICE_WHOLE, false, &lease), CORE_OK);
+    assert_int_equal(slot_number_of(lease), 3);
+    char key[40];
+    snprintf(key, sizeof key, "lease/%llx", (unsigned long long)lease);
+    assert_non_null(strstr(rig_value(&disk, key), "\"whole\""));
+    assert_null(strstr(rig_value(&disk, key), "exclusive"));
+    assert_int_equal(ask_for("a", POOL_DEVICE_FUNCTION, false, &other), CORE_OK);
+    assert_int_equal(slot_number_of(other), 1);
+    core_ends();
+    start();
+    assert_int_equal(pool_find_lease(core_pool(c), lease)->device, POOL_DEVICE_WHOLE);
+    assert_int_equal(core_pool(c)->slot[1].device, 1);
+    box_says(1, SLOTS);
+    host_says(1, PORTS);
+    c->t.lease[pool_lease_index(lease)].replace = CORE_REPLACE_YES;
+    assert_int_equal(core_break(c, core_find_slot(c, box_node, 3), POOL_WHY_OPERATOR).code,
+                     CORE_OK);
+    core_tick(c);
+    assert_int_equal(slot_number_of(lease), 4); /* not the function in slot 2, which is free */
+    assert_int_equal(ask_for("a", POOL_DEVICE_WHOLE, false, &other), CORE_E_CAPACITY);
+    assert_non_null(strstr(why.text, "slots with a device of their own"));
+}
+
+/* M-158: of two tenants, over a restart; the control is the same without `exclusive`. */
+static void test_m158_exclusive(void **state)
+{
+    for (unsigned exclusive = 0; exclusive < 2; exclusive++) {
+        uint64_t lease, other;
+        two_functions();
+        assert_int_equal(ask_for("a", POOL_DEVICE_FUNCTION, exclusive, &lease), CORE_OK);
+        core_ends();
+        start();
+        box_says(1, SLOTS);
+        host_says(1, PORTS);
+        assert_int_equal(ask_for("b", POOL_DEVICE_FUNCTION, false, &other),
+                         exclusive ? CORE_E_CAPACITY : CORE_OK);
+        assert_null(strstr(why.text, "exclusive")); /* nor does it say what is in the way */
+        if (exclusive) {
+            assert_int_equal(ask_for("b", POOL_DEVICE_ANY, false, &other), CORE_OK);
+            assert_int_equal(slot_number_of(other), 3);
+            assert_int_equal(core_park(c, lease).code, CORE_OK); /* it still counts */
+            assert_int_equal(ask_for("b", POOL_DEVICE_FUNCTION, false, &other), CORE_E_CAPACITY);
+            assert_int_equal(ask_for("a", POOL_DEVICE_FUNCTION, true, &other), CORE_OK);
+            assert_int_equal(core_release(c, other, false).code, CORE_OK);
+            assert_int_equal(core_release(c, lease, false).code, CORE_OK);
+        }
+        (void)end(state);
+        (void)begin(state);
+    }
+    uint64_t lease, again;
+    two_functions();
+    assert_int_equal(ask_for("a", POOL_DEVICE_FUNCTION, false, &lease), CORE_OK);
+    assert_int_equal(ask_for("b", POOL_DEVICE_FUNCTION, true, &again), CORE_E_CAPACITY);
+    assert_non_null(strstr(why.text, "no other tenant has a function"));
+}
+
+/* A device that fails takes its functions with it, and no other slot; each is repaired alone. */
+static void test_m157_break_a_device(void **state)
+{
+    uint64_t lease;
+    (void)state;
+    two_functions();
+    assert_int_equal(ask_for("a", POOL_DEVICE_FUNCTION, false, &lease), CORE_OK);
+    assert_int_equal(core_break_device(c, 1, POOL_WHY_OPERATOR).code, CORE_OK);
+    const pool *p = core_pool(c);
+    assert_int_equal(p->slot[0].state, POOL_BROKEN);
+    assert_int_equal(p->slot[1].state, POOL_BROKEN);
+    assert_int_equal(p->slot[2].state, POOL_FREE);
+    assert_int_equal(count_events(CORE_EVENT_SLOT_BROKEN), 2);
+    assert_int_equal(core_break_device(c, 0, POOL_WHY_OPERATOR).code, CORE_E_STATE);
+    assert_int_equal(core_repair(c, 1).code, CORE_OK);
+    assert_int_not_equal(core_pool(c)->slot[1].state, POOL_BROKEN);
+    assert_int_equal(core_pool(c)->slot[0].state, POOL_BROKEN);
+    assert_int_equal(core_break_device(c, 0, POOL_WHY_OPERATOR).code, CORE_OK); /* what is left */
+    assert_int_equal(core_break_device(c, 3, POOL_WHY_OPERATOR).code, CORE_OK); /* its own device */
+    assert_int_equal(core_pool(c)->slot[2].state, POOL_FREE);
+    assert_int_equal(core_break_device(c, 99, POOL_WHY_OPERATOR).code, CORE_E_UNKNOWN);
+}
+
+/* The same key with another wish is another request. */
+static void test_m157_key(void **state)
+{
+    core_request r = { .model = "nvme", .count = 1, .key = "k" };
+    uint64_t lease, again;
+    bool existed;
+    (void)state;
+    two_functions();
+    r.host = host_node;
+    assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_OK);
+    r.exclusive = true;
+    assert_int_equal(core_create(c, &r, &again, &existed).code, CORE_E_STATE);
+    r.exclusive = false;
+    r.apart = true;
+    assert_int_equal(core_create(c, &r, &again, &existed).code, CORE_E_STATE);
+    r.apart = false;
+    r.device = POOL_DEVICE_FUNCTION;
+    assert_int_equal(core_create(c, &r, &again, &existed).code, CORE_E_STATE);
+    r.device = POOL_DEVICE_ANY;
+    assert_int_equal(core_create(c, &r, &again, &existed).code, CORE_OK);
+    assert_true(existed && again == lease);
+}
+
 /* The store as one of a version that named the model `virtio-blk` has it. */
 static void store_former_model(void)
 {
@@ -3180,6 +3347,11 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_m155_attributes_change, begin, end),
         cmocka_unit_test_setup_teardown(test_m155_models_under_former_names, begin, end),
         cmocka_unit_test_setup_teardown(test_m155_attributes_of_another_device, begin, end),
+        cmocka_unit_test_setup_teardown(test_m157_functions, begin, end),
+        cmocka_unit_test_setup_teardown(test_m157_whole_and_function, begin, end),
+        cmocka_unit_test_setup_teardown(test_m158_exclusive, begin, end),
+        cmocka_unit_test_setup_teardown(test_m157_key, begin, end),
+        cmocka_unit_test_setup_teardown(test_m157_break_a_device, begin, end),
         cmocka_unit_test_setup_teardown(test_m81_m82_keys, begin, end),
         cmocka_unit_test_setup_teardown(test_m81_parts_are_kept, begin, end),
         cmocka_unit_test_setup_teardown(test_m81_kept_later, begin, end),

@@ -211,12 +211,16 @@ REGISTER_MAX = 256  # slots in one message
 class Robots:
     """Boxes and hosts by hand, in a thread: each order is done at once and registered."""
 
-    def __init__(self, manager, kinds):
+    def __init__(self, manager, kinds, attributes=None):
+        """attributes: of slots of boxes, by number."""
+        self.attributes = attributes or {}
         self.fakes, self.nodes, self.tables = [], [], {}
         for role, slots in kinds:
             fake = Fake(manager, role, slots=slots)
             for first in range(1, slots + 1, REGISTER_MAX):
-                node = fake.register(first, min(REGISTER_MAX, slots + 1 - first))[0]
+                end = min(first + REGISTER_MAX, slots + 1)
+                node = fake.register(first, devices=[self.device(fake, n) for n in
+                                                     range(first, end)])[0]
             self.nodes.append(node)
             self.fakes.append(fake)
             self.tables[fake] = {n: (EMPTY if role == HOST else WIPED, 0, 0, 0, 0)
@@ -225,6 +229,11 @@ class Robots:
         self.told = collections.Counter()
         self.ended = threading.Event()
         self.thread = threading.Thread(target=self.run, daemon=True)
+
+    def device(self, fake, number, *state):
+        more = {"attributes": self.attributes[number]} if (
+            fake.role == BOX and number in self.attributes) else {}
+        return device(number, *state, **more)
 
     def __enter__(self):
         self.thread.start()
@@ -270,7 +279,7 @@ class Robots:
             self.tables[fake][number] = now
             state, epoch, seen, node, slot = now
             fake.send(done(number, state, epoch, request) + fake.register_message(
-                number, devices=[device(number, state, 1, epoch, seen, node, slot)]))
+                number, devices=[self.device(fake, number, state, 1, epoch, seen, node, slot)]))
         else:
             fake.send(done(0, EMPTY, 0, request))
 

@@ -43,7 +43,8 @@ enum {
     POOL_QUOTA = 1 << 22,
     POOL_ALL = 1 << 23,
     POOL_DRY_RUN = 1 << 24,
-    POOL_ATTRIBUTES = 1 << 25
+    POOL_ATTRIBUTES = 1 << 25,
+    POOL_DEVICE = 1 << 26
 };
 
 typedef struct pool_call pool_call;
@@ -53,10 +54,11 @@ struct pool_call {
     const char *word[POOL_WORDS_MAX];
     unsigned words, given; /* given: bits of options */
     bool json, confirmed;  /* confirmed: it may erase data */
-    bool replace, no_replace, keep, no_end, move, off, follow, no_owner, yes, force, all, dry_run;
+    bool replace, no_replace, keep, no_end, move, off, follow, no_owner, yes, force, all, dry_run,
+        exclusive, apart;
     pool_settings settings;
-    const char *state, *model, *attributes, *node, *tenant, *host, *need, *key, *quota, *lease,
-        *type, *failures, *repair, *risk;
+    const char *state, *model, *attributes, *device, *node, *tenant, *host, *need, *key, *quota,
+        *lease, *type, *failures, *repair, *risk;
     uint64_t timeout_s, retry_s, count, for_s, after, last, every_s;
     uint64_t wait_s;   /* UINT64_MAX: no number was given */
     bool quiet;        /* standard error is not to be written to: it shows the screen */

@@ -191,7 +191,9 @@ int pool_lease_create(pool_call *r)
                                             { "same-box", "same_box" },
                                             { "same-group", "same_group" },
                                             { "spread", "spread" } };
+    static const char *const devices[] = { "any", "whole", "function" };
     const char *need = r->need ? NULL : "any";
+    bool known = !r->device;
     json_t *o;
     uint64_t host;
     int rc;
@@ -201,6 +203,10 @@ int pool_lease_create(pool_call *r)
     }
     if (!need)
         return options_wrong("--need is any, same-box, same-group or spread, not '%s'", r->need);
+    for (size_t i = 0; !known && i < sizeof devices / sizeof *devices; i++)
+        known = strcmp(devices[i], r->device) == 0;
+    if (!known)
+        return options_wrong("--device is any, whole or function, not '%s'", r->device);
     if (r->given & POOL_REPLACE && r->given & POOL_NO_REPLACE)
         return options_wrong("either --replace or --no-replace");
     rc = pool_need(r, POOL_HOST | POOL_MODEL);
@@ -215,6 +221,12 @@ int pool_lease_create(pool_call *r)
         set(o, "attributes", text_of(r->attributes));
     set(o, "count", number_of(r->count));
     set(o, "need", json_string(need));
+    if (r->device) /* an earlier manager does not know these members */
+        set(o, "device", text_of(r->device));
+    if (r->exclusive)
+        set(o, "exclusive", json_true());
+    if (r->apart)
+        set(o, "apart", json_true());
     if (r->tenant)
         set(o, "tenant", text_of(r->tenant));
     if (r->given & POOL_FOR)
@@ -625,7 +637,9 @@ int pool_slot(pool_call *r)
     }
     if (!rc)
         rc = pool_ask(r, "POST", NULL, "/v1/slots/%s/%s%s%s", id, r->verb->name,
-                      keep ? "?data=keep" : pool_erase(r),
+                      keep                  ? "?data=keep"
+                      : r->given & POOL_ALL ? "?device=yes"
+                                            : pool_erase(r),
                       !(r->given & POOL_FORCE) ? ""
                       : r->confirmed           ? "&force=yes"
                                                : "?force=yes");

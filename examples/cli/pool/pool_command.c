@@ -80,6 +80,8 @@ static const option_row list_rows[] = {
       OPTION_TEXT, &call.state, 1, 0 },
     MODEL_ROW("slots with this model"),
     ATTRIBUTES_ROW("slots with all of these: render=software,rack=7"),
+    { "device", "SLOT", "slots with a function of this one's device (10.3, shelf1.3)", OPTION_TEXT,
+      &call.device, 1, 0 },
     NODE_ROW("slots of this box, leases of this host; by number or name"),
     TENANT_ROW("leases of this tenant"),
 };
@@ -91,6 +93,13 @@ static const option_row create_rows[] = {
     { "count", "N", "number of slots (1)", OPTION_NUMBER, &call.count, 1, 64 },
     { "need", "WHERE", "any, same-box, same-group (of a box's fast links) or spread (any)",
       OPTION_TEXT, &call.need, 1, 0 },
+    { "device", "KIND",
+      "any, whole (the slot has its device to itself) or function (of a device that several slots "
+      "share) (any)",
+      OPTION_TEXT, &call.device, 1, 0 },
+    NAMED_ROW(exclusive,
+              "no other tenant has a function of the slots' devices as long as it exists"),
+    NAMED_ROW(apart, "no two of the slots are functions of one device"),
     TENANT_ROW("owner of the lease; a tenant's token implies it"),
     FOR_ROW("it expires after 90s, 30m, 2h, 7d (never)"),
     { "key", "K", "idempotency key: the same request gives the same lease", OPTION_TEXT, &call.key,
@@ -135,6 +144,9 @@ static const option_row replace_rows[] = {
               "also where the lease's slots would no longer be in one box, in one group, or apart, "
               "as it asks"),
     YES_ROW,
+};
+static const option_row break_rows[] = {
+    NAMED_ROW(all, "all functions of the slot's device, which other slots have"),
 };
 static const option_row repair_rows[] = {
     NAMED_ROW(
@@ -183,6 +195,7 @@ static const struct {
     { POOL_HOST, "--host", &call.host, NULL },
     { POOL_MODEL, "--model", &call.model, NULL },
     { POOL_ATTRIBUTES, "--attributes", &call.attributes, NULL },
+    { POOL_DEVICE, "--device", &call.device, NULL },
     { POOL_NODE, "--node", &call.node, NULL },
     { POOL_TENANT, "--tenant", &call.tenant, NULL },
     { POOL_QUOTA, "--quota", &call.quota, NULL },
@@ -323,7 +336,7 @@ static const option_verb verbs[] = {
     { "break", "SLOT", "declare a slot broken",
       "Declares a slot (10.3, shelf1.3) broken: it is not lent, and its lease gets another one if "
       "the lease allows it.",
-      TAIL, 1, 1, WITHOUT_ROWS, run_slot },
+      TAIL, 1, 1, WITH(break_rows), run_slot },
     { "repair", "SLOT", "declare that a slot works",
       "Declares that a broken or quarantined slot (10.3, shelf1.3) works; it is wiped before it is "
       "lent again, or keeps its lease's data (--keep).",

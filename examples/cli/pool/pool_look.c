@@ -54,8 +54,8 @@ static void tenant_row(pool_table *t, const json_t *o)
 static const list_kind kinds[] = {
     { "boxes", "nodes", POOL_STATE, NULL, true, POOL_BOX_TITLES, pool_box_row },
     { "hosts", "nodes", POOL_STATE, NULL, true, POOL_HOST_TITLES, pool_host_row },
-    { "slots", "slots", POOL_STATE | POOL_MODEL | POOL_ATTRIBUTES | POOL_NODE, "node", true,
-      POOL_SLOT_TITLES, pool_slot_row },
+    { "slots", "slots", POOL_STATE | POOL_MODEL | POOL_ATTRIBUTES | POOL_DEVICE | POOL_NODE, "node",
+      true, POOL_SLOT_TITLES, pool_slot_row },
     { "leases", "leases", POOL_STATE | POOL_NODE | POOL_TENANT, "host", true, POOL_LEASE_TITLES,
       pool_lease_row },
     { "tenants", "tenants", 0, NULL, false, "tenant|+used|+quota", tenant_row },
@@ -80,10 +80,21 @@ static void print_rows(const json_t *list, const list_kind *kind)
     pool_print_table(&t);
 }
 
+/* The slot with the first function of a slot's device; 0, or an exit status after saying why. */
+static int find_device(pool_call *r, char id[24])
+{
+    int rc = pool_find_slot(r, r->device, id);
+    if (!rc)
+        rc = pool_get(r, "/v1/slots/%s", id);
+    if (!rc && pool_is_slot(pool_string(r->client.body, "device")))
+        snprintf(id, 24, "%.23s", pool_string(r->client.body, "device"));
+    return rc;
+}
+
 /* The filters as a query; 0, or an exit status after saying why. */
 static int filters(pool_call *r, const list_kind *kind, char path[POOL_PATH_MAX])
 {
-    char number[24];
+    char number[24], device[24];
     uint64_t node = 0;
     int rc = 0;
     if (r->given & ~kind->options)
@@ -102,6 +113,10 @@ static int filters(pool_call *r, const list_kind *kind, char path[POOL_PATH_MAX]
         rc = pool_query(path, "model", r->model);
     if (!rc)
         rc = pool_query(path, "attributes", r->attributes);
+    if (!rc && r->device)
+        rc = find_device(r, device);
+    if (!rc && r->device)
+        rc = pool_query(path, "device", device);
     if (!rc)
         rc = pool_query(path, "tenant", r->tenant);
     if (!rc && r->node)

@@ -117,7 +117,9 @@ void pool_lease_row(pool_table *t, const json_t *o)
     pool_row(t, o, "model");
     pool_slots_cell(t, json_object_get(o, "slots"));
     pool_row(t, o, "tenant expires_at");
-    pool_table_add(t, "%s%s", pool_string(o, "need"),
+    pool_table_add(t, "%s%s%s%s", pool_string(o, "need"),
+                   json_is_true(json_object_get(o, "apart")) ? ", apart" : "",
+                   json_is_true(json_object_get(o, "exclusive")) ? ", exclusive" : "",
                    json_is_false(json_object_get(o, "need_kept")) ? " (not met)" : "");
     pool_row(t, o, "key data");
 }

@@ -268,6 +268,41 @@ static const char *data_name(unsigned data)
                                                   : "unknown";
 }
 
+/* "10.3", the slot with the first function of the slot's device, or null: it is not shared. */
+static json_t *device_name(const api *a, uint32_t slot, const core_function *f)
+{
+    uint32_t count;
+    const core_slot *s = &core_slots(a->core, &count)[slot];
+    char name[24];
+    if (!f->device)
+        return json_null();
+    snprintf(name, sizeof name, "%u.%u", core_nodes(a->core, &count)[s->node].number, f->device);
+    return json_string(name);
+}
+
+/* Functions of a shared device that the pool has; of one that is lent whole, its own. */
+static unsigned count_functions(const api *a, uint32_t slot, const core_function *f)
+{
+    uint32_t count;
+    const core_slot *s = &core_slots(a->core, &count)[slot];
+    const core_node *n = &core_nodes(a->core, &count)[s->node];
+    unsigned all = 0;
+    if (!f->device)
+        return f->functions;
+    for (uint32_t i = n->first; i < n->first + n->total; i++)
+        all += core_function_of(a->core, i).device == f->device;
+    return all;
+}
+
+static void add_function(json_t *o, const api *a, uint32_t slot)
+{
+    core_function f = core_function_of(a->core, slot);
+    (void)json_object_set_new(o, "device", device_name(a, slot, &f));
+    (void)json_object_set_new(o, "function", f.device ? number(f.function) : json_null());
+    (void)json_object_set_new(o, "functions", number(count_functions(a, slot, &f)));
+    (void)json_object_set_new(o, "virtual_functions", number(f.virtuals));
+}
+
 json_t *api_json_slot(const api *a, uint32_t slot, const api_caller *caller)
 {
     uint32_t count;
@@ -295,6 +330,8 @@ json_t *api_json_slot(const api *a, uint32_t slot, const api_caller *caller)
         known(a, health_name(d->health)), "box_state", known(a, dxpu_control_state_name(d->state)),
         "connected", is_connected(a, n), "retained_for", api_json_lease_id(owner),
         "retained_left_s", owner ? seconds_left(core_slot_left_ms(a->core, slot)) : json_null());
+    if (o)
+        add_function(o, a, slot);
     if (o && !api_sees_slot(a, caller, slot))
         hide_slot(o, api_slot_state(a, caller, slot));
     return o;
@@ -322,9 +359,11 @@ static json_t *lease_slots(const api *a, uint64_t lease, const core_lease *more,
         char name[24], why[CORE_TROUBLE_BYTES];
         (void)core_slot_trouble(a->core, slots[i], why);
         api_slot_name(a, slots[i], name);
+        core_function f = core_function_of(a->core, slots[i]);
         (void)json_array_append_new(
-            out, json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "slot", name,
-                           "box_connected", is_connected(a, &nodes[of[slots[i]].node]), "host_slot",
+            out, json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "slot", name, "device",
+                           device_name(a, slots[i], &f), "box_connected",
+                           is_connected(a, &nodes[of[slots[i]].node]), "host_slot",
                            host ? number(more->port[i]) : json_null(), "epoch",
                            number(p->slot[slots[i]].epoch), "state",
                            known(a, core_phase_name(core_slot_phase(a->core, slots[i]))), "why",
@@ -371,6 +410,7 @@ static json_t *state_of(const api *a, uint64_t lease)
 json_t *api_json_lease(const api *a, uint64_t lease)
 {
     static const char *const needs[] = { "any", "same_box", "same_group", "spread" };
+    static const char *const devices[] = { "any", "whole", "function" };
     const pool *p = core_pool(a->core);
     const pool_lease *l = pool_find_lease(p, lease);
     const core_lease *more;
@@ -384,9 +424,8 @@ json_t *api_json_lease(const api *a, uint64_t lease)
     if (more->moved_node)
         snprintf(moved, sizeof moved, "%u.%u", more->moved_node, more->moved_slot);
     return json_pack(
-        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:o, s:s, s:b, s:o, s:b, s:o, s:o, s:o, "
-        "s:o, s:o, "
-        "s:o, s:o, s:o}",
+        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:o, s:s, s:b, s:s, s:b, s:b, s:o, s:b, "
+        "s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
         "lease", api_json_lease_id(lease), "tenant",
         api_json_text(core_tenants(a->core, &count)[l->tenant].name), "key",
         text_or_null(more->key), "host", host ? number(host->number) : json_null(), "host_name",
@@ -395,7 +434,8 @@ json_t *api_json_lease(const api *a, uint64_t lease)
         api_json_text(core_models(a->core, &count)[l->model].name), "attributes",
         text_or_null(more->attributes), "data", keeps_data(a, lease) ? "persistent" : "none",
         "count", number(l->count), "need", needs[l->need < POOL_NEEDS ? l->need : 0], "need_kept",
-        pool_need_kept(p, lease), "state", state_of(a, lease), "replace",
+        pool_need_kept(p, lease), "device", devices[l->device < POOL_DEVICES ? l->device : 0],
+        "exclusive", l->exclusive, "apart", l->apart, "state", state_of(a, lease), "replace",
         core_lease_replaces(a->core, lease), "replaced", number(more->replaced), "created_at",
         api_json_time(more->created_unix_ms), "expires_at", api_json_time(more->expires_unix_ms),
         "slots", lease_slots(a, lease, more, host), "retained", api_json_retained(a, lease),

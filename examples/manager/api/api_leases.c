@@ -312,6 +312,7 @@ static bool read_request(api_conn *c, core_request *r)
 {
     uint64_t host = 0, count = 1, seconds = 0;
     unsigned need = POOL_ANY;
+    unsigned device = POOL_DEVICE_ANY;
     unsigned replace = CORE_REPLACE_DEFAULT;
     const api_member members[] = {
         { "host", API_NUMBER, &host, 1, UINT32_MAX, NULL, true, false },
@@ -319,6 +320,9 @@ static bool read_request(api_conn *c, core_request *r)
         { "attributes", API_TEXT, r->attributes, 0, CORE_ATTRIBUTES_BYTES - 1, NULL, false, false },
         { "count", API_NUMBER, &count, 1, POOL_COUNT_MAX, NULL, false, false },
         { "need", API_CHOICE, &need, 0, 0, "any|same_box|same_group|spread", false, false },
+        { "device", API_CHOICE, &device, 0, 0, "any|whole|function", false, false },
+        { "exclusive", API_FLAG, &r->exclusive, 0, 0, NULL, false, false },
+        { "apart", API_FLAG, &r->apart, 0, 0, NULL, false, false },
         { "tenant", API_NAME, r->tenant, 0, CORE_NAME_BYTES - 1, NULL, false, false },
         { "seconds", API_NUMBER, &seconds, 1, SECONDS_MAX, NULL, false, true },
         { "replace", API_SWITCH, &replace, 0, 0, NULL, false, false },
@@ -329,6 +333,7 @@ static bool read_request(api_conn *c, core_request *r)
     r->host = (uint32_t)host;
     r->count = (uint8_t)count;
     r->need = (uint8_t)need;
+    r->device = (uint8_t)device;
     r->replace = (uint8_t)replace; /* as core_replacing has them */
     r->seconds = seconds;
     return true;

@@ -217,7 +217,7 @@ static json_t *key_slot(const api_conn *c, uint32_t row)
 
 void api_get_slots(api_conn *c)
 {
-    uint64_t after = 0, limit = 100, node = 0;
+    uint64_t after = 0, limit = 100, node = 0, device = 0;
     unsigned state = POOL_STATES;
     char model[CORE_MODEL_BYTES] = "", attributes[CORE_ATTRIBUTES_BYTES] = "";
     const api_param params[] = {
@@ -228,6 +228,7 @@ void api_get_slots(api_conn *c)
         { "model", API_TEXT, model, 0, CORE_MODEL_BYTES - 1, NULL, false, false },
         { "node", API_NUMBER, &node, 1, UINT32_MAX, NULL, false, false },
         { "attributes", API_TEXT, attributes, 0, CORE_ATTRIBUTES_BYTES - 1, NULL, false, false },
+        { "device", API_SLOT, &device, 0, 0, NULL, false, false },
     };
     uint32_t rows[LIMIT_MAX + 1], count, nodes, n = 0;
     const core_slot *slots = core_slots(c->a->core, &count);
@@ -239,7 +240,7 @@ void api_get_slots(api_conn *c)
     for (uint32_t j = 0; j < nodes && n <= limit; j++) {
         const core_node *o = &of[j];
         if (o->role != DXPU_CONTROL_ROLE_BOX || o->number < after >> 16 ||
-            (node && node != o->number))
+            (node && node != o->number) || (device && device >> 16 != o->number))
             continue;
         for (uint32_t i = o->first; i < o->first + o->total && n <= limit; i++) {
             if (((uint64_t)o->number << 16 | slots[i].device.number) <= after)
@@ -247,7 +248,8 @@ void api_get_slots(api_conn *c)
             const char *seen = api_slot_state(c->a, &c->caller, i);
             if ((state != POOL_STATES && (!seen || strcmp(seen, pool_state_name(state)) != 0)) ||
                 (model[0] && strcmp(core_model_name(model), slots[i].device.model) != 0) ||
-                !core_has_attributes(slots[i].device.attributes, attributes))
+                !core_has_attributes(slots[i].device.attributes, attributes) ||
+                (device && core_function_of(c->a->core, i).device != (device & 0xffff)))
                 continue;
             rows[n++] = i;
         }
@@ -299,8 +301,12 @@ void api_post_replace(api_conn *c)
 void api_post_break(api_conn *c)
 {
     uint32_t slot;
-    if (said_so(c, &slot))
-        answer_slot(c, core_break(c->a->core, slot, POOL_WHY_OPERATOR));
+    unsigned device = 0;
+    const api_param params[] = { { "device", API_CHOICE, &device, 0, 0, "no|yes", false, false } };
+    if (!api_params(c, params, 1) || (slot = slot_of(c)) == CORE_NONE || !api_members(c, NULL, 0))
+        return;
+    answer_slot(c, device ? core_break_device(c->a->core, slot, POOL_WHY_OPERATOR)
+                          : core_break(c->a->core, slot, POOL_WHY_OPERATOR));
 }
 
 void api_post_repair(api_conn *c)

@@ -144,6 +144,14 @@ bool core_keeps_data(const core *c, uint32_t slot);
 bool core_model_keeps_data(const core *c, uint32_t model);
 /* Are these attributes, which commas separate, all among those of a slot? */
 bool core_has_attributes(const char *slot, const char *required);
+/* What a box reports of the device of a slot (M-157). */
+typedef struct core_function {
+    uint16_t device;    /* number of the box's slot with its first function; 0: it is not shared */
+    uint16_t function;  /* of a shared one: the slot's */
+    uint16_t functions; /* that the slot lends: 1, or those of a device that is lent whole, */
+    uint16_t virtuals;  /* and virtual ones that its host may create */
+} core_function;
+core_function core_function_of(const core *c, uint32_t slot);
 /* Would a slot of the lease that fails be replaced without being asked? */
 bool core_lease_replaces(const core *c, uint64_t lease);
 /* Of the retention time: of what the slot keeps for the lease that it left, and of a lease that has
@@ -341,6 +349,8 @@ typedef struct core_request {
     uint8_t replace;                        /* core_replacing */
     uint64_t seconds;                       /* until it ends; 0: never */
     char attributes[CORE_ATTRIBUTES_BYTES]; /* that its slots must have, as a box reports them */
+    uint8_t device;                         /* pool_device */
+    bool exclusive, apart;                  /* as in pool_request */
 } core_request;
 
 /* A tenant's lease with the same key that asks for the same is given again, with *existed. */
@@ -373,6 +383,8 @@ core_result core_recover_all(core *c, uint64_t lease);
 /* What the slot keeps for the lease that it left is given up: it is wiped. */
 core_result core_discard(core *c, uint32_t slot);
 core_result core_break(core *c, uint32_t slot, pool_reason why);
+/* So are all functions of the device that it has one of (M-157), as one change. */
+core_result core_break_device(core *c, uint32_t slot, pool_reason why);
 core_result core_repair(core *c, uint32_t slot);
 /* The operator says that what the slot has is still the data of its lease, or of the lease that it
    is kept for, though its box has lost its state: nothing is wiped.  CORE_E_STATE: the box has

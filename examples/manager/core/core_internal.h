@@ -340,6 +340,8 @@ typedef struct corei_lease_record {
     char tenant[CORE_NAME_BYTES], model[CORE_MODEL_BYTES];
     uint32_t host; /* number; 0: parked */
     uint8_t need, count;
+    uint8_t device; /* pool_device */
+    bool exclusive, apart;
     uint32_t node[POOL_COUNT_MAX]; /* numbers */
     uint16_t slot[POOL_COUNT_MAX];
     core_lease rest;
@@ -347,6 +349,9 @@ typedef struct corei_lease_record {
 bool corei_lease_read(json_t *j, corei_lease_record *out);
 
 /* -- Attributes (core_tables.c) -- */
+
+/* The pool's device of the slot is the one that its attributes name. */
+void corei_set_device(corei_tables *t, uint32_t slot);
 
 /* A filter of slots that have these attributes and are not withheld; NULL: all have and are.
    `wanted` and `filter` are the caller's. */

@@ -411,6 +411,8 @@ static bool load_box(loading *l, core_node *n)
     if (n->total && n->draining)
         (void)pool_drain(l->t.pool, n->pool_index, true, &left);
     for (uint32_t i = n->first; i < n->first + n->total; i++)
+        corei_set_device(&l->t, i);
+    for (uint32_t i = n->first; i < n->first + n->total; i++)
         if (pool_restore_slot(l->t.pool, i, &l->was[i]) != POOL_OK)
             return !load_fault(l, corei_result(CORE_E_DAMAGED,
                                                "record slot/%u.%u of the store is damaged; put a "
@@ -490,7 +492,11 @@ static bool load_lease_record(loading *l, uint64_t number, const corei_lease_rec
                        (uint16_t)model,
                        r->count,
                        r->need,
-                       NULL };
+                       NULL,
+                       r->device,
+                       r->exclusive,
+                       r->apart,
+                       0 };
     if (pool_restore_lease(t->pool, number, &q, &c) != POOL_OK)
         return false;
     t->lease_seen[lease] = !host            ? CORE_LEASE_PARKED
@@ -571,6 +577,7 @@ static void carry_slot(loading *l, uint32_t to, corei_tables *old, uint32_t from
     uint32_t port = t->slot_more[to].port;
     t->slot[to].reported = old->slot[from].reported;
     corei_copy_report(&t->slot[to].device, &old->slot[from].device);
+    corei_set_device(t, to);
     t->slot_more[to] = *was;
     was->other = NULL;
     t->slot_more[to].port = port != CORE_NONE ? port : now_at(l, old, false, was->port);

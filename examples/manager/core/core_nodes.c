@@ -109,6 +109,7 @@ static void report_slot(core *c, uint32_t slot, const dxpu_control_device *told)
         s->device.data = before.data;
         memcpy(s->device.attributes, before.attributes, sizeof before.attributes);
     }
+    corei_set_device(&c->t, slot);
     if (!strange && !s->device.serial[0])
         memcpy(s->device.serial, told->serial, sizeof told->serial);
     c->shares = c->shares || strstr(told->attributes, COREI_SUBSYSTEM);
@@ -514,6 +515,7 @@ static bool append_box(core *c, uint32_t node, uint32_t total)
     corei_init_slots(t, node);
     for (uint32_t i = 0; i < total; i++) {
         t->slot[first + i].device = told[i];
+        corei_set_device(t, first + i);
         corei_see_epoch(c, was[i].epoch);
         tell_quarantined(c, node, &was[i], i + 1);
         (void)pool_restore_slot(t->pool, first + i, &was[i]);

@@ -29,6 +29,12 @@ static const char *need_name(unsigned need)
     return need_names[need];
 }
 
+static const char *device_name(unsigned device)
+{
+    static const char *const names[POOL_DEVICES] = { "any", "whole", "function" };
+    return names[device];
+}
+
 static const char *replace_name(unsigned how)
 {
     static const char *const names[] = { "default", "yes", "no" };
@@ -261,6 +267,30 @@ bool corei_slot_read(json_t *j, core_slot *out, pool_slot *was, corei_owner *own
 
 /* -- Leases -- */
 
+/* What few leases ask for, and older programs do not know. */
+static void add_wishes(json_t *j, const pool_lease *l)
+{
+    if (l->device)
+        json_object_set_new(j, "device", json_string(device_name(l->device)));
+    if (l->exclusive)
+        json_object_set_new(j, "exclusive", json_true());
+    if (l->apart)
+        json_object_set_new(j, "apart", json_true());
+}
+
+static bool wishes_read(json_t *j, corei_lease_record *out)
+{
+    const char *device = device_name(POOL_DEVICE_ANY);
+    int exclusive = 0, apart = 0;
+    if (json_unpack(j, "{s?s, s?b, s?b}", "device", &device, "exclusive", &exclusive, "apart",
+                    &apart) != 0)
+        return false;
+    out->device = (uint8_t)name_number(device, device_name, POOL_DEVICES);
+    out->exclusive = exclusive;
+    out->apart = apart;
+    return out->device < POOL_DEVICES;
+}
+
 json_t *corei_lease_json(const core *c, uint32_t lease)
 {
     const pool_lease *l = &c->t.pool->lease[lease];
@@ -273,7 +303,7 @@ json_t *corei_lease_json(const core *c, uint32_t lease)
                                                s->device.number, more->port[n++]));
     }
     int host = l->host == POOL_NONE ? 0 : (int)c->t.node[c->t.host_node[l->host]].number;
-    return json_pack(
+    json_t *j = json_pack(
         "{s:s, s:s, s:i, s:s, s:s, s:o, s:s, s:I, s:I, s:s, s:i, s:b, s:b, s:b, s:I, s:[i, i], "
         "s:s}",
         "attributes", more->attributes, "tenant", c->t.tenant[l->tenant].name, "host", host,
@@ -283,6 +313,9 @@ json_t *corei_lease_json(const core *c, uint32_t lease)
         (int)more->replaced, "up", more->was_up, "kept", more->kept, "ended", more->ended, "left",
         (json_int_t)more->stored_ms, "moved", (int)more->moved_node, more->moved_slot, "why",
         pool_reason_name(more->moved_why));
+    if (j)
+        add_wishes(j, l);
+    return j;
 }
 
 static bool lease_slots_read(json_t *slots, corei_lease_record *out)
@@ -339,7 +372,7 @@ bool corei_lease_read(json_t *j, corei_lease_record *out)
     out->rest.moved_node = (uint32_t)node;
     out->rest.moved_slot = (uint16_t)slot;
     out->rest.moved_why = (uint8_t)name_number(why, pool_reason_name, POOL_REASONS);
-    return out->need < POOL_NEEDS && out->rest.moved_why < POOL_REASONS &&
+    return out->need < POOL_NEEDS && out->rest.moved_why < POOL_REASONS && wishes_read(j, out) &&
            lease_slots_read(slots, out);
 }
 

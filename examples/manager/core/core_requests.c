@@ -75,7 +75,8 @@ static core_result create_again(const core *c, uint32_t index, const core_reques
     uint32_t host = l->host == POOL_NONE ? r->host : t->node[t->host_node[l->host]].number;
     if (host != r->host || strcmp(t->model[l->model].name, core_model_name(r->model)) != 0 ||
         l->count != r->count || l->need != r->need || t->lease[index].replace != r->replace ||
-        strcmp(t->lease[index].attributes, r->attributes) != 0)
+        strcmp(t->lease[index].attributes, r->attributes) != 0 || l->device != r->device ||
+        l->exclusive != r->exclusive || l->apart != r->apart)
         return corei_result(CORE_E_STATE,
                             "lease %llx has this key and asks for something else; use another key",
                             (unsigned long long)pool_lease_number(t->pool, index));
@@ -111,15 +112,19 @@ static core_result check_request(const core *c, const core_request *r, pool_requ
     out->count = r->count;
     out->need = r->need;
     out->filter = NULL;
+    out->device = r->device;
+    out->exclusive = r->exclusive;
+    out->apart = r->apart;
+    out->peer = 0;
     return all_good;
 }
 
-/* A slot with this model and these attributes whose box is disconnected, and may be back;
-   CORE_NONE: there is none. */
-static uint32_t find_silent(const core *c, uint16_t model, const char *attributes)
+/* A slot that serves the request and has these attributes, whose box is disconnected, and may be
+   back; CORE_NONE: there is none. */
+static uint32_t find_silent(const core *c, const pool_request *q, const char *attributes)
 {
     for (uint32_t i = 0; i < c->t.pool->slots; i++)
-        if (c->t.slot_more[i].silent && c->t.pool->slot[i].model == model &&
+        if (c->t.slot_more[i].silent && pool_serves(c->t.pool, q, i) &&
             core_has_attributes(c->t.slot[i].device.attributes, attributes))
             return i;
     return CORE_NONE;
@@ -240,6 +245,19 @@ static core_result too_few_such(const core *c, uint32_t host, uint16_t model,
                         attributes, (unsigned)free, (unsigned)have, more);
 }
 
+/* The same of slots that may be shared, or not: of other tenants' leases it says nothing. */
+static core_result too_few_devices(const pool_request *q)
+{
+    static const char *const kinds[POOL_DEVICES] = { "slots", "slots with a device of their own",
+                                                     "functions of shared devices" };
+    return corei_result(CORE_E_CAPACITY,
+                        "too few %s of this model are free%s; ask for fewer, wait for a release, "
+                        "or ask for any device%s",
+                        kinds[q->device],
+                        q->exclusive ? " whose device no other tenant has a function of" : "",
+                        q->exclusive ? ", not exclusive" : "");
+}
+
 static core_result over_quota(const core *c, const pool_request *q)
 {
     const pool_tenant *t = &c->t.pool->tenant[q->tenant];
@@ -288,7 +306,7 @@ static core_result grant(core *c, const core_request *r, pool_request *q, pool_c
     q->filter = NULL; /* it ends here */
     uint32_t silent = CORE_NONE;
     if (rc == POOL_E_FREE || rc == POOL_E_PLACE)
-        silent = find_silent(c, q->model, r->attributes);
+        silent = find_silent(c, q, r->attributes);
     for (unsigned i = 0; rc == POOL_OK && i < choice->count && silent == CORE_NONE; i++)
         silent = corei_can_lend(c, choice->slot[i]) ? CORE_NONE : choice->slot[i];
     if (silent != CORE_NONE)
@@ -297,6 +315,8 @@ static core_result grant(core *c, const core_request *r, pool_request *q, pool_c
         return over_quota(c, q);
     if (rc == POOL_E_HOST)
         return over_host(c, q->host, q->count);
+    if (rc == POOL_E_FREE && (q->device || q->exclusive))
+        return too_few_devices(q);
     if (rc == POOL_E_FREE)
         return r->attributes[0] ? too_few_such(c, r->host, q->model, r->attributes)
                                 : too_few(c, r->host, q->model);
@@ -343,7 +363,8 @@ static core_result create_new(core *c, const core_request *r, const char *tenant
         (void)corei_reload(c);
         return corei_result(CORE_E_CAPACITY, "%s", pool_error_text(POOL_E_HOST));
     }
-    corei_event_lease(c, CORE_EVENT_LEASE_CREATED, *lease, "%u of %s", r->count, r->model);
+    corei_event_lease(c, CORE_EVENT_LEASE_CREATED, *lease, "%u of %s%s", r->count, r->model,
+                      r->exclusive ? ", exclusive" : "");
     corei_mark_changed(c, COREI_META, 0);
     corei_mark_changed(c, COREI_LEASE, pool_lease_index(*lease));
     for (unsigned i = 0; i < choice.count; i++) {
@@ -649,6 +670,17 @@ core_result core_discard(core *c, uint32_t slot)
     return corei_commit(c);
 }
 
+/* In a transaction.  False: it is so already. */
+static bool break_one(core *c, uint32_t slot, pool_reason why)
+{
+    corei_show_silent(&c->t, slot);
+    if (pool_break(c->t.pool, slot, why) != POOL_OK)
+        return false;
+    corei_event_slot(c, CORE_EVENT_SLOT_BROKEN, slot, "%s", pool_reason_text(why));
+    corei_mark_changed(c, COREI_SLOT, slot);
+    return true;
+}
+
 core_result core_break(core *c, uint32_t slot, pool_reason why)
 {
     core_result result = check_slot(c, slot);
@@ -656,16 +688,43 @@ core_result core_break(core *c, uint32_t slot, pool_reason why)
         result = corei_begin(c);
     if (result.code != CORE_OK)
         return result;
-    corei_show_silent(&c->t, slot);
-    if (pool_break(c->t.pool, slot, why) != POOL_OK)
+    if (!break_one(c, slot, why))
         return corei_result(CORE_E_STATE, "the slot is %s already (%s); repair it when it works",
                             pool_state_name(c->t.pool->slot[slot].state),
                             pool_reason_text(c->t.pool->slot[slot].reason));
-    corei_event_slot(c, CORE_EVENT_SLOT_BROKEN, slot, "%s", pool_reason_text(why));
-    corei_mark_changed(c, COREI_SLOT, slot);
     result = corei_commit(c);
     if (result.code == CORE_OK)
         corei_settle_slot(c, slot);
+    return result;
+}
+
+core_result core_break_device(core *c, uint32_t slot, pool_reason why)
+{
+    core_result result = check_slot(c, slot);
+    if (result.code == CORE_OK && !c->t.pool->slot[slot].device)
+        return core_break(c, slot, why);
+    if (result.code == CORE_OK)
+        result = corei_begin(c);
+    if (result.code != CORE_OK)
+        return result;
+    uint32_t node = c->t.node[c->t.slot[slot].node].number;
+    uint16_t device = c->t.pool->slot[slot].device, broken[POOL_FUNCTIONS_MAX];
+    unsigned count = 0;
+    for (unsigned i = 0; i < POOL_FUNCTIONS_MAX; i++) {
+        uint32_t other = core_find_slot(c, node, device + i);
+        if (other != CORE_NONE && c->t.pool->slot[other].device == device &&
+            break_one(c, other, why))
+            broken[count++] = (uint16_t)(device + i);
+    }
+    if (!count)
+        return corei_result(CORE_E_STATE, "all functions of the device are broken or quarantined "
+                                          "already; repair them when it works");
+    result = corei_commit(c);
+    for (unsigned i = 0; i < count && result.code == CORE_OK; i++) { /* tables may be others now */
+        uint32_t other = core_find_slot(c, node, broken[i]);
+        if (other != CORE_NONE)
+            corei_settle_slot(c, other);
+    }
     return result;
 }
 

@@ -655,6 +655,7 @@ static bool take_in(core *c, uint32_t slot)
     now.data = other->data;
     memcpy(now.attributes, other->attributes, sizeof now.attributes);
     *d = now;
+    corei_set_device(&c->t, slot);
     if (s->dirty && !same && d->state != DXPU_CONTROL_SLOT_WIPED) /* its data are not these */
         (void)pool_taint(c->t.pool, slot, s->epoch, true);
     else if (s->state == POOL_BROKEN &&

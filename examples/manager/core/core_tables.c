@@ -290,6 +290,55 @@ bool core_has_attributes(const char *slot, const char *required)
     return true;
 }
 
+/* The number that an attribute has; -1: there is none, or it is too large. */
+static int attribute_number(const char *attributes, const char *key)
+{
+    size_t len = strlen(key);
+    for (const char *own = attributes; *own;) {
+        size_t own_len = strcspn(own, ",");
+        if (own_len > len + 1 && memcmp(own, key, len) == 0 && own[len] == '=') {
+            size_t digits = strspn(own + len + 1, "0123456789");
+            bool good = digits && digits <= 5 && len + 1 + digits == own_len;
+            return good ? (int)strtoul(own + len + 1, NULL, 10) : -1;
+        }
+        own += own_len + (own[own_len] == ',');
+    }
+    return -1;
+}
+
+/* The number of the slot with the first function; 0: the device is this slot's alone. */
+static unsigned device_of(const dxpu_control_device *d)
+{
+    int function = attribute_number(d->attributes, "function");
+    int of = attribute_number(d->attributes, "of");
+    if (function == 0)
+        return d->number;
+    bool good = function > 0 && of > 0 && of < d->number && d->number - of < POOL_FUNCTIONS_MAX;
+    return good ? (unsigned)of : 0;
+}
+
+void corei_set_device(corei_tables *t, uint32_t slot)
+{
+    if (slot < t->pool->slots) /* else it joins the pool when its box has reported all */
+        (void)pool_set_device(t->pool, slot, device_of(&t->slot[slot].device));
+}
+
+core_function core_function_of(const core *c, uint32_t slot)
+{
+    const dxpu_control_device *d = &c->t.slot[slot].device;
+    core_function f = { .device = (uint16_t)device_of(d), .functions = 1 };
+    int function = attribute_number(d->attributes, "function");
+    int functions = attribute_number(d->attributes, "functions");
+    int virtuals = attribute_number(d->attributes, "virtual-functions");
+    if (f.device)
+        f.function = (uint16_t)function;
+    if (functions > 0 && functions <= UINT16_MAX)
+        f.functions = (uint16_t)functions;
+    if (virtuals > 0 && virtuals <= UINT16_MAX)
+        f.virtuals = (uint16_t)virtuals;
+    return f;
+}
+
 static bool slot_fits(const void *user, uint32_t slot)
 {
     const corei_wanted *w = user;
