@@ -8,10 +8,11 @@ reason`, one a line.  A suite fails as a whole when it crashes, runs out of time
 without a failed test, or runs no test at all.  The last line is `N passed, N failed, N skipped`.
 
 Suites whose name begins with net_ wait more than they work: they run beside the others, those with
-a guest (GUESTS) one at a time, and those that use only loopback two at a time beside them.  Of the
-others N run at a time: first those that run programs, compilers, other machines and valgrind
-(PROGRAMS), which take long; then the core suites, of dxpu.h and what is in C beside it, so that no
-core is idle at the end.
+a guest (GUESTS) one at a time, and those that use only loopback three at a time beside them.  Of
+the others N run at a time: first those that run programs, compilers, other machines and valgrind
+(PROGRAMS), which take long; then the core suites, of dxpu.h and what is in C beside it.  When the
+loopback suites are over, what ran these helps: one lane runs guests, two run core suites (not with
+N = 1), so that no core is idle at the end.
 
 Suites beside each other on few cores are slow, and some cases of net_ suites are about time.  With
 --again each net_ suite that failed is run once more, alone, when all others have ended: it counts
@@ -22,8 +23,9 @@ With --long the lines of scripts that begin with `# ` are printed, which have wh
 and scripts that say `# run.py: --alone` near their top run after all others, one after the other.
 """
 import argparse
-import concurrent.futures
+import collections
 import os
+import queue
 import re
 import signal
 import subprocess
@@ -187,31 +189,72 @@ def show(result, long=False):
     sys.stdout.flush()
 
 
+def lanes(jobs):
+    """What each of the threads runs: one suite after the other of the first kind that has any."""
+    helps = ("core",) if jobs > 1 else ()
+    return [("program", "core")] * max(1, jobs) + [("network", *helps)] * 2 + \
+        [("network", "guest"), ("guest",)]
+
+
+class Waiting:
+    """Suites that have not begun, by their kind."""
+
+    def __init__(self, suites):
+        self.lock = threading.Lock()
+        self.of = {kind: collections.deque() for kind in ("program", "core", "network", "guest")}
+        for suite in suites:
+            name = os.path.basename(suite)
+            self.of["guest" if GUESTS.match(name) else "network" if is_network(suite) else
+                    "program" if PROGRAMS.match(name) else "core"].append(suite)
+
+    def take(self, kinds):
+        """The next one of the first kind that has any, with its kind."""
+        with self.lock:
+            return next(((kind, self.of[kind].popleft()) for kind in kinds if self.of[kind]), None)
+
+    def clear(self):
+        with self.lock:
+            for members in self.of.values():
+                members.clear()
+
+
+def run_lane(kinds, waiting, timeout, done):
+    """Puts (kind, suite, result) into `done`; at last None, or what went wrong."""
+    try:
+        while True:
+            taken = waiting.take(kinds)
+            done.put(taken and (*taken, run(taken[1], timeout)))
+            if not taken:
+                return
+    except BaseException as error:
+        done.put(error)
+
+
 def run_all(suites, jobs, timeout, long):
     """Yield (suite, result) as they end; then print when each kind of suite did."""
     alone = [s for s in suites if long and says(s, "--alone")]
-    suites = [s for s in suites if s not in alone]
-    guests = [s for s in suites if GUESTS.match(os.path.basename(s))]
-    loopback = [s for s in suites if is_network(s) and s not in guests]
-    programs = [s for s in suites if PROGRAMS.match(os.path.basename(s))]
-    core = [s for s in suites if s not in guests + loopback + programs]
+    waiting, done = Waiting(s for s in suites if s not in alone), queue.SimpleQueue()
+    count = {kind: len(members) for kind, members in waiting.of.items()}
     start = time.monotonic()
-    ends = {}
-    with concurrent.futures.ThreadPoolExecutor(max(1, jobs)) as pool, \
-            concurrent.futures.ThreadPoolExecutor(2) as lane, \
-            concurrent.futures.ThreadPoolExecutor(1) as guest_lane:
-        kinds = (("program", programs, pool), ("core", core, pool), ("network", loopback, lane),
-                 ("guest", guests, guest_lane))
-        of = {}
-        for kind, members, where in kinds:
-            ends[kind] = start
-            of.update({where.submit(run, suite, timeout): (kind, suite) for suite in members})
-        for future in concurrent.futures.as_completed(of):
-            kind, suite = of[future]
+    ends = dict.fromkeys(count, start)
+    running = lanes(jobs)
+    for kinds in running:
+        threading.Thread(target=run_lane, args=(kinds, waiting, timeout, done)).start()
+    try:
+        while running:
+            ended = done.get()
+            if isinstance(ended, BaseException):
+                raise ended
+            if ended is None:
+                running.pop()
+                continue
+            kind, suite, result = ended
             ends[kind] = time.monotonic()
-            yield suite, future.result()
-    print(", ".join("%d %s suites after %.1f s" % (len(members), kind, ends[kind] - start)
-                    for kind, members, _ in kinds))
+            yield suite, result
+    finally:
+        waiting.clear()  # after an interrupt none begins
+    print(", ".join("%d %s suites after %.1f s" % (count[kind], kind, ends[kind] - start)
+                    for kind in count))
     for suite in alone:
         yield suite, run(suite, timeout)
 

@@ -94,15 +94,20 @@ with tempfile.TemporaryDirectory() as folder:
             script("net_loop.sh", wait % ("loop", "guest"))]
     expect("runner_runs_guests_beside_loopback", ["--timeout", "30", *meet], 0,
            "2 passed, 0 failed, 0 skipped")
-    pair = [script("net_one.sh", wait % ("one", "other")),
-            script("net_other.sh", wait % ("other", "one"))]
-    expect("runner_runs_net_suites_two_at_a_time", ["--timeout", "30", *pair], 0,
-           "2 passed, 0 failed, 0 skipped")
-    once = ("cd %s; for n in 1 2; do if mkdir busy$n; then sleep 0.2; rmdir busy$n; echo ok room; "
-            "exit; fi; done; exit 1\n" % folder)
-    three = [script("net_%s.sh" % name, once) for name in "bcd"]
-    expect("runner_runs_no_three_net_suites", ["--jobs", "3", *three], 0,
+    ring = [script("net_%s.sh" % a, wait % (a, b))
+            for a, b in (("one", "two"), ("two", "three"), ("three", "one"))]
+    expect("runner_runs_net_suites_three_at_a_time", ["--timeout", "30", *ring], 0,
            "3 passed, 0 failed, 0 skipped")
+    pair = [script(name, wait % way) for name, way in (
+        ("net_guest_one.sh", ("guest1", "guest2")), ("net_guest_two.sh", ("guest2", "guest1")))]
+    expect("runner_runs_a_guest_where_loopback_is_over", ["--timeout", "30", net, *pair], 0,
+           "3 passed, 0 failed, 0 skipped")
+    room = ("cd %s; for n in %s; do if mkdir %s$n; then sleep 0.2; rmdir %s$n; echo ok room; "
+            "exit; fi; done; exit 1\n")
+    four = [script("net_%s.sh" % name, room % (folder, "1 2 3", "busy", "busy"))
+            for name in "bcdk"]
+    expect("runner_runs_no_four_net_suites", ["--jobs", "3", *four], 0,
+           "4 passed, 0 failed, 0 skipped")
 
     # Fails while the mark is not there, and sets it: a machine that is slow once.
     once = "test -e %s && echo ok b || { touch %s; echo ok a; echo not ok b; exit 1; }\n"
