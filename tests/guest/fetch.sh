@@ -95,7 +95,7 @@ all=$dir/all
 # what is interrupted leaves no half of it
 trap 'rm -rf "$all" "$apt" "$dir/libraries"' EXIT
 trap 'exit 1' HUP INT TERM
-rm -rf "$all" "$dir/ready" "$dir/root" "$dir/modules"
+rm -rf "$all" "$dir/ready" "$dir/root" "$dir"/short-* "$dir/modules"
 apt_open "$apt" "$suite"
 apt_private install -y --download-only busybox-static fio nvme-cli pciutils
 apt_programs $programs

@@ -16,8 +16,16 @@ esac
 dir=$("$here/fetch.sh")
 tree=$(mktemp -d)
 trap 'rm -rf "$tree"' EXIT
-cp -R "$dir/root/." "$tree"
-python3 "$here/stubs.py" "$tree"
+# fio's libraries are replaced once for each version of what does it
+short=$dir/short-$(cksum <"$here/stubs.py" | cut -d ' ' -f 1)
+if [ ! -d "$short" ]; then
+    cp -R "$dir/root/." "$tree"
+    python3 "$here/stubs.py" "$tree"
+    made=$short.$$
+    { cp -R "$tree" "$made" && mv -T "$made" "$short"; } 2>/dev/null || rm -rf "$made"
+else
+    cp -R "$short/." "$tree"
+fi
 mkdir -p "$tree/modules" "$tree/proc" "$tree/sys" "$tree/dev" "$tree/tmp" "$tree/etc"
 # in the order in which they must be loaded; what a kernel has built in or lacks is not there
 modules='crc64 crct10dif_common crct10dif_generic crc-t10dif crc64-rocksoft t10-pi

@@ -54,9 +54,9 @@ static struct world {
     uint32_t packets;
     uint64_t now_ns;
     uint8_t paths, epoch;
-    uint8_t dead;    /* path 0: bit 0 to end 1, bit 1 to end 0 */
-    uint8_t closing; /* who has closed: bit 0 end 0, bit 1 end 1 */
-    uint64_t mem[2][8192];
+    uint8_t dead;          /* path 0: bit 0 to end 1, bit 1 to end 0 */
+    uint8_t closing;       /* who has closed: bit 0 end 0, bit 1 end 1 */
+    uint64_t mem[2][8192]; /* the last, of which a part is used */
 } w;
 
 static struct world stack[32];
@@ -68,6 +68,7 @@ static size_t visited_room;
 static unsigned depth_max;
 static bool sabotage;
 static bool once; /* what happens once is explored, too */
+static size_t mem_bytes;
 
 static void breaks(const char *what)
 {
@@ -181,6 +182,7 @@ static void begin(uint8_t epoch)
         if (need > sizeof w.mem[end] ||
             dxpu_channel_init(&w.ch[end], &cfg, w.mem[end], sizeof w.mem[end]) != DXPU_OK)
             abort();
+        mem_bytes = need;
     }
     dxpu_channel_open(&w.ch[0], w.now_ns);
     submit(0, DXPU_POSTED);
@@ -348,6 +350,14 @@ static bool known(uint64_t h, unsigned left)
 
 /* ---- every way on ---- */
 
+/* Half of all time goes into this. */
+static void copy_world(struct world *to, const struct world *from)
+{
+    memcpy(to, from, offsetof(struct world, mem));
+    for (unsigned end = 0; end < 2; end++)
+        memcpy(to->mem[end], from->mem[end], mem_bytes);
+}
+
 /* Credits are conserved: what is used was granted by the other end. */
 static void check_credits(void)
 {
@@ -472,10 +482,14 @@ static void explore(unsigned depth)
     bool happened;
     if (broken || known(hash_world(), depth_max - depth))
         return;
-    stack[depth] = w;
+    if (depth == depth_max) { /* who called puts its own state back */
+        must_come_to_rest();
+        return;
+    }
+    copy_world(&stack[depth], &w);
     must_come_to_rest();
-    w = stack[depth];
-    for (unsigned a = 0; depth < depth_max && !broken; a++) {
+    copy_world(&w, &stack[depth]);
+    for (unsigned a = 0; !broken; a++) {
         if (!act(a, &happened))
             break;
         if (!happened)
@@ -487,7 +501,7 @@ static void explore(unsigned depth)
             ended++; /* by hold */
         else
             explore(depth + 1);
-        w = stack[depth];
+        copy_world(&w, &stack[depth]);
     }
 }
 
