@@ -27,7 +27,10 @@ FULL_BYTES, SMALL_BYTES = 1472, 1232  # frame limits: of 1,500 bytes of MTU over
 KIND, PATH, DATA, OPEN = 3, 7, 1, 4  # offsets in a frame, kinds
 
 
-def until(condition, what, seconds=10):
+HOLD_MS = 10000  # of channels: on a busy machine a program may have no turn for a second
+
+
+def until(condition, what, seconds=60):
     end = time.monotonic() + seconds
     while not condition():
         check(time.monotonic() < end, "waited in vain for", what)
@@ -102,9 +105,10 @@ class Line(threading.Thread):
 class Bench(lab.Lab):
     """A box with an address for each path, a relay in front of each, and a host."""
 
-    def __init__(self, paths=2, relay="dxpu-relay", box=(), relay_args=()):
+    def __init__(self, paths=2, relay="dxpu-relay", box=(), relay_args=(), hold_ms=HOLD_MS):
         super().__init__()
-        self.made = (paths, relay, box, relay_args)
+        self.hold = ("--hold-ms", hold_ms)
+        self.made = (paths, relay, (*box, *self.hold), relay_args)
         self.lines = []
 
     def __enter__(self):
@@ -127,7 +131,7 @@ class Bench(lab.Lab):
         super().__exit__(*unused)
 
     def load(self, *args, at=None):
-        self.host = self.start("dxpu-host", "--box", at or self.at, *LOAD, *args)
+        self.host = self.start("dxpu-host", "--box", at or self.at, *LOAD, *self.hold, *args)
         self.host.says("attached")
         time.sleep(0.2)
         return self.host
@@ -299,8 +303,8 @@ def spread_uses_all_paths():
 
 @case
 def all_paths_are_cut():
-    with Bench(box=("--hold-ms", 3000)) as b:
-        b.load("--hold-ms", 3000)
+    with Bench(hold_ms=3000) as b:
+        b.load()
         for relay in b.relays:
             relay.popen.send_signal(signal.SIGUSR1)
         time.sleep(0.1)  # less than hold, on a busy machine too: only a delay
