@@ -1083,7 +1083,7 @@ static bool remote_ids(const void *device, device_ids *out)
     return true;
 }
 
-/* What a server keeps is its own: only its operator can say that a reset leaves nothing. */
+/* What a server keeps is its own: only its operator can say that nothing outlives a lease. */
 static int remote_wipe(void *device, bool begin)
 {
     const remote *r = device;
@@ -1093,7 +1093,7 @@ static int remote_wipe(void *device, bool begin)
     log_warning(r->set.medium ? "%s: the box cannot erase the disk of a model in a process of its "
                                 "own; start the box without --isolate to have it erased"
                               : "%s: the box cannot erase what this server keeps; give the slot "
-                                "`stateless` if a reset leaves nothing",
+                                "`stateless` if nothing of a tenant's outlives its lease",
                 r->path);
     return DEVICE_UNWIPED;
 }
