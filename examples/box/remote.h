@@ -12,8 +12,8 @@
 
    A server that ends, does not answer, or describes no device that can be lent is absent
    (device_port.present); one that is there again is reset before it is present.  Its data are its
-   own: unless device_settings.stateless says that none outlive a lease, or .medium which they are, a
-   manager lends it to none. */
+   own: unless device_settings.stateless says that none outlive a lease, or .medium which they are,
+   a manager lends it to none. */
 #ifndef REMOTE_H_INCLUDED
 #define REMOTE_H_INCLUDED
 

@@ -433,7 +433,7 @@ def functions_that_are_plugged():
                       "nvme,block=4096,size=16M,file=" + l.file("image1"))
         check(again.status == 0, again.errors())
         first = Host(l, to, 1)
-        check((first.identify(1), first.identify(3, nsid=1)) == before, "function 0 as at the start")
+        check((first.identify(1), first.identify(3, nsid=1)) == before, "as at the start")
         check(first.process.stop() == 0, first.process.errors())
         for other in ("serial=other,file=" + l.file("image1"), "file=" + l.file("image9")):
             alone = l.run("dxpu", "plug", "--replace", "--force", control, 1,

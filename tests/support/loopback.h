@@ -14,8 +14,8 @@
 
 enum { LOOPBACK_CLAIM = 28473, LOOPBACK_BYTES = 16 }; /* a UDP port that no test uses otherwise */
 
-/* `count` addresses of a network of its own, as card.py does: another check may run on this machine.
-   Who has port LOOPBACK_CLAIM of the first one has them all, until the process ends. */
+/* `count` addresses of a network of its own, as card.py does: another check may run on this
+   machine.  Who has port LOOPBACK_CLAIM of the first one has them all, until the process ends. */
 static inline void loopback_claim(char (*out)[LOOPBACK_BYTES], unsigned count)
 {
     struct sockaddr_in a;
