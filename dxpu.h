@@ -1169,7 +1169,7 @@ typedef struct dxpui_sent { /* one data frame, found by its sequence; its newest
     uint64_t sent_ns;
     uint32_t packet_lo; /* low bits of its packet number: counts all frames of all paths */
     uint32_t index;     /* counts the data frames of its path, those sent again too */
-    /* first: place in dxpui_sender.placed of the TLP it begins with or continues; at_bytes: how far
+    /* first: index in dxpui_sender.placed of the TLP it begins with or continues; at_bytes: how far
        that had come before it; tries: up to 255 */
     unsigned first : 16, at_bytes : 13, padding_dw : 3;
     unsigned body_bytes : 16, path : 6, state : 2, tries : 8;
@@ -1197,8 +1197,8 @@ typedef struct dxpui_path { /* times are 0 or DXPU_NEVER while they mean nothing
     uint8_t timeouts;                    /* in a row */
     bool progress;                       /* something on it was acknowledged just now */
     /* congestion control */
-    bool recovering;
-    uint32_t recovery, limited_at, acked_bytes; /* see dxpui_window_count() */
+    bool recovering; /* some that left before index `recovery` are undecided */
+    uint32_t recovery, limited_at, acked_bytes; /* two indexes; what counts to grow */
     uint32_t window, threshold, in_flight;      /* bytes */
     uint64_t pace_ns;                           /* the next data frame may leave */
     /* probes */
@@ -1240,8 +1240,8 @@ typedef struct dxpui_receiver {
     bool ack_now;
     uint32_t unacked; /* data frames not yet acknowledged */
     uint32_t ecn_ce;
-    uint64_t ack_at_ns, seen, seen_ns;
-    dxpu_credits granted, advertised; /* limits: now; as last sent */
+    uint64_t ack_at_ns, seen, seen_ns; /* largest packet number of data, when it arrived */
+    dxpu_credits granted, advertised;  /* limits: now; as last sent */
 } dxpui_receiver;
 
 typedef struct dxpu_channel {
@@ -3571,8 +3571,8 @@ static int dxpui_builder_event(dxpui_builder *b, const dxpu_event *e)
                   frames first: the same sequence, a new packet number and index (dxpui_sent)
    At the receiver (16'), ingest(): dxpui_on_sequenced() checks a frame, then uses its ack, then its
    body: in order by dxpui_rx_body() into rx.queue[class]; else into rx.early_bodies, until
-   dxpui_early_use().  take() moves `next` and `head` together and raises rx.granted.  ack_now and
-   ack_at_ns say when dxpui_emit_full() must report all that, in a data frame or alone. */
+   dxpui_early_use().  take() moves `next` and `head` together and raises rx.granted.  rx.ack_now
+   and ack_at_ns say when dxpui_emit_full() must report all that, in a data frame or alone. */
 enum {
     DXPUI_EVENTS = 16, /* link events on their way, each direction; a power of two */
     DXPUI_BACKOFF_MAX = 16,
@@ -4201,8 +4201,8 @@ DXPU_API dxpu_status dxpu_channel_status(const dxpu_channel *ch)
 
 /* ==== 14'  Channel: paths ===================================================================== */
 enum {
-    DXPUI_REORDER = 3, /* so much later a transmission was acknowledged: this is lost (D-14) */
-    DXPUI_SACK_REACH = 64,
+    DXPUI_REORDER = 3,     /* so much later a transmission was acknowledged: this is lost (D-14) */
+    DXPUI_SACK_REACH = 64, /* no sack names a frame further from its ack (D-3) */
     DXPUI_TIMEOUTS = 4,    /* in a row: a tail-loss probe and three RTOs (P-24) */
     DXPUI_LEAVE = 2,       /* ... and one RTO, when another path is usable (P-10) */
     DXPUI_MISSED = 3,      /* probes unanswered in a row (P-11) */
