@@ -156,6 +156,7 @@ void attachment_hear(attachment *a, const crossing_record *r, const uint8_t *pay
         hear_late(a, r);
         return;
     }
+    fabric_stir_channel(a->fabric, a->channel);
     switch (r->kind) {
     case CROSSING_TLP:
         hear_tlp(a, r, payload);
@@ -168,7 +169,7 @@ void attachment_hear(attachment *a, const crossing_record *r, const uint8_t *pay
         a->close_reason = r->arg;
         break;
     default: /* CROSSING_RESET */
-        dxpu_channel_reset(&a->channel->ch, r->arg);
+        fabric_reset(a->fabric, a->channel, r->arg);
         break;
     }
 }
@@ -380,7 +381,7 @@ void attachment_end(attachment *a, uint8_t reason)
     if (a->up)
         put(a, CROSSING_DETACH, reason, NULL, 0); /* it answers with CLOSE */
     else
-        dxpu_channel_reset(&a->channel->ch, reason); /* nothing to deliver: not awaited (M-34) */
+        fabric_reset(a->fabric, a->channel, reason); /* nothing to deliver: not awaited (M-34) */
 }
 
 void attachment_up(attachment *a)
@@ -447,7 +448,7 @@ void attachment_tick(attachment *a, uint64_t now)
 {
     if (a->closing_ns && now >= a->closing_ns) { /* a box that takes nothing would never be left */
         a->closing_ns = DXPU_NEVER;
-        dxpu_channel_reset(&a->channel->ch, a->close_reason);
+        fabric_reset(a->fabric, a->channel, a->close_reason);
     }
     if (now >= a->dial_ns)
         dial(a, now);

@@ -19,7 +19,8 @@ enum {
     RECORD_TURN = 256,
     NUMBERS_MS = 300,               /* that a report waits for the keeper */
     LEAVE_MS = PLUG_WAIT_MS + 5000, /* the keeper gives it up before */
-    HOLD_MS_MAX = 2400 /* QEMU breaks off after 5 s: one hold not read, one not answered */
+    HOLD_MS_MAX = 2400, /* QEMU breaks off after 5 s: one hold not read, one not answered */
+    FEW_CHANNELS = 8    /* up to which a turn serves all of its channels */
 };
 
 struct host {
@@ -196,7 +197,10 @@ static bool on_look(void *user, bool about_to_block)
 {
     host *h = user;
     crossing_record r;
+    uint32_t returned = h->cross.returned;
     bool any = !h->lost && crossing_news(&h->cross, about_to_block);
+    if (h->cross.returned != returned) /* the keeper has room again, for any slot's */
+        fabric_stir(&h->fabric);
     for (unsigned n = 0; any && n < RECORD_TURN && crossing_get(&h->cross, &r); n++)
         on_record(h, &r);
     if (h->cross.broken && !h->lost) {
@@ -567,6 +571,7 @@ host *host_open(const host_settings *set, const fabric_settings *net, const cros
         (void)host_close(h);
         return NULL;
     }
+    h->fabric.few = FEW_CHANNELS;
     if (net->hold_ms > HOLD_MS_MAX && !set->number && !again)
         log_warning("--hold-ms %llu: QEMU breaks off when an access takes 5 s; use %d or "
                     "less",

@@ -35,15 +35,15 @@ WRITES = 5000  # more than slot, keeper and channel hold together
 
 
 class World:
-    """A box, and a host of two slots that has attached as many as the box has."""
+    """A box, and a host of two slots or more that has attached as many as the box has."""
 
     def __init__(self, l, *options, device="eptest", slots=1):
         self.lab, self.device, self.slots = l, device, slots
         self.at = lab.address()
         self.box = self.start_box()
         self.path = l.file("vm")
-        self.host = l.start("dxpu-host", "--vfio-user", self.path, "--direct", "--slots", 2,
-                            "--attach", ",".join("%d=%s/%d" % (n, self.at, n)
+        self.host = l.start("dxpu-host", "--vfio-user", self.path, "--direct", "--slots",
+                            max(slots, 2), "--attach", ",".join("%d=%s/%d" % (n, self.at, n)
                                                  for n in range(1, slots + 1)),
                             "--json", *options)
         self.host.says("waiting for a guest")
@@ -89,11 +89,11 @@ class Function(vfio_client.Client):
             self.write_many(bar, [(8 * i, struct.pack("<II", i, turn))
                                   for i in range(first, min(first + step, count))])
 
-    def copy(self, data):
+    def copy(self, data, to=TARGET):
         """By the device, in guest memory; its status."""
         self.memory[SOURCE:SOURCE + len(data)] = data
-        self.memory[TARGET:TARGET + len(data)] = bytes(len(data))
-        for register, value in ((FROM, SOURCE), (FROM + 4, 0), (TO, TARGET), (TO + 4, 0),
+        self.memory[to:to + len(data)] = bytes(len(data))
+        for register, value in ((FROM, SOURCE), (FROM + 4, 0), (TO, to), (TO + 4, 0),
                                 (SIZE, len(data)), (STATUS, 0), (COMMAND, COPY)):
             self.write32(0, register, value)
         return until(lambda: self.read32(0, STATUS), "the copy ends")
@@ -190,6 +190,31 @@ def v17_gathered_writes_wait_for_a_slow_box():
         check(w.host.stop() == 0, w.host.errors())
         slot = w.host.result()["slot_1"]
         check(slot["dropped"] == 0 and slot["down_tlps"] > WRITES, slot)
+
+
+@case
+def busy_slots_beside_many_idle_ones():
+    """More than a turn of the host's loop serves all of: no channel waits for what is not known to
+    the loop, and what waits for room in the keeper goes on."""
+    with lab.Lab() as l:
+        w = World(l, slots=12)
+        for n in range(1, 13):
+            w.host.says("slot %d: slot %d of .* is attached" % (n, n))
+        data = os.urandom(MEMORY // 2 - SOURCE)  # more writes than the keeper has room for
+        for n in (1, 12):
+            f = w.client(n)
+            f.write16(4, MEMORY_ON | BUS_MASTER)
+            count = f.region_bytes(1) // 8
+            f.fill(1, count, 200, n)
+            check(f.read(1, 8 * count - 8, 8) == struct.pack("<II", count - 1, n), n)
+            for _ in range(3):
+                check(f.copy(data, MEMORY // 2) & COPIED)
+                check(f.memory[MEMORY // 2:MEMORY - SOURCE] == data)
+            f.close()
+        check(w.host.stop() == 0, w.host.errors())
+        counts = w.host.result()["proxy"]
+        check(counts["unannounced"] == counts["unseen"] == 0, counts)
+        check(counts["ended_close"] == 12, counts)
 
 
 @case
