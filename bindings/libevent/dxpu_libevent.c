@@ -851,7 +851,8 @@ int dxpu_udp_loop(dxpu_udp *u, const dxpu_udp_callbacks *cb)
                 if (poll_events(u))
                     return -1;
             }
-            if (u->look && !n) /* whoever is waited for may need this processor */
+            /* whoever is waited for may need this processor */
+            if (!n && (u->look || u->cfg.wait == DXPU_UDP_ADAPTIVE))
                 (void)sched_yield();
             continue;
         }

@@ -57,8 +57,9 @@ bool dxpu_udp_same(const dxpu_udp_address *a, const dxpu_udp_address *b);
 
 /* how the loop waits when there is nothing to do */
 enum {
-    DXPU_UDP_ADAPTIVE, /* looks for spin_ns after the last datagram and before a timer, else blocks:
-                          low latency while packets flow */
+    DXPU_UDP_ADAPTIVE, /* looks for spin_ns after the last datagram and before a timer, yielding the
+                          processor between two looks, else blocks: low latency while packets
+                          flow */
     DXPU_UDP_BLOCK,    /* always blocks: least processor time */
     DXPU_UDP_BUSY      /* never blocks: lowest latency, one core */
 };

@@ -36,6 +36,20 @@ static void on_wake(evutil_socket_t fd, short what, void *user)
     jobs_woken(fd);
 }
 
+/* The same while the loop looks for datagrams without blocking, when it would see the eventfd only
+   from time to time. */
+static bool on_look(void *user, bool about_to_block)
+{
+    shard *sh = user;
+    unsigned ended = atomic_load_explicit(&sh->ended, memory_order_acquire);
+    bool any = ended != sh->ended_seen;
+    (void)about_to_block; /* the eventfd ends that */
+    sh->ended_seen = ended;
+    if (any)
+        fabric_stir(&sh->fabric);
+    return any;
+}
+
 static uint64_t next_ns(void *user)
 {
     const shard *sh = user;
@@ -232,6 +246,8 @@ static int open_shard(box *b, unsigned index, const fabric_settings *net)
     sh->fabric.few = FEW_CHANNELS;
     sh->fabric.base.tx.header[DXPU_COMPLETION] = COMPLETION_HEADERS;
     sh->fabric.base.tx.data[DXPU_COMPLETION] = COMPLETION_UNITS;
+    if (net->wait == DXPU_UDP_ADAPTIVE)
+        dxpu_udp_watch(sh->fabric.udp, on_look, sh);
     sh->worker = worker_new(dxpu_udp_base(sh->fabric.udp), run_shard, sh);
     return sh->worker ? open_wake(sh) : -1;
 }

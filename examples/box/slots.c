@@ -931,6 +931,8 @@ static int open_lane(box *b, slot *s)
 {
     if (b->pool)
         s->lane = jobs_lane_new(b->pool, s->shard->wake, &s->jobs);
+    if (s->lane)
+        jobs_lane_count(s->lane, &s->shard->ended);
     return b->pool && !s->lane ? -1 : 0;
 }
 
@@ -1139,6 +1141,8 @@ static int serve_state(box *b, shard *sh)
         jobs_here(&sh->written, &sh->writes);
     if (b->pool && !sh->lane)
         return -1;
+    if (sh->lane)
+        jobs_lane_count(sh->lane, &sh->ended);
     state_serve(b->state, sh->index, &sh->writes, written, sh);
     return 0;
 }

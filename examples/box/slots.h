@@ -141,6 +141,8 @@ typedef struct shard {
     worker *worker;
     fabric fabric;
     int wake;            /* eventfd: jobs of its devices are over, or of the state file */
+    atomic_uint ended;   /* how many are */
+    unsigned ended_seen; /* of them, by the loop */
     struct event *woken; /* NULL: none yet */
     jobs writes;         /* of the state file */
     jobs_lane *lane;     /* theirs; NULL: they are done here */

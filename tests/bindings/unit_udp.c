@@ -43,11 +43,21 @@ static ssize_t buffer_sendmsg(int fd, const struct msghdr *h, int flags)
     return sendmsg(fd, h, flags);
 }
 
-#define sendmmsg buffer_sendmmsg
-#define sendmsg  buffer_sendmsg
+static unsigned yields;
+
+static int counted_yield(void)
+{
+    yields++;
+    return 0;
+}
+
+#define sendmmsg    buffer_sendmmsg
+#define sendmsg     buffer_sendmsg
+#define sched_yield counted_yield
 #include "dxpu_libevent.c" /* not linked: reaches segments_from() and receive() */
 #undef sendmmsg
 #undef sendmsg
+#undef sched_yield
 
 typedef struct port {
     dxpu_udp *udp;
@@ -405,6 +415,52 @@ static void test_looks_grow_with_what_comes(void **state)
     dxpu_udp_close(p.udp);
 }
 
+static void stop_later(evutil_socket_t fd, short what, void *user)
+{
+    (void)fd;
+    (void)what;
+    dxpu_udp_stop(user);
+}
+
+/* How often a loop lets other threads have its processor in 2 ms without a datagram. */
+static unsigned yields_of(unsigned wait)
+{
+    static const struct timeval end = { 0, 2000 };
+    dxpu_udp_config cfg;
+    const char *why;
+    dxpu_udp *u;
+    port p;
+    dxpu_udp_callbacks cb = { &p, on_datagram, next_ns, run };
+    struct event *timer;
+    dxpu_udp_config_default(&cfg);
+    cfg.sockets = 1;
+    cfg.wait = wait;
+    cfg.spin_ns = 1000000000;
+    assert_null(dxpu_udp_parse("127.0.0.1:0", &cfg.local[0]));
+    u = dxpu_udp_open(&cfg, &why);
+    assert_non_null(u);
+    memset(&p, 0, sizeof p);
+    p.udp = u;
+    p.want = 1; /* none comes */
+    timer = evtimer_new(dxpu_udp_base(u), stop_later, u);
+    assert_non_null(timer);
+    assert_int_equal(event_add(timer, &end), 0);
+    yields = 0;
+    assert_int_equal(dxpu_udp_loop(u, &cb), DXPU_OK);
+    event_free(timer);
+    dxpu_udp_close(u);
+    return yields;
+}
+
+/* Where cores are few, the thread that is to send the next datagram may need this one's. */
+static void test_who_looks_again_yields(void **state)
+{
+    (void)state;
+    assert_true(yields_of(DXPU_UDP_ADAPTIVE) > 0);
+    assert_int_equal(yields_of(DXPU_UDP_BUSY), 0); /* it has a core to itself */
+    assert_int_equal(yields_of(DXPU_UDP_BLOCK), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -419,6 +475,7 @@ int main(void)
         cmocka_unit_test(test_a_stalled_socket_drops),
         cmocka_unit_test(test_room_beside_what_waits),
         cmocka_unit_test(test_looks_grow_with_what_comes),
+        cmocka_unit_test(test_who_looks_again_yields),
     };
     cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);

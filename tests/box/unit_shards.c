@@ -50,16 +50,22 @@ static box b;
 static const dxpu_control_bind bind_order = { .slot = 1 };
 static const dxpu_control_unbind unbind_order = { .slot = 1 };
 
-static int setup(void **state)
+static int open_with(unsigned wait)
 {
     fabric_settings net = FABRIC_SETTINGS_DEFAULT("127.0.0.1:0");
-    (void)state;
+    net.wait = wait;
     memset(&b, 0, sizeof b);
     settled = last_code = 0;
     b.count = 1;
     b.keys = net.keys = keys_none();
     assert_int_equal(shards_open(&b, &net), 0);
     return 0;
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    return open_with(DXPU_UDP_ADAPTIVE);
 }
 
 static int teardown(void **state)
@@ -111,10 +117,42 @@ static void test_m57_an_answer_is_its_orders_own(void **state)
     two_in_a_row(bind_it, unbind_it);
 }
 
+static void stop_later(evutil_socket_t fd, short what, void *user)
+{
+    (void)fd;
+    (void)what;
+    fabric_stop(user);
+}
+
+/* What a loop has seen of a job that a thread has ended, without its eventfd. */
+static unsigned seen_by_looking(void)
+{
+    static const struct timeval end = { 0, 2000 };
+    shard *sh = &b.shards[0];
+    struct event *timer = evtimer_new(dxpu_udp_base(sh->fabric.udp), stop_later, &sh->fabric);
+    assert_non_null(timer);
+    assert_int_equal(event_add(timer, &end), 0);
+    atomic_fetch_add(&sh->ended, 1);
+    assert_int_equal(fabric_run(&sh->fabric), 0);
+    event_free(timer);
+    return sh->ended_seen;
+}
+
+static void test_a_job_is_seen_before_its_eventfd(void **state)
+{
+    (void)state;
+    assert_int_equal(seen_by_looking(), 1);
+    assert_int_equal(seen_by_looking(), 2);
+    assert_int_equal(shards_close(&b), 0);
+    (void)open_with(DXPU_UDP_BLOCK); /* control: it does not look again */
+    assert_int_equal(seen_by_looking(), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_m57_an_answer_is_its_orders_own, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_job_is_seen_before_its_eventfd, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

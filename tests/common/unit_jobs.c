@@ -264,6 +264,29 @@ static void test_a_quick_one_is_to_be_taken_back(void **state)
     tear_down(r);
 }
 
+/* It is there to be taken back when it is counted. */
+static void test_what_threads_end_is_counted(void **state)
+{
+    rig *r = set_up(1);
+    atomic_uint ended = 0;
+    (void)state;
+    jobs_lane_count(r->lane[0], &ended);
+    (void)give(r, 1, 0, false); /* another lane's */
+    (void)await(r, 1);
+    r->job[0][0].job.quick = look;
+    (void)give(r, 0, 0, false);
+    assert_int_equal(ended, 0);
+    assert_non_null(r->jobs[0].reap(r->jobs[0].user));
+    for (unsigned i = 1; i < 4; i++) {
+        test_job *t = give(r, 0, i, false);
+        while (ended < i)
+            continue;
+        assert_ptr_equal(r->jobs[0].reap(r->jobs[0].user), t);
+    }
+    assert_int_equal(ended, 3);
+    tear_down(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -274,6 +297,7 @@ int main(void)
         cmocka_unit_test(test_quick_ones),
         cmocka_unit_test(test_a_lane_is_idle_when_all_are_back),
         cmocka_unit_test(test_a_quick_one_is_to_be_taken_back),
+        cmocka_unit_test(test_what_threads_end_is_counted),
     };
     cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -105,6 +105,7 @@ struct jobs_lane {
     jobs_queue waiting, done;
     jobs_queue quick; /* the loop's own: what was over in submit() */
     int wake;
+    atomic_uint *ended; /* NULL: they are not counted */
 };
 
 /* The lock is of all that is in the pool and its lanes, but for `quick` and what is constant. */
@@ -183,6 +184,8 @@ static void run_one(jobs_pool *p, jobs_lane *l)
     p->first -= l->running == 0;
     first = !l->done.head;
     queue_append(&l->done, j);
+    if (l->ended)
+        atomic_fetch_add_explicit(l->ended, 1, memory_order_release);
     if (first)
         (void)eventfd_write(l->wake, 1); /* cannot be full */
     pthread_cond_broadcast(&p->over);
@@ -343,6 +346,11 @@ jobs_lane *jobs_lane_new(jobs_pool *p, int wake, jobs *out)
     *out = lane;
     out->user = l;
     return l;
+}
+
+void jobs_lane_count(jobs_lane *l, atomic_uint *ended)
+{
+    l->ended = ended;
 }
 
 void jobs_lane_free(jobs_lane *l)

@@ -14,6 +14,7 @@
 #ifndef JOBS_H_INCLUDED
 #define JOBS_H_INCLUDED
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -70,6 +71,9 @@ void jobs_pool_free(jobs_pool *p);
 /* wake: an eventfd that is written when jobs are over, and that outlives the lane.  NULL: out of
    memory. */
 jobs_lane *jobs_lane_new(jobs_pool *p, int wake, jobs *out);
+/* Count here, too, jobs that a thread has ended: a loop that looks for work without blocking then
+   sees it without a system call.  Before the first job; *ended outlives the lane. */
+void jobs_lane_count(jobs_lane *l, atomic_uint *ended);
 /* All its jobs were taken back.  NULL is allowed. */
 void jobs_lane_free(jobs_lane *l);
 /* True: all its jobs were taken back. */
