@@ -80,7 +80,7 @@
        }
 
    Taking comes before emitting: what arrived together with the peer's close is taken before emit()
-   reports the end.  wait_rx() may ingest any number of datagrams.
+   reports the end.  wait_rx() may ingest some datagrams (64, say) before acknowledgements leave.
 
    OPENING.  The host: config_default(), ids, epoch and places, init(), open().  The box, for a
    datagram whose dxpu_frame_peek() says DXPU_KIND_OPEN: dxpu_frame_check_crc(),
@@ -658,7 +658,7 @@ DXPU_API uint8_t dxpu_message_action(const dxpu_tlp *t, unsigned direction);
 typedef struct dxpu_place {
     uint32_t node;     /* proxy, numbered by the manager */
     uint16_t slot;     /* 1.. at a box, DXPU_SLOT_HOST at a host */
-    uint16_t function; /* 0..255, or DXPU_FUNCTION_ALL */
+    uint16_t function; /* 0..255, or DXPU_FUNCTION_ALL; of a host's own place not looked at */
 } dxpu_place;
 
 #if DXPU_TABLES

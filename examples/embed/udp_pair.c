@@ -58,7 +58,7 @@ static void on_open(uint8_t *pkt, size_t len, const struct sockaddr_in *from)
     dxpu_offer o;
     if (dxpu_frame_decode(view, DXPU_FRAME_CRC_BYTES, &f) != DXPU_OK || f.kind != DXPU_KIND_OPEN ||
         dxpu_frame_check_crc(view) != DXPU_OK || dxpu_offer_decode(f.body, &o) != DXPU_OK ||
-        o.epoch == 0 || len < o.frame_limit_bytes) /* a forged one brings no more than it is */
+        len < o.frame_limit_bytes) /* a forged one brings no more than it is */
         return;
     init(o.epoch, o.destination, o.source);
     if (dxpu_channel_accept(&ch, clock_ns(), pkt, len) == DXPU_OK &&

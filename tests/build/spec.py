@@ -11,6 +11,7 @@ name (test_w6_...) or as W-6.  Tests of other things (the reader in Python) do n
 no dxpu.h.
 
 The proofs, too: spec/assurance.md has the row that tests/proof/prove.py --list prints of each.
+And events: dxpu-manager(1) has each type of CORE_EVENTS.
 
     tests/build/spec.py            check; rules without a test are printed, as a skipped test
     tests/build/spec.py --strict   the same, and they fail
@@ -192,6 +193,24 @@ def check_proofs():
     check("control_proofs_are_listed", [] if [len(s) for s in seen] == [2, 2] else [repr(seen)])
 
 
+def event_problems(header, page):
+    types = re.findall(r'^    X\(\w+, "([a-z.]+)"\)', header, re.M)
+    section = page.split(".SH EVENTS")[1].split(".SH ")[0]
+    listed = re.findall(r"\b[a-z]+\.[a-z]+\b|\balarm\b", section)
+    return ["without its row: " + t for t in types if t not in listed] + \
+        ["no event: " + t for t in listed if t not in types]
+
+
+def check_events():
+    texts = read("examples/manager/**")
+    header = texts["examples/manager/core/core.h"]
+    page = texts["examples/manager/dxpu-manager.1"]
+    check("events_are_listed", event_problems(header, page))
+    seen = [event_problems(header.replace('"node.lost"', '"node.gone"'), page),
+            event_problems(header, page.replace("lease.up", "lease"))]
+    check("control_events_are_listed", [] if [len(s) for s in seen] == [2, 1] else [repr(seen)])
+
+
 def main():
     words = argparse.ArgumentParser(description=__doc__,
                                     formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -200,6 +219,7 @@ def main():
     options = words.parse_args()
     check_messages()
     check_proofs()
+    check_events()
     defined, twice = rules(read("spec/*.md"))
     tests = cited({n: t for pattern in ("tests/**", "fuzz/*")
                    for n, t in read(pattern).items() if n != "tests/build/spec.py"
