@@ -105,6 +105,7 @@ PUT = $(call put,644,dxpu.h $(foreach b,$(BOUND),$(call public,$b)),$(PREFIX)/in
   $(call put,644,$(wildcard examples/*/*.1),$(PREFIX)/share/man/man1) \
   $(call put,644,$(wildcard bindings/*.3 bindings/*/*.3),$(PREFIX)/share/man/man3) \
   $(call put,644,LICENSE,$(PREFIX)/share/doc/dxpu) \
+  $(call put,644,$(wildcard spec/*.md spec/*.yaml),$(PREFIX)/share/doc/dxpu/spec) \
   $(call put,644,$(wildcard examples/*/*.conf),$(PREFIX)/share/doc/dxpu/examples) \
   $(call put,644,$(wildcard examples/embed/*.c*),$(PREFIX)/share/doc/dxpu/examples/embed) \
   $(call put,644,$(UNITS:%=build/install/%),$(PREFIX)/lib/systemd/system)
@@ -124,7 +125,8 @@ install: all $(LIBRARIES) $(addprefix build/install/,$(NAMES:%=%.pc) $(CMAKE) $(
 uninstall:
 	@set -e; for e in $(PUT); do rm -f "$(DESTDIR)$${e##*:}"; done
 	@rmdir $(addprefix $(DESTDIR),$(LIBDIR)/cmake/dxpu $(PREFIX)/share/doc/dxpu/examples/embed \
-	  $(PREFIX)/share/doc/dxpu/examples $(PREFIX)/share/doc/dxpu) 2>/dev/null || :
+	  $(PREFIX)/share/doc/dxpu/examples $(PREFIX)/share/doc/dxpu/spec \
+	  $(PREFIX)/share/doc/dxpu) 2>/dev/null || :
 
 ## dist       archive of the last commit, and one file per binding, reproducible: build/dist
 NAME = dxpu-$(VERSION)

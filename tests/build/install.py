@@ -84,6 +84,8 @@ def wanted_files(there):
     names += ["share/man/man1/" + p for p in pages]
     names += ["share/man/man3/%s.3" % p for p in ["dxpu.h", *("dxpu_" + b for b in PUBLIC)]]
     names += ["share/doc/dxpu/LICENSE"]
+    names += ["share/doc/dxpu/spec/" + os.path.basename(p)
+              for end in ("md", "yaml") for p in glob.glob(os.path.join(ROOT, "spec/*." + end))]
     names += ["share/doc/dxpu/examples/" + p for p in configs]
     names += ["share/doc/dxpu/examples/embed/" + os.path.basename(p)
               for p in glob.glob(os.path.join(ROOT, "examples/embed/*.c*"))]
