@@ -51,11 +51,20 @@ enum {
    value, are in the order of memory.  A first part has an even number of bytes. */
 static inline uint64_t dxpu_bytes_sum(uint64_t sum, const uint8_t *p, size_t bytes)
 {
-    uint32_t word;
+    uint64_t words = 0, carries = 0, word;
+    uint32_t part = 0;
     uint16_t half = 0;
     for (; bytes >= sizeof word; p += sizeof word, bytes -= sizeof word) {
         memcpy(&word, p, sizeof word);
-        sum += word;
+        words += word;
+        carries += words < word; /* each is worth one, as in any sum of this kind */
+    }
+    sum += (words & 0xffffffffu) + (words >> 32) + carries;
+    if (bytes >= sizeof part) {
+        memcpy(&part, p, sizeof part);
+        sum += part;
+        p += sizeof part;
+        bytes -= sizeof part;
     }
     if (bytes >= sizeof half) {
         memcpy(&half, p, sizeof half);

@@ -7,6 +7,7 @@
 #define _DEFAULT_SOURCE
 #endif
 #include "dxpu_af_xdp.h"
+#include "dxpu_bytes.h"
 
 #include <arpa/inet.h>
 #include <linux/bpf.h>
@@ -171,6 +172,37 @@ static void test_checksum_is_never_zero(void **state)
             assert_int_equal(parse(frame, headers + 2), DXPU_XDP_GOOD);
         }
         assert_in_range(all_ones, 1, 2); /* the control: the case was met */
+    }
+}
+
+/* RFC 1071, word by word; the end around is taken after each. */
+static uint16_t sum_by_words(uint16_t sum, const uint8_t *p, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i += 2) {
+        uint8_t pair[2] = { p[i], i + 1 < bytes ? p[i + 1] : 0 };
+        uint16_t word;
+        memcpy(&word, pair, sizeof word);
+        sum = (uint16_t)(sum + word + (sum + word > 0xffff));
+    }
+    return sum;
+}
+
+static void test_sum_of_any_bytes(void **state)
+{
+    uint8_t bytes[300];
+    (void)state;
+    for (unsigned kind = 0; kind < 4; kind++) {
+        for (unsigned i = 0; i < sizeof bytes; i++) /* carries of all words, of some, of none */
+            bytes[i] = kind == 0 ? 0xff : kind == 1 ? (uint8_t)(i * i * 37 + i) : (uint8_t)(i / 8);
+        if (kind == 3)
+            memset(bytes + 8, 0xff, 100);
+        for (size_t at = 0; at < 8; at++) {
+            for (size_t len = 0; len + at <= sizeof bytes; len++) {
+                uint64_t first = len * 0x1234567u * kind;
+                assert_int_equal(dxpu_bytes_fold(dxpu_bytes_sum(first, bytes + at, len)),
+                                 sum_by_words(dxpu_bytes_fold(first), bytes + at, len));
+            }
+        }
     }
 }
 
@@ -579,6 +611,7 @@ int main(void)
         cmocka_unit_test_setup(test_known_headers, setup),
         cmocka_unit_test_setup(test_every_length, setup),
         cmocka_unit_test_setup(test_checksum_is_never_zero, setup),
+        cmocka_unit_test(test_sum_of_any_bytes),
         cmocka_unit_test_setup(test_cut_and_padded, setup),
         cmocka_unit_test_setup(test_every_flipped_bit, setup),
         cmocka_unit_test_setup(test_fields_out_of_range, setup),
