@@ -38,7 +38,7 @@ int slot_init(guest_slot *s, unsigned number, const slot_host *host, const slot_
     init_tags(s);
     return queue_init(&s->queue, DXPU_POSTED, SLOT_QUEUE, SLOT_TLP_BYTES) ||
                    queue_init(&s->queue, DXPU_NONPOSTED, SLOT_QUEUE, SLOT_TLP_BYTES) ||
-                   queue_init(&s->queue, DXPU_COMPLETION, SLOT_OWED, 16 + SLOT_MPS_MAX)
+                   queue_init(&s->queue, DXPU_COMPLETION, SLOT_OWED, SLOT_ROOM_BYTES)
                ? -1
                : 0;
 }
@@ -575,7 +575,7 @@ static int send_to_peer(guest_slot *s, unsigned number, const dxpu_tlp *t, dxpu_
 
 static void owe(guest_slot *s, const dxpu_tlp *cpl)
 {
-    uint8_t bytes[16 + SLOT_MPS_MAX];
+    uint8_t bytes[DXPU_TLP_MAX_BYTES];
     dxpu_bytes tlp = { bytes, 0 };
     if (dxpu_tlp_encode(cpl, bytes, sizeof bytes, &tlp.len) != DXPU_OK ||
         !queue_push(&s->queue, DXPU_COMPLETION, tlp, 0))
@@ -622,7 +622,7 @@ static void answer_read(guest_slot *s, const dxpu_tlp *req, dxpu_bytes bytes)
     uint64_t at;
     uint32_t mps = s->host->mps_bytes(s->host->user, s->number);
     if (req->at || !fetch(s, req, data) ||
-        dxpu_cpl_split_start(&split, req, 64, mps < SLOT_MPS_MAX ? mps : SLOT_MPS_MAX) != DXPU_OK) {
+        dxpu_cpl_split_start(&split, req, 64, mps) != DXPU_OK) {
         refuse(s, bytes, DXPU_CPL_UR, req->at ? SLOT_REFUSED_translated : SLOT_REFUSED_memory);
         return;
     }

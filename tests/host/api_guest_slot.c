@@ -107,11 +107,13 @@ static bool not_ready(void *user, unsigned number, const dxpu_tlp *req, dxpu_tlp
     return true;
 }
 
+static uint32_t port_mps_bytes = 128;
+
 static uint32_t mps_bytes(void *user, unsigned number)
 {
     (void)user;
     (void)number;
-    return 128;
+    return port_mps_bytes;
 }
 
 static void on_completion(void *user, const dxpu_tlp *cpl, uint64_t request, bool last)
@@ -1054,12 +1056,11 @@ static void narrow_take(void *user, unsigned cls, uint64_t now)
     line_reads -= cls == DXPU_NONPOSTED;
 }
 
-/* Reads that waited for room are answered when the line has some: it says so once. */
-static void test_reads_go_on_when_completions_leave(void **state)
+/* The device reads 4 KB a few times, and there is room for the given number of completions. */
+static void read_narrowly(unsigned reads, unsigned room)
 {
     dxpu_tlp t;
     size_t len;
-    (void)state;
     start(60000);
     memset(&t, 0, sizeof t);
     t.type = DXPU_TLP_MRD;
@@ -1071,10 +1072,33 @@ static void test_reads_go_on_when_completions_leave(void **state)
     the_box.line.submit = narrow_submit;
     the_box.line.peek = narrow_peek;
     the_box.line.take = narrow_take;
-    line_room = 0;
-    line_reads = 20;
+    line_room = room;
+    line_reads = reads;
     while (slot_work(&the_slot, dxpu_udp_now_ns()))
         ;
+}
+
+/* A TLP costs both proxies more than its bytes do. */
+static void test_completions_are_as_large_as_the_port_allows(void **state)
+{
+    static const uint32_t sizes[] = { 128, 512, 4096 };
+    (void)state;
+    for (unsigned i = 0; i < 3; i++) {
+        if (i)
+            (void)teardown(NULL);
+        port_mps_bytes = sizes[i];
+        read_narrowly(1, 100);
+        port_mps_bytes = 128;
+        assert_int_equal(line_reads, 0);
+        assert_int_equal(100 - line_room, 4096 / sizes[i]);
+    }
+}
+
+/* Reads that waited for room are answered when the line has some: it says so once. */
+static void test_reads_go_on_when_completions_leave(void **state)
+{
+    (void)state;
+    read_narrowly(20, 0);
     assert_in_range(line_reads, 1, 19); /* control: some wait */
     line_room = SLOT_OWED + 20 * 32;
     while (slot_work(&the_slot, dxpu_udp_now_ns()))
@@ -1597,6 +1621,7 @@ int main(void)
         CASE(test_d35_event_waits_behind_writes),
         CASE(test_events_without_room_end_the_channel),
         CASE(test_requests_of_the_device_are_answered),
+        CASE(test_completions_are_as_large_as_the_port_allows),
         CASE(test_reads_go_on_when_completions_leave),
         CASE(test_v12_r25_messages_of_the_device_go_to_the_root),
         CASE(test_device_is_shown_when_it_is_known),

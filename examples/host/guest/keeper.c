@@ -188,7 +188,7 @@ int keeper_open_slot(keeper *k, unsigned i)
     s->number = i + 1;
     s->line = line;
     for (unsigned cls = 0; cls < DXPU_CLASSES; cls++)
-        rc |= queue_init(&s->in, cls, CROSSING_TLPS, 16 + SLOT_MPS_MAX);
+        rc |= queue_init(&s->in, cls, CROSSING_TLPS, SLOT_ROOM_BYTES);
     return rc;
 }
 
