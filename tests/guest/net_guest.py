@@ -166,9 +166,10 @@ class Machine:
                   % (name, command, name, name))
 
     def under_way(self, slot, *options, name="job", command=None):
-        """fio, or a command of it, in the background, which has done some of its I/O.  It is counted
-        at the controller's path: Linux 6.1 counts none of a shared namespace as a whole."""
-        count = "awk '{print $1 + $5}' %s/nvme/nvme*/nvme*n[0-9]*/stat" % self.device(slot)
+        """fio, or a command of it, in the background, which has done some of its I/O: counted at
+        the controller's path, since Linux 6.1 counts none of a shared namespace as a whole."""
+        count = ("awk '{n += $1 + $5} END {print n}' %s/nvme/nvme*/nvme*n[0-9]*/stat"
+                 % self.device(slot))
         before = int(self.must(count))
         self.background(command or self.fio(slot, *options, name=name), name)
         self.wait_for("[ -s /tmp/%s.done ] || [ \"$(%s)\" -ge %d ]" % (name, count, before + 32),

@@ -284,7 +284,7 @@ static bool copy(volatile uint32_t *device, uint64_t source, uint64_t destinatio
     return false;
 }
 
-/* From either half of the other one's memory to the other half, a dword of which is another one each
+/* From either half of the other one's memory to the other half; a dword of it is another one each
    time. */
 static int peer(const char *name, const char *other, unsigned long count)
 {
