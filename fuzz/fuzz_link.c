@@ -650,7 +650,7 @@ static void start(uint8_t how)
     control_proxy about = {
         .name = "dxpu-host", .role = DXPU_CONTROL_ROLE_HOST, .attach = do_attach, .slot = do_slot
     };
-    manager_proxy does = { NULL, do_device, NULL, do_node };
+    manager_proxy does = { .device = do_device, .node = do_node };
     manager_settings set = { "127.0.0.1", NULL, "identity", NULL, 2 };
     memset(&proxy, 0, sizeof proxy);
     memset(&talk, 0, sizeof talk);

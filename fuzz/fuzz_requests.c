@@ -118,6 +118,13 @@ static unsigned do_drain(void *user, const dxpu_control_drain *m)
     return change(m->slot ? m->slot : 1);
 }
 
+static unsigned do_direct(void *user, const dxpu_control_direct *m)
+{
+    (void)user;
+    must(speaks->manager && m->slot);
+    return change(m->slot);
+}
+
 static unsigned do_plug(void *user, const dxpu_control_plug *m)
 {
     (void)user;
@@ -401,6 +408,10 @@ static void say_change(peer *k, input *in, uint8_t how)
     } else if (kind == 6) {
         m.type = DXPU_CONTROL_DRAIN;
         m.u.drain = (dxpu_control_drain){ slot, how & 0x80 };
+        if (how & 0x40) {
+            m.type = DXPU_CONTROL_DIRECT;
+            m.u.direct = (dxpu_control_direct){ slot, how & 0x80 };
+        }
     } else {
         m.type = DXPU_CONTROL_PLUG;
         m.u.plug = (dxpu_control_plug){
@@ -533,11 +544,9 @@ static void step(input *in)
 static void start(uint8_t how)
 {
     static const secure_callbacks cb = { peers, on_manager, control_on_bytes, control_on_closed };
-    control_proxy proxy = { NULL, "dxpu-host", DXPU_CONTROL_ROLE_HOST,
-                            0,    SLOTS,       NULL,
-                            NULL, NULL,        NULL,
-                            NULL, NULL,        NULL,
-                            NULL, do_slot };
+    control_proxy proxy = {
+        .name = "dxpu-host", .role = DXPU_CONTROL_ROLE_HOST, .slots = SLOTS, .slot = do_slot
+    };
     secure_settings set = { .keys = &lists };
     const char *why;
     box = how & 1;
@@ -549,6 +558,7 @@ static void start(uint8_t how)
         proxy.unbind = do_unbind;
         proxy.reset = do_reset;
         proxy.drain = do_drain;
+        proxy.direct = do_direct;
         proxy.plug = do_plug;
     } else {
         proxy.attach = do_attach;

@@ -40,7 +40,7 @@ static int wall(struct timespec *t)
 /* -- What there is -- */
 
 enum { PEERS = 4, GOOD = PEERS, SLOTS = 4, ORDERS = 16, STEPS_MAX = 200 };
-enum { TYPES = DXPU_CONTROL_ALARM + 1, HEARTBEAT_MS = 1000 };
+enum { TYPES = DXPU_CONTROL_DIRECT + 1, HEARTBEAT_MS = 1000 };
 
 typedef struct ordered {
     uint32_t request;
@@ -268,7 +268,7 @@ static void say_status(peer *k, input *in, uint8_t how)
 static void say_other(peer *k, input *in, uint8_t how)
 {
     static const uint16_t type[] = {
-        DXPU_CONTROL_ASK, DXPU_CONTROL_NODE, DXPU_CONTROL_RESET, DXPU_CONTROL_DRAIN, 0x28, 0x8001
+        DXPU_CONTROL_ASK, DXPU_CONTROL_NODE, DXPU_CONTROL_RESET, DXPU_CONTROL_DRAIN, 0x29, 0x8001
     };
     far_say_type(&k->far, in, type[(how >> 2) % 6], how);
 }

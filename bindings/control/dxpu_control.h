@@ -73,7 +73,8 @@ extern "C" {
     X(DRAIN, 0x0024, "drain")                                                                      \
     X(RESET, 0x0025, "reset")                                                                      \
     X(HEARTBEAT, 0x0026, "heartbeat")                                                              \
-    X(ALARM, 0x0027, "alarm")
+    X(ALARM, 0x0027, "alarm")                                                                      \
+    X(DIRECT, 0x0028, "direct")
 #define DXPUI_CTL_TYPE(name, value, text) DXPU_CONTROL_##name = (value),
 enum { DXPU_CONTROL_TYPES(DXPUI_CTL_TYPE) DXPU_CONTROL_IGNORABLE = 0x8000 };
 #undef DXPUI_CTL_TYPE
@@ -289,6 +290,7 @@ typedef struct dxpu_control_node {
     uint32_t node;         /* 1.. */
     uint32_t heartbeat_ms; /* 1..: heartbeat interval */
     uint64_t term;         /* of the manager: higher than its predecessors' (M-144); 0: unknown */
+    bool directs;          /* it orders which slots' devices may reach others directly (M-180) */
 } dxpu_control_node;
 
 /* A box's slot is lent.  Answered by done or error; so are the next three. */
@@ -312,6 +314,12 @@ typedef struct dxpu_control_drain {
     uint16_t slot; /* 0: all */
     bool on;
 } dxpu_control_drain;
+
+/* Requests of a slot's device for others of its host pass by the host (spec/p2p.md), or not. */
+typedef struct dxpu_control_direct {
+    uint16_t slot; /* 1.. */
+    bool on;
+} dxpu_control_direct;
 
 /* Reset the device of a box's slot. */
 typedef struct dxpu_control_reset {
@@ -400,6 +408,7 @@ typedef struct dxpu_control {
         dxpu_control_unbind unbind;
         dxpu_control_drain drain;
         dxpu_control_reset reset;
+        dxpu_control_direct direct;
         dxpu_control_heartbeat heartbeat;
         dxpu_control_alarm alarm;
         dxpu_control_error error;
@@ -494,9 +503,11 @@ enum { /* fixed part of each body */
        DXPUI_CTL_REGISTER_BYTES = 40,
        DXPUI_CTL_NODE_BYTES = 8,
        DXPUI_CTL_TERM_BYTES = 8,
+       DXPUI_CTL_DIRECTS_BYTES = 1,
        DXPUI_CTL_BIND_BYTES = 16,
        DXPUI_CTL_UNBIND_BYTES = 12,
        DXPUI_CTL_DRAIN_BYTES = 4,
+       DXPUI_CTL_DIRECT_BYTES = 4,
        DXPUI_CTL_RESET_BYTES = 12,
        DXPUI_CTL_HEARTBEAT_BYTES = 12,
        DXPUI_CTL_ALARM_BYTES = 13
@@ -938,6 +949,8 @@ static int dxpui_ctl_get_node(dxpu_bytes b, dxpu_control_node *m)
     m->term = 0;
     if (b.len >= DXPUI_CTL_NODE_BYTES + DXPUI_CTL_TERM_BYTES)
         m->term = dxpu_get_be64(b.ptr + DXPUI_CTL_NODE_BYTES);
+    m->directs = b.len > DXPUI_CTL_NODE_BYTES + DXPUI_CTL_TERM_BYTES &&
+                 b.ptr[DXPUI_CTL_NODE_BYTES + DXPUI_CTL_TERM_BYTES] & 1;
     return m->node && m->heartbeat_ms ? DXPU_OK : DXPU_E_RECORD; /* M-42 */
 }
 
@@ -945,8 +958,10 @@ static void dxpui_ctl_put_node(uint8_t *p, const dxpu_control_node *m)
 {
     dxpu_put_be32(p, m->node);
     dxpu_put_be32(p + 4, m->heartbeat_ms);
-    if (m->term)
+    if (m->term || m->directs)
         dxpu_put_be64(p + DXPUI_CTL_NODE_BYTES, m->term);
+    if (m->directs)
+        p[DXPUI_CTL_NODE_BYTES + DXPUI_CTL_TERM_BYTES] = 1;
 }
 
 static int dxpui_ctl_get_bind(dxpu_bytes b, dxpu_control_bind *m)
@@ -993,6 +1008,19 @@ static int dxpui_ctl_get_drain(dxpu_bytes b, dxpu_control_drain *m)
 }
 
 static void dxpui_ctl_put_drain(uint8_t *p, const dxpu_control_drain *m)
+{
+    dxpu_put_be16(p, m->slot);
+    p[2] = m->on;
+}
+
+static int dxpui_ctl_get_direct(dxpu_bytes b, dxpu_control_direct *m)
+{
+    m->slot = dxpu_get_be16(b.ptr);
+    m->on = b.ptr[2] == 1;
+    return m->slot && b.ptr[2] <= 1 ? DXPU_OK : DXPU_E_RECORD; /* M-181 */
+}
+
+static void dxpui_ctl_put_direct(uint8_t *p, const dxpu_control_direct *m)
 {
     dxpu_put_be16(p, m->slot);
     p[2] = m->on;
@@ -1337,6 +1365,8 @@ static size_t dxpui_ctl_fixed(unsigned type)
         return DXPUI_CTL_DRAIN_BYTES;
     case DXPU_CONTROL_RESET:
         return DXPUI_CTL_RESET_BYTES;
+    case DXPU_CONTROL_DIRECT:
+        return DXPUI_CTL_DIRECT_BYTES;
     case DXPU_CONTROL_HEARTBEAT:
         return DXPUI_CTL_HEARTBEAT_BYTES;
     case DXPU_CONTROL_ALARM:
@@ -1379,6 +1409,8 @@ static int dxpui_ctl_get(dxpu_bytes b, dxpu_control *m)
         return dxpui_ctl_get_drain(b, &m->u.drain);
     case DXPU_CONTROL_RESET:
         return dxpui_ctl_get_reset(b, &m->u.reset);
+    case DXPU_CONTROL_DIRECT:
+        return dxpui_ctl_get_direct(b, &m->u.direct);
     case DXPU_CONTROL_HEARTBEAT:
         return dxpui_ctl_get_heartbeat(b, &m->u.heartbeat);
     case DXPU_CONTROL_ALARM:
@@ -1456,6 +1488,9 @@ static void dxpui_ctl_put(uint8_t *p, const dxpu_control *m)
     case DXPU_CONTROL_RESET:
         dxpui_ctl_put_reset(p, &m->u.reset);
         break;
+    case DXPU_CONTROL_DIRECT:
+        dxpui_ctl_put_direct(p, &m->u.direct);
+        break;
     case DXPU_CONTROL_HEARTBEAT:
         dxpui_ctl_put_heartbeat(p, &m->u.heartbeat);
         break;
@@ -1464,7 +1499,6 @@ static void dxpui_ctl_put(uint8_t *p, const dxpu_control *m)
         break;
     default:
         dxpui_ctl_put_status(p, &m->u.status);
-        break;
     }
 }
 
@@ -1527,7 +1561,9 @@ static int dxpui_ctl_variable(const dxpu_control *m, size_t *bytes)
         *bytes = dxpui_ctl_key_bytes(m->u.bind.keyed);
         return DXPU_OK;
     case DXPU_CONTROL_NODE:
-        *bytes = m->u.node.term ? DXPUI_CTL_TERM_BYTES : 0;
+        *bytes = m->u.node.directs ? DXPUI_CTL_TERM_BYTES + DXPUI_CTL_DIRECTS_BYTES
+                 : m->u.node.term  ? DXPUI_CTL_TERM_BYTES
+                                   : 0;
         return DXPU_OK;
     default:
         *bytes = 0;

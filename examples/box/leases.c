@@ -6,6 +6,7 @@
 #include "leases.h"
 #include "log.h"
 #include "hot_plug.h"
+#include "p2p.h"
 #include "shards.h"
 
 enum { TEXT_BYTES = 160 };
@@ -737,6 +738,11 @@ unsigned leases_reset(box *b, const dxpu_control_reset *m)
 void leases_drain(box *b, unsigned number, bool on)
 {
     b->slots[number - 1].drained = on;
+}
+
+void leases_direct(box *b, unsigned number, bool on)
+{
+    p2p_direct(&b->slots[number - 1], on);
 }
 
 /* ==== 4  Admission ============================================================================ */

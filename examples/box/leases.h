@@ -13,6 +13,8 @@
 unsigned leases_bind(box *b, const dxpu_control_bind *m);
 unsigned leases_unbind(box *b, const dxpu_control_unbind *m);
 unsigned leases_reset(box *b, const dxpu_control_reset *m);
+/* The slot's requests may pass by its host, or not (M-181). */
+void leases_direct(box *b, unsigned number, bool on);
 void leases_drain(box *b, unsigned number, bool on);
 
 /* state_result, with a manager: what was under way for a slot is on disk, or could not be

@@ -316,9 +316,10 @@ static int open_control(void)
                             .unbind = shards_unbind,
                             .reset = shards_reset,
                             .drain = shards_drain,
+                            .direct = shards_direct,
                             .plug = shards_plug,
                             .slot = shards_describe };
-    manager_proxy link = { &the_box, shards_device, slots_paths, shards_node };
+    manager_proxy link = { &the_box, shards_device, slots_paths, shards_node, shards_directs };
     if (!set.control && !set.manager.address)
         return 0;
     the_box.requests = requests_open(&proxy);
@@ -418,7 +419,7 @@ static int open_box(void)
     the_box.limit_bytes = set.limit_bytes;
     the_box.model = set.model;
     the_box.group_slots = (unsigned)set.group_slots;
-    the_box.managed = set.manager.address != NULL;
+    the_box.managed = the_box.directed = set.manager.address != NULL;
     if (the_box.managed) {
         rc = identity_file_open(set.manager.identity, the_box.identity);
         if (rc)

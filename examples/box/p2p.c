@@ -185,9 +185,13 @@ static bool is_fenced(slot *s, unsigned but, uint64_t now)
 
 static int request(slot *s, const dxpu_tlp *t, dxpu_bytes tlp, uint64_t now)
 {
-    const dxpu_p2p_window *w = window_of(s, t);
+    const dxpu_p2p_window *w = s->indirect ? NULL : window_of(s, t);
     unsigned cls = dxpu_tlp_class(t);
     slot *to = target(s, w);
+    if (to && to->indirect) {
+        to = NULL;
+        w = NULL;
+    }
     /* an atomic or DMWr informs as a write does */
     if (t->type != DXPU_TLP_MRD && is_fenced(s, w && !to ? w->slot : 0, now))
         return DXPU_E_AGAIN;
@@ -549,6 +553,17 @@ void p2p_end(slot *s)
     s->shard->p2p_changes++;
 }
 
+void p2p_direct(slot *s, bool on)
+{
+    if (s->indirect == !on)
+        return;
+    if (!on && s->p2p) /* writes that are lost must not be so in silence (B-15) */
+        p2p_links_break(s, 0);
+    s->indirect = !on;
+    if (s->p2p)
+        p2p_links_list(s);
+}
+
 void p2p_free(slot *s)
 {
     if (s->p2p) {
@@ -597,6 +612,7 @@ void p2p_report(const slot *s, report *r)
     const p2p *p = s->p2p ? s->p2p : &none;
 #define P2P_REPORT(name) report_number(r, #name, p->count.name);
     report_open(r, "p2p");
+    report_number(r, "direct", !s->indirect);
     report_number(r, "windows", p->list.count);
     report_number(r, "links", s->p2p ? p2p_links_up(s) : 0);
     P2P_COUNTERS(P2P_REPORT)

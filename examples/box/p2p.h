@@ -37,6 +37,8 @@ bool p2p_take(struct slot *s, unsigned cls);
 void p2p_reset(struct slot *s);
 /* The channel is over: nothing is listed any more either. */
 void p2p_end(struct slot *s);
+/* May its requests pass by the host, and others' for it (B-16)?  What has left already does. */
+void p2p_direct(struct slot *s, bool on);
 /* The slot is over. */
 void p2p_free(struct slot *s);
 /* At the beginning of a turn: answer what its device has not answered in time, take what has come

@@ -45,7 +45,7 @@ static bool is_key(const dxpu_p2p_place *p, const uint8_t *key)
 /* The place in a slot's list of the slot of another box that opens a channel to it. */
 static const dxpu_p2p_place *opener(const slot *s, uint16_t box_slot, const uint8_t *key)
 {
-    for (unsigned i = 0; s->p2p && s->active && i < s->p2p->list.places; i++) {
+    for (unsigned i = 0; s->p2p && s->active && !s->indirect && i < s->p2p->list.places; i++) {
         const dxpu_p2p_place *p = &s->p2p->list.place[i];
         if (p->box_slot == box_slot && is_key(p, key) && p->slot < s->p2p->list.slot)
             return p;
@@ -208,7 +208,7 @@ void p2p_links_list(slot *s)
 {
     const dxpu_p2p_list *list = &s->p2p->list;
     for (unsigned n = 1; n <= P2P_LINKS; n++) {
-        const dxpu_p2p_place *p = dxpu_p2p_place_of(list, n);
+        const dxpu_p2p_place *p = s->indirect ? NULL : dxpu_p2p_place_of(list, n);
         p2p_link *l = p && s->shard->box->p2p ? link_for(s, n) : s->p2p->link[n - 1];
         dxpu_p2p_place before;
         if (!l)

@@ -457,6 +457,20 @@ unsigned shards_drain(void *user, const dxpu_control_drain *m)
     return DXPU_CONTROL_CODE_NONE;
 }
 
+static void do_direct(void *arg)
+{
+    ask *a = arg;
+    const dxpu_control_direct *m = a->message;
+    leases_direct(a->b, a->number, m->on);
+}
+
+unsigned shards_direct(void *user, const dxpu_control_direct *m)
+{
+    box *b = user;
+    b->directed |= !m->on;
+    return in_loop(b, m->slot, m, NULL, do_direct);
+}
+
 typedef struct plug_ask {
     const dxpu_control_plug *m;
     slot_plan *plan; /* NULL: no device comes */
@@ -544,6 +558,17 @@ void shards_node(void *user, uint32_t node)
     box *b = user;
     b->node = node; /* no loop reads it but in set_node() */
     on_all(b, set_node);
+}
+
+/* M-180: without its manager's orders each slot is direct. */
+void shards_directs(void *user, bool on)
+{
+    box *b = user;
+    for (unsigned i = 1; !on && b->directed && i <= b->count; i++) {
+        const dxpu_control_direct m = { (uint16_t)i, true };
+        (void)in_loop(b, i, &m, NULL, do_direct);
+    }
+    b->directed &= on;
 }
 
 /* ==== 6  Statistics =========================================================================== */

@@ -31,13 +31,15 @@ unsigned shards_bind(void *user, const dxpu_control_bind *m);
 unsigned shards_unbind(void *user, const dxpu_control_unbind *m);
 unsigned shards_reset(void *user, const dxpu_control_reset *m);
 unsigned shards_drain(void *user, const dxpu_control_drain *m);
+unsigned shards_direct(void *user, const dxpu_control_direct *m);
 unsigned shards_plug(void *user, const dxpu_control_plug *m);
 unsigned shards_screenshot(void *user, unsigned number);
 void shards_describe(void *user, unsigned number, dxpu_control_slot *out);
 /* What an order about a slot that was to be answered later has become: from its loop. */
 void shards_answer(box *b, unsigned number, unsigned code);
-/* manager_proxy.device, .node; user is the box. */
+/* manager_proxy.device, .node, .directs; user is the box. */
 void shards_device(void *user, unsigned number, dxpu_control_device *out);
 void shards_node(void *user, uint32_t node);
+void shards_directs(void *user, bool on);
 
 #endif /* SHARDS_H_INCLUDED */

@@ -1076,6 +1076,7 @@ static int open_slot(box *b, unsigned index, const device_kind *kind, const devi
     slot_device d;
     s->shard = slots_shard(b, index + 1);
     s->answers = b->notices + (size_t)index * SLOT_ANSWERS;
+    s->indirect = b->managed; /* until its manager says which are not (M-180) */
     if (slots_prepare(b, index, plan_of(b, index), kind, set, &d))
         return -1;
     for (unsigned cls = 0; cls < DXPU_CLASSES; cls++)

@@ -95,6 +95,7 @@ typedef struct slot {
     unsigned turned_away; /* in this turn */
     dxpu_guard guard;     /* of what the device sends */
     struct p2p *p2p;      /* to and from other slots of the box; NULL: no host has listed any */
+    bool indirect;        /* no request reaches it, or leaves it, but through the host (B-16) */
     limit limit;
     uint64_t limited_ns; /* when more may leave; DXPU_NEVER: the limit holds nothing up */
     uint64_t alarmed;    /* the epoch whose first refusal was reported */
@@ -185,6 +186,7 @@ typedef struct box {
     state_key *lease_key; /* of each slot, that of a manager's lease: all others are refused */
     uint64_t *medium;     /* of each slot, what its device keeps its data on; 0: not known */
     bool managed;         /* it has a manager: only that one's leases are admitted */
+    bool directed;        /* some slot may be `indirect`; of the first thread */
     uint8_t identity[IDENTITY_BYTES];
     const char *model;       /* NULL: the device kind's name */
     const slot_plans *plans; /* NULL: no slot has its own */

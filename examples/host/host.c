@@ -384,7 +384,7 @@ static int open_control(host *h, int *status)
                             .attach = on_attach,
                             .detach = on_detach,
                             .slot = on_describe };
-    manager_proxy link = { h, on_device, NULL, on_node };
+    manager_proxy link = { .user = h, .device = on_device, .node = on_node };
     struct event_base *base = dxpu_udp_base(h->fabric.udp);
     if (!h->set->control && !h->set->manager)
         return 0;

@@ -42,7 +42,7 @@ static struct {
     uint64_t grace_ms, reach_ms, retention_s, heartbeat_ms, status_ms, default_quota, events,
         connections, http_connections, http_waiting, http_streams, nodes, slots;
     sandbox_settings sandbox;
-    bool shared_hosts, json, stats, standby;
+    bool shared_hosts, no_direct, json, stats, standby;
     const char *users_at;
     keys_settings keys;
 } set = { "127.0.0.1:4457",
@@ -67,6 +67,7 @@ static struct {
           65536,
           1048576,
           { NULL, false, false },
+          false,
           false,
           false,
           false,
@@ -117,6 +118,9 @@ static const option_row rows[] = {
       OPTION_NUMBER, &set.default_quota, 0, POOL_NONE },
     { "shared-hosts", NULL, "tenants may use hosts without an owner, too", OPTION_FLAG,
       &set.shared_hosts, 0, 0 },
+    { "no-direct", NULL,
+      "devices of all leases reach one another through their hosts alone (dxpu-host --p2p)",
+      OPTION_FLAG, &set.no_direct, 0, 0 },
     { "events", "N", "number of events kept (10000)", OPTION_NUMBER, &set.events, 100, 10000000 },
     { "connections", "N", "maximum connections of proxies (4096)", OPTION_NUMBER, &set.connections,
       1, 1000000 },
@@ -585,6 +589,7 @@ static core_settings tables_settings(void)
     settings.reach_ms = set.reach_ms;
     settings.retention_ms = set.retention_s * 1000;
     settings.default_quota = (uint32_t)set.default_quota;
+    settings.no_direct = set.no_direct;
     settings.events = (uint32_t)set.events;
     settings.nodes = (uint32_t)set.nodes;
     settings.slots = (uint32_t)set.slots;

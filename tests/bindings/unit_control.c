@@ -90,6 +90,11 @@ static const uint8_t plug_bytes[] = {
     0x00, 0x10, 0x00, 0x05, 0x03, 0x01, 0x06, 'm',  'e',  'm',  'o',  'r',  'y',
 };
 
+static const uint8_t direct_bytes[] = {
+    0x44, 0x58, 0x43, 0x54, 0x01, 0x00, 0x00, 0x28, 0x00, 0x00,
+    0x00, 0x04, 0x00, 0x00, 0x00, 0x11, 0x00, 0x05, 0x01, 0x00,
+};
+
 typedef struct example {
     const uint8_t *bytes;
     size_t len;
@@ -112,6 +117,7 @@ static const example examples[] = {
     { register_bytes, sizeof register_bytes },
     { alarm_bytes, sizeof alarm_bytes },
     { plug_bytes, sizeof plug_bytes },
+    { direct_bytes, sizeof direct_bytes },
 };
 enum { EXAMPLES = sizeof examples / sizeof examples[0] };
 
@@ -390,7 +396,7 @@ static void feed(const uint8_t *bytes, size_t len, unsigned *seen)
 
 static void test_m1_cut_at_every_byte(void **state)
 {
-    uint8_t bytes[1024];
+    uint8_t bytes[2048];
     size_t len = train(bytes);
     (void)state;
     for (size_t cut = 0; cut <= len; cut++) {
@@ -473,7 +479,7 @@ static void test_m10_types(void **state)
         else
             assert_string_equal(dxpu_control_type_name(type), "unknown");
     }
-    assert_int_equal(known, 18);
+    assert_int_equal(known, 19);
     fresh(); /* the stream goes on behind an unknown one: type is ffffh now */
     assert_int_equal(take(bytes, sizeof bytes), DXPU_OK);
     assert_true(frame.type & DXPU_CONTROL_IGNORABLE);
@@ -895,7 +901,7 @@ static void test_encode_refuses(void **state)
 
 /* ---- Of a manager ---- */
 
-enum { NODE = 8, BIND, UNBIND, DRAIN, RESET, HEARTBEAT, REGISTER, ALARM };
+enum { NODE = 8, BIND, UNBIND, DRAIN, RESET, HEARTBEAT, REGISTER, ALARM, PLUG, DIRECT };
 
 /* M-42, M-44, M-45, M-46, M-47 */
 static void test_m44_ranges(void **state)
@@ -912,6 +918,8 @@ static void test_m44_ranges(void **state)
         { UNBIND, 18, 255, DXPU_E_RECORD }, { DRAIN, 17, 0, DXPU_OK },
         { DRAIN, 18, 0, DXPU_OK },          { DRAIN, 18, 2, DXPU_E_RECORD },
         { RESET, 17, 0, DXPU_E_RECORD },    { RESET, 27, 0, DXPU_OK },
+        { DIRECT, 17, 0, DXPU_E_RECORD },   { DIRECT, 18, 0, DXPU_OK },
+        { DIRECT, 18, 2, DXPU_E_RECORD },   { DIRECT, 19, 9, DXPU_OK },
     };
     uint8_t zero[sizeof heartbeat_bytes];
     dxpu_control m;
@@ -1145,6 +1153,35 @@ static void test_m144_term(void **state)
     }
 }
 
+/* The byte behind the term: a body that ends before it has none, of others bit 0 counts. */
+static void test_m180_directs(void **state)
+{
+    uint8_t out[DXPU_CONTROL_HEADER_BYTES + 17];
+    dxpu_control_frame f = { 1, 0, DXPU_CONTROL_NODE, 0, { out + DXPU_CONTROL_HEADER_BYTES, 17 } };
+    dxpu_control m, back;
+    size_t len;
+    (void)state;
+    memset(&m, 0, sizeof m);
+    m.type = DXPU_CONTROL_NODE;
+    m.u.node.node = 7;
+    m.u.node.heartbeat_ms = 1000;
+    for (unsigned i = 0; i < 2; i++) {
+        m.u.node.directs = true;
+        m.u.node.term = i ? 0x0102030405060708u : 0;
+        assert_int_equal(dxpu_control_encode(&m, out, sizeof out, &len), DXPU_OK);
+        assert_int_equal(len, sizeof out);
+        assert_int_equal(dxpu_control_decode(&f, &back), DXPU_OK);
+        assert_true(back.u.node.directs && back.u.node.term == m.u.node.term);
+    }
+    out[sizeof out - 1] = 0xfe;
+    assert_int_equal(dxpu_control_decode(&f, &back), DXPU_OK);
+    assert_false(back.u.node.directs);
+    out[sizeof out - 1] = 1;
+    f.body.len = 16;
+    assert_int_equal(dxpu_control_decode(&f, &back), DXPU_OK);
+    assert_false(back.u.node.directs);
+}
+
 /* What a host has of a box it dials; unknown where it is another number, or missing. */
 static void test_m160_reach(void **state)
 {
@@ -1275,6 +1312,7 @@ static void test_names(void **state)
     (void)state;
     assert_string_equal(dxpu_control_type_name(DXPU_CONTROL_ATTACH), "attach");
     assert_string_equal(dxpu_control_type_name(DXPU_CONTROL_ALARM), "alarm");
+    assert_string_equal(dxpu_control_type_name(DXPU_CONTROL_DIRECT), "direct");
     for (unsigned i = 0; i < DXPU_CONTROL_CODE_END; i++) {
         const char *text = dxpu_control_code_text(i);
         assert_string_not_equal(dxpu_control_code_name(i), "unknown");
@@ -1384,6 +1422,7 @@ int main(void)
         cmocka_unit_test(test_m73_port_offset_may_be_missing),
         cmocka_unit_test(test_m160_reach),
         cmocka_unit_test(test_m144_term),
+        cmocka_unit_test(test_m180_directs),
         cmocka_unit_test(test_m48_register_paths_and_name),
         cmocka_unit_test(test_m48_fills_a_body),
         cmocka_unit_test(test_m49_alarm),

@@ -1689,6 +1689,64 @@ static void test_b10_the_lower_slot_dials(void **state)
     assert_int_equal(at_host(B, DXPU_POSTED), 0);
 }
 
+/* B-16: what a manager takes away goes through the host, in both directions, and comes back; what
+   is on its way arrives. */
+static void test_b16_a_slot_without_direct_requests(void **state)
+{
+    (void)state;
+    both_list();
+    for (unsigned at = A; at <= B; at++) {
+        unsigned had = device(B)->got[DXPU_POSTED];
+        device(B)->busy = true;
+        ask(A, B, DXPU_TLP_MWR, 0);
+        run_until(a_while);
+        p2p_direct(&b.slots[at], false); /* the sender's, or the receiver's */
+        ask(A, B, DXPU_TLP_MWR, 1);
+        ask(A, B, DXPU_TLP_MRD, (uint16_t)(8 + at));
+        assert_int_equal(at_host(A, DXPU_POSTED), 1);
+        assert_int_equal(at_host(A, DXPU_NONPOSTED), 1);
+        device(B)->busy = false;
+        run_until(a_while);
+        assert_int_equal(device(B)->got[DXPU_POSTED], had + 1);
+        list(A, 7); /* a host's list changes nothing */
+        ask(A, B, DXPU_TLP_MWR, 3);
+        assert_int_equal(at_host(A, DXPU_POSTED), 1);
+        p2p_direct(&b.slots[at], true);
+        ask(A, B, DXPU_TLP_MWR, 4);
+        assert_int_equal(at_host(A, DXPU_POSTED), 0);
+        assert_int_equal(device(B)->got[DXPU_POSTED], had + 2);
+    }
+}
+
+/* B-16: a channel between boxes ends, none is accepted or dialed; with writes on their way the host
+   sees it. */
+static void test_b16_a_channel_between_boxes(void **state)
+{
+    dxpu_p2p_list l = far_list(FAR, LAST);
+    (void)state;
+    link_other();
+    p2p_direct(&b.slots[B], false);
+    run_until(is_over);
+    assert_int_equal(dxpu_channel_status(&other.ch).reason, DXPU_REASON_NO_SLOT);
+    assert_true(b.slots[B].active != NULL);
+    write_far();
+    assert_int_equal(at_host(B, DXPU_POSTED), 1);
+    open_other(THERE, hosts[B].cfg.epoch);
+    assert_true(is_over());
+    other.open = false;
+    send_list(B, &l); /* to dial */
+    run_until(a_while);
+    assert_false(other.open);
+    p2p_direct(&b.slots[B], true);
+    link_other(); /* the control */
+    assert_int_equal(dxpu_channel_status(&other.ch).state, DXPU_STATE_UP);
+    other.deaf = true;
+    write_far();
+    run_until(a_while);
+    p2p_direct(&b.slots[B], false);
+    run_until(host_is_over);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -1744,6 +1802,8 @@ int main(void)
         CASE(test_b14_an_answer_behind_a_lost_write),
         CASE(test_b5_payloads_of_another_box),
         CASE(test_b14_atomics_wait),
+        CASE(test_b16_a_slot_without_direct_requests),
+        CASE(test_b16_a_channel_between_boxes),
     };
     cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -210,7 +210,7 @@ STATES = ("free", "spare", "leased", "wiping", "drained", "broken", "quarantined
 def pool(**more):
     model = dict(model="nvme", total=16, spares_wanted=1, room_box=5.5, room_group=0.0,
                  **{s: n for n, s in enumerate(STATES)})
-    return dict(dict(store="ok", clock_held=False, epoch=17,
+    return dict(dict(store="ok", clock_held=False, direct=True, epoch=17,
                      boxes=dict(total=2, connected=1, draining=0),
                      hosts=dict(total=1, connected=1),
                      leases=dict(total=3, pending=1, active=2, degraded=0, parked=0, ended=0),
@@ -223,7 +223,8 @@ def node(number=10, role="box", **more):
     return dict(dict(node=number, role=role, name="%s%d" % (role, number), program="dxpu-x 0.1.0",
                      identity="00" * 16, key=None, connected=True, since="2026-01-02T03:04:05.678Z",
                      draining=False, addresses=["127.0.0.1:4458"], slots=16, free=9, leased=6,
-                     broken=1, owner=None, suspect=None, unreached_by=[]), **more)
+                     broken=1, owner=None, direct=role == "box" or None, suspect=None,
+                     unreached_by=[]), **more)
 
 
 def slot(name="10.3", **more):
@@ -238,7 +239,8 @@ def slot(name="10.3", **more):
 def lease(name="c3", state="active", phase="up", rates=(None, None), **more):
     return dict(dict(lease=name, tenant="t", key=None, host=12, model="nvme", attributes=None,
                      data="persistent", count=1, need="any",
-                     device="any", exclusive=False, apart=False,
+                     device="any", exclusive=False, apart=False, peer=None, peers=[],
+                     direct="allowed",
                      state=state, replace=True, replaced=0, created_at="2026-01-02T03:04:05.678Z",
                      expires_at=None, retained=[], wiped_in_s=None, moved_from=None,
                      moved_why=None,
@@ -286,8 +288,8 @@ def everything():
         "GET /v1/leases": dict(leases=[lease()], next=None),
         "GET /v1/leases/c3": lease(),
         "GET /v1/erasures": dict(erases=[], total=0),
-        "GET /v1/tenants": dict(tenants=[dict(tenant="t", quota=8, used=1),
-                                         dict(tenant="u", quota=None, used=0)]),
+        "GET /v1/tenants": dict(tenants=[dict(tenant="t", quota=8, used=1, direct=True),
+                                         dict(tenant="u", quota=None, used=0, direct=False)]),
         "GET /v1/events": events_route([event(n) for n in range(1, 31)]),
     }
 
@@ -544,6 +546,9 @@ EVERY = [
     ("lease", "create", "--host", 12, "--model", "nvme", "--count", 64, "--need", "spread",
      "--tenant", "t", "--for", "1w", "--key", "k", "--no-replace"),
     ("list", "slots", "--device", "10.3"), ("break", "10.3", "--all"),
+    ("direct", 10), ("direct", "box10", "--off"), ("tenant", "t", "--no-direct"),
+    ("tenant", "t", "--quota", 1, "--direct"),
+    ("lease", "create", "--host", 12, "--model", "nvme", "--peer", "c9"),
     ("lease", "create", "--host", 12, "--model", "nvme", "--device", "whole", "--exclusive",
      "--apart"),
     ("lease", "release", "c3"), ("lease", "release", "c3", "--keep"),
@@ -592,7 +597,8 @@ def requests_are_as_specified():
         "DELETE /v1/nodes/12/key": node(12, "host"),
         "POST /v1/leases/c3/attach": lease(), "DELETE /v1/nodes/10": (204, Raw(b"")),
         "PUT /v1/boxes/10/drain": dict(node=10, draining=True, left=0),
-        "PUT /v1/tenants/t": dict(tenant="t", quota=1, used=0),
+        "PUT /v1/boxes/10/direct": node(),
+        "PUT /v1/tenants/t": dict(tenant="t", quota=1, used=0, direct=True),
         "PUT /v1/models/nvme/spares": dict(model="nvme", count=0)})
     routes.update({"POST /v1/slots/10.3/" + verb: slot() for verb in
                    ("replace", "break", "repair", "reset")})
@@ -649,10 +655,12 @@ def lease_create():
                            attributes="rack=7,render=none"), body)
         fake.requests.clear()
         dxpu(fake, "lease", "create", "--host", 12, "--model", "nvme", "--device", "function",
-             "--exclusive", "--apart")
+             "--exclusive", "--apart", "--peer", "c9")
         body = fake.one("POST /v1/leases")["body"]
         check(body == dict(host=12, model="nvme", count=1, need="any", device="function",
-                           exclusive=True, apart=True), body)
+                           exclusive=True, apart=True, peer="c9"), body)
+        dxpu(fake, "lease", "create", "--host", 12, "--model", "nvme", "--peer", "10.3",
+             status=USAGE)
         dxpu(fake, "lease", "create", "--host", 12, "--model", "nvme", "--device", "half",
              status=USAGE)
         err = dxpu(fake, "lease", "create", "--host", "twin", "--model", "nvme",
@@ -1085,6 +1093,33 @@ def settings():
                       ("tenant", "", "--quota", 1), ("spares", "nvme", "x"), ("forget",),
                       ("rekey",)):
             dxpu(fake, *words, status=USAGE)
+
+
+@case
+def direct_requests():
+    with Fake(everything()) as fake:
+        fake.routes["PUT /v1/boxes/10/direct"] = node()
+        fake.routes["PUT /v1/tenants/t"] = dict(tenant="t", quota=None, used=0, direct=False)
+        for words, body, out in (
+                (("direct", "box10", "--off"), dict(on=False),
+                 "box 10: its devices reach others through their hosts alone\n"),
+                (("direct", 10), dict(on=True),
+                 "box 10: its devices may reach others directly\n"),
+                (("tenant", "t", "--no-direct"), dict(direct=False),
+                 "tenant t: its devices reach one another through hosts alone\n"),
+                (("tenant", "t", "--direct", "--quota", 3), dict(direct=True, quota=3),
+                 "tenant t: quota 3\ntenant t: its devices may reach one another directly\n")):
+            fake.requests.clear()
+            done = dxpu(fake, *words)
+            check(done.out == out and fake.one("PUT ")["body"] == body, words, done)
+        dxpu(fake, "tenant", "t", "--direct", "--no-direct", status=USAGE)
+        dxpu(fake, "direct", status=USAGE)
+        fake.routes["GET /v1/leases/c3"] = lease(
+            peer="c4", peers=[dict(lease="c4", way="box"), dict(lease="c5", way="boxes"),
+                              dict(lease="c6", way="host")], direct="ordered")
+        out = dxpu(fake, "show", "lease", "c3").out
+        check(re.search(r"(?m)^direct +ordered$", out) and "lease c4: inside one box" in out and
+              "lease c5: from box to box" in out and "lease c6: through the host" in out, out)
 
 
 @case

@@ -1432,12 +1432,51 @@ def only_its_manager_binds():
             for kind, body in ((fm.BIND, struct.pack(">HHIQ", 1, 1, 77, 5)),
                                (fm.UNBIND, struct.pack(">HBxQ", 1, 0, 5)),
                                (fm.RESET, struct.pack(">HxxQ", 1, 0)),
-                               (fm.DRAIN, struct.pack(">HBx", 1, 1))):
+                               (fm.DRAIN, struct.pack(">HBx", 1, 1)),
+                               (fm.DIRECT, struct.pack(">HBx", 1, 1))):
                 c.send(fm.message(kind, body))
                 c.refused(ROLE)
                 c.works()
         check(b.bind(1, 77, 1, 5) == (HELD, 5))
         refused(6, b.bind, 2, 77, 1, 6)  # no such slot
+
+
+def directs(box):
+    """Of each slot, at the end."""
+    check(box.process.stop() == 0, box.process.errors())
+    found = box.process.result()
+    return [found["slot_%d" % n]["p2p"]["direct"] for n in (1, 2, 3)]
+
+
+@case
+def m180_nothing_is_direct_before_the_manager_says_so():
+    """A manager that does not order it, or an earlier one; one that does; a manager that is not
+    there; orders of before outlive a connection, and not the box."""
+    with lab.Lab(plain=True) as l, fm.Manager() as m:
+        def start(name):
+            last = m.links[-1] if m.links else None
+            box = start_box(l, m, "--memory", 4096, "--slots", 3, name=name)
+            return box, m.link(BOX, last)
+        box, b = start("one")
+        b.direct(2, False)
+        refused(6, b.direct, 4, True)
+        check(directs(box) == [1, 0, 1])
+        m.directs = True
+        box, b = start("two")
+        b.direct(2, True)
+        b.direct(3, True)
+        b.direct(3, False)
+        b.socket.shutdown(socket.SHUT_RDWR)
+        m.link(BOX, b)
+        check(directs(box) == [0, 1, 0])
+        m.directs = False
+        box, b = start("two")  # without an order
+        check(directs(box) == [1, 1, 1])
+    with lab.Lab(plain=True) as l:
+        alone = l.start("dxpu-box", "--listen", V4, "--json", "--memory", 4096, "--slots", 3,
+                         "--manager", "127.0.0.1:9", "--identity", l.file("id"), "--state",
+                         l.file("state"), "--control", ":0")
+        check(directs(by_hand.Proxy(alone)) == [0, 0, 0])
 
 
 @case

@@ -492,6 +492,9 @@ def every_operation_answers_as_described():
             until(lambda: good(200, m, "GET", "/v1/pool")["slots"]["free"] == 7, "wiped")
             good(200, m, "PUT", "/v1/models/nvme/spares", {"count": 0})
             lend_and_end(m, hosts)
+            for on in (False, True):
+                told = good(200, m, "PUT", "/v1/boxes/%d/direct" % boxes[0], {"on": on})
+                check(told["direct"] is on, told)
             check(good(200, m, "PUT", "/v1/hosts/%d/owner" % hosts[0], {"owner": "physics"})
                   ["owner"] == "physics")
             retained_and_taken_back(m, hosts[0])
@@ -872,6 +875,82 @@ def functions_of_a_device():
         m.start()
         stored = good(200, m, "GET", "/v1/leases/" + one["lease"], token="tenant")
         check(stored["exclusive"] and stored["device"] == "function", stored)
+
+
+@case
+def peers_are_a_tenants_own():
+    """M-183: another tenant's lease is refused as one that does not exist is, and what is shown is
+    one's own."""
+    with lab.Lab(plain=True) as l:
+        m = Manager(l, "--tokens", tokens_file(l), "--shared-hosts")
+        with Robots(m, [(BOX, 4), (BOX, 4), (HOST, 8)]) as robots:
+            host = robots.nodes[2]
+            until(lambda: good(200, m, "GET", "/v1/pool", token="read")["slots"]["free"] == 8,
+                  "wiped")
+            one = good(201, m, "POST", "/v1/leases?wait=20", lease(host), token="tenant")
+            two = good(201, m, "POST", "/v1/leases?wait=20", lease(host, peer=one["lease"]),
+                       token="tenant")
+            check(two["peer"] == one["lease"] and two["direct"] == "allowed", two)
+            check(two["peers"] == [{"lease": one["lease"], "way": "box"}], two)
+            check(two["slots"][0]["slot"].split(".")[0] == one["slots"][0]["slot"].split(".")[0])
+            one = good(200, m, "GET", "/v1/leases/" + one["lease"], token="tenant")
+            check(one["peer"] is None and one["peers"] == [{"lease": two["lease"], "way": "box"}])
+            theirs = good(404, m, "POST", "/v1/leases", lease(host, peer=one["lease"]),
+                          token="other")
+            absent = good(404, m, "POST", "/v1/leases", lease(host, peer="c00ffee"), token="other")
+            check(theirs["detail"].replace(one["lease"], "") ==
+                  absent["detail"].replace("c00ffee", ""), theirs, absent)
+            good(404, m, "POST", "/v1/leases", lease(host, peer=one["lease"], tenant="chemistry"),
+                 token="operator")
+            for wrong in ("", "C9", "0c9", 5, None):
+                good(400, m, "POST", "/v1/leases", lease(host, peer=wrong), token="tenant")
+
+
+@case
+def direct_requests_are_forbidden():
+    """M-181, M-182: of a tenant, a box, the pool; boxes are ordered so, also when the manager
+    starts."""
+    with lab.Lab(plain=True) as l:
+        m = Manager(l)
+        with Robots(m, [(BOX, 2), (HOST, 4)]) as robots:
+            box, host = robots.nodes
+            until(lambda: good(200, m, "GET", "/v1/pool")["slots"]["free"] == 2, "wiped")
+            one = good(201, m, "POST", "/v1/leases?wait=20", lease(host, tenant="t"))
+            at, slot = "/v1/leases/" + one["lease"], one["slots"][0]["slot"]
+            number = int(slot.split(".")[1])
+
+            def is_direct():
+                return good(200, m, "GET", at)["direct"]
+            check(is_direct() == "allowed" and not robots.direct, robots.direct)
+            for target, body, back in (("/v1/tenants/t", {"direct": False}, {"direct": True}),
+                                       ("/v1/boxes/%d/direct" % box, {"on": False}, {"on": True})):
+                check(good(200, m, "PUT", target, body)["direct"] is False, target)
+                until(lambda: is_direct() == "forbidden", "it is carried out")
+                check(robots.direct == {number: False}, robots.direct)
+                no = good(409, m, "POST", "/v1/leases", lease(host, tenant="t", peer=one["lease"]))
+                check("forbidden" in no["detail"], no)
+                check(good(200, m, "PUT", target, back)["direct"] is True, target)
+                until(lambda: robots.direct == {number: True} and is_direct() == "allowed", "back")
+            told = good(200, m, "GET", "/v1/events?type=slot.direct")["events"]
+            check([(e["slot"], e["lease"]) for e in told] == [(slot, one["lease"])] * 4, told)
+            check(good(404, m, "PUT", "/v1/boxes/%d/direct" % host, {"on": False}))
+            check(good(400, m, "PUT", "/v1/boxes/%d/direct" % box, {"on": 1}))
+            check(good(400, m, "PUT", "/v1/tenants/t", {"direct": None}))
+            tenant = good(200, m, "PUT", "/v1/tenants/t", {"direct": False, "quota": 5})
+            check(tenant["quota"] == 5 and tenant["direct"] is False, tenant)
+            check(good(200, m, "PUT", "/v1/tenants/t", {"quota": 6})["direct"] is False)
+        m.process.kill()
+        m.start()
+        tenants = good(200, m, "GET", "/v1/tenants")["tenants"]
+        check([(t["tenant"], t["quota"], t["direct"]) for t in tenants] == [("t", 6, False)],
+              tenants)
+        good(200, m, "PUT", "/v1/tenants/t", {"direct": True})
+        check(good(200, m, "GET", "/v1/pool")["direct"] is True)
+        check(m.process.stop() == 0)
+        m.args += ("--no-direct",)
+        m.start()
+        check(good(200, m, "GET", "/v1/pool")["direct"] is False)
+        check(is_direct() in ("ordered", "forbidden"))
 
 
 @case

@@ -2597,6 +2597,192 @@ static void test_m157_key(void **state)
     assert_true(existed && again == lease);
 }
 
+static core_code set_direct(const char *tenant, bool on)
+{
+    return core_change_tenant(c, tenant, NULL, &on).code;
+}
+
+/* M-180: nothing is ordered where nothing is forbidden. */
+static void test_m180_directs(void **state)
+{
+    (void)state;
+    both_connect();
+    assert_false(core_directs(c, box_node));
+    assert_int_equal(core_set_direct(c, host_node, false).code, CORE_E_UNKNOWN);
+    assert_int_equal(core_set_direct(c, box_node, false).code, CORE_OK);
+    assert_int_equal(core_set_direct(c, box_node, false).code, CORE_OK); /* counts once */
+    assert_true(core_directs(c, box_node));
+    assert_false(core_directs(c, host_node));
+    assert_int_equal(set_direct("t", false), CORE_OK);
+    assert_int_equal(set_direct("t", false), CORE_OK);
+    assert_int_equal(core_set_direct(c, box_node, true).code, CORE_OK);
+    assert_true(core_directs(c, box_node));
+    core_ends();
+    start(); /* as stored */
+    box_says(1, SLOTS);
+    assert_true(core_directs(c, box_node));
+    assert_int_equal(set_direct("t", true), CORE_OK);
+    assert_false(core_directs(c, box_node));
+    assert_int_equal(core_set_direct(c, box_node, false).code, CORE_OK);
+    core_ends();
+    start();
+    box_says(1, SLOTS);
+    assert_true(core_directs(c, box_node));
+    assert_int_equal(count_events(CORE_EVENT_NODE_DIRECT), 4);
+}
+
+static core_order expect_direct(bool on)
+{
+    core_order o = expect(DXPU_CONTROL_DIRECT, box_node);
+    assert_int_equal(o.m.u.direct.slot, 1);
+    assert_int_equal(o.m.u.direct.on, on);
+    return o;
+}
+
+/* A lease that is up learns of it at once, one of another tenant not; and it is allowed again. */
+static void test_m182_direct_is_revoked(void **state)
+{
+    unsigned slot, port;
+    (void)state;
+    both_connect();
+    uint64_t lease = lease_up(&slot, &port);
+    assert_int_equal(core_lease_direct(c, lease), CORE_DIRECT_ALLOWED);
+    assert_int_equal(set_direct("other", false), CORE_OK);
+    expect_none();
+    assert_int_equal(set_direct("t", false), CORE_OK);
+    assert_int_equal(core_lease_direct(c, lease), CORE_DIRECT_ORDERED);
+    core_order o = expect_direct(false);
+    expect_none();
+    assert_int_equal(count_events(CORE_EVENT_SLOT_DIRECT), 0);
+    done(&o, DXPU_CONTROL_SLOT_UP, core_pool(c)->slot[0].epoch);
+    expect_none();
+    assert_int_equal(core_lease_direct(c, lease), CORE_DIRECT_FORBIDDEN);
+    assert_int_equal(count_events(CORE_EVENT_SLOT_DIRECT), 1);
+    assert_int_equal(set_direct("t", true), CORE_OK);
+    o = expect_direct(true);
+    done(&o, DXPU_CONTROL_SLOT_UP, core_pool(c)->slot[0].epoch);
+    assert_int_equal(core_lease_direct(c, lease), CORE_DIRECT_ALLOWED);
+    assert_int_equal(count_events(CORE_EVENT_SLOT_DIRECT), 2);
+    assert_int_equal(core_set_direct(c, box_node, false).code, CORE_OK);
+    o = expect_direct(false);
+    disk.fail_after = 0; /* its event cannot be stored: what the box does is known all the same */
+    done(&o, DXPU_CONTROL_SLOT_UP, core_pool(c)->slot[0].epoch);
+    disk.fail_after = UINT_MAX;
+    assert_int_equal(core_lease_direct(c, lease), CORE_DIRECT_FORBIDDEN);
+}
+
+/* A box that starts, or a lease that is made, is ordered so before the bind; each lent slot, where
+   some are not direct. */
+static void test_m182_direct_before_bind(void **state)
+{
+    (void)state;
+    both_connect();
+    assert_int_equal(set_direct("t", false), CORE_OK);
+    (void)lease_one();
+    core_order o = expect_direct(false);
+    expect_none();
+    done(&o, DXPU_CONTROL_SLOT_WIPED, 0);
+    o = expect(DXPU_CONTROL_BIND, box_node);
+    done(&o, DXPU_CONTROL_SLOT_HELD, o.m.u.bind.epoch);
+    box[0].epoch = box[0].epoch_seen = o.m.u.bind.epoch;
+    box[0].state = DXPU_CONTROL_SLOT_HELD;
+    box[0].peer_node = host_node;
+    box[0].peer_slot = 1;
+    (void)expect(DXPU_CONTROL_ATTACH, host_node);
+    core_disconnected(c, box_node);
+    box_says(1, SLOTS);
+    o = expect_direct(false);
+    assert_int_equal(set_direct("t", true), CORE_OK); /* while that is under way */
+    done(&o, DXPU_CONTROL_SLOT_HELD, box[0].epoch);
+    (void)expect_direct(true);
+}
+
+/* A box that does not know the order serves its leases all the same, and they say so. */
+static void test_m182_an_older_box(void **state)
+{
+    (void)state;
+    both_connect();
+    assert_int_equal(set_direct("t", false), CORE_OK);
+    uint64_t lease = lease_one();
+    core_order o = expect_direct(false);
+    assert_true(core_answered(c, &o, DXPU_CONTROL_CODE_TYPE, NULL));
+    assert_int_equal(core_lease_direct(c, lease), CORE_DIRECT_UNENFORCED);
+    assert_int_equal(count_events(CORE_EVENT_ORDER_REFUSED), 1);
+    (void)expect(DXPU_CONTROL_BIND, box_node);
+}
+
+static core_code ask_peer(const char *tenant, uint64_t peer, uint64_t *lease)
+{
+    core_request r = { .model = "nvme", .count = 1, .peer = peer };
+    bool existed;
+    snprintf(r.tenant, sizeof r.tenant, "%s", tenant);
+    r.host = host_node;
+    why = core_create(c, &r, lease, &existed);
+    return why.code;
+}
+
+/* A peer comes into the box of its peer, where another one would not; both know it, and no other
+   tenant does. */
+static void test_m183_peers(void **state)
+{
+    uint64_t lease, peer, other, found[CORE_PEERS_MAX];
+    (void)state;
+    both_connect();
+    assert_int_equal(ask_peer("a", 0, &lease), CORE_OK);
+    uint32_t there = c->t.pool->slot[pool_find_lease(core_pool(c), lease)->first].box;
+    core_order o = expect(DXPU_CONTROL_BIND, box_node);
+    done(&o, DXPU_CONTROL_SLOT_HELD, o.m.u.bind.epoch);
+    box[0].epoch = box[0].epoch_seen = o.m.u.bind.epoch;
+    box[0].state = DXPU_CONTROL_SLOT_HELD;
+    box[0].peer_node = host_node;
+    box[0].peer_slot = 1;
+    (void)expect(DXPU_CONTROL_ATTACH, host_node);
+    uint32_t second = second_box();
+    for (unsigned i = 1; i < SLOTS; i++) /* with one free slot it is the first choice */
+        assert_int_equal(core_break(c, core_find_slot(c, second, i), POOL_WHY_OPERATOR).code,
+                         CORE_OK);
+    assert_int_equal(ask_peer("a", lease, &peer), CORE_OK);
+    assert_int_equal(c->t.pool->slot[pool_find_lease(core_pool(c), peer)->first].box, there);
+    assert_int_equal(ask_peer("a", 0, &other), CORE_OK); /* the control */
+    assert_int_not_equal(c->t.pool->slot[pool_find_lease(core_pool(c), other)->first].box, there);
+    for (unsigned i = 0; i < 2; i++) {
+        assert_int_equal(core_lease_peers(c, lease, found), 1);
+        assert_true(found[0] == peer);
+        assert_int_equal(core_lease_peers(c, peer, found), 1);
+        assert_true(found[0] == lease);
+        assert_int_equal(core_lease_peers(c, other, found), 0);
+        assert_int_equal(core_way_between(c, lease, peer), CORE_WAY_BOX);
+        assert_int_equal(core_way_between(c, lease, other), CORE_WAY_BOXES);
+        assert_int_equal(core_way_between(c, lease, lease), CORE_WAY_HOST);
+        core_ends();
+        start(); /* it is stored */
+        box_says(1, SLOTS);
+        host_says(1, PORTS);
+    }
+    assert_int_equal(ask_peer("b", lease, &other), CORE_E_UNKNOWN);
+    char text[sizeof why.text];
+    memcpy(text, why.text, sizeof text);
+    assert_int_equal(ask_peer("b", lease + 1, &other), CORE_E_UNKNOWN); /* the same words */
+    assert_int_equal(strcspn(text, "0123456789abcdef"), strcspn(why.text, "0123456789abcdef"));
+    assert_int_equal(strlen(text), strlen(why.text));
+    assert_int_equal(core_find_tenant(c, "b"), CORE_NONE);
+    assert_int_equal(set_direct("a", false), CORE_OK);
+    assert_int_equal(core_way_between(c, lease, peer), CORE_WAY_HOST);
+    assert_int_equal(ask_peer("a", lease, &other), CORE_E_STATE);
+    assert_non_null(strstr(why.text, "for the tenant"));
+    assert_int_equal(set_direct("a", true), CORE_OK);
+    assert_int_equal(core_set_direct(c, box_node, false).code, CORE_OK);
+    assert_int_equal(ask_peer("a", lease, &other), CORE_E_STATE);
+    assert_non_null(strstr(why.text, "in its box"));
+    assert_int_equal(core_set_direct(c, box_node, true).code, CORE_OK);
+    assert_int_equal(core_park(c, peer).code, CORE_OK);
+    assert_int_equal(core_way_between(c, lease, peer), CORE_WAY_HOST);
+    assert_int_equal(core_lease_peers(c, lease, found), 0);
+    assert_int_equal(ask_peer("a", peer, &other), CORE_E_STATE);
+    assert_int_equal(core_release(c, lease, false).code, CORE_OK);
+    assert_int_equal(core_lease_peers(c, peer, found), 0);
+}
+
 /* The store as one of a version that named the model `virtio-blk` has it. */
 static void store_former_model(void)
 {
@@ -3351,6 +3537,11 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_m157_whole_and_function, begin, end),
         cmocka_unit_test_setup_teardown(test_m158_exclusive, begin, end),
         cmocka_unit_test_setup_teardown(test_m157_key, begin, end),
+        cmocka_unit_test_setup_teardown(test_m180_directs, begin, end),
+        cmocka_unit_test_setup_teardown(test_m182_direct_is_revoked, begin, end),
+        cmocka_unit_test_setup_teardown(test_m182_direct_before_bind, begin, end),
+        cmocka_unit_test_setup_teardown(test_m182_an_older_box, begin, end),
+        cmocka_unit_test_setup_teardown(test_m183_peers, begin, end),
         cmocka_unit_test_setup_teardown(test_m157_break_a_device, begin, end),
         cmocka_unit_test_setup_teardown(test_m81_m82_keys, begin, end),
         cmocka_unit_test_setup_teardown(test_m81_parts_are_kept, begin, end),

@@ -184,7 +184,8 @@ static inline const char *rig_differs(const core *c, const rig_store *s)
             return "a lease";
     }
     for (uint32_t i = 0; i < p->tenants; i++)
-        if (!rig_agrees(c, s, COREI_TENANT, i, p->tenant[i].quota == c->set.default_quota))
+        if (!rig_agrees(c, s, COREI_TENANT, i,
+                        p->tenant[i].quota == c->set.default_quota && !c->t.tenant[i].no_direct))
             return "a tenant";
     for (uint32_t i = 0; i < c->t.models; i++)
         if (!rig_agrees(c, s, COREI_SPARES, i, !p->model[i].spares_wanted))

@@ -328,6 +328,8 @@ static void obey(proxy *p, const core_order *o)
         code = obey_unbind(u, &o->m.u.unbind);
     } else if (u && o->m.type == DXPU_CONTROL_RESET) {
         code = o->m.u.reset.epoch == u->epoch ? 0 : DXPU_CONTROL_CODE_EPOCH;
+    } else if (u && o->m.type == DXPU_CONTROL_DIRECT) {
+        code = DXPU_CONTROL_CODE_NONE;
     } else if (u && o->m.type == DXPU_CONTROL_ATTACH) {
         code = obey_attach(p, u, &o->m.u.attach);
     } else if (u && o->m.type == DXPU_CONTROL_DETACH) {

@@ -8,7 +8,7 @@ import threading
 import time
 
 HELLO, ERROR, DONE, ATTACH, DETACH, ASK, STATUS = 1, 2, 3, 16, 17, 18, 19
-REGISTER, NODE, BIND, UNBIND, DRAIN, RESET, HEARTBEAT, ALARM = range(0x20, 0x28)
+REGISTER, NODE, BIND, UNBIND, DRAIN, RESET, HEARTBEAT, ALARM, DIRECT = range(0x20, 0x29)
 EMPTY, DIALING, UP, CLOSING, HELD, WIPING, WIPED, KEPT, UNWIPED = range(9)
 HOST, BOX = 1, 2
 DEVICE_BYTES = 180
@@ -148,6 +148,8 @@ class Link:
         self.node = m.nodes.setdefault(identity, 10 + len(m.nodes))
         self.registered = len(self.slots) == total
         term = b"" if m.term is None else struct.pack(">Q", m.term)
+        if m.directs:
+            term = struct.pack(">QB", m.term or 0, 1)
         return message(NODE, struct.pack(">II", self.node, m.heartbeat_ms) + term, request)
 
     # ---- What a test asks ----
@@ -182,6 +184,9 @@ class Link:
     def drain(self, slot, on):
         return self.request(DRAIN, struct.pack(">HBx", slot, on))
 
+    def direct(self, slot, on):
+        return self.request(DIRECT, struct.pack(">HBx", slot, on))
+
     def reset(self, slot, epoch):
         return self.request(RESET, struct.pack(">HxxQ", slot, epoch))
 
@@ -211,7 +216,7 @@ class Manager:
     def __init__(self, nodes=None, port=0, heartbeat_ms=1000, role=3, hostile=None):
         self.nodes = {} if nodes is None else nodes
         self.heartbeat_ms, self.role, self.hostile = heartbeat_ms, role, hostile
-        self.silent, self.one_each, self.term = False, False, None
+        self.silent, self.one_each, self.term, self.directs = False, False, None, False
         self.links, self.accepted = [], 0
         self.news = threading.Condition(threading.RLock())
         self.server = socket.create_server(("127.0.0.1", port))

@@ -17,7 +17,7 @@ from cases import check, until  # noqa: E402, F401 (until: for who imports this)
 from control_stream import Stream  # noqa: E402
 
 (HELLO, ERROR, DONE, ATTACH, DETACH, ASK, STATUS) = (1, 2, 3, 16, 17, 18, 19)
-(REGISTER, NODE, BIND, UNBIND, DRAIN, RESET, HEARTBEAT, ALARM) = range(0x20, 0x28)
+(REGISTER, NODE, BIND, UNBIND, DRAIN, RESET, HEARTBEAT, ALARM, DIRECT) = range(0x20, 0x29)
 HOST, BOX, MANAGER = 1, 2, 3
 EMPTY, DIALING, UP, CLOSING, HELD, WIPING, WIPED, KEPT, UNWIPED = range(9)
 
@@ -227,6 +227,7 @@ class Robots:
                                  for n in range(1, slots + 1)}
         self.counts = None  # by slot of hosts: TLPs to the device, more with each report
         self.told = collections.Counter()
+        self.direct = {}  # by slot of boxes, as ordered last
         self.ended = threading.Event()
         self.thread = threading.Thread(target=self.run, daemon=True)
 
@@ -272,7 +273,9 @@ class Robots:
                 request))
         elif kind == ASK:
             fake.send(message(ERROR, struct.pack(">HH", 1, 0) + text("none"), request))
-        if kind not in (ATTACH, DETACH, BIND, UNBIND, DRAIN, RESET):
+        if kind == DIRECT:
+            self.direct[struct.unpack(">H", body[:2])[0]] = bool(body[2])
+        if kind not in (ATTACH, DETACH, BIND, UNBIND, DRAIN, RESET, DIRECT):
             return
         number, now = self.order(fake, kind, body)
         if now:

@@ -44,7 +44,9 @@ enum {
     POOL_ALL = 1 << 23,
     POOL_DRY_RUN = 1 << 24,
     POOL_ATTRIBUTES = 1 << 25,
-    POOL_DEVICE = 1 << 26
+    POOL_DEVICE = 1 << 26,
+    POOL_DIRECT = 1 << 27,
+    POOL_NO_DIRECT = 1 << 28
 };
 
 typedef struct pool_call pool_call;
@@ -55,10 +57,10 @@ struct pool_call {
     unsigned words, given; /* given: bits of options */
     bool json, confirmed;  /* confirmed: it may erase data */
     bool replace, no_replace, keep, no_end, move, off, follow, no_owner, yes, force, all, dry_run,
-        exclusive, apart;
+        exclusive, apart, direct, no_direct;
     pool_settings settings;
-    const char *state, *model, *attributes, *device, *node, *tenant, *host, *need, *key, *quota,
-        *lease, *type, *failures, *repair, *risk;
+    const char *state, *model, *attributes, *device, *peer, *node, *tenant, *host, *need, *key,
+        *quota, *lease, *type, *failures, *repair, *risk;
     uint64_t timeout_s, retry_s, count, for_s, after, last, every_s;
     uint64_t wait_s;   /* UINT64_MAX: no number was given */
     bool quiet;        /* standard error is not to be written to: it shows the screen */
@@ -157,6 +159,7 @@ int pool_backup(pool_call *r);
 int pool_lease_attach(pool_call *r);
 int pool_lease_park(pool_call *r);
 int pool_drain(pool_call *r);
+int pool_direct(pool_call *r);
 int pool_slot(pool_call *r); /* replace, break, repair, reset */
 int pool_forget(pool_call *r);
 int pool_rekey(pool_call *r);

@@ -207,6 +207,8 @@ int pool_lease_create(pool_call *r)
         known = strcmp(devices[i], r->device) == 0;
     if (!known)
         return options_wrong("--device is any, whole or function, not '%s'", r->device);
+    if (r->peer && !pool_is_lease(r->peer))
+        return options_wrong("--peer '%s': a lease is a hex number, as in c00000003", r->peer);
     if (r->given & POOL_REPLACE && r->given & POOL_NO_REPLACE)
         return options_wrong("either --replace or --no-replace");
     rc = pool_need(r, POOL_HOST | POOL_MODEL);
@@ -227,6 +229,8 @@ int pool_lease_create(pool_call *r)
         set(o, "exclusive", json_true());
     if (r->apart)
         set(o, "apart", json_true());
+    if (r->peer)
+        set(o, "peer", text_of(r->peer));
     if (r->tenant)
         set(o, "tenant", text_of(r->tenant));
     if (r->given & POOL_FOR)
@@ -567,6 +571,26 @@ static int wait_drained(pool_call *r, uint64_t box)
     }
 }
 
+int pool_direct(pool_call *r)
+{
+    bool on = !(r->given & POOL_OFF);
+    uint64_t box;
+    json_t *o;
+    int rc = pool_find_node(r, "boxes", r->word[0], &box);
+    if (rc)
+        return rc;
+    o = json_object();
+    set(o, "on", json_boolean(on));
+    rc = pool_ask(r, "PUT", o, "/v1/boxes/%" PRIu64 "/direct", box);
+    if (rc)
+        return rc;
+    if (r->json)
+        return pool_print_answer(r);
+    printf("box %" PRIu64 ": its devices %s\n", box,
+           on ? "may reach others directly" : "reach others through their hosts alone");
+    return EXIT_ALL;
+}
+
 int pool_drain(pool_call *r)
 {
     bool on = !(r->given & POOL_OFF);
@@ -712,21 +736,30 @@ int pool_set_tenant(pool_call *r)
     bool none = r->quota && strcmp(r->quota, "none") == 0;
     uint64_t quota = 0;
     json_t *o;
-    int rc = pool_need(r, POOL_QUOTA);
-    if (rc)
-        return rc;
-    if (!none && !options_number(r->quota, UINT32_MAX - 1, &quota))
+    bool both = r->given & POOL_DIRECT && r->given & POOL_NO_DIRECT;
+    int rc = r->given & (POOL_DIRECT | POOL_NO_DIRECT) ? 0 : pool_need(r, POOL_QUOTA);
+    if (rc || both)
+        return rc ? rc : options_wrong("either --direct or --no-direct");
+    if (r->quota && !none && !options_number(r->quota, UINT32_MAX - 1, &quota))
         return options_wrong("--quota is a number of slots or none, not '%s'", r->quota);
     if (!*r->word[0] || !pool_text_escape(r->word[0], name, sizeof name))
         return options_wrong("which tenant?");
     o = json_object();
-    set(o, "quota", none ? json_null() : number_of(quota));
+    if (r->quota)
+        set(o, "quota", none ? json_null() : number_of(quota));
+    if (r->given & (POOL_DIRECT | POOL_NO_DIRECT))
+        set(o, "direct", json_boolean((r->given & POOL_DIRECT) != 0));
     rc = pool_ask(r, "PUT", o, "/v1/tenants/%s", name);
     if (rc)
         return rc;
     if (r->json)
         return pool_print_answer(r);
-    printf("tenant %s: quota %s\n", r->word[0], r->quota);
+    if (r->quota)
+        printf("tenant %s: quota %s\n", r->word[0], r->quota);
+    if (r->given & (POOL_DIRECT | POOL_NO_DIRECT))
+        printf("tenant %s: its devices %s\n", r->word[0],
+               r->given & POOL_DIRECT ? "may reach one another directly"
+                                      : "reach one another through hosts alone");
     return EXIT_ALL;
 }
 

@@ -100,6 +100,10 @@ static const option_row create_rows[] = {
     NAMED_ROW(exclusive,
               "no other tenant has a function of the slots' devices as long as it exists"),
     NAMED_ROW(apart, "no two of the slots are functions of one device"),
+    { "peer", "ID",
+      "a lease of the same host whose devices they are to reach directly: slots in its boxes go "
+      "first",
+      OPTION_TEXT, &call.peer, 1, 0 },
     TENANT_ROW("owner of the lease; a tenant's token implies it"),
     FOR_ROW("it expires after 90s, 30m, 2h, 7d (never)"),
     { "key", "K", "idempotency key: the same request gives the same lease", OPTION_TEXT, &call.key,
@@ -139,6 +143,9 @@ static const option_row drain_rows[] = {
              "most (any time); with --move exit status 1 when leases stay"),
     YES_ROW,
 };
+static const option_row direct_rows[] = {
+    NAMED_ROW(off, "through their hosts alone"),
+};
 static const option_row replace_rows[] = {
     NAMED_ROW(force,
               "also where the lease's slots would no longer be in one box, in one group, or apart, "
@@ -166,6 +173,8 @@ static const option_row owner_rows[] = {
 };
 static const option_row tenant_rows[] = {
     { "quota", "N", "slots, or none: no limit", OPTION_TEXT, &call.quota, 1, 0 },
+    FLAG_ROW("no-direct", no_direct, "its devices reach one another through hosts alone"),
+    NAMED_ROW(direct, "they may do so directly again (dxpu-host --p2p)"),
 };
 static const option_row spares_rows[] = {
     { "failures-per-year", "X", "failures of one slot", OPTION_TEXT, &call.failures, 1, 0 },
@@ -196,6 +205,8 @@ static const struct {
     { POOL_MODEL, "--model", &call.model, NULL },
     { POOL_ATTRIBUTES, "--attributes", &call.attributes, NULL },
     { POOL_DEVICE, "--device", &call.device, NULL },
+    { POOL_DIRECT, "--direct", NULL, &call.direct },
+    { POOL_NO_DIRECT, "--no-direct", NULL, &call.no_direct },
     { POOL_NODE, "--node", &call.node, NULL },
     { POOL_TENANT, "--tenant", &call.tenant, NULL },
     { POOL_QUOTA, "--quota", &call.quota, NULL },
@@ -262,6 +273,7 @@ RUN(clock_confirm)
 RUN(adopt)
 RUN(backup)
 RUN(drain)
+RUN(direct)
 RUN(slot)
 RUN(forget)
 RUN(rekey)
@@ -329,6 +341,10 @@ static const option_verb verbs[] = {
     { "drain", "BOX", "take a box out of service",
       "Takes a box (by number or name) out of service: it gets no new leases.", TAIL, 1, 1,
       WITH(drain_rows), run_drain },
+    { "direct", "BOX [--off]", "allow or forbid direct requests between devices",
+      "Allows that devices of a box (by number or name) reach other devices of their hosts "
+      "directly, where hosts ask for it (dxpu-host --p2p), or forbids it (--off).",
+      TAIL, 1, 1, WITH(direct_rows), run_direct },
     { "replace", "SLOT", "give a slot's lease another slot: 10.3, shelf1.3",
       "Gives the lease of a slot (10.3, shelf1.3) another, empty one in its place; the guest sees "
       "a removal and an add. The data in the old one are WIPED, --no-replace or not.",
@@ -367,8 +383,9 @@ static const option_verb verbs[] = {
       "Existing leases stay.",
       TAIL, 1, 2, WITH(owner_rows), run_set_owner },
     { "tenant", "NAME --quota N", "limit the slots of a tenant",
-      "Sets the maximum number of slots of a tenant.", TAIL, 1, 1, WITH(tenant_rows),
-      run_set_tenant },
+      "Sets the maximum number of slots of a tenant, and whether its devices may reach one another "
+      "without their hosts.",
+      TAIL, 1, 1, WITH(tenant_rows), run_set_tenant },
     { "spares", "MODEL N | MODEL --failures-per-year X --repair-days D", "reserve slots of a model",
       "Reserves N slots of a model to replace broken ones, or computes N from the rate of failures "
       "and the time of repairs.",

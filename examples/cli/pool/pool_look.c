@@ -196,6 +196,20 @@ static void print_members(json_t *o)
     }
 }
 
+static void print_peers(const json_t *lease)
+{
+    size_t index;
+    json_t *peer;
+    json_array_foreach(json_object_get(lease, "peers"), index, peer)
+    {
+        const char *way = pool_string(peer, "way");
+        printf("%-14s  lease %s: %s\n", index ? "" : "peers", pool_string(peer, "lease"),
+               strcmp(way, "box") == 0     ? "inside one box, where the host asks for it"
+               : strcmp(way, "boxes") == 0 ? "from box to box, where the host asks for it"
+                                           : "through the host");
+    }
+}
+
 static void print_retained(const json_t *lease)
 {
     size_t index;
@@ -320,6 +334,7 @@ static int show_lease(pool_call *r)
         return pool_print_answer(r);
     print_members(r->client.body);
     print_retained(r->client.body);
+    print_peers(r->client.body);
     putchar('\n');
     pool_print_lease_slots(r->client.body, stdout);
     snprintf(filter, sizeof filter, "lease=%s&", r->word[1]);

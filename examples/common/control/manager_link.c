@@ -391,6 +391,8 @@ static bool on_node(manager_link *m, const dxpu_control_node *node)
                       : node->heartbeat_ms > HEARTBEAT_MAX_MS ? HEARTBEAT_MAX_MS
                                                               : node->heartbeat_ms;
     set_node(m, node->node);
+    if (m->proxy.directs)
+        m->proxy.directs(m->proxy.user, node->directs);
     if (m->state == LINK_REGISTERING && !m->asked[ASKED_REGISTER]) {
         m->state = LINK_UP;
         m->first = m->dialed;

@@ -60,6 +60,9 @@ typedef struct manager_proxy {
                       dxpu_control_address out[DXPU_CONTROL_PATHS_MAX]);
     /* The manager has given the proxy its number. */
     void (*node)(void *user, uint32_t node);
+    /* At each answer to a register: does it order which slots may reach others directly (M-180)?
+       NULL: it is no box. */
+    void (*directs)(void *user, bool on);
 } manager_proxy;
 
 typedef struct manager_link manager_link;

@@ -200,6 +200,8 @@ uint16_t requests_slot(const dxpu_control *m)
         return m->u.unbind.slot;
     case DXPU_CONTROL_RESET:
         return m->u.reset.slot;
+    case DXPU_CONTROL_DIRECT:
+        return m->u.direct.slot;
     case DXPU_CONTROL_DRAIN:
         return m->u.drain.slot;
     case DXPU_CONTROL_ASK:
@@ -234,6 +236,8 @@ static bool allowed(const requests_peer *c, unsigned type)
         return c->answer && p->reset;
     case DXPU_CONTROL_DRAIN:
         return c->answer && p->drain;
+    case DXPU_CONTROL_DIRECT:
+        return c->answer && p->direct;
     default:
         return true;
     }
@@ -254,6 +258,8 @@ static unsigned do_change(const requests *o, const dxpu_control *m)
         return p->unbind(p->user, &m->u.unbind);
     case DXPU_CONTROL_RESET:
         return p->reset(p->user, &m->u.reset);
+    case DXPU_CONTROL_DIRECT:
+        return p->direct(p->user, &m->u.direct);
     case DXPU_CONTROL_PLUG:
         return p->plug(p->user, &m->u.plug);
     default:
@@ -341,6 +347,7 @@ static unsigned act(requests_peer *c, secure_conn *conn, const dxpu_control *m)
     case DXPU_CONTROL_UNBIND:
     case DXPU_CONTROL_RESET:
     case DXPU_CONTROL_DRAIN:
+    case DXPU_CONTROL_DIRECT:
     case DXPU_CONTROL_PLUG:
         code = do_change(o, m);
         if (code == REQUESTS_LATER) {

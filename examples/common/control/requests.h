@@ -25,13 +25,14 @@ typedef struct control_proxy {
     unsigned (*detach)(void *user, const dxpu_control_detach *m);
     /* Begin a picture of what a slot's device shows: requests_picture() follows. */
     unsigned (*screenshot)(void *user, unsigned number);
-    /* These four from the manager alone (M-51); the slot of drain may be 0.  bind and unbind may
+    /* These five from the manager alone (M-51); the slot of drain may be 0.  bind and unbind may
        return REQUESTS_LATER: requests_settled() follows, and until then they return it only for
        the same again, of that slot. */
     unsigned (*bind)(void *user, const dxpu_control_bind *m);
     unsigned (*unbind)(void *user, const dxpu_control_unbind *m);
     unsigned (*reset)(void *user, const dxpu_control_reset *m);
     unsigned (*drain)(void *user, const dxpu_control_drain *m);
+    unsigned (*direct)(void *user, const dxpu_control_direct *m);
     /* Never from the manager.  REQUESTS_LATER as above. */
     unsigned (*plug)(void *user, const dxpu_control_plug *m);
     /* Fill in what is known of a slot; *out is zero and has its number. */

@@ -29,6 +29,8 @@ static const api_route routes[] = {
     { EVHTTP_REQ_DELETE, "/v1/nodes/{node}/key", API_OPERATOR, API_BODY_NONE, JSON,
       api_delete_key },
     { EVHTTP_REQ_PUT, "/v1/boxes/{node}/drain", API_OPERATOR, API_BODY_JSON, JSON, api_put_drain },
+    { EVHTTP_REQ_PUT, "/v1/boxes/{node}/direct", API_OPERATOR, API_BODY_JSON, JSON,
+      api_put_direct },
     { EVHTTP_REQ_PUT, "/v1/hosts/{node}/owner", API_OPERATOR, API_BODY_JSON, JSON, api_put_owner },
     { EVHTTP_REQ_GET, "/v1/slots", API_ALL, API_BODY_NONE, JSON, api_get_slots },
     { EVHTTP_REQ_GET, "/v1/slots/{slot}", API_ALL, API_BODY_NONE, JSON, api_get_slot },

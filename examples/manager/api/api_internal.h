@@ -287,6 +287,7 @@ void api_post_repair(api_conn *c);
 void api_post_reset(api_conn *c);
 void api_put_drain(api_conn *c);
 void api_put_owner(api_conn *c);
+void api_put_direct(api_conn *c);
 void api_get_tenants(api_conn *c);
 void api_put_tenant(api_conn *c);
 void api_put_spares(api_conn *c);

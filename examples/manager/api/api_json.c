@@ -169,6 +169,10 @@ json_t *api_json_node(const api *a, uint32_t node, const api_caller *caller)
         api_json_time(a->follows ? 0 : n->since_unix_ms), "draining", n->draining, "addresses",
         addresses(n), "slots", number(n->total), "free", number(slots.free), "leased",
         number(slots.leased), "broken", number(slots.broken), "owner", text_or_null(n->owner));
+    if (out)
+        (void)json_object_set_new(out, "direct",
+                                  n->role == DXPU_CONTROL_ROLE_BOX ? json_boolean(!n->no_direct)
+                                                                   : json_null());
     add_suspect(a, node, out);
     return out;
 }
@@ -407,6 +411,19 @@ static json_t *state_of(const api *a, uint64_t lease)
     return api_knows_state(a, state) ? json_string(core_lease_state_name(state)) : json_null();
 }
 
+/* The leases of the same tenant that it asked to be near to, or that asked for it. */
+static json_t *peers_of(const api *a, uint64_t lease)
+{
+    uint64_t peer[CORE_PEERS_MAX];
+    unsigned n = core_lease_peers(a->core, lease, peer);
+    json_t *out = json_array();
+    for (unsigned i = 0; i < n; i++)
+        (void)json_array_append_new(
+            out, json_pack("{s:o, s:s}", "lease", api_json_lease_id(peer[i]), "way",
+                           core_way_name(core_way_between(a->core, lease, peer[i]))));
+    return out;
+}
+
 json_t *api_json_lease(const api *a, uint64_t lease)
 {
     static const char *const needs[] = { "any", "same_box", "same_group", "spread" };
@@ -424,8 +441,8 @@ json_t *api_json_lease(const api *a, uint64_t lease)
     if (more->moved_node)
         snprintf(moved, sizeof moved, "%u.%u", more->moved_node, more->moved_slot);
     return json_pack(
-        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:o, s:s, s:b, s:s, s:b, s:b, s:o, s:b, "
-        "s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:o, s:s, s:b, s:s, s:b, s:b, s:o, s:o, "
+        "s:o, s:o, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
         "lease", api_json_lease_id(lease), "tenant",
         api_json_text(core_tenants(a->core, &count)[l->tenant].name), "key",
         text_or_null(more->key), "host", host ? number(host->number) : json_null(), "host_name",
@@ -435,13 +452,14 @@ json_t *api_json_lease(const api *a, uint64_t lease)
         text_or_null(more->attributes), "data", keeps_data(a, lease) ? "persistent" : "none",
         "count", number(l->count), "need", needs[l->need < POOL_NEEDS ? l->need : 0], "need_kept",
         pool_need_kept(p, lease), "device", devices[l->device < POOL_DEVICES ? l->device : 0],
-        "exclusive", l->exclusive, "apart", l->apart, "state", state_of(a, lease), "replace",
-        core_lease_replaces(a->core, lease), "replaced", number(more->replaced), "created_at",
-        api_json_time(more->created_unix_ms), "expires_at", api_json_time(more->expires_unix_ms),
-        "slots", lease_slots(a, lease, more, host), "retained", api_json_retained(a, lease),
-        "wiped_in_s", seconds_left(core_lease_left_ms(a->core, lease)), "moved_from",
-        text_or_null(moved), "moved_why",
-        text_or_null(*moved ? pool_reason_text(more->moved_why) : ""));
+        "exclusive", l->exclusive, "apart", l->apart, "peer", api_json_lease_id(l->peer), "peers",
+        peers_of(a, lease), "direct", known(a, core_direct_name(core_lease_direct(a->core, lease))),
+        "state", state_of(a, lease), "replace", core_lease_replaces(a->core, lease), "replaced",
+        number(more->replaced), "created_at", api_json_time(more->created_unix_ms), "expires_at",
+        api_json_time(more->expires_unix_ms), "slots", lease_slots(a, lease, more, host),
+        "retained", api_json_retained(a, lease), "wiped_in_s",
+        seconds_left(core_lease_left_ms(a->core, lease)), "moved_from", text_or_null(moved),
+        "moved_why", text_or_null(*moved ? pool_reason_text(more->moved_why) : ""));
 }
 
 /* ==== 5  Pool, tenants, events ================================================================ */
@@ -534,11 +552,11 @@ json_t *api_json_pool(const api *a, const api_caller *caller)
         return NULL;
     }
     free(count);
-    return json_pack("{s:o, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "store",
+    return json_pack("{s:o, s:b, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "store",
                      api_json_text(api_store_text(a, caller, text)), "clock_held",
-                     core_clock_held(a->core, &step_ms), "epoch", number(p->epoch), "boxes",
-                     nodes_of(a, DXPU_CONTROL_ROLE_BOX), "hosts",
-                     nodes_of(a, DXPU_CONTROL_ROLE_HOST), "leases", leases_of(a, caller),
+                     core_clock_held(a->core, &step_ms), "direct", core_may_direct(a->core),
+                     "epoch", number(p->epoch), "boxes", nodes_of(a, DXPU_CONTROL_ROLE_BOX),
+                     "hosts", nodes_of(a, DXPU_CONTROL_ROLE_HOST), "leases", leases_of(a, caller),
                      "leases_of",
                      caller->role == API_TENANT ? api_json_text(caller->tenant) : json_null(),
                      "slots", slots, "models", list);
@@ -548,9 +566,10 @@ json_t *api_json_tenant(const api *a, uint32_t tenant)
 {
     uint32_t count;
     const pool_tenant *t = &core_pool(a->core)->tenant[tenant];
-    return json_pack("{s:o, s:o, s:o}", "tenant",
-                     api_json_text(core_tenants(a->core, &count)[tenant].name), "quota",
-                     number_or_null(t->quota, POOL_NONE), "used", number(t->used));
+    const core_tenant *of = &core_tenants(a->core, &count)[tenant];
+    return json_pack("{s:o, s:o, s:o, s:b}", "tenant", api_json_text(of->name), "quota",
+                     number_or_null(t->quota, POOL_NONE), "used", number(t->used), "direct",
+                     !of->no_direct);
 }
 
 json_t *api_json_event(const api *a, const core_event *e)

@@ -323,6 +323,7 @@ static bool read_request(api_conn *c, core_request *r)
         { "device", API_CHOICE, &device, 0, 0, "any|whole|function", false, false },
         { "exclusive", API_FLAG, &r->exclusive, 0, 0, NULL, false, false },
         { "apart", API_FLAG, &r->apart, 0, 0, NULL, false, false },
+        { "peer", API_LEASE, &r->peer, 0, 0, NULL, false, false },
         { "tenant", API_NAME, r->tenant, 0, CORE_NAME_BYTES - 1, NULL, false, false },
         { "seconds", API_NUMBER, &seconds, 1, SECONDS_MAX, NULL, false, true },
         { "replace", API_SWITCH, &replace, 0, 0, NULL, false, false },

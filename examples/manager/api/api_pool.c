@@ -179,6 +179,20 @@ void api_put_owner(api_conn *c)
         api_answer_json(c, 200, api_json_node(c->a, node, &c->caller));
 }
 
+void api_put_direct(api_conn *c)
+{
+    bool on = false;
+    uint32_t node, count, number;
+    const api_member members[] = {
+        { "on", API_FLAG, &on, 0, 0, NULL, true, false },
+    };
+    if (!api_params(c, NULL, 0) || (node = node_of(c)) == CORE_NONE || !api_members(c, members, 1))
+        return;
+    number = core_nodes(c->a->core, &count)[node].number;
+    if (api_done(c, core_set_direct(c->a->core, number, on)) && (node = node_of(c)) != CORE_NONE)
+        api_answer_json(c, 200, api_json_node(c->a, node, &c->caller));
+}
+
 void api_put_drain(api_conn *c)
 {
     bool on = false, move = false;
@@ -349,17 +363,28 @@ void api_get_tenants(api_conn *c)
 
 void api_put_tenant(api_conn *c)
 {
-    uint64_t quota = 0;
+    uint64_t quota = UINT64_MAX - 1;
+    unsigned direct = 0; /* 1: yes, 2: no */
     /* null is -1: as a uint32_t POOL_NONE, no limit */
     const api_member members[] = {
-        { "quota", API_NUMBER, &quota, 0, UINT32_MAX - 1, NULL, true, true },
+        { "quota", API_NUMBER, &quota, 0, UINT32_MAX - 1, NULL, false, true },
+        { "direct", API_SWITCH, &direct, 0, 0, NULL, false, false },
     };
-    uint32_t tenant;
-    if (!api_params(c, NULL, 0) || !api_members(c, members, 1))
+    uint32_t tenant, slots;
+    bool on, given;
+    if (!api_params(c, NULL, 0) || !api_members(c, members, 2))
         return;
+    given = quota != UINT64_MAX - 1;
+    slots = (uint32_t)quota;
+    on = direct == 1;
+    if (!given && !direct) {
+        api_problem(c, 400, NULL, "quota: is missing, and so is direct");
+        return;
+    }
     if (!api_is_name(c->arg, CORE_NAME_BYTES - 1)) {
         api_problem(c, 400, NULL, "a tenant's name is 1 to 64 letters, digits, '.', '_', '-'");
-    } else if (api_done(c, core_set_tenant(c->a->core, c->arg, (uint32_t)quota))) {
+    } else if (api_done(c, core_change_tenant(c->a->core, c->arg, given ? &slots : NULL,
+                                              direct ? &on : NULL))) {
         tenant = core_find_tenant(c->a->core, c->arg);
         api_answer_json(c, 200, tenant == CORE_NONE ? NULL : api_json_tenant(c->a, tenant));
     }

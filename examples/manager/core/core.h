@@ -58,6 +58,7 @@ typedef struct core_node {
     uint8_t paths;                 /* of a box: where hosts reach it */
     dxpu_control_address path[DXPU_CONTROL_PATHS_MAX];
     bool draining;               /* a box */
+    bool no_direct;              /* no request of its devices passes by their hosts (M-182) */
     char owner[CORE_NAME_BYTES]; /* of a host: the tenant whose it is; "": unassigned */
     bool used;  /* some lease had a slot of it, or may have had before this was written down */
     bool keyed; /* key is known: that of its first sealed register (M-81) */
@@ -121,7 +122,8 @@ typedef struct core_lease {
 
 typedef struct core_tenant {
     char name[CORE_NAME_BYTES];
-} core_tenant; /* quota and use are the pool's */
+    bool no_direct; /* of its leases */
+} core_tenant;      /* quota and use are the pool's */
 
 typedef struct core_model {
     char name[CORE_MODEL_BYTES];
@@ -152,6 +154,28 @@ typedef struct core_function {
     uint16_t virtuals;  /* and virtual ones that its host may create */
 } core_function;
 core_function core_function_of(const core *c, uint32_t slot);
+/* May requests from device to device pass by the host of a lease (spec/p2p.md)? */
+typedef enum core_direct {
+    CORE_DIRECT_ALLOWED,
+    CORE_DIRECT_FORBIDDEN,
+    CORE_DIRECT_ORDERED,   /* forbidden, and some box of it has not carried that out yet */
+    CORE_DIRECT_UNENFORCED /* forbidden, and some box of it does not know the order */
+} core_direct;
+const char *core_direct_name(unsigned direct);
+bool core_may_direct(const core *c); /* in the pool: core_settings.no_direct */
+core_direct core_lease_direct(const core *c, uint64_t lease);
+/* What way such requests go between two leases, where nothing else forbids it. */
+typedef enum core_way {
+    CORE_WAY_HOST,  /* they have not the same host, or it is forbidden to one */
+    CORE_WAY_BOXES, /* from box to box */
+    CORE_WAY_BOX    /* inside one box */
+} core_way;
+const char *core_way_name(unsigned way);
+core_way core_way_between(const core *c, uint64_t a, uint64_t b);
+enum { CORE_PEERS_MAX = 64 };
+/* Leases that it was made a peer of, or that were made its peers and have the same host, in no
+   order: how many, of which the first are in `out`. */
+unsigned core_lease_peers(const core *c, uint64_t lease, uint64_t out[CORE_PEERS_MAX]);
 /* Would a slot of the lease that fails be replaced without being asked? */
 bool core_lease_replaces(const core *c, uint64_t lease);
 /* Of the retention time: of what the slot keeps for the lease that it left, and of a lease that has
@@ -233,7 +257,8 @@ typedef struct core_settings {
     uint32_t events;        /* kept [10,000] */
     uint32_t nodes;         /* that there may be [65,536] */
     uint32_t slots;         /* of all boxes and hosts [1,048,576] */
-    bool reader;            /* its store is a reader's: nothing is stored at the end [false] */
+    bool no_direct; /* no request of a device passes by its host, in the whole pool [false] */
+    bool reader;    /* its store is a reader's: nothing is stored at the end [false] */
     uint64_t salt;  /* a random number of this run: how far its epochs begin above those before,
                                and where the clock stands back, numbers of leases, so that a run
                                that began with the same old store gave others [0] */
@@ -351,6 +376,8 @@ typedef struct core_request {
     char attributes[CORE_ATTRIBUTES_BYTES]; /* that its slots must have, as a box reports them */
     uint8_t device;                         /* pool_device */
     bool exclusive, apart;                  /* as in pool_request */
+    uint64_t peer; /* lease of the same tenant and host to whose devices its own are to be near, and
+                      which they may reach directly; 0: none */
 } core_request;
 
 /* A tenant's lease with the same key that asks for the same is given again, with *existed. */
@@ -423,6 +450,13 @@ core_result core_set_owner(core *c, uint32_t node, const char *tenant);
 core_result core_forget_unused(core *c, uint64_t away_ms, uint32_t *count);
 /* quota in slots; POOL_NONE: no limit */
 core_result core_set_tenant(core *c, const char *name, uint32_t quota);
+/* Either, or both; NULL: as it is. */
+core_result core_change_tenant(core *c, const char *name, const uint32_t *quota,
+                               const bool *direct);
+/* May requests of the box's devices pass by their hosts?  Boxes are ordered what follows. */
+core_result core_set_direct(core *c, uint32_t node, bool on);
+/* A proxy is about to be answered a register: is it ordered which of its slots may (M-180)? */
+bool core_directs(core *c, uint32_t node);
 core_result core_set_spares(core *c, const char *model, uint32_t count);
 
 /* What a request would erase, so that whoever makes it can be asked. */
@@ -451,6 +485,7 @@ unsigned core_would_erase(const core *c, core_deed deed, uint64_t of, core_erase
     X(NODE_LOST, "node.lost")                                                                      \
     X(NODE_DRAIN, "node.drain")                                                                    \
     X(NODE_OWNER, "node.owner")                                                                    \
+    X(NODE_DIRECT, "node.direct") /* whether its devices may reach others directly */              \
     X(NODE_KEY, "node.key")   /* its identity came with another key; or its key was forgotten */   \
     X(NODE_NAME, "node.name") /* refused: its name is another key's; or it lost its name so */     \
     X(NODE_PATH, "node.path") /* refused: another key's box is reached there */                    \
@@ -465,6 +500,7 @@ unsigned core_would_erase(const core *c, core_deed deed, uint64_t of, core_erase
     X(SLOT_RECOVERED, "slot.recovered") /* its lease has it back */                                \
     X(SLOT_DISCARDED, "slot.discarded") /* what it kept is to be wiped */                          \
     X(SLOT_RESET, "slot.reset")                                                                    \
+    X(SLOT_DIRECT, "slot.direct")   /* its box has carried out whether its device may */           \
     X(SLOT_CHANGED, "slot.changed") /* another device stands there */                              \
     X(PORT_FOREIGN, "port.foreign") /* a host has a lease that the store does not know */          \
     X(LEASE_CREATED, "lease.created")                                                              \

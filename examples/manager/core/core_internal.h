@@ -108,6 +108,13 @@ typedef struct corei_work {
     uint64_t not_before_ms; /* to say the same again */
 } corei_work;
 
+typedef enum corei_direct {
+    COREI_DIRECT_ON,
+    COREI_DIRECT_OFF,
+    COREI_DIRECT_UNKNOWN,
+    COREI_DIRECT_NOT /* the box does not know the order */
+} corei_direct;
+
 /* What its proxy refused, of a slot or a port, in a row. */
 typedef struct corei_refusal {
     uint64_t epoch;
@@ -135,6 +142,7 @@ typedef struct corei_slot {
     corei_refusal refusal;              /* and what came back */
     uint64_t blamed_epoch;              /* somebody was, for the failure of this lease */
     bool veiled;                        /* see corei_choose() */
+    uint8_t direct;                     /* corei_direct: as its box knows it */
     uint64_t offered_epoch, offered_to; /* the last attach: its epoch, and the host's instance */
     dxpu_control_device *other;         /* what stands there now, when it is not what is stored */
 } corei_slot;
@@ -182,6 +190,7 @@ typedef struct corei_tables {
     uint32_t nodes, ports, models;
     uint32_t node_room, port_room, units;
     uint32_t highest_node; /* number ever given */
+    uint32_t no_directs;   /* boxes and tenants with no_direct */
     /* Up to it another store may have given epochs; the pool's above it are this one's. */
     uint64_t foreign_epoch;
     corei_heap expiry; /* leases, time of day */
@@ -342,6 +351,7 @@ typedef struct corei_lease_record {
     uint8_t need, count;
     uint8_t device; /* pool_device */
     bool exclusive, apart;
+    uint64_t peer;
     uint32_t node[POOL_COUNT_MAX]; /* numbers */
     uint16_t slot[POOL_COUNT_MAX];
     core_lease rest;
@@ -358,11 +368,27 @@ void corei_set_device(corei_tables *t, uint32_t slot);
 typedef struct corei_wanted {
     const core *core;
     const char *attributes;
+    bool direct; /* not of a box that forbids it */
     pool_filter filter;
 } corei_wanted;
-const pool_filter *corei_filter(const core *c, const char *attributes, corei_wanted *wanted);
+const pool_filter *corei_filter(const core *c, const char *attributes, bool direct,
+                                corei_wanted *wanted);
 /* That of the lease that has the slot. */
 const pool_filter *corei_lease_filter(const core *c, uint32_t slot, corei_wanted *wanted);
+
+/* -- Directly or through the host (core_direct.c) -- */
+
+/* May requests of the leased slot's device pass by its host? */
+bool corei_is_direct(const core *c, uint32_t slot);
+/* A lease that does not exist may not be a peer, nor one of another tenant or host. */
+core_result corei_check_peer(const core *c, const core_request *r, uint32_t tenant, uint32_t host);
+/* What follows for the slots of all leases is looked at again. */
+void corei_touch_leased(core *c);
+/* A box has registered: none of its slots is as a manager before this connection had ordered. */
+void corei_direct_begin(core *c, uint32_t node);
+/* Its box has carried out the order, or does not know it. */
+void corei_direct_done(core *c, uint32_t slot, bool on);
+void corei_direct_unknown(core *c, uint32_t slot);
 
 /* -- Orders (core_orders.c) -- */
 

@@ -219,6 +219,7 @@ static uint32_t load_tenant(loading *l, const char *name)
         return CORE_NONE;
     l->quota[l->tenants] = l->c->set.default_quota;
     snprintf(l->tenant[l->tenants].name, sizeof l->tenant[0].name, "%s", name);
+    l->tenant[l->tenants].no_direct = false;
     return l->tenants++;
 }
 
@@ -228,7 +229,9 @@ static int load_quota(void *user, const char *key, const void *value, size_t len
     json_t *j = json_loadb(value, len, 0, NULL);
     const char *name = key + strlen("tenant/");
     json_int_t quota;
-    bool good = strlen(name) < CORE_NAME_BYTES && json_unpack(j, "{s:I}", "quota", &quota) == 0;
+    int direct = 1;
+    bool good = strlen(name) < CORE_NAME_BYTES &&
+                json_unpack(j, "{s:I, s?b}", "quota", &quota, "direct", &direct) == 0;
     json_decref(j);
     if (!good || quota < 0 || quota > UINT32_MAX)
         return load_damaged(l, key);
@@ -236,6 +239,7 @@ static int load_quota(void *user, const char *key, const void *value, size_t len
     if (tenant == CORE_NONE)
         return load_no_memory(l);
     l->quota[tenant] = (uint32_t)quota;
+    l->tenant[tenant].no_direct = !direct;
     return 0;
 }
 
@@ -371,6 +375,7 @@ static bool load_tables(loading *l)
         memcpy(t->model, l->model, l->models * sizeof *t->model);
     for (uint32_t i = 0, at; i < l->tenants; i++) {
         t->tenant[i] = l->tenant[i];
+        t->no_directs += t->tenant[i].no_direct;
         (void)pool_add_tenant(t->pool, l->quota[i], &at);
         if (!corei_hash_add(&t->tenant_by_name, corei_hash_name(t->tenant[i].name, ""), i))
             load_no_memory(l);
@@ -427,6 +432,7 @@ static bool load_pool(loading *l)
     for (uint32_t i = 0; i < l->nodes; i++) {
         core_node *n = &t->node[i];
         *n = l->node[i];
+        t->no_directs += n->no_direct;
         t->nodes++;
         t->node_more[i].drain_told = COREI_NO_REPORT;
         corei_init_slots(t, i);
@@ -496,7 +502,7 @@ static bool load_lease_record(loading *l, uint64_t number, const corei_lease_rec
                        r->device,
                        r->exclusive,
                        r->apart,
-                       0 };
+                       r->peer };
     if (pool_restore_lease(t->pool, number, &q, &c) != POOL_OK)
         return false;
     t->lease_seen[lease] = !host            ? CORE_LEASE_PARKED

@@ -734,6 +734,8 @@ static void node_connect(core *c, uint32_t node)
         note_report(c, node, i < total ? &told[i] : &none);
     }
     free(told);
+    if (n->role == DXPU_CONTROL_ROLE_BOX)
+        corei_direct_begin(c, node);
     bool began = corei_begin(c).code == CORE_OK;
     if (began) {
         corei_event_node(c, CORE_EVENT_NODE_CONNECTED, node, "%s, %s", n->name, n->program);

@@ -101,6 +101,19 @@ static bool order_keep(core *c, uint32_t slot, dxpu_control *m)
     return (s->device.epoch || own) && order_unbind(c, slot, true, m);
 }
 
+/* M-181: before the lease is bound, so that nothing is direct meanwhile. */
+static bool order_direct(const core *c, uint32_t slot, dxpu_control *m)
+{
+    unsigned told = c->t.slot_more[slot].direct;
+    bool on = corei_is_direct(c, slot);
+    if (told == COREI_DIRECT_NOT || told == (on ? COREI_DIRECT_ON : COREI_DIRECT_OFF))
+        return false;
+    m->type = DXPU_CONTROL_DIRECT;
+    m->u.direct.slot = c->t.slot[slot].device.number;
+    m->u.direct.on = on;
+    return true;
+}
+
 static bool order_slot(core *c, uint32_t slot, dxpu_control *m)
 {
     const corei_tables *t = &c->t;
@@ -119,7 +132,7 @@ static bool order_slot(core *c, uint32_t slot, dxpu_control *m)
     switch (s->state) {
     case POOL_LEASED:
         if (t->pool->lease[s->lease].host != POOL_NONE)
-            return order_bind(c, slot, m);
+            return order_direct(c, slot, m) || order_bind(c, slot, m);
         return order_keep(c, slot, m);
     case POOL_BROKEN:
         if (s->lease != POOL_NONE && t->pool->lease[s->lease].host != POOL_NONE)
@@ -237,6 +250,8 @@ uint64_t corei_order_epoch(const dxpu_control *m)
         return m->u.detach.epoch;
     case DXPU_CONTROL_RESET:
         return m->u.reset.epoch;
+    case DXPU_CONTROL_DIRECT:
+        return m->u.direct.on;
     default:
         return m->u.drain.on;
     }
@@ -316,6 +331,8 @@ uint16_t corei_order_slot(const dxpu_control *m)
         return m->u.detach.slot;
     case DXPU_CONTROL_RESET:
         return m->u.reset.slot;
+    case DXPU_CONTROL_DIRECT:
+        return m->u.direct.slot;
     default:
         return 0;
     }
@@ -343,6 +360,10 @@ static void order_done(core *c, unit_kind k, const core_order *o, const dxpu_con
     corei_tables *t = &c->t;
     if (k.kind == COREI_NODE) {
         t->node_more[k.index].drain_told = o->m.u.drain.on;
+        return;
+    }
+    if (o->m.type == DXPU_CONTROL_DIRECT) {
+        corei_direct_done(c, k.index, o->m.u.direct.on);
         return;
     }
     dxpu_control_device *d =
@@ -406,6 +427,8 @@ static void order_refused(core *c, uint32_t unit, unit_kind k, const core_order 
         t->port[k.index].device.epoch = 0;
         return;
     }
+    if (o->m.type == DXPU_CONTROL_DIRECT && code == DXPU_CONTROL_CODE_TYPE)
+        corei_direct_unknown(c, k.index);
     corei_party *party = corei_party_of(c, k.node);
     if (!w->refused && code != DXPU_CONTROL_CODE_CLOSING &&
         corei_party_may(&party->change_ms, &party->changes, COREI_CHANGES + c->t.node[k.node].total,

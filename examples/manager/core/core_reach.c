@@ -680,7 +680,7 @@ int corei_choose_all(core *c, uint64_t lease, pool_choice *out)
     int rc = POOL_E_PLACE;
     corei_wanted wanted;
     const pool_filter *filter =
-        corei_filter(c, c->t.lease[pool_lease_index(lease)].attributes, &wanted);
+        corei_filter(c, c->t.lease[pool_lease_index(lease)].attributes, l->peer != 0, &wanted);
     for (unsigned level = 1; level <= 2 && rc == POOL_E_PLACE; level++) {
         veil(c, host, own, level, true);
         rc = pool_choose_all(c->t.pool, lease, filter, out);

@@ -115,10 +115,14 @@ json_t *corei_node_json(const core *c, uint32_t node)
         json_array_append_new(paths, address_json(&n->path[i]));
     if (n->keyed)
         dxpu_sodium_key_print(n->key, key);
-    return json_pack("{s:s, s:s, s:s, s:s, s:i, s:b, s:b, s:o, s:s, s:s}", "role",
-                     n->role == DXPU_CONTROL_ROLE_BOX ? "box" : "host", "identity", identity,
-                     "name", n->name, "program", n->program, "slots", (int)n->total, "draining",
-                     n->draining, "used", n->used, "paths", paths, "owner", n->owner, "key", key);
+    json_t *j =
+        json_pack("{s:s, s:s, s:s, s:s, s:i, s:b, s:b, s:o, s:s, s:s}", "role",
+                  n->role == DXPU_CONTROL_ROLE_BOX ? "box" : "host", "identity", identity, "name",
+                  n->name, "program", n->program, "slots", (int)n->total, "draining", n->draining,
+                  "used", n->used, "paths", paths, "owner", n->owner, "key", key);
+    if (j && n->no_direct)
+        json_object_set_new(j, "direct", json_false());
+    return j;
 }
 
 static bool identity_read(const char *text, uint8_t out[16])
@@ -135,17 +139,18 @@ static bool identity_read(const char *text, uint8_t out[16])
 bool corei_node_read(json_t *j, core_node *out)
 {
     const char *role, *identity, *name, *program, *owner = "", *key = "";
-    int slots, draining, used = 1;
+    int slots, draining, used = 1, direct = 1;
     json_t *paths;
-    if (json_unpack(j, "{s:s, s:s, s:s, s:s, s:i, s:b, s?b, s:o, s?s, s?s}", "role", &role,
+    if (json_unpack(j, "{s:s, s:s, s:s, s:s, s:i, s:b, s?b, s:o, s?s, s?s, s?b}", "role", &role,
                     "identity", &identity, "name", &name, "program", &program, "slots", &slots,
                     "draining", &draining, "used", &used, "paths", &paths, "owner", &owner, "key",
-                    &key) != 0)
+                    &key, "direct", &direct) != 0)
         return false;
     bool box = strcmp(role, "box") == 0;
     out->role = box ? DXPU_CONTROL_ROLE_BOX : DXPU_CONTROL_ROLE_HOST;
     out->total = (uint32_t)slots;
     out->draining = draining;
+    out->no_direct = !direct;
     out->used = used;
     if ((!box && strcmp(role, "host") != 0) || json_array_size(paths) > DXPU_CONTROL_PATHS_MAX ||
         !in_range(slots, 0, box ? POOL_BOX_SLOTS_MAX : COREI_HOST_SLOTS_MAX) ||
@@ -270,6 +275,10 @@ bool corei_slot_read(json_t *j, core_slot *out, pool_slot *was, corei_owner *own
 /* What few leases ask for, and older programs do not know. */
 static void add_wishes(json_t *j, const pool_lease *l)
 {
+    char peer[24];
+    snprintf(peer, sizeof peer, "%llx", (unsigned long long)l->peer);
+    if (l->peer)
+        json_object_set_new(j, "peer", json_string(peer));
     if (l->device)
         json_object_set_new(j, "device", json_string(device_name(l->device)));
     if (l->exclusive)
@@ -280,11 +289,12 @@ static void add_wishes(json_t *j, const pool_lease *l)
 
 static bool wishes_read(json_t *j, corei_lease_record *out)
 {
-    const char *device = device_name(POOL_DEVICE_ANY);
+    const char *device = device_name(POOL_DEVICE_ANY), *peer = "";
     int exclusive = 0, apart = 0;
-    if (json_unpack(j, "{s?s, s?b, s?b}", "device", &device, "exclusive", &exclusive, "apart",
-                    &apart) != 0)
+    if (json_unpack(j, "{s?s, s?b, s?b, s?s}", "device", &device, "exclusive", &exclusive, "apart",
+                    &apart, "peer", &peer) != 0)
         return false;
+    out->peer = strtoull(peer, NULL, 16);
     out->device = (uint8_t)name_number(device, device_name, POOL_DEVICES);
     out->exclusive = exclusive;
     out->apart = apart;

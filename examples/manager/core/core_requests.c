@@ -54,6 +54,7 @@ uint32_t corei_tenant_for(core *c, const char *name)
         pool_add_tenant(t->pool, c->set.default_quota, &tenant) != POOL_OK)
         return CORE_NONE;
     memcpy(t->tenant[tenant].name, name, strlen(name) + 1);
+    t->tenant[tenant].no_direct = false;
     return tenant;
 }
 
@@ -76,7 +77,7 @@ static core_result create_again(const core *c, uint32_t index, const core_reques
     if (host != r->host || strcmp(t->model[l->model].name, core_model_name(r->model)) != 0 ||
         l->count != r->count || l->need != r->need || t->lease[index].replace != r->replace ||
         strcmp(t->lease[index].attributes, r->attributes) != 0 || l->device != r->device ||
-        l->exclusive != r->exclusive || l->apart != r->apart)
+        l->exclusive != r->exclusive || l->apart != r->apart || l->peer != r->peer)
         return corei_result(CORE_E_STATE,
                             "lease %llx has this key and asks for something else; use another key",
                             (unsigned long long)pool_lease_number(t->pool, index));
@@ -115,8 +116,8 @@ static core_result check_request(const core *c, const core_request *r, pool_requ
     out->device = r->device;
     out->exclusive = r->exclusive;
     out->apart = r->apart;
-    out->peer = 0;
-    return all_good;
+    out->peer = r->peer;
+    return r->peer ? corei_check_peer(c, r, out->tenant, out->host) : all_good;
 }
 
 /* A slot that serves the request and has these attributes, whose box is disconnected, and may be
@@ -301,7 +302,7 @@ static core_result grant(core *c, const core_request *r, pool_request *q, pool_c
     if (result.code != CORE_OK)
         return result;
     corei_wanted wanted;
-    q->filter = corei_filter(c, r->attributes, &wanted);
+    q->filter = corei_filter(c, r->attributes, r->peer != 0, &wanted);
     int rc = corei_choose(c, q, choice);
     q->filter = NULL; /* it ends here */
     uint32_t silent = CORE_NONE;
@@ -989,7 +990,22 @@ core_result core_set_owner(core *c, uint32_t number, const char *tenant)
     return corei_commit(c);
 }
 
+static void set_quota(core *c, uint32_t tenant, uint32_t quota)
+{
+    const char *name = c->t.tenant[tenant].name;
+    (void)pool_set_quota(c->t.pool, tenant, quota);
+    core_event *e = quota == POOL_NONE ? corei_event(c, CORE_EVENT_TENANT_SET, "%s: no quota", name)
+                                       : corei_event(c, CORE_EVENT_TENANT_SET,
+                                                     "%s: a quota of %u slots", name, quota);
+    memcpy(e->tenant, name, strlen(name) + 1);
+}
+
 core_result core_set_tenant(core *c, const char *name, uint32_t quota)
+{
+    return core_change_tenant(c, name, &quota, NULL);
+}
+
+core_result core_change_tenant(core *c, const char *name, const uint32_t *quota, const bool *direct)
 {
     if (!name[0] || strlen(name) >= CORE_NAME_BYTES || !is_name(name))
         return corei_result(CORE_E_ARG, "a tenant's name is 1 to %d printable characters",
@@ -1000,13 +1016,25 @@ core_result core_set_tenant(core *c, const char *name, uint32_t quota)
     uint32_t tenant = corei_tenant_for(c, name);
     if (tenant == CORE_NONE)
         return corei_result(CORE_E_CAPACITY, "%s", pool_error_text(POOL_E_ROOM));
-    (void)pool_set_quota(c->t.pool, tenant, quota);
-    core_event *e = quota == POOL_NONE ? corei_event(c, CORE_EVENT_TENANT_SET, "%s: no quota", name)
-                                       : corei_event(c, CORE_EVENT_TENANT_SET,
-                                                     "%s: a quota of %u slots", name, quota);
-    memcpy(e->tenant, name, strlen(name) + 1);
+    if (quota)
+        set_quota(c, tenant, *quota);
+    bool before = !c->t.tenant[tenant].no_direct, changes = direct && *direct != before;
+    if (direct) {
+        core_event *e =
+            corei_event(c, CORE_EVENT_TENANT_SET,
+                        *direct ? "%s: its devices may reach one another directly"
+                                : "%s: its devices reach one another through hosts alone",
+                        name);
+        memcpy(e->tenant, name, strlen(name) + 1);
+        c->t.tenant[tenant].no_direct = !*direct;
+    }
+    if (changes)
+        c->t.no_directs += *direct ? UINT32_MAX : 1;
     corei_mark_changed(c, COREI_TENANT, tenant);
-    return corei_commit(c);
+    result = corei_commit(c);
+    if (result.code == CORE_OK && changes)
+        corei_touch_leased(c);
+    return result;
 }
 
 core_result core_set_spares(core *c, const char *model, uint32_t count)

@@ -76,6 +76,14 @@ corei_key corei_key_of(const core *c, corei_mark m)
     return k;
 }
 
+static json_t *tenant_json(const corei_tables *t, uint32_t tenant)
+{
+    json_t *j = json_pack("{s:I}", "quota", (json_int_t)t->pool->tenant[tenant].quota);
+    if (j && t->tenant[tenant].no_direct)
+        json_object_set_new(j, "direct", json_false());
+    return j;
+}
+
 json_t *corei_json_of(const core *c, corei_mark m)
 {
     const corei_tables *t = &c->t;
@@ -87,7 +95,7 @@ json_t *corei_json_of(const core *c, corei_mark m)
     case COREI_LEASE:
         return corei_lease_json(c, m.index);
     case COREI_TENANT:
-        return json_pack("{s:I}", "quota", (json_int_t)t->pool->tenant[m.index].quota);
+        return tenant_json(t, m.index);
     case COREI_SPARES:
         return json_pack("{s:I}", "count", (json_int_t)t->pool->model[m.index].spares_wanted);
     default:

@@ -342,18 +342,24 @@ core_function core_function_of(const core *c, uint32_t slot)
 static bool slot_fits(const void *user, uint32_t slot)
 {
     const corei_wanted *w = user;
-    return core_has_attributes(w->core->t.slot[slot].device.attributes, w->attributes) &&
+    const core_node *box = &w->core->t.node[w->core->t.slot[slot].node];
+    return !(w->direct && box->no_direct) &&
+           core_has_attributes(w->core->t.slot[slot].device.attributes, w->attributes) &&
            !corei_is_withheld(w->core, slot);
 }
 
-const pool_filter *corei_filter(const core *c, const char *attributes, corei_wanted *wanted)
+const pool_filter *corei_filter(const core *c, const char *attributes, bool direct,
+                                corei_wanted *wanted)
 {
-    *wanted = (corei_wanted){ c, attributes, { slot_fits, wanted } };
-    return attributes[0] || c->shares ? &wanted->filter : NULL;
+    direct = direct && c->t.no_directs;
+    *wanted = (corei_wanted){ c, attributes, direct, { slot_fits, wanted } };
+    return attributes[0] || direct || c->shares ? &wanted->filter : NULL;
 }
 
 const pool_filter *corei_lease_filter(const core *c, uint32_t slot, corei_wanted *wanted)
 {
     uint32_t lease = c->t.pool->slot[slot].lease;
-    return lease == POOL_NONE ? NULL : corei_filter(c, c->t.lease[lease].attributes, wanted);
+    return lease == POOL_NONE ? NULL
+                              : corei_filter(c, c->t.lease[lease].attributes,
+                                             c->t.pool->lease[lease].peer != 0, wanted);
 }

@@ -461,6 +461,7 @@ static bool take_register(wire_proxy *p, const dxpu_control *m)
     answer.u.node.node = node;
     answer.u.node.heartbeat_ms = w->set.heartbeat_ms;
     answer.u.node.term = core_term(w->core);
+    answer.u.node.directs = core_directs(w->core, node);
     return tell(p, &answer);
 }
 
