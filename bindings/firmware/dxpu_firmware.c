@@ -173,7 +173,7 @@ static bool link_emit(dxpu_fw *fw, dxpu_fw_link *l, uint64_t now)
             return n == 0;
         frame.ptr = room + DXPU_FW_HEADERS_BYTES;
         frame.len = (size_t)n;
-        /* known always: a channel uses only paths that it was heard on */
+        /* known always: a channel uses only paths that frames arrived on */
         if (l->path[path].validation.known &&
             dxpu_validation_may_send(&l->path[path].validation, frame))
             send_frame(fw, &l->path[path].at, room, (size_t)n);

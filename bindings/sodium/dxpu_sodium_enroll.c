@@ -82,7 +82,7 @@ static int hear(dxpu_sodium_enroll *e, unsigned type, dxpu_bytes message)
         memcpy(e->peer_name, name, len);
         e->peer_name[len] = 0;
     }
-    e->said_bytes = 0; /* once the last is heard, the initiator has all it needs */
+    e->said_bytes = 0; /* once the last has arrived, the initiator has all it needs */
     return type < TYPE_LAST ? say(e, type + 1) : DXPU_OK;
 }
 

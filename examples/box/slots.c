@@ -31,7 +31,7 @@ enum {
     TURN_NS_MAX = 1000000, /* the same */
     TURN_NS_MIN = 20000,
     TURNS_OF_HOLD = 8,   /* all slots' turns together: this part of the hold time */
-    ABSENCE_S = 30,      /* of a device that its manager does not hear of */
+    ABSENCE_S = 30,      /* of a device, not reported to its manager */
     WAITING_MAX = 512,   /* TLPs of a device; with more it is given no further request */
     WAITING_MOST = 4096, /* far beyond what a device owes for all that it was asked */
     RESERVE_BYTES_EACH = (sizeof(waiting_tlp) + DXPU_TLP_MAX_BYTES + 15) & ~15u, /* aligned */

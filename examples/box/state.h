@@ -2,7 +2,7 @@
    survive a restart, and so must a lease of a manager
    SPDX-License-Identifier: MIT
 
-   The disk may take long: who wants something written goes on, and hears of it later. */
+   The disk may take long: who has something written goes on, and is notified later. */
 #ifndef STATE_H_INCLUDED
 #define STATE_H_INCLUDED
 

@@ -264,7 +264,7 @@ static void seal_memory(const attachment *a, const attachment_memory *m, uint8_t
     (void)crypto_generichash_final(&s, mac, sizeof m->mac);
 }
 
-/* The keeper hears of it, and remembers. */
+/* The keeper is notified, and remembers. */
 static void begin(attachment *a, const uint8_t *key)
 {
     attachment_memory m;

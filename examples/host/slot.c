@@ -171,7 +171,7 @@ static void pop(guest_slot *s, unsigned cls)
 }
 
 /* The first TLP of a class will not be sent; of the guest's own requests also the tag is free
-   again.  It is out of the queue before anybody hears of it. */
+   again.  It is out of the queue before anything is notified. */
 static void give_up(guest_slot *s, unsigned cls)
 {
     const queue_item *w = queue_first(&s->queue, cls);

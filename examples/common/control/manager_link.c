@@ -87,7 +87,7 @@ struct manager_link {
     char refusal[REFUSAL_TEXT_BYTES]; /* reported last, "" since it is registered */
     unsigned backoff_ms, heartbeat_ms;
     uint32_t node, changes, sequence;
-    /* M-144: of this connection's manager, 0: unknown; the highest, and when that one was heard. */
+    /* M-144: of this connection's manager, 0: unknown; the highest, and when that one answered. */
     uint64_t term, highest_term, term_ns;
     uint32_t asked[ASKED_END]; /* without an answer */
     /* Each slot as it was registered last, and whether that may no longer be true. */

@@ -454,7 +454,7 @@ void secure_finish(secure_conn *c)
 {
     if (c->over)
         return;
-    c->over = true; /* nothing more is heard or said */
+    c->over = true; /* nothing more is read or sent */
     dxpu_tcp_finish(c->tcp);
 }
 

@@ -677,7 +677,7 @@ static bool emit(fabric *f, fabric_channel *c, uint64_t now)
         p = &c->paths.path[path];
         if (n <= 0)
             return n == 0;
-        if (!p->known) /* never: the channel uses only paths that it was heard on */
+        if (!p->known) /* never: the channel uses only paths that frames arrived on */
             continue;
         if (many || may_send(c, p, room, (size_t)n))
             send_segments(f, p, room, (size_t)n, segment);

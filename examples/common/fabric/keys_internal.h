@@ -14,7 +14,7 @@ typedef struct keys_table {
     unsigned count, room, named_count;
 } keys_table;
 
-/* When a public key was heard of last, by its own clock (S-93). */
+/* The newest timestamp of a public key, by its owner's clock (S-93). */
 typedef struct keys_stamp {
     uint8_t key[DXPU_NOISE_KEY_BYTES];
     uint64_t newest;

@@ -499,7 +499,7 @@ void keeper_share_plugs(keeper *k, uint64_t now)
     }
 }
 
-/* Who let go of a device.  It costs a system call, so it is heard as often as the parent is. */
+/* Who let go of a device.  It costs a system call, so it is read as often as the parent is. */
 void keeper_hear_plugger(keeper *k)
 {
     int slot = 0;

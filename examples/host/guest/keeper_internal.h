@@ -58,7 +58,7 @@ void keeper_watch_worker(keeper *k, uint64_t now);
 /* Another worker, whose memory these are; another process that speaks QMP. */
 void keeper_on_link(keeper *k, const int *fds, unsigned count);
 void keeper_on_plug(keeper *k, const int *fds, unsigned count);
-/* What that process hears of the slots, and says. */
+/* What that process receives about the slots, and sends. */
 void keeper_share_plugs(keeper *k, uint64_t now);
 void keeper_hear_plugger(keeper *k);
 void keeper_close_plugger(keeper *k);

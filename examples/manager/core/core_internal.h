@@ -131,7 +131,7 @@ typedef struct corei_slot {
     uint64_t reset_epoch;     /* of the lease that there was; 0: none */
     uint64_t repair_epoch;    /* an operator has the device wiped that stands there; 0: no */
     uint64_t repair_instance; /* of its box, then */
-    bool silent; /* broken in the pool alone, until its box is heard of: see corei_hide_silent() */
+    bool silent; /* broken in the pool alone, until its box has reported: see corei_hide_silent() */
     bool counts; /* its retention time runs, */
     uint64_t since_ms, ran_ms; /* since then, and has run before that */
     bool data_unsaved;         /* what its box says of its data, or its attributes, is not stored */
@@ -509,7 +509,7 @@ bool corei_is_own(const core *c, uint32_t slot);
    whose data that has, unless an operator has repaired it: whether the box said so before the
    decision or after. */
 bool corei_may_wipe(const core *c, uint32_t slot);
-/* Its box was heard of since the start, knows no lease of it that the store does not, and whose
+/* Its box has reported since the start, knows no lease of it that the store does not, and whose
    data it has; and the manager has acted upon that. */
 bool corei_can_lend(const core *c, uint32_t slot);
 /* The box has the slot's lease: that epoch, for that host's slot. */

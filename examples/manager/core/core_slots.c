@@ -104,7 +104,7 @@ bool corei_may_offer(const core *c, uint32_t slot)
            more->offered_to == t->node[t->port[more->port].node].instance;
 }
 
-/* Its box was heard of since the start, and knows no lease of it that the store does not. */
+/* Its box has reported since the start, and knows no lease of it that the store does not. */
 static bool knows_no_more(const core *c, uint32_t slot)
 {
     const core_slot *s = &c->t.slot[slot];
@@ -112,7 +112,7 @@ static bool knows_no_more(const core *c, uint32_t slot)
     return s->reported && s->device.epoch <= epoch && s->device.epoch_seen <= epoch;
 }
 
-/* Not before the box was heard of: with a new epoch it would be hidden that the box knows a
+/* Not before the box has reported: with a new epoch it would be hidden that the box knows a
    lease which the store does not. */
 static bool is_renewed(const core *c, uint32_t port)
 {
@@ -849,7 +849,7 @@ bool corei_node_given_up(const core *c, uint32_t node)
 }
 
 /* Its box is gone.  As long as its host has TLPs from it, it is gone for the manager alone; and as
-   long as its host is not heard of, that is unknown. */
+   long as its host has not reported, that is unknown. */
 static void settle_silent(core *c, uint32_t slot)
 {
     const corei_tables *t = &c->t;

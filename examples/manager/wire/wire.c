@@ -580,7 +580,7 @@ static void handle_end(wire_proxy *p, const dxpu_control_frame *f, int error)
 
 /* ==== Connections ============================================================================= */
 
-/* The proxy is heard again when it is its turn: see resume(). */
+/* The proxy is read again when it is its turn: see resume(). */
 static void hold(wire_proxy *p, const dxpu_control *m)
 {
     wire *w = p->owner;
@@ -630,7 +630,7 @@ static void unhold(wire_proxy *p)
         w->last_held = at;
 }
 
-/* Nothing more is heard of it, and what was said is still sent. */
+/* Nothing more is read from it, and what is queued is still sent. */
 static void finish(wire_proxy *p)
 {
     leave(p);
