@@ -167,16 +167,15 @@ typedef struct box {
     dxpu_box_table table;
     dxpu_box_entry *entries;
     slot *slots;
-    uint8_t (
-        *notices)[REFUSAL_BYTES];     /* SLOT_ANSWERS of each slot; pages never used cost nothing */
-    unsigned count;                   /* of slots */
-    bool hot_plug;                    /* devices may come and go */
-    bool p2p;                         /* channels to other boxes that hosts name, and from them */
-    unsigned disk_threads;            /* of each slot at once; 0: its loop waits for disks */
-    jobs_pool *pool;                  /* NULL: there are none */
-    dxpu_guard_allowed allowed;       /* what every device may, besides what is usual */
-    uint64_t limit_tlps, limit_bytes; /* a second, of each lease; 0: none */
-    uint32_t node;                    /* at first; its manager may give another */
+    uint8_t (*notices)[REFUSAL_BYTES]; /* SLOT_ANSWERS of each slot, none touched at first */
+    unsigned count;                    /* of slots */
+    bool hot_plug;                     /* devices may come and go */
+    bool p2p;                          /* channels to other boxes that hosts name, and from them */
+    unsigned disk_threads;             /* of each slot at once; 0: its loop waits for disks */
+    jobs_pool *pool;                   /* NULL: there are none */
+    dxpu_guard_allowed allowed;        /* what every device may, besides what is usual */
+    uint64_t limit_tlps, limit_bytes;  /* a second, of each lease; 0: none */
+    uint32_t node;                     /* at first; its manager may give another */
     char address[DXPU_UDP_TEXT_BYTES]; /* where it listens, the first of them */
     const char *state_file;            /* leases, kept over restarts; NULL: not kept */
     state_file *state;                 /* that file; NULL: not kept */
