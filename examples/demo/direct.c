@@ -251,7 +251,7 @@ static struct {
           DXPU_UDP_ADAPTIVE,
           { .memory_bytes = 64u << 20,
             .mps_bytes = 4096,
-            .mrrs_bytes = 512,
+            .mrrs_bytes = 4096, /* the story's boxes have --mrrs 4096 */
             .identity = 0xd1ec7,
             .timeout_ns = DXPU_NEVER } };
 

@@ -20,6 +20,7 @@ import picture  # from where machines.py has it
 
 LOSS = 15  # in 1/1000, each way
 SLOTS = 4
+MRRS_BYTES = 4096  # as dxpu-direct has it
 GRACE_MS = 2000  # how long the manager waits for a box that is gone
 DEPTHS = (1, 32)
 
@@ -61,7 +62,7 @@ class Story:
     def start_host(self):
         sockets = [self.lab.file(name) for name in ("host.sock", "direct.sock")]
         self.host = self.lab.start("dxpu-host", "--vfio-user", sockets[0], "--slots", SLOTS,
-                                   *self.joins("machine"))
+                                   "--push", *self.joins("machine"))
         self.direct = self.lab.start("dxpu-direct", "--vfio-user", sockets[1], "--slots", SLOTS,
                                      "--file", self.lab.file("direct-disk"), "--size", "64M",
                                      *self.wait)
@@ -75,7 +76,7 @@ class Story:
         self.boxes[name] = self.lab.start(
             "dxpu-box", "--listen", listen, "--device", "nvme", "--file",
             self.lab.file(name + ".disk"), "--size", "64M", "--state",
-            self.lab.file(name + ".state"), *self.joins(name), *more)
+            self.lab.file(name + ".state"), "--mrrs", MRRS_BYTES, *self.joins(name), *more)
         return self.boxes[name].address()
 
     def dxpu(self, *words):
