@@ -557,8 +557,8 @@ void p2p_direct(slot *s, bool on)
 {
     if (s->indirect == !on)
         return;
-    if (!on && s->p2p) /* writes that are lost must not be so in silence (B-15) */
-        p2p_links_break(s, 0);
+    if (!on && s->p2p) /* both devices stay: writes must not be lost in silence (B-15) */
+        p2p_links_revoke(s);
     s->indirect = !on;
     if (s->p2p)
         p2p_links_list(s);

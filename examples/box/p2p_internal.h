@@ -129,6 +129,8 @@ void p2p_links_wake(const slot *s);
 bool p2p_links_dirty(const slot *s, unsigned but);
 /* End those. */
 void p2p_links_break(slot *s, unsigned but);
+/* End all, with a reason by which each end reports what is lost (B-15). */
+void p2p_links_revoke(slot *s);
 /* NULL: it has ended. */
 p2p_link *p2p_link_of(const slot *s, unsigned neighbor, uint32_t life);
 void p2p_link_send(p2p_link *l, dxpu_bytes tlp, uint64_t now_ns);

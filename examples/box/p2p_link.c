@@ -455,6 +455,14 @@ void p2p_links_break(slot *s, unsigned but)
     }
 }
 
+void p2p_links_revoke(slot *s)
+{
+    for (unsigned n = 0; n < P2P_LINKS; n++) {
+        if (s->p2p->link[n])
+            end(s->p2p->link[n], DXPU_REASON_HOLD);
+    }
+}
+
 int p2p_link_request(slot *s, unsigned neighbor, const dxpu_tlp *t, dxpu_bytes tlp, uint64_t now)
 {
     p2p_link *l = neighbor <= P2P_LINKS ? s->p2p->link[neighbor - 1] : NULL;

@@ -1727,7 +1727,7 @@ static void test_b16_a_channel_between_boxes(void **state)
     link_other();
     p2p_direct(&b.slots[B], false);
     run_until(is_over);
-    assert_int_equal(dxpu_channel_status(&other.ch).reason, DXPU_REASON_NO_SLOT);
+    assert_int_equal(dxpu_channel_status(&other.ch).reason, DXPU_REASON_HOLD);
     assert_true(b.slots[B].active != NULL);
     write_far();
     assert_int_equal(at_host(B, DXPU_POSTED), 1);

@@ -2663,6 +2663,11 @@ static void test_m182_direct_is_revoked(void **state)
     done(&o, DXPU_CONTROL_SLOT_UP, core_pool(c)->slot[0].epoch);
     assert_int_equal(core_lease_direct(c, lease), CORE_DIRECT_ALLOWED);
     assert_int_equal(count_events(CORE_EVENT_SLOT_DIRECT), 2);
+    for (uint32_t i = 1; i < SLOTS; i++) /* nothing takes its place */
+        assert_int_equal(core_break(c, i, POOL_WHY_OPERATOR).code, CORE_OK);
+    box[0].health = DXPU_CONTROL_HEALTH_BROKEN; /* broken, and its host still has it */
+    box_says(1, 1);
+    assert_int_equal(core_pool(c)->slot[0].state, POOL_BROKEN);
     assert_int_equal(core_set_direct(c, box_node, false).code, CORE_OK);
     o = expect_direct(false);
     disk.fail_after = 0; /* its event cannot be stored: what the box does is known all the same */

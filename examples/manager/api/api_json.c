@@ -294,7 +294,7 @@ static unsigned count_functions(const api *a, uint32_t slot, const core_function
     if (!f->device)
         return f->functions;
     for (uint32_t i = n->first; i < n->first + n->total; i++)
-        all += core_function_of(a->core, i).device == f->device;
+        all += i < core_pool(a->core)->slots && core_pool(a->core)->slot[i].device == f->device;
     return all;
 }
 

@@ -173,7 +173,7 @@ void corei_direct_unknown(core *c, uint32_t slot)
 void corei_touch_leased(core *c)
 {
     for (uint32_t i = 0; i < c->t.pool->slots; i++)
-        if (c->t.pool->slot[i].lease != POOL_NONE)
+        if (c->t.pool->slot[i].lease != POOL_NONE || c->t.slot[i].device.epoch)
             corei_touch(c, corei_slot_unit(i));
 }
 

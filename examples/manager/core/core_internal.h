@@ -382,7 +382,7 @@ const pool_filter *corei_lease_filter(const core *c, uint32_t slot, corei_wanted
 bool corei_is_direct(const core *c, uint32_t slot);
 /* A lease that does not exist may not be a peer, nor one of another tenant or host. */
 core_result corei_check_peer(const core *c, const core_request *r, uint32_t tenant, uint32_t host);
-/* What follows for the slots of all leases is looked at again. */
+/* What follows for all slots that are lent, as far as is known, is looked at again. */
 void corei_touch_leased(core *c);
 /* A box has registered: none of its slots is as a manager before this connection had ordered. */
 void corei_direct_begin(core *c, uint32_t node);

@@ -101,11 +101,16 @@ static bool order_keep(core *c, uint32_t slot, dxpu_control *m)
     return (s->device.epoch || own) && order_unbind(c, slot, true, m);
 }
 
-/* M-181: before the lease is bound, so that nothing is direct meanwhile. */
+/* M-182: before the lease is bound, so that nothing is direct meanwhile; also of what is broken or
+   quarantined, but lent. */
 static bool order_direct(const core *c, uint32_t slot, dxpu_control *m)
 {
+    uint32_t lease = c->t.pool->slot[slot].lease;
     unsigned told = c->t.slot_more[slot].direct;
     bool on = corei_is_direct(c, slot);
+    bool lent = lease != POOL_NONE && c->t.pool->lease[lease].host != POOL_NONE;
+    if (!lent && (on || !c->t.slot[slot].device.epoch))
+        return false;
     if (told == COREI_DIRECT_NOT || told == (on ? COREI_DIRECT_ON : COREI_DIRECT_OFF))
         return false;
     m->type = DXPU_CONTROL_DIRECT;
@@ -129,10 +134,12 @@ static bool order_slot(core *c, uint32_t slot, dxpu_control *m)
         m->u.reset.epoch = d->epoch;
         return true;
     }
+    if (order_direct(c, slot, m))
+        return true;
     switch (s->state) {
     case POOL_LEASED:
         if (t->pool->lease[s->lease].host != POOL_NONE)
-            return order_direct(c, slot, m) || order_bind(c, slot, m);
+            return order_bind(c, slot, m);
         return order_keep(c, slot, m);
     case POOL_BROKEN:
         if (s->lease != POOL_NONE && t->pool->lease[s->lease].host != POOL_NONE)
