@@ -1458,19 +1458,19 @@ def m180_nothing_is_direct_before_the_manager_says_so():
             box = start_box(l, m, "--memory", 4096, "--slots", 3, name=name)
             return box, m.link(BOX, last)
         box, b = start("one")
-        b.direct(2, False)
-        refused(6, b.direct, 4, True)
-        check(directs(box) == [1, 0, 1])
+        refused(6, b.direct, 4, True)  # no such slot; and node has come before it
+        check(directs(box) == [1, 1, 1])
         m.directs = True
         box, b = start("two")
         b.direct(2, True)
         b.direct(3, True)
         b.direct(3, False)
         b.socket.shutdown(socket.SHUT_RDWR)
-        m.link(BOX, b)
+        refused(6, m.link(BOX, b).direct, 4, True)
         check(directs(box) == [0, 1, 0])
         m.directs = False
-        box, b = start("two")  # without an order
+        box, b = start("two")  # without an order of this manager
+        refused(6, b.direct, 4, True)
         check(directs(box) == [1, 1, 1])
     with lab.Lab(plain=True) as l:
         alone = l.start("dxpu-box", "--listen", V4, "--json", "--memory", 4096, "--slots", 3,
