@@ -621,8 +621,7 @@ static void answer_read(guest_slot *s, const dxpu_tlp *req, dxpu_bytes bytes)
     dxpu_tlp cpl;
     uint64_t at;
     uint32_t mps = s->host->mps_bytes(s->host->user, s->number);
-    if (req->at || !fetch(s, req, data) ||
-        dxpu_cpl_split_start(&split, req, 64, mps) != DXPU_OK) {
+    if (req->at || !fetch(s, req, data) || dxpu_cpl_split_start(&split, req, 64, mps) != DXPU_OK) {
         refuse(s, bytes, DXPU_CPL_UR, req->at ? SLOT_REFUSED_translated : SLOT_REFUSED_memory);
         return;
     }

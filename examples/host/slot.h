@@ -18,9 +18,9 @@
 
 enum {
     SLOT_TAGS = 256,
-    SLOT_QUEUE = 1024,   /* posted TLPs that wait for the channel; as many requests */
-    SLOT_TLP_BYTES = 96, /* of one that waits: header and what one access can carry */
-    SLOT_OWED = 512,     /* completions for the device that wait for the channel */
+    SLOT_QUEUE = 1024,          /* posted TLPs that wait for the channel; as many requests */
+    SLOT_TLP_BYTES = 96,        /* of one that waits: header and what one access can carry */
+    SLOT_OWED = 512,            /* completions for the device that wait for the channel */
     SLOT_ROOM_BYTES = 16 + 512, /* of a TLP with data that waits; larger ones are allocated */
     SLOT_WHOSE_BYTES = 704,
     SLOT_QUEUE_PEERS = 128,  /* TLPs of other slots' devices that wait here, a class */
