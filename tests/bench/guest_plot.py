@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Draws what guest_trace.py recorded: the threads of one read of a guest, when each runs, waits for a
-processor and is woken by which, without the fabric and through it.
+"""Draws what guest_trace.py recorded: the threads of one read of a guest, when each runs, waits for
+a processor and is woken by which, without the fabric and through it.
 
     tests/bench/guest_plot.py FILE.json OUT.svg
 """
