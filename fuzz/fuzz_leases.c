@@ -38,6 +38,9 @@ typedef struct order {
     uint64_t epoch;
 } order;
 
+/* Of a state_key, without what pads it. */
+enum { LEASE_KEY_BYTES = offsetof(state_key, key) + DXPU_NOISE_KEY_BYTES };
+
 /* A line of the file. */
 typedef struct file_line {
     dxpu_box_entry entry;
@@ -283,7 +286,7 @@ static before as_it_is(unsigned i)
 static void check_as_it_was(unsigned i, const before *was)
 {
     must(!memcmp(&entries[i], &was->entry, sizeof entries[i]) && phases[i] == was->phase);
-    must(!memcmp(&lease_keys[i], &was->key, sizeof was->key) && slots[i].broken == was->broken);
+    must(!memcmp(&lease_keys[i], &was->key, LEASE_KEY_BYTES) && slots[i].broken == was->broken);
 }
 
 /* What is done is in the file. */
@@ -293,7 +296,7 @@ static void check_done(unsigned i)
     must(line[i].phase == phases[i] || /* or, if that could not be written, it is wiped again */
          (line[i].phase == DXPU_CONTROL_SLOT_WIPING &&
           (phases[i] == DXPU_CONTROL_SLOT_WIPED || phases[i] == DXPU_CONTROL_SLOT_UNWIPED)));
-    must(!memcmp(&line[i].key, &lease_keys[i], sizeof line[i].key));
+    must(!memcmp(&line[i].key, &lease_keys[i], LEASE_KEY_BYTES));
 }
 
 /* M-54, M-60, M-62, M-83 */
@@ -347,7 +350,9 @@ void shards_answer(box *of, unsigned number, unsigned code)
 
 static unsigned send_order(const asking *a)
 {
-    dxpu_control_bind give = { (uint16_t)(a->i + 1), 1, a->tenant, a->epoch, false, { 0 } };
+    dxpu_control_bind give = {
+        (uint16_t)(a->i + 1), 1, a->tenant, a->epoch, false, { 0 }, a->epoch, a->tenant
+    };
     dxpu_control_unbind take = { (uint16_t)(a->i + 1), a->data_stay, a->epoch };
     ordered[a->i] |= !a->tenant && !a->data_stay;
     if (!a->tenant)

@@ -508,7 +508,8 @@ static void say_ask(input *in, uint8_t how)
         c.u.ask.count = 2;
     } else if (how & 8) {
         c.type = DXPU_CONTROL_BIND;
-        c.u.bind = (dxpu_control_bind){ (uint16_t)slot, 1, 2, 1u + (how >> 4), false, { 0 } };
+        c.u.bind =
+            (dxpu_control_bind){ (uint16_t)slot, 1, 2, 1u + (how >> 4), false, { 0 }, how & 1, 5 };
     } else {
         c.type = DXPU_CONTROL_ATTACH;
         c.u.attach.slot = (uint16_t)slot;

@@ -398,7 +398,7 @@ static void say_change(peer *k, input *in, uint8_t how)
         m.u.detach.epoch = kind;
     } else if (kind < 4) {
         m.type = DXPU_CONTROL_BIND;
-        m.u.bind = (dxpu_control_bind){ slot, 1, 2, 3, kind & 1, { 1 } };
+        m.u.bind = (dxpu_control_bind){ slot, 1, 2, 3, kind & 1, { 1 }, kind & 2, 5 };
     } else if (kind == 4) {
         m.type = DXPU_CONTROL_UNBIND;
         m.u.unbind = (dxpu_control_unbind){ slot, how & 0x80, 3 };

@@ -43,7 +43,7 @@ enum {
     DXPU_CONTROL_PATHS_MAX = 8,          /* addresses of a box in an attach or a register */
     DXPU_CONTROL_KEY_BYTES = 32,         /* a public key (security.md) */
     DXPU_CONTROL_SLOT_BYTES = 168,       /* of one slot in a status */
-    DXPU_CONTROL_DEVICE_BYTES = 180,     /* of one slot in a register */
+    DXPU_CONTROL_DEVICE_BYTES = 196,     /* of one slot in a register */
     DXPU_CONTROL_DEVICE_BYTES_MIN = 104  /* of a proxy that says no port_offset */
 };
 
@@ -301,6 +301,7 @@ typedef struct dxpu_control_bind {
     uint64_t epoch;                      /* of the lease, 1.. */
     bool keyed;                          /* key is there (M-80) */
     uint8_t key[DXPU_CONTROL_KEY_BYTES]; /* the host's public one, not all 0 */
+    uint64_t lease, tenant;              /* which lease, and whose (M-174); lease 0: not said */
 } dxpu_control_bind;
 
 typedef struct dxpu_control_unbind {
@@ -359,6 +360,8 @@ typedef struct dxpu_control_device {
     uint8_t reach;        /* of a host: DXPU_CONTROL_REACH_* (M-160) */
     uint64_t medium;      /* of a box: on which medium the data are (M-104); 0: unknown */
     char attributes[64];  /* of a box: what distinguishes it within its model (M-155) */
+    uint64_t lease;       /* of a box: as the bind of its lease said (M-174); 0: unknown */
+    uint64_t tenant;
 } dxpu_control_device;
 
 /* A request was refused, or the connection is about to be closed. */
@@ -505,6 +508,7 @@ enum { /* fixed part of each body */
        DXPUI_CTL_TERM_BYTES = 8,
        DXPUI_CTL_DIRECTS_BYTES = 1,
        DXPUI_CTL_BIND_BYTES = 16,
+       DXPUI_CTL_LEASE_BYTES = 16,
        DXPUI_CTL_UNBIND_BYTES = 12,
        DXPUI_CTL_DRAIN_BYTES = 4,
        DXPUI_CTL_DIRECT_BYTES = 4,
@@ -964,15 +968,22 @@ static void dxpui_ctl_put_node(uint8_t *p, const dxpu_control_node *m)
         p[DXPUI_CTL_NODE_BYTES + DXPUI_CTL_TERM_BYTES] = 1;
 }
 
+/* M-174: fewer bytes than a key has are no key. */
 static int dxpui_ctl_get_bind(dxpu_bytes b, dxpu_control_bind *m)
 {
+    int rc;
     m->slot = dxpu_get_be16(b.ptr);
     m->host_slot = dxpu_get_be16(b.ptr + 2);
     m->host_node = dxpu_get_be32(b.ptr + 4);
     m->epoch = dxpu_get_be64(b.ptr + 8);
     if (!m->slot || !m->host_slot || !m->host_node || !m->epoch)
         return DXPU_E_RECORD; /* M-43 */
-    return dxpui_ctl_get_key(dxpui_ctl_from(b, DXPUI_CTL_BIND_BYTES), &m->keyed, m->key);
+    b = dxpui_ctl_from(b, DXPUI_CTL_BIND_BYTES);
+    rc = dxpui_ctl_get_key(b, &m->keyed, m->key);
+    b = dxpui_ctl_from(b, dxpui_ctl_key_bytes(m->keyed));
+    m->lease = b.len >= DXPUI_CTL_LEASE_BYTES ? dxpu_get_be64(b.ptr) : 0;
+    m->tenant = m->lease ? dxpu_get_be64(b.ptr + 8) : 0;
+    return rc;
 }
 
 static void dxpui_ctl_put_bind(uint8_t *p, const dxpu_control_bind *m)
@@ -981,8 +992,14 @@ static void dxpui_ctl_put_bind(uint8_t *p, const dxpu_control_bind *m)
     dxpu_put_be16(p + 2, m->host_slot);
     dxpu_put_be32(p + 4, m->host_node);
     dxpu_put_be64(p + 8, m->epoch);
+    p += DXPUI_CTL_BIND_BYTES;
     if (m->keyed)
-        memcpy(p + DXPUI_CTL_BIND_BYTES, m->key, DXPU_CONTROL_KEY_BYTES);
+        memcpy(p, m->key, DXPU_CONTROL_KEY_BYTES);
+    p += dxpui_ctl_key_bytes(m->keyed);
+    if (m->lease) {
+        dxpu_put_be64(p, m->lease);
+        dxpu_put_be64(p + 8, m->tenant);
+    }
 }
 
 static int dxpui_ctl_get_unbind(dxpu_bytes b, dxpu_control_unbind *m)
@@ -1092,6 +1109,8 @@ DXPU_API void dxpu_control_device_encode(const dxpu_control_device *d,
     out[107] = d->reach;
     dxpu_put_be64(out + 108, d->medium);
     dxpui_ctl_put_word(out + 116, sizeof d->attributes, d->attributes);
+    dxpu_put_be64(out + 180, d->lease);
+    dxpu_put_be64(out + 188, d->lease ? d->tenant : 0);
 }
 
 DXPU_API bool dxpu_control_device_next(const dxpu_control_register *r, dxpu_bytes *entries,
@@ -1128,6 +1147,10 @@ DXPU_API bool dxpu_control_device_next(const dxpu_control_register *r, dxpu_byte
         out->medium = dxpu_get_be64(p + 108);
     if (r->entry_bytes >= 180)
         dxpui_ctl_get_word(p + 116, sizeof out->attributes, out->attributes);
+    if (r->entry_bytes >= 196) {
+        out->lease = dxpu_get_be64(p + 180);
+        out->tenant = out->lease ? dxpu_get_be64(p + 188) : 0;
+    }
     *entries = dxpui_ctl_from(*entries, r->entry_bytes);
     return true;
 }
@@ -1558,7 +1581,8 @@ static int dxpui_ctl_variable(const dxpu_control *m, size_t *bytes)
         *bytes = m->u.attach.more < DXPU_CONTROL_PATHS_MAX ? dxpui_ctl_attach_end(&m->u.attach) : 0;
         return m->u.attach.more < DXPU_CONTROL_PATHS_MAX ? DXPU_OK : DXPU_E_ARG;
     case DXPU_CONTROL_BIND:
-        *bytes = dxpui_ctl_key_bytes(m->u.bind.keyed);
+        *bytes = dxpui_ctl_key_bytes(m->u.bind.keyed) +
+                 (m->u.bind.lease ? (size_t)DXPUI_CTL_LEASE_BYTES : 0);
         return DXPU_OK;
     case DXPU_CONTROL_NODE:
         *bytes = m->u.node.directs ? DXPUI_CTL_TERM_BYTES + DXPUI_CTL_DIRECTS_BYTES

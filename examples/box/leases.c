@@ -542,7 +542,7 @@ void leases_work(shard *sh)
 
 /* ==== 3  Requests ============================================================================= */
 
-/* The key that a bind names. */
+/* The key and the lease that a bind names. */
 static state_key key_of(const dxpu_control_bind *m)
 {
     state_key k;
@@ -550,6 +550,8 @@ static state_key key_of(const dxpu_control_bind *m)
     k.known = m->keyed;
     if (m->keyed)
         memcpy(k.key, m->key, sizeof k.key);
+    k.lease = m->lease;
+    k.tenant = m->tenant;
     return k;
 }
 
@@ -807,6 +809,8 @@ void leases_device(const box *b, unsigned number, dxpu_control_device *out)
         out->epoch = e->epoch;
         out->peer_node = e->host_node;
         out->peer_slot = e->host_slot;
+        out->lease = b->lease_key[number - 1].lease;
+        out->tenant = b->lease_key[number - 1].tenant;
     }
     snprintf(out->model, sizeof out->model, "%s", s->model);
     snprintf(out->attributes, sizeof out->attributes, "%s", s->attributes);

@@ -20,9 +20,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { STATE_PATH_BYTES = 1024, LINE_BYTES = 160, MEDIUM_DIGITS = 16 };
+enum { STATE_PATH_BYTES = 1024, LINE_BYTES = 256, MEDIUM_DIGITS = 16, LEASE_DIGITS = 16 };
 
-#define KEY_WORD " key="
+#define KEY_WORD   " key="
+#define LEASE_WORD " lease="
 
 /* Of one loop. */
 typedef struct state_writer {
@@ -60,7 +61,24 @@ static int keep_other(state_file *s, const state_lease *l)
     return 0;
 }
 
-/* A lease's key, or nothing; then the line ends. */
+/* A lease's number and tenant, 16 digits each, or nothing; then the line ends. */
+static bool read_lease(const char *rest, state_key *key)
+{
+    const char *digits = rest + strlen(LEASE_WORD);
+    if (!strncmp(rest, LEASE_WORD, strlen(LEASE_WORD))) {
+        if (strspn(digits, "0123456789abcdef") != LEASE_DIGITS || digits[LEASE_DIGITS] != ':' ||
+            strspn(digits + LEASE_DIGITS + 1, "0123456789abcdef") != LEASE_DIGITS)
+            return false;
+        key->lease = strtoull(digits, NULL, 16);
+        key->tenant = strtoull(digits + LEASE_DIGITS + 1, NULL, 16);
+        if (!key->lease)
+            return false;
+        rest = digits + 2 * LEASE_DIGITS + 1;
+    }
+    return !*rest || !strcmp(rest, "\n");
+}
+
+/* A lease's key, or nothing, and the lease. */
 static bool read_key(const char *rest, state_key *key)
 {
     char text[DXPU_SODIUM_KEY_TEXT_BYTES] = "";
@@ -73,7 +91,7 @@ static bool read_key(const char *rest, state_key *key)
             return false;
         rest += len;
     }
-    return !*rest || !strcmp(rest, "\n");
+    return read_lease(rest, key);
 }
 
 /* A medium's number and a key, after a blank each, or neither; then the line ends. */
@@ -179,7 +197,8 @@ int state_read(state_file *s, const dxpu_box_table *t, uint8_t *phase, uint64_t 
     for (unsigned n = 1; !rc && fgets(text, sizeof text, f); n++) {
         if (!read_line(text, &l)) {
             log_error("--state %s line %u is not `slot epoch host-node host-slot` in numbers, "
-                      "optionally with a state, its medium and a key; correct the line, or remove "
+                      "optionally with a state, its medium, a key and a lease; correct the line, "
+                      "or remove "
                       "the file if all older leases are over",
                       file, n);
             rc = PROGRAM_DAMAGED;
@@ -210,6 +229,9 @@ void state_print(FILE *f, const state_lease *l)
         fprintf(f, " %016llx", (unsigned long long)l->medium);
     if (word && l->key.known)
         fprintf(f, KEY_WORD "%s", dxpu_sodium_key_print(l->key.key, text));
+    if (word && l->key.lease)
+        fprintf(f, LEASE_WORD "%016llx:%016llx", (unsigned long long)l->key.lease,
+                (unsigned long long)l->key.tenant);
     fputc('\n', f);
 }
 

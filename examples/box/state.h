@@ -9,9 +9,10 @@
 #include "dxpu_sodium.h"
 #include "jobs.h"
 
-/* The public key that a lease names (M-83). */
+/* The public key that a lease names (M-83), and which lease it is, and whose (M-174). */
 typedef struct state_key {
-    bool known;
+    uint64_t lease, tenant; /* lease 0: unknown */
+    bool known;             /* the key is */
     uint8_t key[DXPU_NOISE_KEY_BYTES];
 } state_key;
 
@@ -20,7 +21,8 @@ typedef struct state_file state_file;
 typedef void (*state_result)(void *user, unsigned number, bool kept);
 
 /* Lock the file against other boxes, by FILE.lock, and fill the table, whose slots are all there
-   are, from lines of `slot epoch host_node host_slot [state [medium] [key=KEY]]`, and of its slots
+   are, from lines of `slot epoch host_node host_slot [state [medium] [key=KEY]
+   [lease=NUMBER:TENANT]]`, and of its slots
    phase[] from the state's word, a control state from "held" to "unwiped", none: "empty", medium[],
    the number of what the state speaks of, none: 0, and key[].  A file that does not exist yet is
    empty.  phase NULL: there is no manager, and a file with states is refused, for nothing would end

@@ -970,6 +970,8 @@ static dxpu_control_device full_device(unsigned number)
     d.data = DXPU_CONTROL_DATA_PERSISTENT;
     d.medium = 0x2122232425262728u;
     memcpy(d.attributes, "render=renderD128,rack=7", 25);
+    d.lease = 0x3132333435363738u;
+    d.tenant = 0x0102030405060708u;
     return d;
 }
 
@@ -1035,11 +1037,11 @@ static void test_m40_register_ranges(void **state)
         uint16_t total, first, count, entry_bytes;
         int want;
     } rows[] = {
-        { 10, 3, 4, 180, DXPU_OK },       { 6, 3, 4, 180, DXPU_OK },
-        { 5, 3, 4, 180, DXPU_E_RECORD },  { 10, 0, 4, 180, DXPU_E_RECORD },
-        { 10, 11, 0, 180, DXPU_OK },      { 10, 12, 0, 180, DXPU_E_RECORD },
-        { 10, 3, 4, 103, DXPU_E_RECORD }, { 10, 3, 4, 181, DXPU_E_SHORT },
-        { 10, 3, 5, 180, DXPU_E_SHORT },  { 65535, 1, 65535, 65535, DXPU_E_SHORT },
+        { 10, 3, 4, 196, DXPU_OK },       { 6, 3, 4, 196, DXPU_OK },
+        { 5, 3, 4, 196, DXPU_E_RECORD },  { 10, 0, 4, 196, DXPU_E_RECORD },
+        { 10, 11, 0, 196, DXPU_OK },      { 10, 12, 0, 196, DXPU_E_RECORD },
+        { 10, 3, 4, 103, DXPU_E_RECORD }, { 10, 3, 4, 197, DXPU_E_SHORT },
+        { 10, 3, 5, 196, DXPU_E_SHORT },  { 65535, 1, 65535, 65535, DXPU_E_SHORT },
     };
     static uint8_t bytes[8192];
     size_t len = make_register(bytes, 4, 0);
@@ -1101,10 +1103,11 @@ static void test_m41_device_bytes(void **state)
     assert_memory_equal(out + 72, "0123456789012345678901234567890", 32);
     assert_memory_equal(out + 104, "\2\3\2\0\x21\x22\x23\x24\x25\x26\x27\x28", 12);
     assert_memory_equal(out + 116, "render=renderD128,rack=7\0", 26);
+    assert_memory_equal(out + 180, "\x31\x32\x33\x34\x35\x36\x37\x38\1\2\3\4\5\6\7\x08", 16);
 }
 
-/* An entry that ends before its port offset, its medium (M-104), or its attributes (M-155), has
-   none. */
+/* An entry that ends before its port offset, its medium (M-104), its attributes (M-155), or its
+   lease (M-174), has none. */
 static void test_m73_port_offset_may_be_missing(void **state)
 {
     uint8_t out[DXPU_CONTROL_DEVICE_BYTES];
@@ -1120,11 +1123,46 @@ static void test_m73_port_offset_may_be_missing(void **state)
         assert_int_equal(back.port_offset, bytes < 108 ? 0 : 0x0203);
         assert_int_equal(back.medium, bytes < 116 ? 0 : 0x2122232425262728u);
         assert_string_equal(back.attributes, bytes < 180 ? "" : "render=renderD128,rack=7");
+        assert_int_equal(back.lease, bytes < 196 ? 0 : 0x3132333435363738u);
+        assert_int_equal(back.tenant, bytes < 196 ? 0 : 0x0102030405060708u);
+        d.lease = back.lease;
+        d.tenant = back.tenant;
         memcpy(d.attributes, back.attributes, sizeof d.attributes);
         d.port_offset = back.port_offset;
         d.medium = back.medium;
         d.data = bytes < 108 ? DXPU_CONTROL_DATA_UNKNOWN : DXPU_CONTROL_DATA_PERSISTENT; /* M-90 */
         assert_memory_equal(&back, &d, sizeof d);
+    }
+}
+
+/* A lease behind the key of a bind, or behind its epoch without one. */
+static void test_m174_lease(void **state)
+{
+    uint8_t bytes[HEADER + 128];
+    dxpu_control m, back;
+    size_t len;
+    (void)state;
+    for (unsigned keyed = 0; keyed < 2; keyed++) {
+        size_t fixed = sizeof bind_bytes + (keyed ? DXPU_CONTROL_KEY_BYTES : 0);
+        assert_int_equal(decode(bind_bytes, sizeof bind_bytes, &m), DXPU_OK);
+        assert_int_equal(m.u.bind.lease, 0); /* as it was before */
+        m.u.bind.keyed = keyed;
+        memset(m.u.bind.key, 0x5a, sizeof m.u.bind.key);
+        m.u.bind.lease = 0x3132333435363738u;
+        m.u.bind.tenant = 0x0102030405060708u;
+        assert_int_equal(dxpu_control_encode(&m, bytes, sizeof bytes, &len), DXPU_OK);
+        assert_int_equal(len, fixed + 16);
+        assert_memory_equal(bytes + fixed, "\x31\x32\x33\x34\x35\x36\x37\x38\1\2\3\4\5\6\7\x08",
+                            16);
+        for (size_t cut = fixed; cut <= len; cut++) {
+            assert_int_equal(decode(bytes, cut, &back), DXPU_OK);
+            assert_int_equal(back.u.bind.keyed, keyed);
+            assert_int_equal(back.u.bind.lease, cut == len ? m.u.bind.lease : 0);
+            assert_int_equal(back.u.bind.tenant, cut == len ? m.u.bind.tenant : 0);
+        }
+        memset(bytes + fixed, 0, 8); /* no number: none */
+        assert_int_equal(decode(bytes, len, &back), DXPU_OK);
+        assert_true(!back.u.bind.lease && !back.u.bind.tenant);
     }
 }
 
@@ -1421,6 +1459,7 @@ int main(void)
         cmocka_unit_test(test_m41_device_bytes),
         cmocka_unit_test(test_m73_port_offset_may_be_missing),
         cmocka_unit_test(test_m160_reach),
+        cmocka_unit_test(test_m174_lease),
         cmocka_unit_test(test_m144_term),
         cmocka_unit_test(test_m180_directs),
         cmocka_unit_test(test_m48_register_paths_and_name),

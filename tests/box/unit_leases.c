@@ -290,6 +290,30 @@ static const dxpu_control_bind lend_first = {
     .slot = 1, .host_node = 78, .host_slot = 1, .epoch = 3
 };
 
+/* A box keeps which lease it has, and reports that until it has none. */
+static void test_m174_which_lease_it_is(void **state)
+{
+    dxpu_control_bind in = lend_first;
+    const dxpu_control_unbind out = { .slot = 1, .epoch = 3 };
+    dxpu_control_device d = { .number = 1 };
+    (void)state;
+    in.lease = 0xc3;
+    in.tenant = 5;
+    phase[1] = DXPU_CONTROL_SLOT_WIPED;
+    entries[1].used = false;
+    assert_int_equal(leases_bind(&b, &in), REQUESTS_LATER);
+    leases_device(&b, 1, &d);
+    assert_int_equal(d.lease, 0); /* not on disk yet */
+    leases_written(&b, 1, true);
+    leases_device(&b, 1, &d);
+    assert_true(d.epoch == 3 && d.lease == 0xc3 && d.tenant == 5);
+    assert_int_equal(leases_unbind(&b, &out), REQUESTS_LATER);
+    leases_written(&b, 1, true);
+    memset(&d, 0, sizeof d);
+    leases_device(&b, 1, &d);
+    assert_true(d.epoch == 0 && d.lease == 0 && d.tenant == 0);
+}
+
 /* A lease of a slot that is not served: its data are not here, or their layout is damaged. */
 static void serve_not(unsigned number, uint64_t its_medium, bool unfit)
 {
@@ -821,6 +845,7 @@ int main(void)
         cmocka_unit_test_setup(test_s249_no_start_takes_for_wiped_what_another_record_has, setup),
         cmocka_unit_test_setup(test_s163_a_damaged_layout_is_recorded_as_not_wiped, setup),
         cmocka_unit_test_setup(test_s249_a_lease_of_another_medium_does_not_leave_data_here, setup),
+        cmocka_unit_test_setup(test_m174_which_lease_it_is, setup),
         cmocka_unit_test_setup(test_s163_a_damaged_layout_is_not_served_before_an_erasure, setup),
         cmocka_unit_test_setup(test_s164_a_medium_that_fails_is_broken_until_an_erasure, setup),
         cmocka_unit_test_setup(test_s249_a_slot_that_is_leaving_goes_on_to_leave, setup),

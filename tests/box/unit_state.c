@@ -350,6 +350,57 @@ static void test_m25_a_slot_that_is_not_there_is_not_wiped(void **state)
 #undef MEDIUM
 }
 
+static int read_text(const char *text, uint8_t *phase, state_key *key)
+{
+    uint64_t medium[SLOTS] = { 0 };
+    int status = 0;
+    FILE *f;
+    state_close(s);
+    f = fopen(file, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+    s = state_open(file, LOOPS, &table, phase, medium, key, &status);
+    return status;
+}
+
+/* Which lease a slot has comes back at the next start, with a key and without; as before without
+   either. */
+static void test_m174_lease(void **state)
+{
+#define KEY   " key=AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE="
+#define LEASE " lease=00000000000000c3:ffeeddccbbaa9988"
+    static const char text[] = "1 5 1 1 held" LEASE "\n2 6 1 2 held" KEY LEASE "\n"
+                               "3 7 1 3 held" KEY "\n4 8 1 4 held\n";
+    static const char *const bad[] = {
+        " lease=", " lease=c3:1", LEASE "0", LEASE " ", " lease=0000000000000000:ffeeddccbbaa9988",
+        LEASE KEY
+    };
+    uint8_t phase[SLOTS] = { 0 };
+    state_key key[SLOTS];
+    char back[600] = "", line[200];
+    FILE *f;
+    (void)state;
+    assert_int_equal(read_text(text, phase, key), 0);
+    for (unsigned i = 0; i < SLOTS; i++) {
+        assert_int_equal(key[i].lease, i < 2 ? 0xc3 : 0);
+        assert_int_equal(key[i].tenant, i < 2 ? 0xffeeddccbbaa9988u : 0);
+        assert_int_equal(key[i].known, i == 1 || i == 2);
+    }
+    assert_int_equal(state_begin(s), 0);
+    f = fopen(file, "r");
+    assert_non_null(f);
+    assert_true(fread(back, 1, sizeof back - 1, f) > 0);
+    fclose(f);
+    assert_string_equal(back, text);
+    for (unsigned i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        snprintf(line, sizeof line, "1 5 1 1 held%s\n", bad[i]);
+        assert_int_equal(read_text(line, phase, key), PROGRAM_DAMAGED);
+    }
+#undef KEY
+#undef LEASE
+}
+
 /* A second box would forget the first one's leases. */
 static void test_one_box_has_a_file(void **state)
 {
@@ -373,6 +424,7 @@ int main(void)
         CASE(test_s165_the_end_writes_all),
         CASE(test_m25_data_of_other_slots),
         CASE(test_m25_a_slot_that_is_not_there_is_not_wiped),
+        CASE(test_m174_lease),
         CASE(test_one_box_has_a_file),
     };
     cmocka_set_test_filter(getenv("DXPU_TEST"));

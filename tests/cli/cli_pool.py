@@ -982,14 +982,15 @@ def adoption():
     def adopted(dry, **more):
         rows = [dict(slot="10.3", what="lease", lease=None if dry else "c9", host=12, host_slot=1,
                      why=None),
-                dict(slot="10.4", what="back", lease="c3", host=12, host_slot=2, why=None),
+                dict(slot="10.4", what="back", lease="c3", host=12, host_slot=2, why=None,
+                     tenant="alice", epoch=7, known_epoch=5),
                 dict(slot="10.5", what="free", lease=None, host=None, host_slot=None, why=None),
                 dict(slot="10.6", what="left", lease=None, host=None, host_slot=None, why="so")]
         return dict(dict(dry_run=dry, adopted=2, freed=1, left=1, more=False, slots=rows), **more)
     with Fake({"POST /v1/adopt": adopted(True)}) as fake:
         out = dxpu(fake, "adopt", "--all", "--dry-run").out
         check(out == "slot 10.3: would be a new lease, slot 1 of host 12\n"
-              "slot 10.4: would be back in lease c3, slot 2 of host 12\n"
+              "slot 10.4: would be back in lease c3 of alice, slot 2 of host 12\n"
               "slot 10.5: would be free: its box has wiped it\nslot 10.6: left: so\n"
               "2 leases, 1 free, 1 left; nothing was changed (--dry-run)\n", out)
         check(fake.one("POST")["query"] == dict(dry_run="yes"), fake.requests)
@@ -998,6 +999,8 @@ def adoption():
         answers = [adopted(False, more=True), adopted(False)]
         fake.routes["POST /v1/adopt"] = lambda r: answers.pop(0)
         out = dxpu(fake, "adopt", "--all", "--tenant", "physics").out
+        check("slot 10.4: back in lease c3 of alice, slot 2 of host 12; its device is in use, and "
+              "a release of that lease erases its data\n" in out, out)
         check(out.count("slot 10.3: new lease c9, slot 1") == 2 and out.count("left: so") == 1
               and out.endswith("\n4 leases, 2 free, 1 left\n"), out)
         check([r["body"] for r in fake.asked("POST")] == [dict(tenant="physics")] * 2)

@@ -450,7 +450,7 @@ def m170_adopts_all_though_not_at_once():
         adopted = freed = waited = 0
         more = True
         while more:
-            answer = ask(m, "POST", "/v1/adopt")
+            answer = ask(m, "POST", "/v1/adopt", {"tenant": "default"})
             if answer.status == 503:
                 check(answer.json()["type"] == "/problems/busy", answer)
                 waited += 1

@@ -69,6 +69,8 @@ static void host_tells(unsigned first, unsigned count)
     host_there = true;
 }
 
+static bool silent; /* boxes of an older program: they do not know which lease they have (M-174) */
+
 static void box_obeys(unsigned b, const core_order *o, dxpu_control_done *done)
 {
     unsigned number = corei_order_slot(&o->m);
@@ -78,9 +80,12 @@ static void box_obeys(unsigned b, const core_order *o, dxpu_control_done *done)
         d->epoch = d->epoch_seen = o->m.u.bind.epoch;
         d->peer_node = o->m.u.bind.host_node;
         d->peer_slot = o->m.u.bind.host_slot;
+        d->lease = silent ? 0 : o->m.u.bind.lease;
+        d->tenant = silent ? 0 : o->m.u.bind.tenant;
     } else if (o->m.type == DXPU_CONTROL_UNBIND) {
         d->state = o->m.u.unbind.keep ? DXPU_CONTROL_SLOT_KEPT : DXPU_CONTROL_SLOT_WIPED;
         d->epoch = d->peer_node = d->peer_slot = 0;
+        d->lease = d->tenant = 0;
         d->epoch_seen = o->m.u.unbind.epoch;
         if (!o->m.u.unbind.keep)
             bytes[b][number - 1] = 0;
@@ -196,6 +201,7 @@ static int begin(void **state)
     unix_ms = 1700000000000u;
     retention_ms = KEPT_MS;
     box_instance = 7;
+    silent = false;
     memset(bytes, 0, sizeof bytes);
     memset(host, 0, sizeof host);
     for (unsigned b = 0; b < BOXES; b++)
@@ -2019,7 +2025,7 @@ static void put_back(void)
 static core_adopted may_adopt(uint32_t slot)
 {
     core_adoption a;
-    assert_true(core_may_adopt(c, slot, &a));
+    assert_true(core_may_adopt(c, slot, true, "", &a));
     assert_true((a.what == CORE_ADOPT_NOT) == (a.why[0] != 0));
     return a.what;
 }
@@ -2028,6 +2034,7 @@ static core_adopted may_adopt(uint32_t slot)
 static void test_m170_adopt(void **state)
 {
     (void)state;
+    silent = true;
     core_adoption a;
     back_up();
     uint64_t runs = lease_up(1, POOL_ANY, CORE_REPLACE_NO, 0);
@@ -2035,7 +2042,7 @@ static void test_m170_adopt(void **state)
     uint64_t parked = lease_up(1, POOL_ANY, CORE_REPLACE_NO, 0);
     uint32_t slot = slot_of(runs, 0), wiped = slot_of(over, 0), kept = slot_of(parked, 0);
     uint64_t epoch = core_pool(c)->slot[slot].epoch;
-    assert_false(core_may_adopt(c, slot, &a));
+    assert_false(core_may_adopt(c, slot, true, "", &a));
     assert_int_equal(core_release(c, over, false).code, CORE_OK);
     assert_int_equal(core_park(c, parked).code, CORE_OK);
     (void)pump();
@@ -2045,10 +2052,10 @@ static void test_m170_adopt(void **state)
     assert_int_equal(may_adopt(wiped), CORE_ADOPT_FREE);
     assert_int_equal(may_adopt(kept), CORE_ADOPT_NOT);
     assert_int_equal(state_of(slot), POOL_QUARANTINED); /* to look changes nothing */
-    assert_int_equal(core_adopt(c, kept, "", &a).code, CORE_E_STATE);
+    assert_int_equal(core_adopt(c, kept, true, "", &a).code, CORE_E_STATE);
     assert_non_null(strstr(a.why, "keeps data of a lease"));
-    assert_int_equal(core_adopt(c, wiped, "", &a).code, CORE_OK);
-    assert_int_equal(core_adopt(c, slot, "blue", &a).code, CORE_OK);
+    assert_int_equal(core_adopt(c, wiped, true, "", &a).code, CORE_OK);
+    assert_int_equal(core_adopt(c, slot, true, "blue", &a).code, CORE_OK);
     assert_int_equal(pump(), 0);
     assert_int_equal(state_of(wiped), POOL_FREE);
     assert_true(a.lease && a.lease != runs);
@@ -2059,8 +2066,8 @@ static void test_m170_adopt(void **state)
     uint32_t used, limit;
     core_quota(c, "blue", &used, &limit);
     assert_int_equal(used, 1);
-    assert_false(core_may_adopt(c, slot, &a)); /* once */
-    assert_int_equal(core_adopt(c, slot, "", &a).code, CORE_E_STATE);
+    assert_false(core_may_adopt(c, slot, true, "", &a)); /* once */
+    assert_int_equal(core_adopt(c, slot, true, "", &a).code, CORE_E_STATE);
     uint64_t lease = pool_lease_number(core_pool(c), core_pool(c)->slot[slot].lease);
     restart();
     assert_int_equal(core_lease_now(c, lease), CORE_LEASE_ACTIVE);
@@ -2087,8 +2094,9 @@ static void test_m170_later_epoch(void **state)
     uint64_t epoch = core_pool(c)->slot[slot].epoch;
     put_back();
     assert_int_equal(state_of(slot), POOL_QUARANTINED);
-    assert_int_equal(may_adopt(slot), CORE_ADOPT_BACK);
-    assert_int_equal(core_adopt(c, slot, "", &a).code, CORE_OK);
+    assert_true(core_may_adopt(c, slot, false, "", &a)); /* its box says that it is that lease */
+    assert_int_equal(a.what, CORE_ADOPT_BACK);
+    assert_int_equal(core_adopt(c, slot, false, "", &a).code, CORE_OK);
     assert_true(a.lease == lease && core_pool(c)->slot[slot].epoch == epoch);
     assert_int_equal(pump(), 0);
     assert_int_equal(core_lease_now(c, lease), CORE_LEASE_ACTIVE);
@@ -2101,6 +2109,7 @@ static void test_m170_later_epoch(void **state)
 static void test_m171_not_adopted(void **state)
 {
     (void)state;
+    silent = true;
     core_adoption a;
     back_up();
     uint64_t lease = lease_up(1, POOL_ANY, CORE_REPLACE_NO, 0);
@@ -2129,15 +2138,16 @@ static void test_m171_not_adopted(void **state)
     host_tells(1, PORTS);
     loses(box_of(slot));
     assert_int_equal(may_adopt(slot), CORE_ADOPT_NOT);
-    assert_int_equal(core_adopt(c, slot, "", &a).code, CORE_E_STATE);
+    assert_int_equal(core_adopt(c, slot, true, "", &a).code, CORE_E_STATE);
     comes_back(box_of(slot));
-    assert_int_equal(core_adopt(c, slot, "", &a).code, CORE_OK);
+    assert_int_equal(core_adopt(c, slot, true, "", &a).code, CORE_OK);
     assert_int_equal(bytes_of(slot), lease);
 }
 
 static void test_m170_store_fails(void **state)
 {
     (void)state;
+    silent = true;
     core_adoption a;
     back_up();
     uint64_t lease = lease_up(1, POOL_ANY, CORE_REPLACE_NO, 0);
@@ -2145,12 +2155,12 @@ static void test_m170_store_fails(void **state)
     put_back();
     disk.fail_after = 0;
     disk.fault = STORE_E_FULL;
-    assert_int_equal(core_adopt(c, slot, "green", &a).code, CORE_E_STORE);
+    assert_int_equal(core_adopt(c, slot, true, "green", &a).code, CORE_E_STORE);
     assert_int_equal(state_of(slot), POOL_QUARANTINED);
     assert_int_equal(core_pool(c)->leases, 0);
     disk.fail_after = UINT_MAX;
     (void)after(2000);
-    assert_int_equal(core_adopt(c, slot, "green", &a).code, CORE_OK);
+    assert_int_equal(core_adopt(c, slot, true, "green", &a).code, CORE_OK);
     assert_int_equal(core_lease_now(c, a.lease), CORE_LEASE_ACTIVE);
 }
 
@@ -2158,6 +2168,7 @@ static void test_m170_store_fails(void **state)
 static void test_m170_owner_in_larger_tables(void **state)
 {
     (void)state;
+    silent = true;
     core_adoption a;
     uint32_t used, limit;
     back_up();
@@ -2170,10 +2181,136 @@ static void test_m170_owner_in_larger_tables(void **state)
         snprintf(name, sizeof name, "t%u", i);
         assert_int_equal(core_set_tenant(c, name, 3).code, CORE_OK);
     }
-    assert_int_equal(core_adopt(c, slot, "", &a).code, CORE_OK);
+    assert_int_equal(core_adopt(c, slot, true, "", &a).code, CORE_OK);
     core_quota(c, "of-its-host", &used, &limit);
     assert_int_equal(used, 1);
     assert_int_equal(core_lease_now(c, a.lease), CORE_LEASE_ACTIVE);
+}
+
+/* What is done by the operator's word for one slot, named, or for all. */
+static core_adopted may(uint32_t slot, bool named, const char *tenant, const char *part)
+{
+    core_adoption a;
+    assert_true(core_may_adopt(c, slot, named, tenant, &a));
+    if (part && !strstr(a.why, part))
+        fail_msg("%s", a.why);
+    return a.what;
+}
+
+/* One slot alone can be lent: the next lease has it, too. */
+static uint32_t one_slot(void)
+{
+    for (uint32_t i = 1; i < core_pool(c)->slots; i++)
+        assert_int_equal(core_break(c, i, POOL_WHY_OPERATOR).code, CORE_OK);
+    (void)pump();
+    return 0;
+}
+
+static uint64_t lease_of(const char *tenant)
+{
+    core_request r = { .model = "nvme", .host = host_node, .count = 1, .replace = CORE_REPLACE_NO };
+    uint64_t lease;
+    bool existed;
+    snprintf(r.tenant, sizeof r.tenant, "%s", tenant);
+    assert_int_equal(core_create(c, &r, &lease, &existed).code, CORE_OK);
+    (void)pump();
+    assert_int_equal(core_lease_now(c, lease), CORE_LEASE_ACTIVE);
+    return lease;
+}
+
+/* red's lease was over, and blue's has the same slots of box and host, when red's was restored. */
+static uint64_t put_back_anothers(uint32_t slot, uint64_t *running)
+{
+    uint64_t ended = lease_of("red");
+    back_up();
+    assert_int_equal(core_release(c, ended, false).code, CORE_OK);
+    (void)pump();
+    *running = lease_of("blue");
+    assert_int_equal(slot_of(*running, 0), slot);
+    put_back();
+    assert_int_equal(state_of(slot), POOL_QUARANTINED);
+    assert_int_equal(slot_of(ended, 0), slot);
+    return ended;
+}
+
+/* It is not red's by any word, and blue's once red's is released, which wipes nothing. */
+static void test_m174_anothers_lease(void **state)
+{
+    (void)state;
+    core_adoption a;
+    uint32_t slot = one_slot(), used, limit;
+    uint64_t running, ended = put_back_anothers(slot, &running);
+    for (unsigned named = 0; named < 2; named++) {
+        assert_int_equal(may(slot, named, "", "ended or moved since"), CORE_ADOPT_NOT);
+        assert_int_equal(may(slot, named, "red", "ended or moved since"), CORE_ADOPT_NOT);
+        assert_int_equal(core_adopt(c, slot, named, "", &a).code, CORE_E_STATE);
+    }
+    assert_int_equal(core_release(c, ended, false).code, CORE_OK);
+    assert_int_equal(pump(), 0);
+    assert_int_equal(state_of(slot), POOL_QUARANTINED);
+    assert_int_equal(may(slot, true, "", "does not know the tenant"), CORE_ADOPT_NOT);
+    assert_int_equal(may(slot, true, "red", "another tenant's than red"), CORE_ADOPT_NOT);
+    assert_int_equal(may(slot, false, "blue", NULL), CORE_ADOPT_LEASE);
+    assert_int_equal(core_set_tenant(c, "blue", 3).code, CORE_OK);
+    assert_int_equal(core_set_owner(c, host_node, "red").code, CORE_OK); /* as it once was */
+    assert_int_equal(core_adopt(c, slot, false, "", &a).code, CORE_OK);
+    assert_int_equal(pump(), 0);
+    core_quota(c, "blue", &used, &limit);
+    assert_int_equal(used, 1);
+    assert_int_equal(core_lease_now(c, a.lease), CORE_LEASE_ACTIVE);
+    assert_int_equal(bytes_of(slot), running);
+}
+
+/* A box of an older program does not say which lease it is: the operator does, for each slot. */
+static void test_m174_not_said(void **state)
+{
+    (void)state;
+    core_adoption a;
+    uint64_t running;
+    uint32_t slot = one_slot();
+    silent = true;
+    uint64_t ended = put_back_anothers(slot, &running);
+    assert_int_equal(may(slot, false, "", "it may be another tenant's since"), CORE_ADOPT_NOT);
+    assert_true(core_may_adopt(c, slot, false, "", &a));
+    assert_true(a.known_epoch && a.known_epoch < a.epoch && a.lease == ended);
+    assert_string_equal(a.tenant, "red");
+    assert_int_equal(may(slot, false, "red", "name the slot"), CORE_ADOPT_NOT);
+    assert_int_equal(may(slot, true, "blue", "not of blue"), CORE_ADOPT_NOT);
+    assert_int_equal(may(slot, true, "", NULL), CORE_ADOPT_BACK);
+    assert_int_equal(core_release(c, ended, false).code, CORE_OK);
+    assert_int_equal(pump(), 0);
+    assert_int_equal(may(slot, false, "", "does not say whose"), CORE_ADOPT_NOT);
+    assert_int_equal(may(slot, false, "blue", NULL), CORE_ADOPT_LEASE);
+    assert_int_equal(core_set_owner(c, host_node, "red").code, CORE_OK);
+    assert_int_equal(may(slot, false, "blue", "owner is red"), CORE_ADOPT_NOT);
+    assert_int_equal(core_adopt(c, slot, true, "blue", &a).code, CORE_OK);
+    assert_int_equal(pump(), 0);
+    assert_int_equal(bytes_of(slot), running);
+}
+
+/* A new store has given the nodes other numbers. */
+static void test_m175_other_numbers(void **state)
+{
+    (void)state;
+    back_up();
+    uint32_t slot = slot_of(lease_up(1, POOL_ANY, CORE_REPLACE_NO, 0), 0);
+    unsigned b = box_of(slot);
+    dxpu_control_device *d = box[b];
+    while (!d->epoch)
+        d++;
+    put_back();
+    assert_int_equal(may(slot, true, "red", NULL), CORE_ADOPT_LEASE); /* the control */
+    d->peer_node = 77;
+    tell(b, 1, SLOTS);
+    assert_int_equal(may(slot, true, "red", "the one that has it is host"), CORE_ADOPT_NOT);
+    d->peer_node = box_node[b];
+    tell(b, 1, SLOTS);
+    assert_int_equal(may(slot, true, "red", "their former numbers"), CORE_ADOPT_NOT);
+    core_disconnected(c, host_node);
+    assert_int_equal(may(slot, true, "red", "is a box here"), CORE_ADOPT_NOT);
+    d->peer_node = 77;
+    tell(b, 1, SLOTS);
+    assert_int_equal(may(slot, true, "red", "does not know"), CORE_ADOPT_NOT);
 }
 
 int main(void)
@@ -2233,6 +2370,9 @@ int main(void)
         CASE(test_m171_not_adopted),
         CASE(test_m170_store_fails),
         CASE(test_m170_owner_in_larger_tables),
+        CASE(test_m174_anothers_lease),
+        CASE(test_m174_not_said),
+        CASE(test_m175_other_numbers),
         CASE(test_m92_data_of_its_own_device),
         CASE(test_s242_a_device_is_gone_and_back),
         CASE(test_m77_parked_before_it_was_up),

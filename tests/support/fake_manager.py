@@ -11,11 +11,11 @@ HELLO, ERROR, DONE, ATTACH, DETACH, ASK, STATUS = 1, 2, 3, 16, 17, 18, 19
 REGISTER, NODE, BIND, UNBIND, DRAIN, RESET, HEARTBEAT, ALARM, DIRECT = range(0x20, 0x29)
 EMPTY, DIALING, UP, CLOSING, HELD, WIPING, WIPED, KEPT, UNWIPED = range(9)
 HOST, BOX = 1, 2
-DEVICE_BYTES = 180
+DEVICE_BYTES = 196
 
 Device = collections.namedtuple("Device", "number state health vendor device cls group epoch seen "
                                           "peer_node peer_slot code model serial port_offset data "
-                                          "medium attributes")
+                                          "medium attributes lease tenant")
 
 
 def message(kind, body=b"", request=1, version=1, flags=0, length=None, magic=b"DXCT"):
@@ -40,9 +40,9 @@ def pack_address(where):
 
 
 def device(raw):
-    fields = struct.unpack(">HBBHHIIQQIHH32s32sHBxQ64s", raw)
+    fields = struct.unpack(">HBBHHIIQQIHH32s32sHBxQ64sQQ", raw)
     words = [fields[n].split(b"\0")[0].decode("ascii") for n in (12, 13, 17)]
-    return Device(*fields[:12], *words[:2], *fields[14:17], words[2])
+    return Device(*fields[:12], *words[:2], *fields[14:17], words[2], *fields[18:])
 
 
 class Refused(Exception):

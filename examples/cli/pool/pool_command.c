@@ -165,7 +165,7 @@ static const option_row repair_rows[] = {
 static const option_row adopt_rows[] = {
     NAMED_ROW(all, "all quarantined slots"),
     FLAG_ROW("dry-run", dry_run, "show what would be done, and change nothing"),
-    TENANT_ROW("owner of the leases (their hosts' owners, else default)"),
+    TENANT_ROW("whose the leases are (as their boxes report, else their hosts' owners)"),
 };
 static const option_row owner_rows[] = {
     FLAG_ROW("no-owner", no_owner,

@@ -234,10 +234,16 @@ enum { ADOPTED_MAX = 256, ADOPT_LISTED_MAX = 1000 }; /* changes in a request; sl
 
 typedef struct adopting {
     bool dry, more; /* more: of what could be adopted something is left for another request */
+    bool named;     /* the client named one slot */
     char tenant[CORE_NAME_BYTES];
     unsigned adopted, freed, left;
     json_t *list;
 } adopting;
+
+static json_t *number_or_null(uint64_t n)
+{
+    return n ? json_integer((json_int_t)n) : json_null();
+}
 
 static void list_adoption(const api *a, adopting *w, uint32_t slot, const core_adoption *of)
 {
@@ -250,10 +256,12 @@ static void list_adoption(const api *a, adopting *w, uint32_t slot, const core_a
         return;
     api_slot_name(a, slot, name);
     (void)json_array_append_new(
-        w->list, json_pack("{s:s, s:s, s:o, s:o, s:o, s:o}", "slot", name, "what", what[of->what],
-                           "lease", api_json_lease_id(of->lease), "host",
-                           of->host ? json_integer(of->host) : json_null(), "host_slot",
-                           of->host ? json_integer(of->host_slot) : json_null(), "why",
+        w->list, json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "slot", name, "what",
+                           what[of->what], "lease", api_json_lease_id(of->lease), "tenant",
+                           of->tenant[0] ? api_json_text(of->tenant) : json_null(), "epoch",
+                           number_or_null(of->epoch), "known_epoch",
+                           number_or_null(of->known_epoch), "host", number_or_null(of->host),
+                           "host_slot", number_or_null(of->host ? of->host_slot : 0), "why",
                            of->why[0] ? api_json_text(of->why) : json_null()));
 }
 
@@ -261,7 +269,7 @@ static void list_adoption(const api *a, adopting *w, uint32_t slot, const core_a
 static bool adopt_slot(api_conn *c, adopting *w, uint32_t slot)
 {
     core_adoption of;
-    if (!core_may_adopt(c->a->core, slot, &of))
+    if (!core_may_adopt(c->a->core, slot, w->named, w->tenant, &of))
         return true;
     if (w->dry || of.what == CORE_ADOPT_NOT) {
         list_adoption(c->a, w, slot, &of);
@@ -270,7 +278,7 @@ static bool adopt_slot(api_conn *c, adopting *w, uint32_t slot)
     w->more = w->more || w->adopted + w->freed == ADOPTED_MAX;
     if (w->more)
         return true;
-    core_result r = core_adopt(c->a->core, slot, w->tenant, &of);
+    core_result r = core_adopt(c->a->core, slot, w->named, w->tenant, &of);
     w->more = r.code == CORE_E_PACE && w->adopted + w->freed;
     if (w->more)
         return true;
@@ -278,7 +286,7 @@ static bool adopt_slot(api_conn *c, adopting *w, uint32_t slot)
         return api_done(c, r);
     if (r.code != CORE_OK) {
         of.what = CORE_ADOPT_NOT;
-        snprintf(of.why, sizeof of.why, "%.90s", r.text);
+        snprintf(of.why, sizeof of.why, "%s", r.text);
     }
     list_adoption(c->a, w, slot, &of);
     return true;
@@ -306,6 +314,7 @@ void api_post_adopt(api_conn *c)
         return;
     }
     w.dry = dry;
+    w.named = named != 0;
     w.list = json_array();
     (void)core_slots(c->a->core, &slots);
     bool good = true;

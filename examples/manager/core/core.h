@@ -419,10 +419,11 @@ core_result core_repair(core *c, uint32_t slot);
 core_result core_keep(core *c, uint32_t slot);
 /* What can be done with a slot that is quarantined since its box knows a lease that the store does
    not, as after an old copy of the store was put back (M-170). */
+enum { CORE_ADOPT_WHY_BYTES = 384 };
 typedef enum core_adopted {
     CORE_ADOPT_NOT,
     CORE_ADOPT_LEASE, /* box and host agree on a lease, which becomes one of this store */
-    CORE_ADOPT_BACK,  /* the same, and it is the one that the store has, under a later epoch */
+    CORE_ADOPT_BACK,  /* the same, where the store has a lease under an earlier epoch */
     CORE_ADOPT_FREE   /* its box says that it is wiped */
 } core_adopted;
 typedef struct core_adoption {
@@ -430,12 +431,20 @@ typedef struct core_adoption {
     uint16_t host_slot; /* with the next: who has the lease; 0: unknown, or there is none */
     uint32_t host;
     uint64_t lease; /* 0: not yet */
-    char why[CORE_TROUBLE_BYTES];
+    uint64_t epoch; /* that its box reports; 0: it is not lent */
+    uint64_t
+        known_epoch; /* of the lease that the store has there; 0: none, or not known any more */
+    char tenant[CORE_NAME_BYTES]; /* whose that lease is, or a new one would be */
+    char why[CORE_ADOPT_WHY_BYTES];
 } core_adoption;
-/* False: it is not such a slot. */
-bool core_may_adopt(const core *c, uint32_t slot, core_adoption *out);
-/* Do it; nothing is ever wiped.  tenant: whose a new lease is to be; "": its host's owner's. */
-core_result core_adopt(core *c, uint32_t slot, const char *tenant, core_adoption *out);
+/* False: it is not such a slot.
+   named   the operator has named this slot: without that nothing is taken of which it is not known
+           whose it is (M-174)
+   tenant  whose the lease is; "": not said */
+bool core_may_adopt(const core *c, uint32_t slot, bool named, const char *tenant,
+                    core_adoption *out);
+/* Do it; nothing is ever wiped. */
+core_result core_adopt(core *c, uint32_t slot, bool named, const char *tenant, core_adoption *out);
 core_result core_reset(core *c, uint32_t slot); /* the device, in its lease or without */
 /* A node that is not connected, has no leases and retains nothing is forgotten; its number is never
    used again. */

@@ -1,30 +1,91 @@
 /* core_adopt.c - leases that run, and that the store does not know: an old copy of it was put back
    SPDX-License-Identifier: MIT
 
-   M-170 to M-172.  What a box and a host report alike of a lease is believed: it is a lease again.
-   The store knew more of it (its tenant's key, its end, which slots belong together), and that is
-   lost. */
+   M-170 to M-175.  What a box and a host report alike of a lease is believed: it is a lease again.
+   Whose it is says the box, or the operator: the store has an older state of things.  It knew more
+   (the tenant's key, the end, which slots belong together), and that is lost. */
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "core_internal.h"
 
-static void adopt_not(core_adoption *a, const char *why)
+/* FNV-1a of 64 bits: boxes learn no names. */
+static uint64_t tenant_word(const char *name)
 {
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (; *name; name++)
+        hash = (hash ^ (uint8_t)*name) * 0x100000001b3u;
+    return hash;
+}
+
+void corei_name_lease(const core *c, uint32_t slot, uint64_t *lease, uint64_t *tenant)
+{
+    const pool *p = c->t.pool;
+    uint32_t index = p->slot[slot].lease;
+    *lease = index == POOL_NONE ? 0 : pool_lease_number(p, index);
+    *tenant = index == POOL_NONE ? 0 : tenant_word(c->t.tenant[p->lease[index].tenant].name);
+}
+
+static void adopt_not(core_adoption *a, const char *why, ...) __attribute__((format(printf, 2, 3)));
+
+static void adopt_not(core_adoption *a, const char *why, ...)
+{
+    va_list args;
     a->what = CORE_ADOPT_NOT;
-    snprintf(a->why, sizeof a->why, "%s", why);
+    va_start(args, why);
+    (void)vsnprintf(a->why, sizeof a->why, why, args);
+    va_end(args);
+}
+
+/* Another host than the one that the box names has the slot's lease: CORE_NONE where there is none.
+   One epoch is one lease in the whole pool. */
+static uint32_t other_host(const core *c, const dxpu_control_device *d)
+{
+    const corei_tables *t = &c->t;
+    for (uint32_t i = 0; i < t->ports; i++) {
+        const dxpu_control_device *p = &t->port[i].device;
+        if (t->port[i].reported && p->epoch == d->epoch && p->peer_slot == d->number &&
+            t->node[t->port[i].node].connected && t->node[t->port[i].node].number != d->peer_node)
+            return t->port[i].node;
+    }
+    return CORE_NONE;
+}
+
+/* The numbers of nodes in an empty store are others than those that proxies have from the store
+   before (M-175).  All ports are looked at for one slot that was named, not for each of many. */
+static void explain_host(const core *c, const dxpu_control_device *d, bool named, core_adoption *a)
+{
+    uint32_t host = core_find_node(c, d->peer_node), other = named ? other_host(c, d) : CORE_NONE;
+    const core_node *n = host == CORE_NONE ? NULL : &c->t.node[host];
+    if (other != CORE_NONE)
+        adopt_not(a,
+                  "it is lent to host %u of a former store, and the one that has it is host %u "
+                  "(%s) here: give the nodes their former numbers",
+                  d->peer_node, c->t.node[other].number, c->t.node[other].name);
+    else if (n && n->role != DXPU_CONTROL_ROLE_HOST)
+        adopt_not(a,
+                  "it is lent to host %u of a former store, and node %u is a box here (%s): give "
+                  "the nodes their former numbers",
+                  d->peer_node, d->peer_node, n->name);
+    else if (!n)
+        adopt_not(a, "it is lent to host %u, which this store does not know", d->peer_node);
+    else if (!n->connected)
+        adopt_not(a, "it is lent, and its host is not connected");
+    else
+        adopt_not(a, "it is lent, and its host does not report that lease");
 }
 
 /* The host's port that the box says has the slot's lease; CORE_NONE, with why: it does not say so,
    too. */
-static uint32_t port_of(const core *c, uint32_t slot, core_adoption *a)
+static uint32_t port_of(const core *c, uint32_t slot, bool named, core_adoption *a)
 {
     const corei_tables *t = &c->t;
     const dxpu_control_device *d = &t->slot[slot].device;
     uint32_t host = core_find_node(c, d->peer_node);
     if (host == CORE_NONE || t->node[host].role != DXPU_CONTROL_ROLE_HOST ||
         !t->node[host].connected) {
-        adopt_not(a, "it is lent, and its host is not connected");
+        explain_host(c, d, named, a);
         return CORE_NONE;
     }
     a->host = t->node[host].number;
@@ -37,35 +98,107 @@ static uint32_t port_of(const core *c, uint32_t slot, core_adoption *a)
         (!p->peer_node || p->peer_node == box) &&
         (p->state == DXPU_CONTROL_SLOT_UP || p->state == DXPU_CONTROL_SLOT_DIALING))
         return port;
-    adopt_not(a, "it is lent, and its host does not report that lease");
+    explain_host(c, d, named, a);
     return CORE_NONE;
 }
 
+/* Whose a lease is that the store does not know: the client says so, else the tenant that its box
+   names, of those that the store has; where its box names none, its host's owner.  False: it cannot
+   be taken, a says why. */
+static bool find_tenant(const core *c, uint32_t host, const dxpu_control_device *d, bool named,
+                        const char *tenant, core_adoption *a)
+{
+    const corei_tables *t = &c->t;
+    const char *owner = t->node[host].owner, *it = *tenant ? tenant : *owner ? owner : "default";
+    bool other = d->lease && !*tenant && tenant_word(it) != d->tenant;
+    for (uint32_t i = 0; other && i < t->pool->tenants; i++)
+        if (tenant_word(t->tenant[i].name) == d->tenant)
+            it = t->tenant[i].name;
+    snprintf(a->tenant, sizeof a->tenant, "%s", it);
+    if (d->lease && tenant_word(it) == d->tenant)
+        return true;
+    if (d->lease && *tenant)
+        adopt_not(a, "its box says that its lease is another tenant's than %s", tenant);
+    else if (d->lease)
+        adopt_not(a, "the store does not know the tenant of its lease: name it (--tenant)");
+    else if (!named && !*tenant)
+        adopt_not(a,
+                  "its box does not say whose lease it is, and the store's owner of its host "
+                  "(%s) may be older: name the slot, or the tenant",
+                  *owner ? owner : "none");
+    else if (!named && *owner && strcmp(owner, tenant) != 0)
+        adopt_not(a,
+                  "its box does not say whose lease it is, and its host's owner is %s: name the "
+                  "slot, if it is %s's",
+                  owner, tenant);
+    else
+        return true;
+    a->tenant[0] = 0;
+    return false;
+}
+
+/* The slot, its host and its host's slot are the same as of a lease in the store, but the epoch is
+   later: another tenant's lease may have come there since. */
+static void adopt_back(const core *c, uint32_t slot, bool named, const char *tenant,
+                       core_adoption *a)
+{
+    const dxpu_control_device *d = &c->t.slot[slot].device;
+    unsigned long long known = c->t.slot_more[slot].known_epoch, now = d->epoch;
+    uint64_t lease, its;
+    char than[48] = "";
+    corei_name_lease(c, slot, &lease, &its);
+    a->what = CORE_ADOPT_BACK;
+    a->lease = lease;
+    a->known_epoch = known;
+    snprintf(a->tenant, sizeof a->tenant, "%s",
+             c->t.tenant[c->t.pool->lease[pool_lease_index(lease)].tenant].name);
+    if (known)
+        snprintf(than, sizeof than, " than %llu", known);
+    if (d->lease && (d->lease != lease || d->tenant != its))
+        adopt_not(a,
+                  "its box has lease %llx under epoch %llu, and the store %llx of %s, which has "
+                  "ended or moved since: the slot can be adopted when that one is released",
+                  (unsigned long long)d->lease, now, (unsigned long long)lease, a->tenant);
+    else if (!d->lease && !named)
+        adopt_not(
+            a,
+            "the store has lease %llx of %s there, but its box reports a later epoch%s, %llu, "
+            "and not of which lease: it may be another tenant's since; name the slot if it "
+            "is %s's",
+            (unsigned long long)lease, a->tenant, than, now, a->tenant);
+    else if (*tenant && strcmp(tenant, a->tenant) != 0)
+        adopt_not(a, "the store has lease %llx of %s there, not of %s", (unsigned long long)lease,
+                  a->tenant, tenant);
+}
+
 /* Lent now, under the highest epoch that is known of the slot. */
-static void adopt_lent(const core *c, uint32_t slot, core_adoption *a)
+static void adopt_lent(const core *c, uint32_t slot, bool named, const char *tenant,
+                       core_adoption *a)
 {
     const corei_tables *t = &c->t;
     const pool_slot *s = &t->pool->slot[slot];
-    uint32_t port = port_of(c, slot, a);
+    uint32_t port = port_of(c, slot, named, a);
     if (port == CORE_NONE)
         return;
     uint32_t has = t->port[port].slot;
     if (s->lease == POOL_NONE && has == CORE_NONE) {
-        a->what = CORE_ADOPT_LEASE;
+        if (find_tenant(c, t->port[port].node, &t->slot[slot].device, named, tenant, a))
+            a->what = CORE_ADOPT_LEASE;
     } else if (s->lease != POOL_NONE && has == slot && t->slot_more[slot].port == port) {
-        a->what = CORE_ADOPT_BACK;
-        a->lease = pool_lease_number(t->pool, s->lease);
+        adopt_back(c, slot, named, tenant, a);
     } else {
         adopt_not(a, "the store has other leases for this slot, or for its host's slot");
     }
 }
 
-bool core_may_adopt(const core *c, uint32_t slot, core_adoption *out)
+bool core_may_adopt(const core *c, uint32_t slot, bool named, const char *tenant,
+                    core_adoption *out)
 {
     const pool_slot *s = &c->t.pool->slot[slot];
     const core_slot *box = &c->t.slot[slot];
     const dxpu_control_device *d = &box->device;
     memset(out, 0, sizeof *out);
+    out->epoch = d->epoch;
     if (s->state != POOL_QUARANTINED || s->reason != POOL_WHY_FOREIGN)
         return false;
     if (!c->t.node[box->node].connected || !box->reported || c->t.slot_more[slot].late)
@@ -75,7 +208,7 @@ bool core_may_adopt(const core *c, uint32_t slot, core_adoption *out)
     else if (s->owner != POOL_NONE)
         adopt_not(out, "it is kept for a lease: recover or discard it");
     else if (d->epoch && d->epoch == s->epoch)
-        adopt_lent(c, slot, out);
+        adopt_lent(c, slot, named, tenant, out);
     else if (d->epoch)
         adopt_not(out, "its box reports an epoch that another lease had since");
     else if (d->state == DXPU_CONTROL_SLOT_WIPED && s->lease == POOL_NONE)
@@ -87,14 +220,6 @@ bool core_may_adopt(const core *c, uint32_t slot, core_adoption *out)
     else
         adopt_not(out, "its box does not know what data it has");
     return true;
-}
-
-/* Whose the lease is to be: the client says so, else its host's owner. */
-static const char *tenant_of(const core *c, const core_adoption *a, const char *named)
-{
-    uint32_t host = core_find_node(c, a->host);
-    const char *owner = host == CORE_NONE ? "" : c->t.node[host].owner;
-    return *named ? named : *owner ? owner : "default";
 }
 
 /* The tables of a lease of which the proxies know all. */
@@ -132,7 +257,7 @@ static void fill(core *c, uint32_t slot, uint32_t port, core_adoption *a)
 static core_result adopt(core *c, uint32_t slot, const char *tenant, core_adoption *a)
 {
     corei_tables *t = &c->t;
-    uint32_t port = port_of(c, slot, a);
+    uint32_t port = port_of(c, slot, false, a);
     const pool_request q = { .tenant = core_find_tenant(c, tenant),
                              .host = t->node[t->port[port].node].pool_index,
                              .model = t->pool->slot[slot].model,
@@ -157,18 +282,17 @@ static core_result adopt(core *c, uint32_t slot, const char *tenant, core_adopti
     return corei_commit(c);
 }
 
-core_result core_adopt(core *c, uint32_t slot, const char *tenant, core_adoption *out)
+core_result core_adopt(core *c, uint32_t slot, bool named, const char *tenant, core_adoption *out)
 {
     uint32_t node = c->t.node[c->t.slot[slot].node].number, number = c->t.slot[slot].device.number;
-    if (!core_may_adopt(c, slot, out))
+    if (!core_may_adopt(c, slot, named, tenant, out))
         return corei_result(CORE_E_STATE, "only quarantined slots are adopted");
     if (out->what == CORE_ADOPT_NOT)
         return corei_result(CORE_E_STATE, "%s", out->why);
     if (out->what == CORE_ADOPT_FREE)
         return core_repair(c, slot); /* its box has verified that it is wiped */
     core_result result = corei_begin(c);
-    char name[CORE_NAME_BYTES]; /* the owner's is in a table */
-    snprintf(name, sizeof name, "%s", tenant_of(c, out, tenant));
+    const char *name = out->tenant;
     bool known = core_find_tenant(c, name) != CORE_NONE;
     if (result.code == CORE_OK && out->what == CORE_ADOPT_LEASE &&
         corei_tenant_for(c, name) == CORE_NONE)

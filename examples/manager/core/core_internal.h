@@ -96,6 +96,8 @@ void corei_hash_free(corei_hash *h);
 bool corei_hash_add(corei_hash *h, uint32_t hash, uint32_t number); /* false: out of memory */
 void corei_hash_remove(corei_hash *h, uint32_t hash, uint32_t number);
 uint32_t corei_hash_name(const char *tenant, const char *key);
+/* What boxes keep of a slot's lease, and of whose it is (M-174); 0: it has none. */
+void corei_name_lease(const core *c, uint32_t slot, uint64_t *lease, uint64_t *tenant);
 
 /* A slot, a port or a node in its dealings with its proxy ("unit"). */
 typedef struct corei_work {
@@ -125,6 +127,7 @@ typedef struct corei_refusal {
 typedef struct corei_slot {
     uint32_t port;            /* that has it or had it last; CORE_NONE: not known */
     uint64_t up_epoch;        /* the lease epoch in which it was up */
+    uint64_t known_epoch;     /* of its lease, before its box reported a later one; 0: unknown */
     uint64_t yield_ms;        /* until then its host may give it up; 0: not asked yet */
     uint64_t wipe_told;       /* the instance of its box that was ordered this wipe; 0: none was */
     bool reset;               /* an order to be given, */

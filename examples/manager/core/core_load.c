@@ -552,6 +552,8 @@ void corei_copy_report(dxpu_control_device *to, const dxpu_control_device *from)
     to->epoch_seen = from->epoch_seen;
     to->peer_node = from->peer_node;
     to->peer_slot = from->peer_slot;
+    to->lease = from->lease;
+    to->tenant = from->tenant;
     to->port_offset = from->port_offset;
     to->data = from->data;
     to->medium = from->medium;

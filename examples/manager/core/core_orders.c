@@ -89,6 +89,7 @@ static bool order_bind(const core *c, uint32_t slot, dxpu_control *m)
     m->u.bind.host_slot = t->port[port].device.number;
     m->u.bind.epoch = t->pool->slot[slot].epoch;
     name_key(&t->node[t->port[port].node], &m->u.bind.keyed, m->u.bind.key);
+    corei_name_lease(c, slot, &m->u.bind.lease, &m->u.bind.tenant);
     return true;
 }
 

@@ -621,6 +621,8 @@ static bool settle_foreign(core *c, uint32_t slot)
                      "old backup? nothing is wiped before repair",
                      (unsigned long long)epoch);
     corei_see_epoch(c, epoch);
+    if (s->lease != POOL_NONE && epoch > s->epoch && !c->t.slot_more[slot].known_epoch)
+        c->t.slot_more[slot].known_epoch = s->epoch;
     c->t.slot[slot].medium = 0; /* whose data it has is not for core_keep() to say */
     if (epoch < s->epoch || !epoch)
         epoch = s->epoch ? s->epoch : c->t.pool->epoch + 1;
