@@ -1,9 +1,9 @@
-/* core_direct.c - which devices may reach one another without their host, and which leases are peers
+/* core_direct.c - which devices may reach one another without their host; leases that are peers
    SPDX-License-Identifier: MIT
 
-   Boxes carry requests between the devices of one host, where the host lists them (spec/p2p.md).  The
-   manager decides where they may: it forbids that of a box, a tenant, or the whole pool, and places
-   leases that are to be peers together. */
+   Boxes carry requests between the devices of one host, where the host lists them (spec/p2p.md).
+   The manager decides where they may: it forbids that of a box, a tenant, or the whole pool, and
+   places leases that are to be peers together. */
 #include <string.h>
 
 #include "core_internal.h"
