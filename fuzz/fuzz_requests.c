@@ -234,7 +234,8 @@ static unsigned rule_picture(const peer *k, const dxpu_control_screenshot *m)
 /* The code of a message to who greeted; 0, and the type of the answer. */
 static unsigned rule(const peer *k, const dxpu_control *m, uint16_t *type)
 {
-    bool managers = m->type >= DXPU_CONTROL_BIND && m->type <= DXPU_CONTROL_RESET;
+    bool managers = (m->type >= DXPU_CONTROL_BIND && m->type <= DXPU_CONTROL_RESET) ||
+                    m->type == DXPU_CONTROL_DIRECT;
     bool hosts = m->type == DXPU_CONTROL_ATTACH || m->type == DXPU_CONTROL_DETACH;
     bool plugs = m->type == DXPU_CONTROL_PLUG;
     if ((hosts && box) || (managers && (!box || !k->manager)) ||
@@ -429,7 +430,7 @@ static void say_other(peer *k, input *in, uint8_t how)
                                      DXPU_CONTROL_PICTURE,
                                      DXPU_CONTROL_NODE,
                                      DXPU_CONTROL_HEARTBEAT,
-                                     0x28,
+                                     0x29,
                                      0x8001 };
     far_say_type(&k->far, in, type[how >> 5], how & 4 ? 0xff : how);
 }
