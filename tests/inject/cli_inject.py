@@ -19,7 +19,7 @@ from measure import added_ns  # noqa: E402
 SOURCES = sorted(glob.glob(os.path.join(ROOT, "examples", "inject", "*.c")))
 WARN = ("-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wundef -Wvla -Wstrict-prototypes "
         "-Wmissing-prototypes -Wwrite-strings -Wformat=2 -Werror").split()
-SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
+SANITIZE = ["-Og", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
 WAYS = ("dlsym", "default", "next", "proc_v1", "proc_v2", "proc_of_proc")
 RTT_US = 6.8
 failed = 0
@@ -36,7 +36,7 @@ def check(name, truth, shown=""):
 class Rig:
     """The library, the stand-in and the programs, compiled in one way into one directory."""
 
-    def __init__(self, folder, compiler="gcc", flags=()):
+    def __init__(self, folder, compiler="gcc", flags=(), more=("scenes", "steps")):
         self.folder = folder
         self.flags = list(flags)
         self.compiler = compiler
@@ -53,7 +53,7 @@ class Rig:
         self.problems += self.compile("ways", "-DLINKED=0", os.path.join(HERE, "ways.c"))
         self.problems += self.compile("ways_linked", "-DLINKED=1", os.path.join(HERE, "ways.c"),
                                       *link)
-        for name in ("scenes", "steps"):
+        for name in more:
             self.problems += self.compile(name, os.path.join(HERE, name + ".c"), *link)
 
     def path(self, name):
@@ -612,7 +612,7 @@ def main():
         measure(rig)
         cuda(rig)
     with tempfile.TemporaryDirectory() as folder:
-        rig = Rig(folder, flags=SANITIZE)
+        rig = Rig(folder, flags=SANITIZE, more=("scenes",))
         check("built_sanitized", not rig.problems, rig.problems)
         if not rig.problems:
             ways(rig, "_sanitized")
@@ -621,7 +621,7 @@ def main():
             forks(rig, "_sanitized")
     if shutil.which("clang"):
         with tempfile.TemporaryDirectory() as folder:
-            rig = Rig(folder, compiler="clang")
+            rig = Rig(folder, compiler="clang", more=())
             check("built_clang", not rig.problems, rig.problems)
             ways(rig, "_clang")
     else:
