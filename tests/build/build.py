@@ -96,7 +96,7 @@ def dialects(f):
         head = f.write("head" + extension(compiler),
                        '#include "dxpu.h"\nint user(void);\nint user(void)\n'
                        '{\n    return DXPU_OK;\n}\n')
-        # gcc gives some warnings only when it optimises: here as C++, in symbols() as C
+        # gcc gives some warnings only when it optimises: here as C++, as C in the build itself
         work = ["-O2", "-c", "-o", "body.o"] if (compiler, std) == ("g++", "c++20") else \
             ["-fsyntax-only"]
         status, out = f.compile(compiler, std, body, *work)
@@ -199,7 +199,7 @@ def pure_bindings(f):
                 if more and label_of != "all":
                     continue
                 if (label_of, compiler, std, more) == ("all", "gcc", "c99", []):
-                    work = ["-O2", "-c", "-o", "all.o"]
+                    work = ["-Os", "-c", "-o", "all.o"]
                 status, out = f.compile(compiler, std, body, *more, "-ffreestanding", "-I" + FREE,
                                         *work)
                 check("pure_%s_%s%s" % (label_of, label(compiler, std), "_static" if more else ""),
@@ -375,7 +375,7 @@ def symbols(f):
     f.write("body.c", IMPLEMENTATION)
     f.write("stray.c", stray)
     for name, tool, flags in (
-            ("gcc", "", ["gcc", "-O2", "-fno-pic"]),
+            ("gcc", "", ["gcc", "-Os", "-fno-pic"]),
             ("cortex_m4", ARM, [ARM + "gcc", "-Os", "-mcpu=cortex-m4", "-mthumb",
                                 "-ffreestanding", "-I" + FREE])):
         found = {}
