@@ -61,7 +61,7 @@ def whole(directory, name):
     status, out = run("make", "-C", place, "-n", "all")
     check("dist_plans_all", status == 0 and "dxpu-manager" in out, out)
     status, out = run("make", "-C", place, "-j2",
-                      "all" if WHOLE else "build/bindings/sodium.linked")
+                      *(["all"] if WHOLE else ["CFLAGS=-O1", "build/bindings/sodium.linked"]))
     check("dist_builds", status == 0, out)
     if WHOLE:
         status, out = run(os.path.join(place, "build", "dxpu"), "--version")
