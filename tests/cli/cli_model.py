@@ -23,6 +23,8 @@ TRACE = os.path.join(DATA, "trace.csv")
 PROFILE = os.path.join(DATA, "profile.json")
 
 
+# A simulation that keeps what it frees spends a tenth of the time in page faults, not a third.
+KEEPS = {"MALLOC_TRIM_THRESHOLD_": "1000000000", "MALLOC_MMAP_THRESHOLD_": "1000000000"}
 ran = {}
 
 
@@ -31,7 +33,7 @@ def run(*words):
     if words in ran:
         return ran[words]
     p = subprocess.run([BIN, "model", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                       timeout=120)
+                       timeout=120, env=dict(os.environ, **KEEPS))
     answer = p.returncode, p.stdout.decode(), p.stderr.decode()
     if "--trace" not in words:
         ran[words] = answer
