@@ -322,7 +322,7 @@ static void test_d36_held_frame_is_not_replaced(void **state)
     rig_free(&r);
 }
 
-/* A frame that waited for room may be one that ends the channel: what makes the room returns that. */
+/* A frame that waited for room may end the channel: the call that makes the room returns that. */
 static void test_d36_fatal_when_taken(void **state)
 {
     rig_body body;
