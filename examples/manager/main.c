@@ -613,25 +613,31 @@ static void serve_readers(const char *leader)
         follow_start(&reads);
 }
 
+enum { STANDBY_SAYS_MS = 60000 }; /* why it cannot use etcd */
+
 /* A standby's port for proxies is closed, so that they go on to the manager that leads. */
-static bool wait_for_lead(const char *leader)
+static bool wait_for_lead(const char *leader, const char *why)
 {
     static char said[64];
+    static uint64_t said_ms; /* a reason names a member, another one each time */
     const char *who = leader ? leader : "";
+    uint64_t now = etcd_now_ms();
     if (stopped_early())
         return false;
     if (!leader || *leader)
         serve_readers(leader);
-    if (the.waited && strcmp(said, who) == 0 && !early.usr1)
+    if (the.waited && strcmp(said, who) == 0 && !early.usr1 &&
+        (leader || now - said_ms < STANDBY_SAYS_MS))
         return true;
+    said_ms = now;
     early.usr1 = 0;
     snprintf(said, sizeof said, "%s", who);
     the.waited = true;
     if (leader)
         log_note("standby: %s leads", leader);
     else
-        log_warning("standby: etcd cannot be reached");
-    notify_ready("standby: %s", leader ? leader : "etcd cannot be reached");
+        log_warning("standby: %s; trying again", why);
+    notify_ready("standby: %s", leader ? leader : "etcd cannot be used");
     return true;
 }
 

@@ -297,6 +297,36 @@ def a_shipped_store_takes_the_place_of_one_in_sqlite():
         check(ship.popen.poll() is None, ship.errors())
 
 
+@case
+def standbys_end_when_etcd_has_other_data():
+    """A standby waits for an unreachable etcd, and says why; one that finds other data there than
+    before ends with status 4, so that its unit starts it again: by another name of the cluster, and
+    where the name is the same and the revisions are older."""
+    with lab.Lab() as l, Cluster(l) as etcd:
+        def start_manager(http):
+            return l.start("dxpu-manager", "--standby", "--store", etcd.address(), "--listen", ANY,
+                           "--http", http)
+        for token in ("etcd-cluster", "another"):
+            leader = start_manager(ANY)
+            leader.says("users at")
+            standby = start_manager(ANY)
+            standby.says("standby: .* leads")
+            etcd.kill(0)
+            standby.says(r"standby: etcd://\S+ cannot be reached \(127.0.0.1:\d+: .*trying again")
+            check(leader.wait(20) == 4, leader.errors())
+            etcd.start(0)
+            standby.says("users at")  # with its data: it leads
+            second = start_manager(ANY)
+            second.says("standby: .* leads")
+            standby.signal(signal.SIGKILL)
+            standby.wait(10)
+            second.signal(signal.SIGSTOP)
+            etcd.replace(token)
+            second.signal(signal.SIGCONT)
+            check(second.wait(20) == 4, second.errors())
+            check("is not the store that it was" in second.errors(), second.errors())
+
+
 def connect(http):
     host, port = http.rsplit(":", 1)
     return socket.create_connection((host, int(port)), 5)

@@ -259,8 +259,9 @@ static store *led;
 static unsigned looks;
 
 /* It waits as long as another leads. */
-static bool wait_a_while(const char *leader)
+static bool wait_a_while(const char *leader, const char *reason)
 {
+    (void)reason;
     assert_string_equal(leader, "dxpu-manager");
     if (++looks == 3) {
         store_close(led);
@@ -269,8 +270,9 @@ static bool wait_a_while(const char *leader)
     return looks < 1000;
 }
 
-static bool wait_no_more(const char *leader)
+static bool wait_no_more(const char *leader, const char *reason)
 {
+    (void)reason;
     (void)leader;
     return ++looks < 3;
 }
@@ -359,8 +361,9 @@ static void *let_go(void *user)
 
 static pthread_t releaser;
 
-static bool wait_for_late(const char *leader)
+static bool wait_for_late(const char *leader, const char *reason)
 {
+    (void)reason;
     (void)leader;
     if (looks++ == 0) {
         relay_set_path("lease/grant", RELAY_HOLD, 0, 1);

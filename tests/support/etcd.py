@@ -32,7 +32,7 @@ class Cluster:
     names (certificates(), below)."""
 
     def __init__(self, l, members=1, tls=None):
-        self.lab, self.tls = l, tls
+        self.lab, self.tls, self.token = l, tls, "etcd-cluster"
         ports = free_ports(2 * members)
         self.clients, self.peers = ports[:members], ports[members:]
         self.members = [None] * members
@@ -63,12 +63,23 @@ class Cluster:
                  "--unsafe-no-fsync", "--heartbeat-interval", "50", "--election-timeout", "500",
                  "--listen-client-urls", client, "--advertise-client-urls", client,
                  "--listen-peer-urls", "http://127.0.0.1:%d" % self.peers[i],
-                 "--initial-advertise-peer-urls", peer, "--initial-cluster", cluster, *more],
+                 "--initial-advertise-peer-urls", peer, "--initial-cluster", cluster,
+                 "--initial-cluster-token", self.token, *more],
                 stdout=log, stderr=log, stdin=subprocess.DEVNULL)
 
     def kill(self, i):
         self.members[i].kill()
         self.members[i].wait()
+
+    def replace(self, token):
+        """All members lose their data, and are a cluster of this name afterwards."""
+        self.token = token
+        for i in range(len(self.members)):
+            self.kill(i)
+            shutil.rmtree(self.lab.file("etcd%d" % i))
+        for i in range(len(self.members)):
+            self.start(i)
+        until(self.serves, "etcd serves")
 
     def freeze(self, i, on=True):
         self.members[i].send_signal(signal.SIGSTOP if on else signal.SIGCONT)

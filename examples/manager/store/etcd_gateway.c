@@ -327,7 +327,7 @@ static bool step(etcd_gateway *g)
 
 static etcd_answer fail(const etcd_gateway *g, const exchange *x, etcd_fate fate, const char *text)
 {
-    etcd_answer a = { fate, NULL, 0, 0, "" };
+    etcd_answer a = { .fate = fate, .member = x->member };
     snprintf(a.text, sizeof a.text, "%.80s: %.110s", g->at.member[x->member], text);
     return a;
 }
@@ -388,7 +388,7 @@ static etcd_answer good_answer(etcd_gateway *g, const exchange *x, json_t *j)
         json_decref(j);
         j = result;
     }
-    etcd_answer a = { ETCD_DONE, j, 0, 0, "" };
+    etcd_answer a = { .fate = ETCD_DONE, .json = j, .member = x->member };
     json_t *header = json_object_get(j, "header");
     bool good = json_is_object(header) && etcd_number_read(header, "revision", &a.revision) &&
                 json_is_string(json_object_get(header, "cluster_id"));
@@ -400,8 +400,10 @@ static etcd_answer good_answer(etcd_gateway *g, const exchange *x, json_t *j)
             return a;
     }
     json_decref(j);
-    return fail(g, x, ETCD_UNKNOWN,
-                good ? "it is a member of another cluster than the others" : "no answer of etcd");
+    a = fail(g, x, ETCD_UNKNOWN,
+             good ? "it is a member of another cluster than the others" : "no answer of etcd");
+    a.other = good;
+    return a;
 }
 
 static etcd_answer read_answer(etcd_gateway *g, const exchange *x)

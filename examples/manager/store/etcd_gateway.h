@@ -47,6 +47,8 @@ typedef struct etcd_answer {
     json_t *json;      /* ETCD_DONE: an object, the caller's; else NULL */
     uint64_t revision; /* of the cluster's data, as the member knows it; ETCD_DONE */
     unsigned code;     /* gRPC's, of ETCD_REFUSED; ETCD_UNKNOWN: the answer is too large, or 0 */
+    unsigned member;   /* that was asked */
+    bool other;        /* it is a member of another cluster than the others before */
     char text[200];    /* "10.0.0.1:2379: timed out"; not of ETCD_DONE */
 } etcd_answer;
 

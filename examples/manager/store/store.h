@@ -71,9 +71,9 @@ typedef struct store_etcd_settings {
     const char *name;            /* of this manager, for others that find the store in use, */
     const char *users;           /* and where its users are, a URL; NULL: not said */
     bool reader;                 /* loads alone, also while a manager leads */
-    /* While another leads, or (NULL) etcd cannot be reached: false ends the waiting.  Not set: it
-       is waited only for a lease that is not renewed. */
-    bool (*waiting)(const char *leader);
+    /* While another leads, or (NULL) etcd cannot be used, and why: false ends the waiting.  Not
+       set: it is waited only for a lease that is not renewed. */
+    bool (*waiting)(const char *leader, const char *why);
     unsigned request_ms; /* one attempt of a request [1,000] */
     unsigned commit_ms;  /* all attempts of a transaction of a commit [4,000] */
     unsigned load_ms;    /* all attempts of a page of a load [4,000] */

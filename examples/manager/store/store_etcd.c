@@ -70,6 +70,7 @@ typedef struct etcd_store {
     uint64_t lease;      /* 0: none */
     uint64_t term, last; /* revisions: of the leader's key, of the last commit */
     uint64_t revision;   /* the highest that was seen */
+    unsigned others;     /* members, a bit each, that have other data since then */
     uint64_t renewed_ms; /* when the request was sent that renewed the lease last, */
     uint64_t sent_ms;    /* and the last such request */
     uint64_t compact_ms, compact_revision; /* what is old at the next compaction */
@@ -212,10 +213,16 @@ static etcd_answer ask_once(etcd_store *s, const char *path, json_t *body, uint6
                              (unsigned)(left < s->set.request_ms ? left : s->set.request_ms));
     if (a.fate == ETCD_DONE && a.revision < s->revision) {
         json_decref(a.json);
-        return (etcd_answer){ ETCD_UNKNOWN, NULL, 0, 0, "etcd's data are older than before" };
+        a = (etcd_answer){ .fate = ETCD_UNKNOWN, .member = a.member, .other = true };
+        snprintf(a.text, sizeof a.text, "%.80s: etcd's data are older than before",
+                 s->at.member[a.member]);
     }
-    if (a.fate == ETCD_DONE)
+    if (a.fate == ETCD_DONE) {
         s->revision = a.revision;
+        s->others = 0;
+    }
+    if (a.other)
+        s->others |= 1u << a.member;
     return a;
 }
 
@@ -961,6 +968,16 @@ static store_error see_leader(etcd_store *s, uint64_t *held, char name[NAME_BYTE
     return STORE_OK;
 }
 
+/* Do most members say that they have other data than before?  One alone may be a mistake in the
+   list of members, and a start could take its empty data for the pool's. */
+static bool is_replaced(const etcd_store *s)
+{
+    unsigned count = 0;
+    for (unsigned i = 0; i < s->at.members; i++)
+        count += s->others >> i & 1;
+    return count * 2 > s->at.members;
+}
+
 /* One that was killed keeps the key for as long as its lease; a standby waits for any. */
 static store_error lead(etcd_store *s, store_fault *f)
 {
@@ -974,10 +991,16 @@ static store_error lead(etcd_store *s, store_fault *f)
             rc = take_lead(s, etcd_now_ms() + s->set.commit_ms, &held, name, f);
         if (s->term || (rc != STORE_OK && !s->set.waiting))
             return rc;
+        if (rc != STORE_OK && is_replaced(s))
+            return storei_fault(f, STORE_E_IO,
+                                "%s is not the store that it was: its data were lost, or replaced "
+                                "by another copy, while this manager was a standby; start again "
+                                "(a restored store: when it is imported)",
+                                s->where);
         bool other = held && first && held != first; /* others lead, one after the other */
         if (!s->set.waiting && (other || etcd_now_ms() > end_ms))
             break;
-        if (s->set.waiting && !s->set.waiting(rc == STORE_OK ? name : NULL))
+        if (s->set.waiting && !s->set.waiting(rc == STORE_OK ? name : NULL, f->text))
             break;
         first = held ? held : first;
         etcd_sleep_ms(s->set.waiting ? STANDBY_MS : PAUSE_MS);
