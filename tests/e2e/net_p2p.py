@@ -325,17 +325,45 @@ class Managed(Pair):
                 self.file(name + ".id"), "--name", name, "--json", "--p2p")
 
 
+def lend(w):
+    def ask():
+        hosts = [n for n in w.manager.get("/v1/nodes")["nodes"] if n["role"] == "host"]
+        status, found = w.manager.ask("POST", "/v1/leases", {
+            "host": hosts[0]["node"] if hosts else 1,
+            "model": "eptest", "count": 2, "need": "spread"})
+        return status == 201 and found
+    return until(ask, "a lease of both slots")
+
+
+@case
+def b16_an_operator_forbids_it():
+    """Linked boxes that get the order end their channel, and the host carries the rest."""
+    with Managed() as w:
+        at = "/v1/leases/" + lend(w)["lease"]
+        m = Machine(w.file("vm.sock"))
+        for box in w.boxes:
+            box.says("linked to slot")
+        moves(m)
+        for direct, then in ((False, "forbidden"), (True, "allowed")):
+            status, _ = w.manager.ask("PUT", "/v1/tenants/default", {"direct": direct})
+            check(status == 200, status)
+            until(lambda: w.manager.get(at)["direct"] == then, then)
+            moves(m)
+        m.close()
+        check(w.host.stop() == 0, w.host.errors())
+        for box in w.boxes:
+            check(box.stop() == 0, box.errors())
+        host, boxes = w.host.result(), [box.result() for box in w.boxes]
+        check(sum(host["slot_%d" % s]["peer_tlps"] for s in (A, B)) > 8, host)
+        check(all(b["slot_1"]["p2p"]["links_ended"] >= 1 and b["slot_1"]["p2p"]["direct"] == 1
+                  for b in boxes), boxes)
+
+
 @case
 def b11_a_managers_leases():
     """What the manager names at attach is what the boxes link by; the end of a lease is the end."""
     with Managed() as w:
-        def lend():
-            hosts = [n for n in w.manager.get("/v1/nodes")["nodes"] if n["role"] == "host"]
-            status, found = w.manager.ask("POST", "/v1/leases", {
-                "host": hosts[0]["node"] if hosts else 1,
-                "model": "eptest", "count": 2, "need": "spread"})
-            return status == 201 and found
-        lease = until(lend, "a lease of both slots")
+        lease = lend(w)
         m = Machine(w.file("vm.sock"))
         for box in w.boxes:
             box.says("linked to slot")
