@@ -1153,6 +1153,10 @@ def no_connection():
         at = ("--manager", url, "--retry", 0)
         done = dxpu(None, "pool", *at, status=CONNECTION)
         check("is dxpu-manager there?" in done.err and not done.out, done)
+        check("tried last" not in done.err, done)
+        both = url + "," + url
+        done = dxpu(None, "pool", "--manager", both, "--retry", 0, status=CONNECTION)
+        check("%s (tried last of %s): " % (url, both) in done.err, done)
         dxpu(None, "top", *at, status=CONNECTION)
         dxpu(None, "events", "--follow", *at, status=CONNECTION)
         check("is unknown" not in dxpu(None, "lease", "release", "c3", *at, "--yes",

@@ -352,9 +352,13 @@ static void prepare(pool_client *c, const char *path, const char *accept, long t
 static pool_result no_answer(pool_client *c, CURLcode rc)
 {
     const char *what = c->error[0] ? c->error : curl_easy_strerror(rc);
+    char all[232] = "";
     text_clean(c->error);
+    if (c->count > 1)
+        snprintf(all, sizeof all, " (tried last of %.200s)", c->managers);
     if (rc == CURLE_COULDNT_CONNECT || rc == CURLE_COULDNT_RESOLVE_HOST)
-        snprintf(c->why, sizeof c->why, "%.200s: %.200s; is dxpu-manager there?", c->base, what);
+        snprintf(c->why, sizeof c->why, "%.150s%s: %.150s; is dxpu-manager there?", c->base, all,
+                 what);
     else if (rc == CURLE_WRITE_ERROR)
         snprintf(c->why, sizeof c->why, "%.200s: its answer is longer than a manager's", c->base);
     else

@@ -653,8 +653,9 @@ static json_t *page_json(const loading *l, const char *first, unsigned limit)
 static store_error load_fault(const etcd_store *s, const etcd_answer *a, store_fault *f)
 {
     return storei_fault(f, STORE_E_IO,
-                        "%s cannot be read (%s); see whether etcd runs, then start "
-                        "again",
+                        s->set.reader
+                            ? "%s cannot be read (%s); see whether etcd runs"
+                            : "%s cannot be read (%s); see whether etcd runs, then start again",
                         s->where, a->text);
 }
 
@@ -863,8 +864,8 @@ static store_error etcd_check(store *base, store_fault *f)
         return STORE_OK;
     }
     storei_fault(f, STORE_E_IO,
-                 s->lease ? "%s: the lease of this manager could not be renewed; see "
-                            "whether etcd runs, then start again"
+                 s->lease ? "%s: the lease of this manager was not renewed in time: etcd did not "
+                            "answer, or this manager was stopped meanwhile; start again"
                           : "%s: the lease of this manager has ended; start again",
                  s->where);
     return give_up(s, STORE_E_IO, f);
