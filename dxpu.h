@@ -5468,7 +5468,8 @@ DXPUI_INLINE int dxpui_check_record(dxpui_checked *c)
 {
     dxpu_event event;
     dxpu_record r;
-    r.prefix_dw = 0; /* gcc does not see that a TLP has it */
+    r.prefix_dw = r.header_dw = r.cls = 0; /* gcc does not see that a TLP has these */
+    r.data_bytes = 0;
     int rc = dxpui_record_next(&c->rest, &r, &event, false);
     if (rc != DXPU_OK)
         return rc;
