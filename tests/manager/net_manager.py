@@ -881,6 +881,50 @@ def m170_m172_m173_a_backup_is_adopted():
         check(l.run("dxpu", "adopt", "9.9", "--manager", m.http).status == 1, "no such slot")
 
 
+@case
+def m174_a_slot_that_was_lent_again_is_not_the_first_tenants():
+    """An old store is put back that has a lease for the same slots of box and host as another
+    tenant's lease that runs: that one's data never come to the first tenant, and nothing is
+    wiped."""
+    with lab.Lab() as l:
+        w = World(l, boxes=1, hosts=1, slots=2)
+        m, host = w.manager, w.hosts[0]
+
+        def lend(tenant):
+            status, lease = m.ask("POST", "/v1/leases?wait=10", {
+                "host": w.number["host1"], "model": "memory", "tenant": tenant})
+            check(status == 201 and lease["state"] == "active", lease)
+            return lease["lease"], lease["slots"][0]["slot"]
+
+        def adopt(query="", **body):
+            return m.ask("POST", "/v1/adopt?" + query, body)[1]["slots"][0]
+        lend("green")  # the other slot
+        first, slot = lend("red")
+        check(l.run("dxpu", "backup", l.file("backup"), "--manager", m.http).status == 0)
+        check(m.ask("DELETE", "/v1/leases/%s?wait=10" % first)[0] == 200)
+        check(lend("blue")[1] == slot)
+        check(m.process.stop() == 0)
+        before = host.status()
+        os.unlink(m.store)
+        check(l.run("dxpu-manager", "--store", m.store, "--import", l.file("backup")).status == 0)
+        m.start()
+        w.wait_connected()
+        until(lambda: m.get("/v1/slots/" + slot)["state"] == "quarantined", "it is set aside")
+        for query in ("", "slot=" + slot):
+            for body in ({}, {"tenant": "red"}, {"tenant": "blue"}):
+                left = adopt(query, **body)
+                check(left["what"] == "left" and left["tenant"] == "red" and left["lease"] == first
+                      and left["epoch"] > left["known_epoch"] > 0, left)
+                check("ended or moved since" in left["why"], left)
+        done = m.ask("DELETE", "/v1/leases/%s" % first)
+        check(done[0] in (200, 202), done)
+        check(m.get("/v1/slots/" + slot)["state"] == "quarantined")
+        check("another tenant's than red" in adopt("slot=" + slot, tenant="red")["why"])
+        check(adopt(tenant="blue")["what"] == "lease")
+        check({one["tenant"] for one in m.get("/v1/leases")["leases"]} == {"green", "blue"})
+        check(host.status() == before, "no device was touched", before, host.status())
+
+
 def show(name, seconds):
     print("# %s: p50 %.2f ms, p99 %.2f ms, %.0f/s by one client" % (
         name, percentile(seconds, 50) * 1e3, percentile(seconds, 99) * 1e3,
