@@ -557,14 +557,18 @@ static const char *check_store_options(void)
 }
 
 /* Whom another manager names that finds the store in use. */
+/* For people: the process, and where it serves users, if that is not said in another way. */
 static const char *own_name(void)
 {
-    static char name[48];
+    static char name[STORE_NAME_BYTES];
     char host[32];
+    size_t len = set.http ? strlen(set.http) : 0;
+    bool is_fixed = len > 2 && strcmp(set.http + len - 2, ":0") != 0 && !set.users_at;
     if (gethostname(host, sizeof host))
         host[0] = 0;
     host[sizeof host - 1] = 0;
-    snprintf(name, sizeof name, "%s.%ld", host[0] ? host : "dxpu-manager", (long)getpid());
+    snprintf(name, sizeof name, "%s.%ld%s%.60s%s", host[0] ? host : "dxpu-manager", (long)getpid(),
+             is_fixed ? " (http://" : "", is_fixed ? set.http : "", is_fixed ? ")" : "");
     return name;
 }
 
@@ -618,7 +622,7 @@ enum { STANDBY_SAYS_MS = 60000 }; /* why it cannot use etcd */
 /* A standby's port for proxies is closed, so that they go on to the manager that leads. */
 static bool wait_for_lead(const char *leader, const char *why)
 {
-    static char said[64];
+    static char said[STORE_NAME_BYTES];
     static uint64_t said_ms; /* a reason names a member, another one each time */
     const char *who = leader ? leader : "";
     uint64_t now = etcd_now_ms();

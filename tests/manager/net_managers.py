@@ -158,6 +158,7 @@ def standbys_answer(l, m, made):
         status, fields, body = ask(http, path, method)
         check(status == 503 and body["type"] == "/problems/leader", method, path, status, body)
         check("ask the leader, %s." % socket.gethostname()[:20] in body["detail"], body)
+        check("(http://%s)" % m.http[m.leader()] in body["detail"], body)
         check(fields["Location"] is None, fields)
     check(leases(m) == made)  # nothing was done
     alone = l.run("dxpu", "lease", "release", made[0], "--yes", "--manager", http, "--retry", 0)

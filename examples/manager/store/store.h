@@ -93,7 +93,7 @@ const char *store_etcd_check(const store_etcd_settings *set);
    reader takes no key, and each of its loads has the records of one moment. */
 store *store_open_etcd(const store_etcd_settings *set, store_fault *f);
 
-enum { STORE_NAME_BYTES = 48, STORE_USERS_BYTES = 200 };
+enum { STORE_NAME_BYTES = 128, STORE_USERS_BYTES = 200 };
 
 /* What a reader sees of the others. */
 typedef struct store_seen {
