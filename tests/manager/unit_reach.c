@@ -1137,6 +1137,35 @@ static void test_m168_a_lease_beside_kept_data_goes_elsewhere(void **state)
     assert_false(is_doubted(p));
 }
 
+/* Two that the box binds neither: that each is given out does not make the other one bindable. */
+static void test_m168_two_beside_kept_data_do_not_wait_for_each_other(void **state)
+{
+    (void)state;
+    proxy *p = box_at(0);
+    uint64_t kept = keep_one(p, 77), lease;
+    unsigned left;
+    assert_int_equal(core_drain(c, box_at(1)->node, true, false, &left).code, CORE_OK);
+    assert_int_equal(core_drain(c, box_at(2)->node, true, false, &left).code, CORE_OK);
+    p->hangs = true;
+    assert_int_equal(ask(1, CORE_REPLACE_DEFAULT, 2, &lease).code, CORE_OK);
+    run(STEP_MS * 2);
+    assert_true(p->holds);
+    core_disconnected(c, p->node);
+    p->holds = p->hangs = false;
+    assert_int_equal(core_release(c, kept, true).code, CORE_OK);
+    run(STEP_MS * 2); /* its host gives it up */
+    says(p, 1, SLOTS);
+    run(STEP_MS * 4);
+    assert_true(keeps_to_itself(p));
+    assert_int_equal(core_lease_now(c, lease), CORE_LEASE_PENDING); /* there is no other */
+    assert_int_equal(box_of(lease), 0);
+    assert_int_equal(core_drain(c, box_at(1)->node, false, false, &left).code, CORE_OK);
+    run(REACH_MS * 8);
+    is_active(lease);
+    assert_int_equal(box_of(lease), 1);
+    assert_false(is_doubted(p));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1171,6 +1200,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_m168_slots_beside_kept_data_are_not_lent, begin, end),
         cmocka_unit_test_setup_teardown(test_m168_a_lease_beside_kept_data_goes_elsewhere, begin,
                                         end),
+        cmocka_unit_test_setup_teardown(test_m168_two_beside_kept_data_do_not_wait_for_each_other,
+                                        begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -717,8 +717,10 @@ bool corei_is_withheld(const core *c, uint32_t slot)
         const dxpu_control_device *other = &c->t.slot[i].device;
         if (i == slot || !is_same_drive(d, other))
             continue;
-        kept |= other->state == DXPU_CONTROL_SLOT_KEPT;
-        lent |= other->epoch != 0 || has_port(c, i); /* or is about to be */
+        bool keeps = other->state == DXPU_CONTROL_SLOT_KEPT;
+        kept |= keeps;
+        lent |= other->epoch != 0;
+        lent |= keeps && has_port(c, i); /* is about to be: the box binds one that is kept */
     }
     return kept && !lent;
 }
