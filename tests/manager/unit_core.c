@@ -2676,6 +2676,55 @@ static void test_m182_direct_is_revoked(void **state)
     assert_int_equal(core_lease_direct(c, lease), CORE_DIRECT_FORBIDDEN);
 }
 
+/* A box that connects again, and a manager that starts, order it again: that it was carried out is
+   no news, and costs no commit. */
+static void test_m182_reported_once(void **state)
+{
+    unsigned slot, port;
+    (void)state;
+    both_connect();
+    uint64_t lease = lease_up(&slot, &port);
+    assert_int_equal(set_direct("t", false), CORE_OK);
+    core_order o = expect_direct(false);
+    done(&o, DXPU_CONTROL_SLOT_UP, core_pool(c)->slot[0].epoch);
+    assert_int_equal(count_events(CORE_EVENT_SLOT_DIRECT), 1);
+    for (unsigned i = 0; i < 4; i++) {
+        if (i == 2) {
+            core_ends();
+            start();
+        } else {
+            core_disconnected(c, box_node);
+        }
+        box_says(1, SLOTS);
+        if (i == 2) {
+            o = expect(DXPU_CONTROL_DRAIN, box_node);
+            done(&o, 0, 0);
+        }
+        o = expect_direct(false);
+        assert_int_equal(core_lease_direct(c, lease), CORE_DIRECT_ORDERED);
+        unsigned before = disk.commits;
+        done(&o, DXPU_CONTROL_SLOT_UP, core_pool(c)->slot[0].epoch);
+        assert_int_equal(disk.commits, before);
+        assert_int_equal(core_lease_direct(c, lease), CORE_DIRECT_FORBIDDEN);
+        assert_int_equal(count_events(CORE_EVENT_SLOT_DIRECT), 1);
+    }
+    core_disconnected(c, box_node);
+    assert_int_equal(set_direct("other", false), CORE_OK); /* so that something is ordered */
+    assert_int_equal(set_direct("t", true), CORE_OK);
+    box_says(1, SLOTS);
+    o = expect_direct(true);
+    done(&o, DXPU_CONTROL_SLOT_UP, core_pool(c)->slot[0].epoch);
+    assert_int_equal(count_events(CORE_EVENT_SLOT_DIRECT), 2);
+    assert_int_equal(set_direct("other", true), CORE_OK); /* nothing is forbidden */
+    assert_int_equal(set_direct("t", false), CORE_OK);
+    o = expect_direct(false);
+    core_disconnected(c, box_node);
+    box_says(1, SLOTS);
+    o = expect_direct(false);
+    done(&o, DXPU_CONTROL_SLOT_UP, core_pool(c)->slot[0].epoch);
+    assert_int_equal(count_events(CORE_EVENT_SLOT_DIRECT), 3);
+}
+
 /* A box that starts, or a lease that is made, is ordered so before the bind; each lent slot, where
    some are not direct. */
 static void test_m182_direct_before_bind(void **state)
@@ -3544,6 +3593,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_m157_key, begin, end),
         cmocka_unit_test_setup_teardown(test_m180_directs, begin, end),
         cmocka_unit_test_setup_teardown(test_m182_direct_is_revoked, begin, end),
+        cmocka_unit_test_setup_teardown(test_m182_reported_once, begin, end),
         cmocka_unit_test_setup_teardown(test_m182_direct_before_bind, begin, end),
         cmocka_unit_test_setup_teardown(test_m182_an_older_box, begin, end),
         cmocka_unit_test_setup_teardown(test_m183_peers, begin, end),

@@ -129,11 +129,20 @@ static bool are_ordered(const core *c)
     return c->set.no_direct || c->t.no_directs;
 }
 
+void corei_direct_load(core *c)
+{
+    for (uint32_t i = 0; i < c->t.pool->slots; i++)
+        c->t.slot_more[i].forbids = !corei_is_direct(c, i);
+}
+
 void corei_direct_begin(core *c, uint32_t node)
 {
     const core_node *n = &c->t.node[node];
-    for (uint32_t i = n->first; i < n->first + n->total; i++)
-        c->t.slot_more[i].direct = are_ordered(c) ? COREI_DIRECT_UNKNOWN : COREI_DIRECT_ON;
+    for (uint32_t i = n->first; i < n->first + n->total; i++) {
+        corei_slot *more = &c->t.slot_more[i];
+        more->direct = are_ordered(c) ? COREI_DIRECT_UNKNOWN : COREI_DIRECT_ON;
+        more->forbids = more->forbids && are_ordered(c);
+    }
 }
 
 bool core_directs(core *c, uint32_t number)
@@ -146,22 +155,24 @@ bool core_directs(core *c, uint32_t number)
     return are_ordered(c);
 }
 
-static void tell_direct(core *c, uint32_t slot, const char *text)
+/* Of a change alone: each lent slot is ordered again when its box connects. */
+static void tell_direct(core *c, uint32_t slot, bool on)
 {
+    if (c->t.slot_more[slot].forbids == !on)
+        return;
+    c->t.slot_more[slot].forbids = !on;
     if (corei_begin(c).code != CORE_OK)
         return;
-    corei_event_slot(c, CORE_EVENT_SLOT_DIRECT, slot, "%s", text);
+    corei_event_slot(c, CORE_EVENT_SLOT_DIRECT, slot, "its device %s",
+                     on ? "may reach others directly again"
+                        : "reaches others through its host alone");
     (void)corei_commit(c);
 }
 
 void corei_direct_done(core *c, uint32_t slot, bool on)
 {
-    uint8_t *told = &c->t.slot_more[slot].direct, before = *told;
-    *told = on ? COREI_DIRECT_ON : COREI_DIRECT_OFF;
-    if (!on)
-        tell_direct(c, slot, "its device reaches others through its host alone");
-    else if (before == COREI_DIRECT_OFF)
-        tell_direct(c, slot, "its device may reach others directly again");
+    c->t.slot_more[slot].direct = on ? COREI_DIRECT_ON : COREI_DIRECT_OFF;
+    tell_direct(c, slot, on);
 }
 
 /* It is a box of an earlier version, which carries what hosts list. */

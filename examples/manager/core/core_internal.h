@@ -145,7 +145,8 @@ typedef struct corei_slot {
     corei_refusal refusal;              /* and what came back */
     uint64_t blamed_epoch;              /* somebody was, for the failure of this lease */
     bool veiled;                        /* see corei_choose() */
-    uint8_t direct;                     /* corei_direct: as its box knows it */
+    uint8_t direct;                     /* corei_direct: as its box knows it, */
+    bool forbids;                       /* and as events have it, over connections */
     uint64_t offered_epoch, offered_to; /* the last attach: its epoch, and the host's instance */
     dxpu_control_device *other;         /* what stands there now, when it is not what is stored */
 } corei_slot;
@@ -387,6 +388,8 @@ bool corei_is_direct(const core *c, uint32_t slot);
 core_result corei_check_peer(const core *c, const core_request *r, uint32_t tenant, uint32_t host);
 /* What follows for all slots that are lent, as far as is known, is looked at again. */
 void corei_touch_leased(core *c);
+/* The manager starts: what is forbidden was reported when that was carried out. */
+void corei_direct_load(core *c);
 /* A box has registered: none of its slots is as a manager before this connection had ordered. */
 void corei_direct_begin(core *c, uint32_t node);
 /* Its box has carried out the order, or does not know it. */

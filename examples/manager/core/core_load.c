@@ -769,8 +769,10 @@ core_result corei_load(core *c)
             if (!c->t.node[i].instance)
                 corei_node_gone(c, i, COREI_DIAL_MS);
         }
-        if (starts)
+        if (starts) {
             load_ended(c);
+            corei_direct_load(c);
+        }
         return l.result;
     }
     load_end(&l);
