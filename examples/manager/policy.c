@@ -300,6 +300,13 @@ static uint32_t functions_of(const pool *p, uint32_t slot, uint32_t *end)
     return b->first_slot + first;
 }
 
+/* Whoever has it, or still has it though its lease is over, is unknown, whatever lease it is in. */
+static bool is_a_strangers(const pool_slot *s)
+{
+    return s->state == POOL_WIPING ||
+           (s->state == POOL_QUARANTINED && s->reason == POOL_WHY_FOREIGN);
+}
+
 /* Would no tenant have a function beside another's exclusive one? */
 static bool may_share(const pool *p, const wish *w, uint32_t slot)
 {
@@ -309,13 +316,11 @@ static bool may_share(const pool *p, const wish *w, uint32_t slot)
         uint32_t lease = lease_in(p, i);
         if (i == slot || s->device != p->slot[slot].device)
             continue;
-        if (lease == POOL_NONE) { /* unknown whose it is */
-            if (w->exclusive && s->state == POOL_QUARANTINED && s->reason == POOL_WHY_FOREIGN)
-                return false;
-        } else if (p->lease[lease].tenant != w->tenant &&
-                   (w->exclusive || p->lease[lease].exclusive)) {
+        if (w->exclusive && is_a_strangers(s))
             return false;
-        }
+        if (lease != POOL_NONE && p->lease[lease].tenant != w->tenant &&
+            (w->exclusive || p->lease[lease].exclusive))
+            return false;
     }
     return true;
 }

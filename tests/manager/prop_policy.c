@@ -324,14 +324,13 @@ static bool may_stand(uint32_t tenant, unsigned device, bool exclusive, uint32_t
     for (uint32_t i = 0; i < p->slots; i++) {
         if (i == slot || !on_one_device(i, slot))
             continue;
-        if (lease_at(i) == POOL_NONE) {
-            if (exclusive && p->slot[i].state == POOL_QUARANTINED &&
-                p->slot[i].reason == POOL_WHY_FOREIGN)
-                return false;
-        } else if (p->lease[lease_at(i)].tenant != tenant &&
-                   (exclusive || p->lease[lease_at(i)].exclusive)) {
+        if (exclusive &&
+            (p->slot[i].state == POOL_WIPING ||
+             (p->slot[i].state == POOL_QUARANTINED && p->slot[i].reason == POOL_WHY_FOREIGN)))
             return false;
-        }
+        if (lease_at(i) != POOL_NONE && p->lease[lease_at(i)].tenant != tenant &&
+            (exclusive || p->lease[lease_at(i)].exclusive))
+            return false;
     }
     return true;
 }
@@ -1125,6 +1124,25 @@ static void test_m158_exclusive(void **state)
     assert_int_equal(pool_set_device(p, 10, 0), POOL_E_UNKNOWN);
 }
 
+/* Nor beside one whose user is not known: its box has a lease that the tables do not have, also
+   where they have another one there, of whoever asks; or its lease is over, and it is not wiped. */
+static void test_m158_exclusive_beside_a_stranger(void **state)
+{
+    (void)state;
+    functions_box();
+    assert_int_equal(lend(0, POOL_DEVICE_FUNCTION, false, false), 2);
+    assert_int_equal(pool_taint(p, 1, 100, true), POOL_OK);
+    assert_int_equal(p->lease[p->slot[1].lease].tenant, 0);
+    assert_int_equal(lend(0, POOL_DEVICE_FUNCTION, true, false), 7); /* not 3, of its own device */
+    uint64_t lease = pool_lease_number(p, p->slot[6].lease);
+    assert_int_equal(pool_release(p, lease, POOL_WHY_RELEASE), POOL_OK);
+    assert_int_equal(p->slot[6].state, POOL_WIPING);
+    assert_int_equal(lend(0, POOL_DEVICE_FUNCTION, true, false), 0);
+    assert_int_equal(lend(1, POOL_DEVICE_FUNCTION, false, false), 3); /* the control */
+    assert_int_equal(pool_wiped(p, 6, true), POOL_OK);
+    assert_int_equal(lend(0, POOL_DEVICE_FUNCTION, true, false), 7);
+}
+
 /* -- Numbers and errors -- */
 
 /* Of `mean` expected failures, the chance that there are more than `spares`. */
@@ -1396,6 +1414,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_list_of_retained_is_bounded, begin, end),
         cmocka_unit_test_setup_teardown(test_m159_functions_are_packed, begin, end),
         cmocka_unit_test_setup_teardown(test_m158_exclusive, begin, end),
+        cmocka_unit_test_setup_teardown(test_m158_exclusive_beside_a_stranger, begin, end),
         cmocka_unit_test(test_spares_by_failure_rate),
         cmocka_unit_test_setup_teardown(test_limits_and_errors, begin, end),
         cmocka_unit_test_setup_teardown(test_reasons, begin, end),
