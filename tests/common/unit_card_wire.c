@@ -268,6 +268,24 @@ static void test_s161_n16_much_that_arrived_is_dropped_in_turns(void **state)
     card_wire_close(w);
 }
 
+/* Whether a socket was emptied, was not looked at, or was empty: what comes later is taken. */
+static void test_n16_what_arrives_later_is_taken(void **state)
+{
+    card_wire *w = open_wire(MOST);
+    (void)state;
+    for (unsigned n = 1; n <= 2; n++) {
+        for (unsigned i = 0; i < TURN; i++)
+            send_from(CARD, DXPU_TLP_MWR, (uint16_t)(i % (2 * n)), (uint16_t)i);
+        card_wire_forget(w);
+        assert_int_equal(w->count_of.datagrams_forgotten, n * TURN);
+        for (unsigned i = 0; i < 5; i++)
+            send_from(CARD, DXPU_TLP_MWR, (uint16_t)i, (uint16_t)i);
+        card_wire_work(w);
+        assert_int_equal(got.count, n * 5);
+    }
+    card_wire_close(w);
+}
+
 /* A socket has its port before it has its peer. */
 static void test_n10_nor_those_of_before(void **state)
 {
@@ -295,6 +313,7 @@ int main(void)
         cmocka_unit_test(test_n21_many_reads),
         cmocka_unit_test(test_n16_what_arrived_is_dropped),
         cmocka_unit_test(test_s161_n16_much_that_arrived_is_dropped_in_turns),
+        cmocka_unit_test(test_n16_what_arrives_later_is_taken),
         cmocka_unit_test(test_n10_nor_those_of_before),
     };
     loopback_claim(addresses, 3);

@@ -11,6 +11,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <linux/sock_diag.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -23,9 +24,10 @@ enum {
     TURN = 512,       /* of all, in one call */
     TURN_NS = 200000, /* all of them: the other end sends as fast as it likes (S-161) */
     EVENTS = DXPU_NETTLP_SOFTWARE_PORTS + DXPU_NETTLP_ADAPTER_PORTS + 1,
-    DEFERRED = 256,   /* reads of the other end: one of each tag */
-    COMPLETIONS = 64, /* of reads of this one; what is more stays in the sockets */
-    HELD_MOST = 2048, /* more datagrams than a socket holds */
+    DEFERRED = 256,       /* reads of the other end: one of each tag */
+    COMPLETIONS = 64,     /* of reads of this one; what is more stays in the sockets */
+    HELD_MOST = 2048,     /* more datagrams than a socket holds */
+    DATAGRAM_LEAST = 512, /* bytes of memory that the system takes for one: more than this */
     PASSES = 4,
     BUFFER_BYTES = 1 << 20, /* of a socket, as far as the system gives it */
     IN_BYTES = 8192,        /* of a datagram; longer ones are dropped */
@@ -610,6 +612,18 @@ void card_wire_work(card_wire *w)
         (void)take_tlps(w);
 }
 
+/* How many datagrams a socket has at most: none when it is empty. */
+static unsigned held(const wire_socket *s)
+{
+    uint32_t bytes[SK_MEMINFO_VARS];
+    socklen_t length = sizeof bytes;
+    if (getsockopt(s->fd, SOL_SOCKET, SO_MEMINFO, bytes, &length) || length < sizeof *bytes)
+        return HELD_MOST;
+    return (bytes[SK_MEMINFO_RMEM_ALLOC] + DATAGRAM_LEAST - 1) / DATAGRAM_LEAST;
+}
+
+/* What a socket has not more of arrives later, and is taken.  One that does not become empty until
+   all of that was taken may lose a few that arrived later. */
 void card_wire_forget(card_wire *w)
 {
     unsigned dropped = 0;
@@ -618,8 +632,11 @@ void card_wire_forget(card_wire *w)
     w->reader.open = false;
     w->reader.bytes = 0;
     for (unsigned i = 0; i < w->count; i++) {
-        w->at[i].stale = w->at[i].kind == TO_MESSAGES ? 0 : HELD_MOST;
-        dropped += drop_stale(w, &w->at[i], TURN - dropped); /* the rest in later turns */
+        wire_socket *s = &w->at[i];
+        s->stale = s->kind == TO_MESSAGES ? 0 : held(s);
+        dropped += drop_stale(w, s, TURN - dropped); /* the rest in later turns */
+        if (s->stale)
+            s->stale = held(s);
     }
     set_paused(w, false);
 }

@@ -48,7 +48,8 @@ int card_wire_descriptor(const card_wire *w);
 /* Take what arrived, at most for a short while. */
 void card_wire_work(card_wire *w);
 /* Drop what arrived and is not given yet, but for messages.  As much as a turn takes is dropped at
-   once, and the rest before anything else is taken from its socket. */
+   once, and the rest before anything else is taken from its socket.  What comes later is given,
+   but for some of it where a socket that was not emptied at once never becomes empty. */
 void card_wire_forget(card_wire *w);
 /* There was no room for requests of the other end. */
 bool card_wire_is_paused(const card_wire *w);
