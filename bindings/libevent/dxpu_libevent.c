@@ -851,8 +851,8 @@ int dxpu_udp_loop(dxpu_udp *u, const dxpu_udp_callbacks *cb)
                 if (poll_events(u))
                     return -1;
             }
-            /* whoever is waited for may need this processor */
-            if (!n && (u->look || u->cfg.wait == DXPU_UDP_ADAPTIVE))
+            /* whoever is waited for may need this processor: not when something is due here */
+            if (!n && next > now && (u->look || u->cfg.wait == DXPU_UDP_ADAPTIVE))
                 (void)sched_yield();
             continue;
         }
