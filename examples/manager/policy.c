@@ -307,33 +307,69 @@ static bool is_a_strangers(const pool_slot *s)
            (s->state == POOL_QUARANTINED && s->reason == POOL_WHY_FOREIGN);
 }
 
-/* Would no tenant have a function beside another's exclusive one? */
+/* Does what is in this slot keep the wish from other functions of its device?  No tenant is to have
+   one beside another's exclusive one. */
+static bool is_barred_by(const pool *p, const wish *w, uint32_t slot)
+{
+    uint32_t lease = lease_in(p, slot);
+    if (w->exclusive && is_a_strangers(&p->slot[slot]))
+        return true;
+    return lease != POOL_NONE && p->lease[lease].tenant != w->tenant &&
+           (w->exclusive || p->lease[lease].exclusive);
+}
+
 static bool may_share(const pool *p, const wish *w, uint32_t slot)
 {
     uint32_t end;
     for (uint32_t i = functions_of(p, slot, &end); i < end; i++) {
-        const pool_slot *s = &p->slot[i];
-        uint32_t lease = lease_in(p, i);
-        if (i == slot || s->device != p->slot[slot].device)
-            continue;
-        if (w->exclusive && is_a_strangers(s))
-            return false;
-        if (lease != POOL_NONE && p->lease[lease].tenant != w->tenant &&
-            (w->exclusive || p->lease[lease].exclusive))
+        if (i != slot && p->slot[i].device == p->slot[slot].device && is_barred_by(p, w, i))
             return false;
     }
     return true;
 }
 
-static bool fits(const pool *p, const wish *w, uint32_t slot)
+/* What slots of a device have, as a wish sees them. */
+typedef struct device_use {
+    uint16_t own, others, free;
+    uint16_t taken; /* by the choice that is made */
+    bool barred;
+} device_use;
+
+/* Those of a box, by number: so that a choice looks at each slot once, not at its device's. */
+typedef struct box_use {
+    device_use of[POOL_BOX_SLOTS_MAX + 1];
+} box_use;
+
+static void look_at_devices(const pool *p, uint32_t box, const wish *w, box_use *d)
 {
-    bool function = p->slot[slot].device != 0;
+    const pool_box *b = &p->box[box];
+    memset(d->of, 0, (b->slots + 1u) * sizeof d->of[0]);
+    for (uint32_t i = b->first_slot; i < b->first_slot + b->slots; i++) {
+        device_use *u = &d->of[p->slot[i].device];
+        uint32_t lease = lease_in(p, i);
+        if (!p->slot[i].device)
+            continue;
+        u->barred = u->barred || is_barred_by(p, w, i);
+        if (lease == POOL_NONE)
+            u->free = (uint16_t)(u->free + (p->slot[i].state == POOL_FREE));
+        else if (p->lease[lease].tenant == w->tenant)
+            u->own++;
+        else
+            u->others++;
+    }
+}
+
+/* d: of the slot's box, where the slot is free or a spare; NULL: for one slot alone. */
+static bool fits(const pool *p, const wish *w, const box_use *d, uint32_t slot)
+{
+    unsigned device = p->slot[slot].device;
     if (!w)
         return true;
-    if ((w->device == POOL_DEVICE_WHOLE && function) ||
-        (w->device == POOL_DEVICE_FUNCTION && !function))
+    if ((w->device == POOL_DEVICE_WHOLE && device) ||
+        (w->device == POOL_DEVICE_FUNCTION && !device))
         return false;
-    if (function && (w->exclusive || p->exclusive) && !may_share(p, w, slot))
+    if (device && (w->exclusive || p->exclusive) &&
+        (d ? d->of[device].barred : !may_share(p, w, slot)))
         return false;
     return !w->filter || w->filter->fits(w->filter->user, slot);
 }
@@ -346,33 +382,21 @@ static bool same_device(const pool *p, uint32_t a, uint32_t b)
 
 enum { DEVICE_OWN, DEVICE_LENT, DEVICE_UNUSED, DEVICE_WHOLE };
 
-/* Lower goes first; UINT64_MAX: not at all beside those of `out`. */
-static uint64_t device_rank(const pool *p, const wish *w, uint32_t slot, const pool_choice *out)
+/* Lower goes first; UINT64_MAX: not at all beside those that were taken. */
+static uint64_t device_rank(const wish *w, const box_use *d, unsigned device)
 {
-    unsigned own = 0, others = 0, free = 0;
-    uint32_t end;
-    if (!w || (w->apart && !p->slot[slot].device))
+    const device_use *u = &d->of[device];
+    if (!w || (w->apart && !device))
         return 0;
-    if (!p->slot[slot].device)
+    if (!device)
         return (uint64_t)DEVICE_WHOLE << 16;
-    for (unsigned i = 0; i < out->count; i++)
-        own += same_device(p, out->slot[i], slot);
-    if (w->apart && own)
-        return UINT64_MAX;
-    for (uint32_t i = functions_of(p, slot, &end); i < end; i++) {
-        uint32_t lease = lease_in(p, i);
-        if (p->slot[i].device != p->slot[slot].device)
-            continue;
-        if (lease == POOL_NONE)
-            free += p->slot[i].state == POOL_FREE;
-        else if (p->lease[lease].tenant == w->tenant)
-            own++;
-        else
-            others++;
-    }
     if (w->apart)
-        return own + others;
-    return (uint64_t)(own ? DEVICE_OWN : others ? DEVICE_LENT : DEVICE_UNUSED) << 16 | free;
+        return u->taken ? UINT64_MAX : (uint64_t)(u->own + u->others);
+    return (uint64_t)(u->own || u->taken ? DEVICE_OWN
+                      : u->others        ? DEVICE_LENT
+                                         : DEVICE_UNUSED)
+               << 16 |
+           u->free;
 }
 
 /* Where a slot is in the order of device_rank(), and then of its group's free slots. */
@@ -385,33 +409,70 @@ static bool is_lower(const order *a, const order *b)
     return a->device != b->device ? a->device < b->device : a->group < b->group;
 }
 
+/* Free slots of a box or group, in the order of their numbers, of which some may not fit. */
+typedef struct candidates {
+    unsigned count;
+    uint16_t slot[POOL_BOX_SLOTS_MAX]; /* of the box, from 0 */
+    uint64_t fits[POOL_BOX_SLOTS_MAX / 64];
+} candidates;
+
+static void list_free(const pool *p, uint32_t cell, candidates *c)
+{
+    const pool_box *b = &p->box[p->cell[cell].box];
+    memset(c, 0, sizeof *c);
+    for (unsigned i = 0; i < b->slots; i++) {
+        const pool_slot *s = &p->slot[b->first_slot + i];
+        if (s->state == POOL_FREE && (s->box_cell == cell || s->group_cell == cell))
+            c->slot[c->count++] = (uint16_t)i;
+    }
+}
+
+/* The place of the first one in that order; c->count: there is none.  Each is asked once whether it
+   fits, and is no candidate any more where it does not. */
+static unsigned pick(const pool *p, uint32_t first, const wish *w, const box_use *d, candidates *c)
+{
+    unsigned best = POOL_BOX_SLOTS_MAX, left = 0;
+    order least = { UINT64_MAX, 0 };
+    for (unsigned i = 0; i < c->count; i++) {
+        unsigned at = c->slot[i];
+        const pool_slot *s = &p->slot[first + at];
+        order o = { device_rank(w, d, s->device), 0 }; /* in no group: nothing is broken up */
+        if (s->group_cell != POOL_NONE)
+            o.group = (uint64_t)p->cell[s->group_cell].free << 32 | s->group_cell;
+        bool lower = is_lower(&o, &least);
+        if (lower && !(c->fits[at / 64] >> at % 64 & 1)) {
+            if (!fits(p, w, d, first + at))
+                continue;
+            c->fits[at / 64] |= (uint64_t)1 << at % 64;
+        }
+        if (lower) {
+            least = o;
+            best = left;
+        }
+        c->slot[left++] = (uint16_t)at;
+    }
+    c->count = left;
+    return best < left ? best : left;
+}
+
 /* `count` free slots of a box or group, or as many as fit, in that order. */
 static void take(const pool *p, uint32_t cell, const wish *w, unsigned count, pool_choice *out)
 {
-    const pool_cell *c = &p->cell[cell];
-    const pool_box *b = &p->box[c->box];
-    uint64_t taken[POOL_BOX_SLOTS_MAX / 64] = { 0 };
+    const pool_box *b = &p->box[p->cell[cell].box];
+    box_use d;
+    candidates c;
+    list_free(p, cell, &c);
+    if (w)
+        look_at_devices(p, p->cell[cell].box, w, &d);
     for (; count; count--) {
-        unsigned best = POOL_BOX_SLOTS_MAX;
-        order least = { UINT64_MAX, 0 };
-        for (unsigned i = 0; i < b->slots; i++) {
-            const pool_slot *s = &p->slot[b->first_slot + i];
-            order o = { 0, 0 }; /* in no group: nothing is broken up */
-            if (s->state != POOL_FREE || taken[i / 64] >> i % 64 & 1 ||
-                (s->box_cell != cell && s->group_cell != cell))
-                continue;
-            o.device = device_rank(p, w, b->first_slot + i, out);
-            if (s->group_cell != POOL_NONE)
-                o.group = (uint64_t)p->cell[s->group_cell].free << 32 | s->group_cell;
-            if (is_lower(&o, &least) && fits(p, w, b->first_slot + i)) {
-                least = o;
-                best = i;
-            }
-        }
-        if (best == POOL_BOX_SLOTS_MAX)
+        unsigned best = pick(p, b->first_slot, w, &d, &c);
+        if (best == c.count)
             return;
-        taken[best / 64] |= (uint64_t)1 << best % 64;
-        out->slot[out->count++] = b->first_slot + best;
+        uint32_t slot = b->first_slot + c.slot[best];
+        if (w)
+            d.of[p->slot[slot].device].taken++;
+        memmove(&c.slot[best], &c.slot[best + 1], (--c.count - best) * sizeof c.slot[0]);
+        out->slot[out->count++] = slot;
     }
 }
 
@@ -594,8 +655,14 @@ static uint32_t count_fitting(const pool *p, const pool_request *r)
 {
     wish w = wish_of(r);
     uint32_t count = 0;
-    for (uint32_t i = 0; i < p->slots; i++)
-        count += p->slot[i].state == POOL_FREE && p->slot[i].model == r->model && fits(p, &w, i);
+    box_use d;
+    for (uint32_t box = 0; box < p->boxes; box++) {
+        const pool_box *b = &p->box[box];
+        look_at_devices(p, box, &w, &d);
+        for (uint32_t i = b->first_slot; i < b->first_slot + b->slots; i++)
+            count +=
+                p->slot[i].state == POOL_FREE && p->slot[i].model == r->model && fits(p, &w, &d, i);
+    }
     return count;
 }
 
@@ -631,7 +698,7 @@ int pool_choose(const pool *p, const pool_request *r, pool_choice *out)
 bool pool_serves(const pool *p, const pool_request *r, uint32_t slot)
 {
     wish w = wish_of(r);
-    return slot < p->slots && p->slot[slot].model == r->model && fits(p, &w, slot);
+    return slot < p->slots && p->slot[slot].model == r->model && fits(p, &w, NULL, slot);
 }
 
 /* Does `at` stand where the need of the lease asks, beside its slots other than `lost`? */
@@ -658,6 +725,7 @@ typedef struct search {
     wish wish;
     uint32_t lost, near; /* near: another slot of the lease, or the lost one */
     struct near peer;
+    const box_use *devices; /* of the box whose slots are considered; NULL: not known */
     uint32_t best;
     unsigned best_rank; /* lower is better */
 } search;
@@ -675,7 +743,7 @@ static void consider(search *s, uint32_t at)
 {
     const pool_slot *a = &s->pool->slot[s->near], *b = &s->pool->slot[at];
     unsigned rank = 0;
-    if (!fits(s->pool, &s->wish, at))
+    if (!fits(s->pool, &s->wish, s->devices, at))
         return;
     if (!keeps_need(s->pool, s->lost, at))
         rank |= RANK_NEED;
@@ -696,12 +764,16 @@ static void consider(search *s, uint32_t at)
 static void consider_box(search *s, uint32_t box)
 {
     const pool_box *b = &s->pool->box[box];
+    box_use d;
+    look_at_devices(s->pool, box, &s->wish, &d);
+    s->devices = &d;
     for (uint32_t i = b->first_slot; i < b->first_slot + b->slots; i++) {
         const pool_slot *slot = &s->pool->slot[i];
         if (slot->model == s->pool->slot[s->lost].model &&
             (slot->state == POOL_FREE || slot->state == POOL_SPARE))
             consider(s, i);
     }
+    s->devices = NULL;
 }
 
 /* Far from `near`, only boxes that the lease is in already are unlike the others, and those are
@@ -741,6 +813,7 @@ int pool_choose_other(const pool *p, uint32_t slot, const pool_filter *filter, p
                  slot,
                  l->first,
                  near_of(p, l->peer),
+                 NULL,
                  POOL_NONE,
                  RANK_WORST };
     if (s.near == slot && p->slot[slot].next != POOL_NONE)
@@ -774,12 +847,14 @@ static unsigned list_lendable(const pool *p, uint32_t cell, const wish *w, pool_
 {
     const pool_box *b = &p->box[p->cell[cell].box];
     unsigned count = 0;
+    box_use d;
+    look_at_devices(p, p->cell[cell].box, w, &d);
     out->count = 0;
     for (uint32_t i = b->first_slot; i < b->first_slot + b->slots; i++) {
         const pool_slot *s = &p->slot[i];
         if ((s->state == POOL_FREE || s->state == POOL_SPARE) &&
-            (s->box_cell == cell || s->group_cell == cell) && fits(p, w, i) && adds(p, w, i, out) &&
-            ++count && out->count < POOL_COUNT_MAX)
+            (s->box_cell == cell || s->group_cell == cell) && fits(p, w, &d, i) &&
+            adds(p, w, i, out) && ++count && out->count < POOL_COUNT_MAX)
             out->slot[out->count++] = i;
     }
     return count;
@@ -1143,7 +1218,7 @@ static bool can_give(const pool *p, const pool_request *r, const pool_choice *c)
         return false;
     for (unsigned i = 0; i < c->count; i++) {
         if (c->slot[i] >= p->slots || p->slot[c->slot[i]].state != POOL_FREE ||
-            p->slot[c->slot[i]].model != r->model || !fits(p, &w, c->slot[i]))
+            p->slot[c->slot[i]].model != r->model || !fits(p, &w, NULL, c->slot[i]))
             return false;
         for (unsigned j = 0; j < i; j++)
             if (c->slot[i] == c->slot[j] || (r->apart && same_device(p, c->slot[i], c->slot[j])))

@@ -245,7 +245,8 @@ int pool_set_spares(pool *p, uint16_t model, uint32_t spares);
 /* Which slots the request would get.  Cost: O(count) and O(slots) of the boxes
    chosen; where these have more than 64 free slots, all such boxes are looked at.  With a
    filter, or where devices are asked for or have an exclusive lease, those that fit, of the boxes
-   with the fewest free slots first: O(free slots), and no promise about pool_room().
+   with the fewest free slots first, and no promise about pool_room(): O(free slots) for the
+   filter, which is asked of each once or twice, and O(count * free slots) for their order.
    Within a box functions are packed: first those of a device that the tenant has a function of,
    then of one that others have, then the others, each from where the fewest are free, and slots
    with a device of their own last; for a lease with `apart` those of devices of which the fewest

@@ -12,6 +12,7 @@
 #include "policy.h"
 #include <math.h>
 #include <string.h>
+#include <time.h>
 
 enum { SLOTS = 96, BOXES = 12, HOSTS = 4, TENANTS = 3, LEASES = 32, MODELS = 3 };
 
@@ -1401,6 +1402,65 @@ static void test_boxes_of_1024_slots(void **state)
     }
 }
 
+static unsigned asked;
+
+static bool none_fits(const void *user, uint32_t slot)
+{
+    (void)user;
+    (void)slot;
+    asked++;
+    return false;
+}
+
+/* Boxes of as many functions as one may have: 31 devices of 33, and a lease that is exclusive. */
+static void large_functions(void)
+{
+    static pool_slot_info info[POOL_BOX_SLOTS_MAX];
+    const pool_limits large = { LARGE_SLOTS, LARGE_BOXES, 1, 2, LARGE_SLOTS, 1 };
+    size_t bytes = pool_bytes(&large);
+    uint32_t at;
+    pool_request r = { .count = 1, .exclusive = true };
+    pool_choice c;
+    uint64_t lease;
+    free(p);
+    p = pool_init(malloc(bytes), bytes, &large);
+    for (unsigned b = 0; b < LARGE_BOXES; b++)
+        assert_int_equal(pool_add_box(p, info, POOL_BOX_SLOTS_MAX, &at), POOL_OK);
+    for (uint32_t i = 0; i < p->slots; i++)
+        assert_int_equal(pool_set_device(p, i, i % POOL_BOX_SLOTS_MAX / 33 * 33 + 1), POOL_OK);
+    assert_int_equal(pool_add_host(p, LARGE_SLOTS, &at), POOL_OK);
+    for (unsigned i = 0; i < 2; i++)
+        assert_int_equal(pool_add_tenant(p, POOL_NONE, &at), POOL_OK);
+    assert_int_equal(pool_choose(p, &r, &c), POOL_OK);
+    assert_int_equal(pool_grant(p, &r, &c, &lease), POOL_OK);
+}
+
+/* What is refused costs no quota, so it may not cost much: each slot is looked at a few times, not
+   all functions of its device for each slot that is asked for. */
+static void test_refusals_are_cheap(void **state)
+{
+    (void)state;
+    const pool_filter none = { none_fits, NULL };
+    pool_choice c;
+    large_functions();
+    for (unsigned i = 0; i < 3; i++) {
+        pool_request r = { .tenant = 1, .count = POOL_COUNT_MAX, .need = POOL_SAME_BOX };
+        r.apart = i == 0;
+        r.exclusive = i == 1;
+        r.filter = i == 2 ? &none : NULL;
+        clock_t least = CLOCKS_PER_SEC;
+        for (unsigned j = 0; j < 3; j++) {
+            clock_t began = clock();
+            asked = 0;
+            int rc = pool_choose(p, &r, &c);
+            least = clock() - began < least ? clock() - began : least;
+            assert_int_equal(rc, i == 0 ? POOL_E_PLACE : i == 1 ? POOL_OK : POOL_E_FREE);
+            assert_true(asked <= 2 * p->slots);
+        }
+        assert_true(least < CLOCKS_PER_SEC / 10); /* 14 ms at most; 550 with the functions */
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1419,6 +1479,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_limits_and_errors, begin, end),
         cmocka_unit_test_setup_teardown(test_reasons, begin, end),
         cmocka_unit_test_setup_teardown(test_taint, begin, end),
+        cmocka_unit_test_setup_teardown(test_refusals_are_cheap, begin, end),
         cmocka_unit_test_setup_teardown(test_boxes_of_1024_slots, begin, end),
     };
     number("DXPU_SEED", &seed);

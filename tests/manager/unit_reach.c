@@ -1137,6 +1137,34 @@ static void test_m168_a_lease_beside_kept_data_goes_elsewhere(void **state)
     assert_false(is_doubted(p));
 }
 
+/* Of two drives in a box, whose slots take turns, only the one with kept data is withheld. */
+static void test_m168_another_drive_of_the_box_is_lent(void **state)
+{
+    (void)state;
+    proxy *p = box_at(0);
+    uint64_t kept = keep_one(p, 77), lease;
+    uint32_t had[POOL_COUNT_MAX], own = slot_of(kept);
+    unsigned left;
+    assert_true(p->slot[own].epoch);
+    for (unsigned i = 0; i < SLOTS; i++)
+        if (i % 2 != own % 2) {
+            p->slot[i].medium = 78;
+            snprintf(p->slot[i].attributes, sizeof p->slot[i].attributes, "subsystem=b");
+        }
+    says(p, 1, SLOTS);
+    assert_int_equal(core_release(c, kept, true).code, CORE_OK);
+    run(STEP_MS * 40);
+    assert_int_equal(p->slot[own].state, DXPU_CONTROL_SLOT_KEPT);
+    p->shared = false; /* here the box has two drives */
+    assert_int_equal(core_drain(c, box_at(1)->node, true, false, &left).code, CORE_OK);
+    assert_int_equal(core_drain(c, box_at(2)->node, true, false, &left).code, CORE_OK);
+    assert_int_equal(ask(1, CORE_REPLACE_DEFAULT, 3, &lease).code, CORE_E_CAPACITY);
+    assert_int_equal(ask(1, CORE_REPLACE_DEFAULT, 2, &lease).code, CORE_OK);
+    assert_int_equal(pool_lease_slots(core_pool(c), lease, had), 2);
+    for (unsigned i = 0; i < 2; i++)
+        assert_int_equal(had[i] % 2, !(own % 2));
+}
+
 /* Two that the box binds neither: that each is given out does not make the other one bindable. */
 static void test_m168_two_beside_kept_data_do_not_wait_for_each_other(void **state)
 {
@@ -1200,6 +1228,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_m168_slots_beside_kept_data_are_not_lent, begin, end),
         cmocka_unit_test_setup_teardown(test_m168_a_lease_beside_kept_data_goes_elsewhere, begin,
                                         end),
+        cmocka_unit_test_setup_teardown(test_m168_another_drive_of_the_box_is_lent, begin, end),
         cmocka_unit_test_setup_teardown(test_m168_two_beside_kept_data_do_not_wait_for_each_other,
                                         begin, end),
     };

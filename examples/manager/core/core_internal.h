@@ -367,12 +367,20 @@ bool corei_lease_read(json_t *j, corei_lease_record *out);
 /* The pool's device of the slot is the one that its attributes name. */
 void corei_set_device(corei_tables *t, uint32_t slot);
 
+/* What was found of the slot before, for the next one: most are of the same box and drive. */
+typedef struct corei_seen {
+    bool any, keeps; /* a slot of the box keeps data */
+    bool withheld;   /* the slot */
+    uint32_t node, slot;
+} corei_seen;
+
 /* A filter of slots that have these attributes and are not withheld; NULL: all have and are.
    `wanted` and `filter` are the caller's. */
 typedef struct corei_wanted {
     const core *core;
     const char *attributes;
     bool direct; /* not of a box that forbids it */
+    corei_seen memory, *seen;
     pool_filter filter;
 } corei_wanted;
 const pool_filter *corei_filter(const core *c, const char *attributes, bool direct,
@@ -577,6 +585,8 @@ int corei_choose_all(core *c, uint64_t lease, pool_choice *out);
 /* A slot of a drive that others share (S-249), which its box binds to none: a tenant's data are
    kept there, and none of its slots is lent. */
 bool corei_is_withheld(const core *c, uint32_t slot);
+/* The same for one slot after the other, while nothing changes. */
+bool corei_is_withheld_seen(const core *c, uint32_t slot, corei_seen *seen);
 /* A free slot that is not lent to this host, for its box is in doubt. */
 bool corei_is_kept_from(const core *c, uint32_t host, uint32_t slot);
 

@@ -706,6 +706,39 @@ static bool is_same_drive(const dxpu_control_device *a, const dxpu_control_devic
     return len && len == strcspn(y, ",") && !memcmp(x, y, len);
 }
 
+/* Two that no other slot tells apart. */
+static bool is_same_to_all(const dxpu_control_device *a, const dxpu_control_device *b)
+{
+    const char *x = subsystem_of(a), *y = subsystem_of(b);
+    size_t len = strcspn(x, ",");
+    return a->medium == b->medium && len == strcspn(y, ",") && !memcmp(x, y, len);
+}
+
+static bool keeps_one(const core *c, const core_node *box)
+{
+    for (uint32_t i = box->first; i < box->first + box->total; i++) {
+        if (c->t.slot[i].device.state == DXPU_CONTROL_SLOT_KEPT)
+            return true;
+    }
+    return false;
+}
+
+bool corei_is_withheld_seen(const core *c, uint32_t slot, corei_seen *seen)
+{
+    const dxpu_control_device *d = &c->t.slot[slot].device;
+    uint32_t node = c->t.slot[slot].node;
+    if (!c->shares || d->state != DXPU_CONTROL_SLOT_WIPED || !*subsystem_of(d))
+        return false;
+    if (!seen->any || seen->node != node)
+        *seen = (corei_seen){ true, keeps_one(c, &c->t.node[node]), false, node, CORE_NONE };
+    if (!seen->keeps || d->epoch)
+        return seen->keeps && corei_is_withheld(c, slot);
+    if (seen->slot == CORE_NONE || !is_same_to_all(d, &c->t.slot[seen->slot].device))
+        seen->withheld = corei_is_withheld(c, slot);
+    seen->slot = slot;
+    return seen->withheld;
+}
+
 bool corei_is_withheld(const core *c, uint32_t slot)
 {
     const dxpu_control_device *d = &c->t.slot[slot].device;
@@ -715,9 +748,9 @@ bool corei_is_withheld(const core *c, uint32_t slot)
         return false;
     for (uint32_t i = box->first; i < box->first + box->total; i++) {
         const dxpu_control_device *other = &c->t.slot[i].device;
-        if (i == slot || !is_same_drive(d, other))
-            continue;
         bool keeps = other->state == DXPU_CONTROL_SLOT_KEPT;
+        if (i == slot || (!keeps && !other->epoch) || !is_same_drive(d, other))
+            continue;
         kept |= keeps;
         lent |= other->epoch != 0;
         lent |= keeps && has_port(c, i); /* is about to be: the box binds one that is kept */

@@ -165,18 +165,19 @@ static core_result box_away(const core *c, uint32_t slot)
 #define WITHHELD " (%u share a drive with data that are kept)"
 
 /* Free, and bound by their boxes to none. */
-static bool is_withheld(const core *c, uint32_t slot)
+static bool is_withheld(const core *c, uint32_t slot, corei_seen *seen)
 {
     unsigned state = c->t.pool->slot[slot].state;
-    return (state == POOL_FREE || state == POOL_SPARE) && corei_is_withheld(c, slot);
+    return (state == POOL_FREE || state == POOL_SPARE) && corei_is_withheld_seen(c, slot, seen);
 }
 
 static core_result too_few(const core *c, uint32_t host, uint16_t model)
 {
     uint32_t suspect = 0, withheld = 0;
+    corei_seen seen = { 0 };
     for (uint32_t i = 0; i < c->t.pool->slots; i++) {
         suspect += c->t.pool->slot[i].model == model && corei_is_kept_from(c, host, i);
-        withheld += c->t.pool->slot[i].model == model && is_withheld(c, i);
+        withheld += c->t.pool->slot[i].model == model && is_withheld(c, i, &seen);
     }
     uint32_t drained = c->t.pool->model[model].count[POOL_DRAINED], gone = count_gone(c, model);
     uint32_t retained = c->t.pool->model[model].count[POOL_RETAINED];
@@ -218,14 +219,15 @@ static core_result too_few_such(const core *c, uint32_t host, uint16_t model,
 {
     uint32_t have = 0, free = 0, suspect = 0, drained = 0, retained = 0, withheld = 0;
     char more[128] = "";
+    corei_seen seen = { 0 };
     for (uint32_t i = 0; i < c->t.pool->slots; i++) {
         const pool_slot *s = &c->t.pool->slot[i];
         if (s->model != model || !core_has_attributes(c->t.slot[i].device.attributes, attributes))
             continue;
-        bool kept = corei_is_kept_from(c, host, i);
+        bool kept = corei_is_kept_from(c, host, i), held = is_withheld(c, i, &seen);
         have++;
-        free += s->state == POOL_FREE && !kept && !is_withheld(c, i);
-        withheld += is_withheld(c, i);
+        free += s->state == POOL_FREE && !kept && !held;
+        withheld += held;
         suspect += kept;
         drained += s->state == POOL_DRAINED;
         retained += s->state == POOL_RETAINED;

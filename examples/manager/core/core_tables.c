@@ -345,14 +345,16 @@ static bool slot_fits(const void *user, uint32_t slot)
     const core_node *box = &w->core->t.node[w->core->t.slot[slot].node];
     return !(w->direct && box->no_direct) &&
            core_has_attributes(w->core->t.slot[slot].device.attributes, w->attributes) &&
-           !corei_is_withheld(w->core, slot);
+           !corei_is_withheld_seen(w->core, slot, w->seen);
 }
 
 const pool_filter *corei_filter(const core *c, const char *attributes, bool direct,
                                 corei_wanted *wanted)
 {
     direct = direct && c->t.no_directs;
-    *wanted = (corei_wanted){ c, attributes, direct, { slot_fits, wanted } };
+    *wanted = (corei_wanted){ .core = c, .attributes = attributes, .direct = direct };
+    wanted->seen = &wanted->memory;
+    wanted->filter = (pool_filter){ slot_fits, wanted };
     return attributes[0] || direct || c->shares ? &wanted->filter : NULL;
 }
 
