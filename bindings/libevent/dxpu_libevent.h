@@ -130,7 +130,9 @@ typedef struct dxpu_udp_callbacks {
 
 /* Look here, too, whenever the loop looks for datagrams: for memory shared with another process,
    say.  True: there was something, and run() is called.  about_to_block: if there is nothing, a
-   descriptor of the loop's base must signal it from now on.  NULL: no more. */
+   descriptor of the loop's base must signal it from now on.  NULL: no more.  With DXPU_UDP_BUSY,
+   too, the loop then yields the processor between two looks: who is waited for may be a thread
+   here. */
 void dxpu_udp_watch(dxpu_udp *u, bool (*look)(void *user, bool about_to_block), void *user);
 /* Run until dxpu_udp_stop().  DXPU_OK, or -1 with errno when waiting itself failed. */
 int dxpu_udp_loop(dxpu_udp *u, const dxpu_udp_callbacks *cb);

@@ -36,18 +36,28 @@ static void on_wake(evutil_socket_t fd, short what, void *user)
     jobs_woken(fd);
 }
 
+static void look_at(slot *s)
+{
+    unsigned ended = atomic_load_explicit(&s->ended, memory_order_relaxed);
+    if (ended != s->ended_seen && s->active)
+        fabric_stir_channel(&s->shard->fabric, s->active);
+    s->ended_seen = ended;
+}
+
 /* The same while the loop looks for datagrams without blocking, when it would see the eventfd only
-   from time to time. */
+   from time to time, and for the slots alone whose jobs they are. */
 static bool on_look(void *user, bool about_to_block)
 {
     shard *sh = user;
+    const box *b = sh->box;
     unsigned ended = atomic_load_explicit(&sh->ended, memory_order_acquire);
-    bool any = ended != sh->ended_seen;
     (void)about_to_block; /* the eventfd ends that */
+    if (ended == sh->ended_seen)
+        return false;
     sh->ended_seen = ended;
-    if (any)
-        fabric_stir(&sh->fabric);
-    return any;
+    for (unsigned i = sh->index; i < b->count; i += b->shard_count)
+        look_at(&b->slots[i]);
+    return true;
 }
 
 static uint64_t next_ns(void *user)
@@ -246,7 +256,7 @@ static int open_shard(box *b, unsigned index, const fabric_settings *net)
     sh->fabric.few = FEW_CHANNELS;
     sh->fabric.base.tx.header[DXPU_COMPLETION] = COMPLETION_HEADERS;
     sh->fabric.base.tx.data[DXPU_COMPLETION] = COMPLETION_UNITS;
-    if (net->wait == DXPU_UDP_ADAPTIVE)
+    if (net->wait != DXPU_UDP_BLOCK)
         dxpu_udp_watch(sh->fabric.udp, on_look, sh);
     sh->worker = worker_new(dxpu_udp_base(sh->fabric.udp), run_shard, sh);
     return sh->worker ? open_wake(sh) : -1;

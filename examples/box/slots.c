@@ -932,7 +932,7 @@ static int open_lane(box *b, slot *s)
     if (b->pool)
         s->lane = jobs_lane_new(b->pool, s->shard->wake, &s->jobs);
     if (s->lane)
-        jobs_lane_count(s->lane, &s->shard->ended);
+        jobs_lane_count(s->lane, &s->ended, &s->shard->ended);
     return b->pool && !s->lane ? -1 : 0;
 }
 
@@ -1143,7 +1143,7 @@ static int serve_state(box *b, shard *sh)
     if (b->pool && !sh->lane)
         return -1;
     if (sh->lane)
-        jobs_lane_count(sh->lane, &sh->ended);
+        jobs_lane_count(sh->lane, &sh->ended, NULL);
     state_serve(b->state, sh->index, &sh->writes, written, sh);
     return 0;
 }

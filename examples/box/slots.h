@@ -86,6 +86,8 @@ typedef struct slot {
     struct event *waits;     /* until then */
     jobs jobs;               /* the device's, by */
     jobs_lane *lane;         /* of the box's pool; NULL: its loop waits for disks */
+    atomic_uint ended;       /* how many are over */
+    unsigned ended_seen;     /* of them, by the loop */
     struct arrival *arrival; /* of hot_plug.c; NULL: no device comes or leaves */
     fabric_channel *active;  /* the incarnation that reaches the device; NULL: none */
     fabric_paths past;       /* of channels that are over */
@@ -142,7 +144,7 @@ typedef struct shard {
     worker *worker;
     fabric fabric;
     int wake;            /* eventfd: jobs of its devices are over, or of the state file */
-    atomic_uint ended;   /* how many are */
+    atomic_uint ended;   /* how many are: of all lanes */
     unsigned ended_seen; /* of them, by the loop */
     struct event *woken; /* NULL: none yet */
     jobs writes;         /* of the state file */

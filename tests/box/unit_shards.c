@@ -46,7 +46,10 @@ static unsigned unbind_later(box *b, const dxpu_control_unbind *m)
 #undef leases_bind
 #undef leases_unbind
 
+enum { SLOTS = 3 };
+
 static box b;
+static slot all[SLOTS];
 static const dxpu_control_bind bind_order = { .slot = 1 };
 static const dxpu_control_unbind unbind_order = { .slot = 1 };
 
@@ -56,9 +59,13 @@ static int open_with(unsigned wait)
     net.wait = wait;
     memset(&b, 0, sizeof b);
     settled = last_code = 0;
-    b.count = 1;
+    memset(all, 0, sizeof all);
+    b.slots = all;
+    b.count = SLOTS;
     b.keys = net.keys = keys_none();
     assert_int_equal(shards_open(&b, &net), 0);
+    for (unsigned i = 0; i < SLOTS; i++)
+        all[i].shard = &b.shards[0];
     return 0;
 }
 
@@ -144,8 +151,43 @@ static void test_a_job_is_seen_before_its_eventfd(void **state)
     assert_int_equal(seen_by_looking(), 1);
     assert_int_equal(seen_by_looking(), 2);
     assert_int_equal(shards_close(&b), 0);
+    (void)open_with(DXPU_UDP_BUSY);
+    assert_int_equal(seen_by_looking(), 1);
+    assert_int_equal(shards_close(&b), 0);
     (void)open_with(DXPU_UDP_BLOCK); /* control: it does not look again */
     assert_int_equal(seen_by_looking(), 0);
+}
+
+/* A busy disk costs the slots beside it no turn each time. */
+static void test_a_job_wakes_its_slot_alone(void **state)
+{
+    shard *sh = &b.shards[0];
+    fabric *f = &sh->fabric;
+    dxpu_udp_path path;
+    (void)state;
+    assert_int_equal(fabric_route(f, dxpu_udp_local(f->udp, 0), 1, &path), DXPU_OK);
+    for (unsigned i = 0; i < SLOTS; i++) {
+        dxpu_channel_config cfg;
+        dxpu_channel_config_default(&cfg);
+        cfg.epoch = i + 1;
+        cfg.remote.slot = (uint16_t)(i + 1);
+        all[i].active = fabric_dial(f, &cfg, NULL, &path, 1, dxpu_udp_now_ns());
+        assert_non_null(all[i].active);
+        f->due_ns[all[i].active->live_at] = DXPU_NEVER;
+    }
+    assert_false(on_look(sh, false));
+    atomic_fetch_add(&all[1].ended, 1);
+    atomic_fetch_add(&sh->ended, 1);
+    assert_true(on_look(sh, false));
+    for (unsigned i = 0; i < SLOTS; i++)
+        assert_int_equal(f->due_ns[all[i].active->live_at] == 0, i == 1);
+    f->due_ns[all[1].active->live_at] = DXPU_NEVER;
+    atomic_fetch_add(&sh->ended, 1); /* of the file of leases */
+    assert_true(on_look(sh, false));
+    assert_int_equal(f->due_ns[all[1].active->live_at], DXPU_NEVER);
+    on_wake(sh->wake, EV_READ, sh);
+    for (unsigned i = 0; i < SLOTS; i++)
+        assert_int_equal(f->due_ns[all[i].active->live_at], 0);
 }
 
 int main(void)
@@ -153,6 +195,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_m57_an_answer_is_its_orders_own, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_job_is_seen_before_its_eventfd, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_job_wakes_its_slot_alone, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -268,9 +268,10 @@ static void test_a_quick_one_is_to_be_taken_back(void **state)
 static void test_what_threads_end_is_counted(void **state)
 {
     rig *r = set_up(1);
-    atomic_uint ended = 0;
+    atomic_uint ended = 0, of_all = 0;
     (void)state;
-    jobs_lane_count(r->lane[0], &ended);
+    jobs_lane_count(r->lane[0], &ended, &of_all);
+    jobs_lane_count(r->lane[1], &of_all, NULL);
     (void)give(r, 1, 0, false); /* another lane's */
     (void)await(r, 1);
     r->job[0][0].job.quick = look;
@@ -279,8 +280,9 @@ static void test_what_threads_end_is_counted(void **state)
     assert_non_null(r->jobs[0].reap(r->jobs[0].user));
     for (unsigned i = 1; i < 4; i++) {
         test_job *t = give(r, 0, i, false);
-        while (ended < i)
+        while (of_all < i + 1) /* counted last */
             continue;
+        assert_int_equal(ended, i);
         assert_ptr_equal(r->jobs[0].reap(r->jobs[0].user), t);
     }
     assert_int_equal(ended, 3);

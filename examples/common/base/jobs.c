@@ -105,7 +105,7 @@ struct jobs_lane {
     jobs_queue waiting, done;
     jobs_queue quick; /* the loop's own: what was over in submit() */
     int wake;
-    atomic_uint *ended; /* NULL: they are not counted */
+    atomic_uint *ended, *of_all; /* NULL: they are not counted */
 };
 
 /* The lock is of all that is in the pool and its lanes, but for `quick` and what is constant. */
@@ -186,6 +186,8 @@ static void run_one(jobs_pool *p, jobs_lane *l)
     queue_append(&l->done, j);
     if (l->ended)
         atomic_fetch_add_explicit(l->ended, 1, memory_order_release);
+    if (l->of_all)
+        atomic_fetch_add_explicit(l->of_all, 1, memory_order_release);
     if (first)
         (void)eventfd_write(l->wake, 1); /* cannot be full */
     pthread_cond_broadcast(&p->over);
@@ -348,9 +350,10 @@ jobs_lane *jobs_lane_new(jobs_pool *p, int wake, jobs *out)
     return l;
 }
 
-void jobs_lane_count(jobs_lane *l, atomic_uint *ended)
+void jobs_lane_count(jobs_lane *l, atomic_uint *ended, atomic_uint *of_all)
 {
     l->ended = ended;
+    l->of_all = of_all;
 }
 
 void jobs_lane_free(jobs_lane *l)
