@@ -16,6 +16,7 @@
 #include "dxpu_control.h"
 #include "leases.h"
 #include "hot_plug.h"
+#include "p2p.h"
 #include "shards.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -139,6 +140,11 @@ void slots_end(slot *s, uint8_t reason)
     channel[i] = 0;
     if (s->kind == &passing)
         medium_of(i)->data = 0;
+}
+
+void p2p_direct(slot *s, bool on)
+{
+    s->indirect = !on;
 }
 
 uint8_t slots_state(const slot *s)
