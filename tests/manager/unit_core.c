@@ -2776,6 +2776,41 @@ static core_code ask_peer(const char *tenant, uint64_t peer, uint64_t *lease)
     return why.code;
 }
 
+/* A lease that was to be near a peer is replaced all the same where only a box is left that forbids
+   what they would do; one that is made is refused, and why is said. */
+static void test_m183_replaced_where_direct_is_forbidden(void **state)
+{
+    (void)state;
+    for (unsigned alone = 0; alone < 2; alone++) {
+        uint64_t lease, peer, other;
+        both_connect();
+        assert_int_equal(ask_peer("a", 0, &lease), CORE_OK);
+        core_order o = expect(DXPU_CONTROL_BIND, box_node);
+        done(&o, DXPU_CONTROL_SLOT_HELD, o.m.u.bind.epoch);
+        box[0].epoch = box[0].epoch_seen = o.m.u.bind.epoch;
+        box[0].state = DXPU_CONTROL_SLOT_HELD;
+        box[0].peer_node = host_node;
+        box[0].peer_slot = 1;
+        (void)expect(DXPU_CONTROL_ATTACH, host_node);
+        assert_int_equal(ask_peer("a", lease, &peer), CORE_OK);
+        o = expect(DXPU_CONTROL_BIND, box_node);
+        uint32_t second = second_box(), at = pool_find_lease(core_pool(c), peer)->first;
+        assert_int_equal(core_set_direct(c, second, false).code, CORE_OK);
+        for (uint32_t i = 0; i < SLOTS; i++)
+            if (core_pool(c)->slot[i].state == POOL_FREE)
+                assert_int_equal(core_break(c, i, POOL_WHY_OPERATOR).code, CORE_OK);
+        assert_int_equal(ask_peer("a", lease, &other), CORE_E_CAPACITY);
+        assert_non_null(strstr(why.text, "in boxes whose devices may reach others directly"));
+        if (alone)
+            assert_int_equal(core_release(c, lease, false).code, CORE_OK);
+        assert_int_equal(core_replace(c, at, POOL_WHY_OPERATOR, false).code, CORE_OK);
+        uint32_t now = pool_find_lease(core_pool(c), peer)->first;
+        assert_int_equal(c->t.node[c->t.slot[now].node].number, second);
+        (void)end(state);
+        (void)begin(state);
+    }
+}
+
 /* A peer comes into the box of its peer, where another one would not; both know it, and no other
    tenant does. */
 static void test_m183_peers(void **state)
@@ -3598,6 +3633,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_m182_direct_before_bind, begin, end),
         cmocka_unit_test_setup_teardown(test_m182_an_older_box, begin, end),
         cmocka_unit_test_setup_teardown(test_m183_peers, begin, end),
+        cmocka_unit_test_setup_teardown(test_m183_replaced_where_direct_is_forbidden, begin, end),
         cmocka_unit_test_setup_teardown(test_m157_break_a_device, begin, end),
         cmocka_unit_test_setup_teardown(test_m81_m82_keys, begin, end),
         cmocka_unit_test_setup_teardown(test_m81_parts_are_kept, begin, end),

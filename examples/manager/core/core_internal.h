@@ -386,7 +386,8 @@ typedef struct corei_wanted {
 const pool_filter *corei_filter(const core *c, const char *attributes, bool direct,
                                 corei_wanted *wanted);
 /* That of the lease that has the slot. */
-const pool_filter *corei_lease_filter(const core *c, uint32_t slot, corei_wanted *wanted);
+const pool_filter *corei_lease_filter(const core *c, uint32_t slot, bool direct,
+                                      corei_wanted *wanted);
 
 /* -- Directly or through the host (core_direct.c) -- */
 

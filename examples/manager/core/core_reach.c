@@ -654,7 +654,14 @@ int corei_choose(core *c, const pool_request *q, pool_choice *out)
     return rc;
 }
 
-int corei_choose_other(core *c, uint32_t slot, pool_other *out)
+/* Would a box for which direct requests are forbidden part it from its peer? */
+static bool is_with_peer(const core *c, uint32_t lease)
+{
+    const pool_lease *l = &c->t.pool->lease[lease], *peer = pool_find_lease(c->t.pool, l->peer);
+    return c->t.no_directs && peer && l->host != POOL_NONE && peer->host == l->host;
+}
+
+static int choose_other(core *c, uint32_t slot, bool direct, pool_other *out)
 {
     uint32_t lease = c->t.pool->slot[slot].lease;
     uint32_t host = lease == POOL_NONE ? 0 : host_number(c, c->t.pool->lease[lease].host);
@@ -662,7 +669,7 @@ int corei_choose_other(core *c, uint32_t slot, pool_other *out)
     uint32_t own = trouble_of(c, slot).kind || level_for(c, host, box) ? box : 0;
     int rc = POOL_E_FREE;
     corei_wanted wanted;
-    const pool_filter *filter = corei_lease_filter(c, slot, &wanted);
+    const pool_filter *filter = corei_lease_filter(c, slot, direct, &wanted);
     if (!c->doubts && !own)
         return pool_choose_other(c->t.pool, slot, filter, out);
     for (unsigned level = 1; level <= 2 && rc == POOL_E_FREE; level++) {
@@ -673,20 +680,35 @@ int corei_choose_other(core *c, uint32_t slot, pool_other *out)
     return rc;
 }
 
-int corei_choose_all(core *c, uint64_t lease, pool_choice *out)
+int corei_choose_other(core *c, uint32_t slot, pool_other *out)
+{
+    uint32_t lease = c->t.pool->slot[slot].lease;
+    bool direct = lease != POOL_NONE && is_with_peer(c, lease);
+    int rc = choose_other(c, slot, direct, out);
+    return direct && rc == POOL_E_FREE ? choose_other(c, slot, false, out) : rc;
+}
+
+static int choose_all(core *c, uint64_t lease, bool direct, pool_choice *out)
 {
     const pool_lease *l = pool_find_lease(c->t.pool, lease);
     uint32_t host = host_number(c, l->host), own = c->t.node[c->t.slot[l->first].node].number;
     int rc = POOL_E_PLACE;
     corei_wanted wanted;
     const pool_filter *filter =
-        corei_filter(c, c->t.lease[pool_lease_index(lease)].attributes, l->peer != 0, &wanted);
+        corei_filter(c, c->t.lease[pool_lease_index(lease)].attributes, direct, &wanted);
     for (unsigned level = 1; level <= 2 && rc == POOL_E_PLACE; level++) {
         veil(c, host, own, level, true);
         rc = pool_choose_all(c->t.pool, lease, filter, out);
         veil(c, host, own, level, false);
     }
     return rc;
+}
+
+int corei_choose_all(core *c, uint64_t lease, pool_choice *out)
+{
+    bool direct = is_with_peer(c, pool_lease_index(lease));
+    int rc = choose_all(c, lease, direct, out);
+    return direct && rc == POOL_E_PLACE ? choose_all(c, lease, false, out) : rc;
 }
 
 /* In a device's attributes, up to the next comma; "": it is in none. */

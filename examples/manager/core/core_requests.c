@@ -126,6 +126,7 @@ static uint32_t find_silent(const core *c, const pool_request *q, const char *at
 {
     for (uint32_t i = 0; i < c->t.pool->slots; i++)
         if (c->t.slot_more[i].silent && pool_serves(c->t.pool, q, i) &&
+            !(q->peer && c->t.node[c->t.slot[i].node].no_direct) &&
             core_has_attributes(c->t.slot[i].device.attributes, attributes))
             return i;
     return CORE_NONE;
@@ -261,6 +262,34 @@ static core_result too_few_devices(const pool_request *q)
                         q->exclusive ? ", not exclusive" : "");
 }
 
+/* Would it get them where direct requests are forbidden? */
+static bool is_for_direct(core *c, const core_request *r, const pool_request *q)
+{
+    pool_request any = *q;
+    corei_wanted wanted;
+    pool_choice choice;
+    if (!r->peer || !c->t.no_directs)
+        return false;
+    any.filter = corei_filter(c, r->attributes, false, &wanted);
+    return corei_choose(c, &any, &choice) == POOL_OK;
+}
+
+/* Of slots that others have it says nothing but that they do not serve. */
+static core_result not_found(core *c, const core_request *r, const pool_request *q, int rc)
+{
+    if (is_for_direct(c, r, q))
+        return corei_result(CORE_E_CAPACITY,
+                            "too few slots of this model are free in boxes whose devices may reach "
+                            "others directly; ask for fewer, wait for a release, or ask without a "
+                            "peer");
+    if (rc == POOL_E_PLACE)
+        return corei_pool_result(rc);
+    if (q->device || q->exclusive)
+        return too_few_devices(q);
+    return r->attributes[0] ? too_few_such(c, r->host, q->model, r->attributes)
+                            : too_few(c, r->host, q->model);
+}
+
 static core_result over_quota(const core *c, const pool_request *q)
 {
     const pool_tenant *t = &c->t.pool->tenant[q->tenant];
@@ -318,11 +347,8 @@ static core_result grant(core *c, const core_request *r, pool_request *q, pool_c
         return over_quota(c, q);
     if (rc == POOL_E_HOST)
         return over_host(c, q->host, q->count);
-    if (rc == POOL_E_FREE && (q->device || q->exclusive))
-        return too_few_devices(q);
-    if (rc == POOL_E_FREE)
-        return r->attributes[0] ? too_few_such(c, r->host, q->model, r->attributes)
-                                : too_few(c, r->host, q->model);
+    if (rc == POOL_E_FREE || rc == POOL_E_PLACE)
+        return not_found(c, r, q, rc);
     if (rc == POOL_OK)
         rc = pool_grant(t->pool, q, choice, lease);
     return corei_pool_result(rc);

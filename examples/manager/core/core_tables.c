@@ -358,10 +358,10 @@ const pool_filter *corei_filter(const core *c, const char *attributes, bool dire
     return attributes[0] || direct || c->shares ? &wanted->filter : NULL;
 }
 
-const pool_filter *corei_lease_filter(const core *c, uint32_t slot, corei_wanted *wanted)
+const pool_filter *corei_lease_filter(const core *c, uint32_t slot, bool direct,
+                                      corei_wanted *wanted)
 {
     uint32_t lease = c->t.pool->slot[slot].lease;
     return lease == POOL_NONE ? NULL
-                              : corei_filter(c, c->t.lease[lease].attributes,
-                                             c->t.pool->lease[lease].peer != 0, wanted);
+                              : corei_filter(c, c->t.lease[lease].attributes, direct, wanted);
 }
