@@ -2552,6 +2552,39 @@ static void test_m158_exclusive(void **state)
     assert_non_null(strstr(why.text, "no other tenant has a function"));
 }
 
+/* A refusal counts none of the slots that another tenant's exclusive lease keeps free; and one of
+   slots apart does not say that they were asked for close or spread. */
+static void test_m158_refusals_count_nothing(void **state)
+{
+    (void)state;
+    core_request r = { .tenant = "b", .model = "nvme", .count = 1, .attributes = "of=1" };
+    uint64_t lease, other;
+    bool existed;
+    two_functions();
+    r.host = host_node;
+    r.count = 2;
+    assert_int_equal(core_create(c, &r, &other, &existed).code, CORE_E_CAPACITY);
+    why = core_create(c, &r, &other, &existed);
+    assert_non_null(strstr(why.text, "are free: 1 of 1")); /* the control */
+    r.count = 1;
+    assert_int_equal(ask_for("a", POOL_DEVICE_FUNCTION, true, &lease), CORE_OK);
+    assert_int_equal(slot_number_of(lease), 1); /* slot 2 is free, and of=1 */
+    why = core_create(c, &r, &other, &existed);
+    assert_int_equal(why.code, CORE_E_CAPACITY);
+    assert_non_null(strstr(why.text, "with of=1 are free for this tenant"));
+    assert_null(strpbrk(strstr(why.text, "are free"), "0123456789"));
+    assert_int_equal(core_release(c, lease, false).code, CORE_OK);
+    (void)end(state);
+    (void)begin(state);
+    two_functions();
+    r = (core_request){ .tenant = "b", .model = "nvme", .count = 2, .apart = true };
+    r.device = POOL_DEVICE_FUNCTION;
+    r.host = host_node;
+    why = core_create(c, &r, &other, &existed);
+    assert_int_equal(why.code, CORE_E_CAPACITY);
+    assert_non_null(strstr(why.text, "not on as many devices"));
+}
+
 /* A device that fails takes its functions with it, and no other slot; each is repaired alone. */
 static void test_m157_break_a_device(void **state)
 {
@@ -3626,6 +3659,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_m157_functions, begin, end),
         cmocka_unit_test_setup_teardown(test_m157_whole_and_function, begin, end),
         cmocka_unit_test_setup_teardown(test_m158_exclusive, begin, end),
+        cmocka_unit_test_setup_teardown(test_m158_refusals_count_nothing, begin, end),
         cmocka_unit_test_setup_teardown(test_m157_key, begin, end),
         cmocka_unit_test_setup_teardown(test_m180_directs, begin, end),
         cmocka_unit_test_setup_teardown(test_m182_direct_is_revoked, begin, end),

@@ -221,6 +221,11 @@ static core_result too_few_such(const core *c, uint32_t host, uint16_t model,
     uint32_t have = 0, free = 0, suspect = 0, drained = 0, retained = 0, withheld = 0;
     char more[128] = "";
     corei_seen seen = { 0 };
+    if (c->t.pool->exclusive) /* how many they keep from others is not to be counted */
+        return corei_result(CORE_E_CAPACITY,
+                            "too few slots of this model with %s are free for this tenant; ask for "
+                            "fewer, or wait for a release",
+                            attributes);
     for (uint32_t i = 0; i < c->t.pool->slots; i++) {
         const pool_slot *s = &c->t.pool->slot[i];
         if (s->model != model || !core_has_attributes(c->t.slot[i].device.attributes, attributes))
@@ -282,6 +287,10 @@ static core_result not_found(core *c, const core_request *r, const pool_request 
                             "too few slots of this model are free in boxes whose devices may reach "
                             "others directly; ask for fewer, wait for a release, or ask without a "
                             "peer");
+    if (rc == POOL_E_PLACE && q->apart)
+        return corei_result(CORE_E_CAPACITY, "enough slots are free, but not on as many devices "
+                                             "where they are asked for; ask for fewer, elsewhere, "
+                                             "or not apart");
     if (rc == POOL_E_PLACE)
         return corei_pool_result(rc);
     if (q->device || q->exclusive)
