@@ -136,8 +136,16 @@ static void hear_event(attachment *a, const crossing_record *r, const uint8_t *p
 static void hear_tlp(attachment *a, const crossing_record *r, const uint8_t *payload)
 {
     dxpu_bytes tlp = { payload, r->bytes };
-    if (!queue_push(&a->down, r->arg, tlp, 0))
-        crossing_return(a->cross, a->number, r->arg);
+    if (queue_push(&a->down, r->arg, tlp, 0))
+        return;
+    crossing_return(a->cross, a->number, r->arg);
+    if (dxpu_channel_status(&a->channel->ch).state == DXPU_STATE_FAILED)
+        return; /* attachment_down() comes */
+    log_error(
+        "slot %u: out of memory for a TLP to its device; the channel ends; give the host more "
+        "memory or fewer slots",
+        a->number);
+    fabric_reset(a->fabric, a->channel, DXPU_REASON_BUSY); /* the device would wait for ever */
 }
 
 /* What belongs to an earlier channel is done with. */

@@ -573,13 +573,26 @@ static int send_to_peer(guest_slot *s, unsigned number, const dxpu_tlp *t, dxpu_
 
 /* ==== 4  Up: memory requests ================================================================== */
 
+/* A device would wait for ever for what is lost here: let it begin again. */
+static void lose(guest_slot *s)
+{
+    s->dropped++;
+    if (s->starved)
+        return;
+    s->starved = true;
+    log_error("slot %u: out of memory for a completion to %s; the channel ends; give the host more "
+              "memory or fewer slots",
+              s->number, s->whose);
+    s->line->reset(s->line->user, DXPU_REASON_BUSY);
+}
+
 static void owe(guest_slot *s, const dxpu_tlp *cpl)
 {
     uint8_t bytes[DXPU_TLP_MAX_BYTES];
     dxpu_bytes tlp = { bytes, 0 };
     if (dxpu_tlp_encode(cpl, bytes, sizeof bytes, &tlp.len) != DXPU_OK ||
         !queue_push(&s->queue, DXPU_COMPLETION, tlp, 0))
-        s->dropped++;
+        lose(s);
 }
 
 /* The box that limits a device to its lease is not trusted: it is checked here too. */
@@ -935,6 +948,7 @@ void slot_close(guest_slot *s, uint8_t reason)
 void slot_up(guest_slot *s, const char *whose, uint64_t now)
 {
     s->up = true;
+    s->starved = false;
     s->incarnations++;
     s->misfit = false;
     snprintf(s->whose, sizeof s->whose, "%s", whose);

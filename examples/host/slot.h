@@ -110,6 +110,7 @@ typedef struct guest_slot {
     const slot_line *line;
     uint64_t hold_ns; /* how long anything may wait here */
     bool up;
+    bool starved;                 /* without memory it ends this incarnation of its line */
     char whose[SLOT_WHOSE_BYTES]; /* the device behind it, for people */
     bool misfit;                  /* the guest has no room for the device, and is not shown it */
     char note[120];               /* what would give it room, for people */

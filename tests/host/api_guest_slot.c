@@ -1094,6 +1094,34 @@ static void test_completions_are_as_large_as_the_port_allows(void **state)
     }
 }
 
+static unsigned resets, reset_reason;
+
+static void count_reset(void *user, uint8_t reason)
+{
+    (void)user;
+    resets++;
+    reset_reason = reason;
+}
+
+/* A device would wait for ever for a completion that is lost here. */
+static void test_without_memory_for_a_completion_the_channel_ends(void **state)
+{
+    (void)state;
+    resets = 0;
+    read_narrowly(1, 0);
+    the_box.line.reset = count_reset;
+    assert_int_equal(queue_used(&the_slot.queue, DXPU_COMPLETION), 4096 / 128);
+    assert_int_equal(resets, 0);
+    the_slot.queue.cls[DXPU_COMPLETION].capacity = 4096 / 128; /* as if there were no more memory */
+    for (unsigned n = 1; n <= 2; n++) {
+        line_reads = 1;
+        (void)slot_work(&the_slot, dxpu_udp_now_ns());
+        assert_int_equal(the_slot.dropped, n * 4096 / 128);
+        assert_int_equal(resets, 1); /* until it is down */
+        assert_int_equal(reset_reason, DXPU_REASON_BUSY);
+    }
+}
+
 /* Reads that waited for room are answered when the line has some: it says so once. */
 static void test_reads_go_on_when_completions_leave(void **state)
 {
@@ -1622,6 +1650,7 @@ int main(void)
         CASE(test_events_without_room_end_the_channel),
         CASE(test_requests_of_the_device_are_answered),
         CASE(test_completions_are_as_large_as_the_port_allows),
+        CASE(test_without_memory_for_a_completion_the_channel_ends),
         CASE(test_reads_go_on_when_completions_leave),
         CASE(test_v12_r25_messages_of_the_device_go_to_the_root),
         CASE(test_device_is_shown_when_it_is_known),

@@ -146,6 +146,29 @@ static void test_m160_without_its_key_it_is_not_dialed(void **state)
     keys_close(other);
 }
 
+/* A device would wait for ever for what its host has no memory to keep. */
+static void test_without_memory_for_a_tlp_the_channel_ends(void **state)
+{
+    static const uint8_t completion[12];
+    crossing_record r = { .bytes = sizeof completion, .kind = CROSSING_TLP, .slot = 2 };
+    attachment a;
+    (void)state;
+    assert_int_equal(attachment_init(&a, 2, 1, &net, &worker, key), 0);
+    assert_int_equal(attachment_begin(&a, &box, 1, 3, NULL, 7, 0), 0);
+    a.up = true;
+    r.life = a.life;
+    r.arg = DXPU_COMPLETION;
+    attachment_hear(&a, &r, completion); /* the control */
+    assert_int_equal(queue_used(&a.down, DXPU_COMPLETION), 1);
+    assert_int_not_equal(dxpu_channel_status(&a.channel->ch).state, DXPU_STATE_FAILED);
+    a.down.cls[DXPU_COMPLETION].capacity = 1; /* as if there were no more memory */
+    attachment_hear(&a, &r, completion);
+    assert_int_equal(dxpu_channel_status(&a.channel->ch).state, DXPU_STATE_FAILED);
+    assert_int_equal(dxpu_channel_status(&a.channel->ch).reason, DXPU_REASON_BUSY);
+    a.up = false;
+    attachment_free(&a);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -153,6 +176,7 @@ int main(void)
         CASE(test_s184_what_a_worker_made_is_attached_again),
         CASE(test_s184_what_no_worker_made_is_not),
         CASE(test_s184_what_is_anothers_is_not),
+        CASE(test_without_memory_for_a_tlp_the_channel_ends),
         CASE(test_m160_without_its_key_it_is_not_dialed),
     };
     cmocka_set_test_filter(getenv("DXPU_TEST"));
