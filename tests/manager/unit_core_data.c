@@ -2079,6 +2079,50 @@ static void test_m170_adopt(void **state)
     assert_int_equal(state_of(slot), POOL_FREE);
 }
 
+/* As an import leaves the record: see hold_expiries() in store_copy.c. */
+static void put_back_held(void)
+{
+    (void)after(1000);
+    stop();
+    rig_store_free(&disk);
+    disk = backup;
+    change_record("meta", "\"held\":false", "\"held\":true");
+    start();
+    for (unsigned b = 0; b < BOXES; b++)
+        tell(b, 1, SLOTS);
+    host_tells(1, PORTS);
+    assert_int_equal(pump(), 0);
+}
+
+/* Leases that were extended since the copy, and what was recovered, outlive its times. */
+static void test_m96_copy_ends_nothing(void **state)
+{
+    (void)state;
+    int64_t step;
+    uint64_t lease = lease_up(1, POOL_ANY, CORE_REPLACE_NO, 50), ended;
+    uint32_t kept, slot = slot_of(lease, 0);
+    ended = lose_one(&kept);
+    back_up();
+    assert_int_equal(core_extend(c, lease, 9000).code, CORE_OK);
+    (void)after(60000);
+    put_back_held();
+    assert_int_equal(after(1000), 0);
+    assert_true(core_clock_held(c, &step));
+    assert_true(says(CORE_EVENT_ALARM, "imported copy"));
+    assert_int_equal(after(2 * KEPT_MS), 0);
+    assert_int_equal(core_lease_now(c, lease), CORE_LEASE_ACTIVE);
+    assert_int_equal(bytes_of(slot), lease);
+    assert_int_equal(bytes_of(kept), ended);
+    assert_int_equal(core_extend(c, lease, 9000).code, CORE_OK);
+    assert_int_equal(core_confirm_clock(c).code, CORE_OK);
+    assert_int_equal(after(KEPT_MS / 2), 0); /* its time begins when it is confirmed */
+    assert_int_equal(core_lease_now(c, lease), CORE_LEASE_ACTIVE);
+    assert_int_equal(after(KEPT_MS), 1);
+    assert_int_equal(bytes_of(kept), 0);
+    restart();
+    assert_false(core_clock_held(c, &step));
+}
+
 /* The store has the lease, under the epoch before. */
 static void test_m170_later_epoch(void **state)
 {
@@ -2367,6 +2411,7 @@ int main(void)
         CASE(test_m104_not_after_a_foreign_lease),
         CASE(test_m170_adopt),
         CASE(test_m170_later_epoch),
+        CASE(test_m96_copy_ends_nothing),
         CASE(test_m171_not_adopted),
         CASE(test_m170_store_fails),
         CASE(test_m170_owner_in_larger_tables),

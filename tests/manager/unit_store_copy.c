@@ -114,6 +114,25 @@ static void test_there_and_back(void **state)
     free(again);
 }
 
+/* A manager that starts with it ends no lease before that is confirmed. */
+static void test_m96_expiries_are_held(void **state)
+{
+    (void)state;
+    uint64_t n;
+    store *s = open_good();
+    assert_int_equal(put(s, "meta", "{\"format\":5,\"held\":false,\"term\":7}"), STORE_OK);
+    assert_int_equal(put(s, "metal", "{\"held\":false}"), STORE_OK);
+    assert_int_equal(store_export(s, file, &n, &why), STORE_OK);
+    assert_string_equal(look(s, "meta").text,
+                        "meta={\"format\":5,\"held\":false,\"term\":7} metal={\"held\":false} ");
+    store_close(s);
+    s = open_other();
+    assert_int_equal(store_import(s, file, &n, &why), STORE_OK);
+    assert_string_equal(look(s, "meta").text,
+                        "meta={\"format\":5,\"held\":true,\"term\":7} metal={\"held\":false} ");
+    store_close(s);
+}
+
 /* Nothing of a file that was cut off or changed is imported. */
 static void test_damaged_file(void **state)
 {
@@ -211,6 +230,7 @@ int main(void)
         TEST(there_and_back),
         TEST(damaged_file),
         TEST(m142_unfinished_import),
+        TEST(m96_expiries_are_held),
     };
     cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);

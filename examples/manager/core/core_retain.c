@@ -91,8 +91,9 @@ void corei_clock_tell(core *c)
                           "it has stepped back: leases expire again");
     else if (c->unsure)
         (void)corei_event(c, CORE_EVENT_ALARM,
-                          "the clock is before the last stored time, or was in doubt then: no "
-                          "lease expires until it is confirmed");
+                          "the clock is before the last stored time or was in doubt then, or the "
+                          "store is an imported copy: no lease expires and no retention ends "
+                          "until it is confirmed");
     else
         (void)corei_event(c, CORE_EVENT_ALARM,
                           "the clock made a step of %lld s: no lease expires until it steps back, "
@@ -118,8 +119,11 @@ core_result core_confirm_clock(core *c)
     (void)corei_event(c, CORE_EVENT_CLOCK_CONFIRMED, "it is right: leases expire again");
     corei_mark_changed(c, COREI_META, 0);
     r = corei_commit(c);
-    if (r.code == CORE_OK)
+    if (r.code == CORE_OK) {
+        for (uint32_t i = 0; unsure && i < c->t.pool->slots; i++)
+            corei_retain_count(c, i);
         return r;
+    }
     c->offset_ms = offset_ms;
     c->held = true;
     c->unsure = unsure;
@@ -228,10 +232,11 @@ static void wake(core *c, uint32_t slot, uint64_t left_ms)
     save_later(c);
 }
 
-/* Are its data within reach, as far as its box has said? */
+/* Are its data within reach, as far as its box has said?  A copy of a store does not know what was
+   extended or recovered since: it waits to be confirmed (M-96). */
 static bool is_within_reach(const core *c, uint32_t slot)
 {
-    return core_slot_state(c, slot) == POOL_RETAINED && !c->t.slot_more[slot].late &&
+    return !c->unsure && core_slot_state(c, slot) == POOL_RETAINED && !c->t.slot_more[slot].late &&
            c->t.node[c->t.slot[slot].node].connected;
 }
 

@@ -272,10 +272,27 @@ static store_error prepare(batch *b, store_fault *f)
     return rc;
 }
 
+/* Leases were extended and recovered since the copy was made: a manager that starts with it ends
+   none before an operator has confirmed the clock (M-96). */
+static bool hold_expiries(json_t *line, const char *value, size_t len)
+{
+    json_t *meta = json_loadb(value, len, 0, NULL);
+    char *words = json_is_object(meta) && !json_object_set_new(meta, "held", json_true())
+                      ? json_dumps(meta, JSON_COMPACT)
+                      : NULL;
+    bool good = words && !json_object_set_new(line, "value", json_string(words));
+    free(words);
+    json_decref(meta);
+    return good;
+}
+
 static store_error import_line(batch *b, const char *file, json_t *j, store_fault *f)
 {
     const char *key, *value;
     size_t len;
+    if (json_unpack(j, "{s:s, s:s%}", "key", &key, "value", &value, &len) == 0 &&
+        strcmp(key, "meta") == 0 && !hold_expiries(j, value, len))
+        return damaged(file, "its record meta is none", f);
     if (json_unpack(j, "{s:s, s:s%}", "key", &key, "value", &value, &len) != 0)
         return damaged(file, "a line is no record", f);
     return batch_add(b, (store_change){ key, value, len }, json_incref(j), NULL, f);
