@@ -2665,6 +2665,34 @@ static void test_m180_directs(void **state)
     assert_int_equal(count_events(CORE_EVENT_NODE_DIRECT), 4);
 }
 
+/* An option of a process: the next one, at another machine perhaps, may lack it. */
+static void test_m182_the_pools_ban_ends(void **state)
+{
+    (void)state;
+    core_settings set;
+    rig_settings(&set);
+    disk.fault = STORE_E_FULL;
+    for (unsigned i = 0; i < 4; i++) {
+        core_close(c);
+        set.no_direct = i == 0;
+        set.reader = false;
+        c = core_open(&disk.base, &set, 1000000 + now_ms, now_ms, &why);
+        assert_non_null(c);
+        assert_int_equal(core_may_direct(c), i != 0);
+        disk.fail_after = i == 1 ? 0 : UINT_MAX; /* it is said when it can be stored */
+        assert_int_equal(core_term(c) != 0, i != 1);
+        disk.fail_after = UINT_MAX;
+        assert_int_equal(count_events(CORE_EVENT_ALARM), i > 1);
+        if (i == 0) { /* a standby shows what the leader has */
+            core_close(c);
+            set.no_direct = false;
+            set.reader = true;
+            c = core_open(&disk.base, &set, 1000000 + now_ms, now_ms, &why);
+            assert_false(core_may_direct(c));
+        }
+    }
+}
+
 static core_order expect_direct(bool on)
 {
     core_order o = expect(DXPU_CONTROL_DIRECT, box_node);
@@ -3664,6 +3692,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_m180_directs, begin, end),
         cmocka_unit_test_setup_teardown(test_m182_direct_is_revoked, begin, end),
         cmocka_unit_test_setup_teardown(test_m182_reported_once, begin, end),
+        cmocka_unit_test_setup_teardown(test_m182_the_pools_ban_ends, begin, end),
         cmocka_unit_test_setup_teardown(test_m182_direct_before_bind, begin, end),
         cmocka_unit_test_setup_teardown(test_m182_an_older_box, begin, end),
         cmocka_unit_test_setup_teardown(test_m183_peers, begin, end),

@@ -24,14 +24,14 @@ const char *core_way_name(unsigned way)
 
 bool core_may_direct(const core *c)
 {
-    return !c->set.no_direct;
+    return !(c->set.reader ? c->no_direct : c->set.no_direct);
 }
 
 bool corei_is_direct(const core *c, uint32_t slot)
 {
     const corei_tables *t = &c->t;
     uint32_t lease = t->pool->slot[slot].lease;
-    if (c->set.no_direct || t->node[t->slot[slot].node].no_direct)
+    if (!core_may_direct(c) || t->node[t->slot[slot].node].no_direct)
         return false;
     return lease == POOL_NONE || !t->tenant[t->pool->lease[lease].tenant].no_direct;
 }
@@ -116,7 +116,7 @@ core_result corei_check_peer(const core *c, const core_request *r, uint32_t tena
                                 "an operator has forbidden that devices of lease %llx reach others "
                                 "directly (%s)",
                                 (unsigned long long)r->peer,
-                                c->set.no_direct                ? "in the pool: --no-direct"
+                                !core_may_direct(c)             ? "in the pool: --no-direct"
                                 : c->t.tenant[tenant].no_direct ? "for the tenant: dxpu tenant"
                                                                 : "in its box: dxpu direct");
     return (core_result){ CORE_OK, "" };
@@ -124,9 +124,17 @@ core_result corei_check_peer(const core *c, const core_request *r, uint32_t tena
 
 /* -- Orders -- */
 
+void corei_tell_allowed(core *c)
+{
+    if (c->no_direct && !c->set.no_direct)
+        (void)corei_event(c, CORE_EVENT_ALARM,
+                          "devices may reach others directly again: the manager before this one "
+                          "had --no-direct, and this one has not");
+}
+
 static bool are_ordered(const core *c)
 {
-    return c->set.no_direct || c->t.no_directs;
+    return !core_may_direct(c) || c->t.no_directs;
 }
 
 void corei_direct_load(core *c)

@@ -279,6 +279,7 @@ struct core {
     bool serials_ahead;    /* it is not by the clock, which stands back: see corei_serial_limit() */
     uint64_t term;         /* of this run; stored: in the store, too (M-144) */
     bool term_stored;
+    bool no_direct;            /* as the manager before this one had it, which is stored */
     uint64_t offset_ms;        /* unix_ms - mono_ms, as it is believed; modulo 2^64 */
     uint64_t serial_offset_ms; /* the highest that it was: by it serials have their time */
     uint64_t drift_ms;         /* when that followed the clock's drift last */
@@ -395,6 +396,8 @@ const pool_filter *corei_lease_filter(const core *c, uint32_t slot, bool direct,
 bool corei_is_direct(const core *c, uint32_t slot);
 /* A lease that does not exist may not be a peer, nor one of another tenant or host. */
 core_result corei_check_peer(const core *c, const core_request *r, uint32_t tenant, uint32_t host);
+/* In the first change of a manager: what the one before forbade is allowed. */
+void corei_tell_allowed(core *c);
 /* What follows for all slots that are lent, as far as is known, is looked at again. */
 void corei_touch_leased(core *c);
 /* The manager starts: what is forbidden was reported when that was carried out. */

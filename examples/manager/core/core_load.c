@@ -17,7 +17,7 @@ typedef struct loading {
     core_result result;
     uint64_t epoch, foreign_epoch, serial, unix_ms, term;
     uint32_t highest_node;
-    bool held, older;
+    bool held, older, no_direct;
     core_node *node;
     uint32_t nodes, node_room, slots, ports, hosts;
     core_slot *slot;
@@ -88,11 +88,11 @@ static int load_meta(void *user, const char *key, const void *value, size_t len)
     json_t *j = json_loadb(value, len, 0, NULL);
     int format;
     json_int_t node, epoch, foreign = 0, serial = -1, time = 0, term = 0;
-    int held = 0;
+    int held = 0, direct = 1;
     bool good = strcmp(key, "meta") == 0 &&
-                json_unpack(j, "{s:i, s:I, s:I, s?I, s?I, s?I, s?b, s?I}", "format", &format,
+                json_unpack(j, "{s:i, s:I, s:I, s?I, s?I, s?I, s?b, s?I, s?b}", "format", &format,
                             "node", &node, "epoch", &epoch, "foreign", &foreign, "serial", &serial,
-                            "time", &time, "held", &held, "term", &term) == 0;
+                            "time", &time, "held", &held, "term", &term, "direct", &direct) == 0;
     json_decref(j);
     if (serial < 0) /* of a version that took them from the epochs */
         serial = epoch & UINT32_MAX;
@@ -114,6 +114,7 @@ static int load_meta(void *user, const char *key, const void *value, size_t len)
     l->unix_ms = (uint64_t)time;
     l->held = held;
     l->term = (uint64_t)term;
+    l->no_direct = !direct;
     l->older = format < COREI_FORMAT;
     l->foreign_epoch = (uint64_t)foreign;
     return 0;
@@ -748,6 +749,8 @@ core_result corei_load(core *c)
         bool starts = !c->t.pool;
         load_epochs(c, &l);
         load_owners(&l);
+        if (starts || c->set.reader)
+            c->no_direct = l.no_direct;
         if (starts) {
             c->last_unix_ms = l.unix_ms;
             c->older = l.older;

@@ -84,6 +84,19 @@ static json_t *tenant_json(const corei_tables *t, uint32_t tenant)
     return j;
 }
 
+static json_t *meta_json(const core *c)
+{
+    json_t *j =
+        json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:b, s:I}", "format", COREI_FORMAT, "node",
+                  (json_int_t)c->t.highest_node, "epoch", (json_int_t)c->t.pool->epoch, "foreign",
+                  (json_int_t)c->t.foreign_epoch, "serial", (json_int_t)c->t.pool->serial, "time",
+                  (json_int_t)(c->held ? c->last_unix_ms : c->unix_ms), "held", c->held, "term",
+                  (json_int_t)c->term);
+    if (j && c->set.no_direct)
+        json_object_set_new(j, "direct", json_false());
+    return j;
+}
+
 json_t *corei_json_of(const core *c, corei_mark m)
 {
     const corei_tables *t = &c->t;
@@ -99,12 +112,7 @@ json_t *corei_json_of(const core *c, corei_mark m)
     case COREI_SPARES:
         return json_pack("{s:I}", "count", (json_int_t)t->pool->model[m.index].spares_wanted);
     default:
-        return json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:b, s:I}", "format", COREI_FORMAT, "node",
-                         (json_int_t)t->highest_node, "epoch", (json_int_t)t->pool->epoch,
-                         "foreign", (json_int_t)t->foreign_epoch, "serial",
-                         (json_int_t)t->pool->serial, "time",
-                         (json_int_t)(c->held ? c->last_unix_ms : c->unix_ms), "held", c->held,
-                         "term", (json_int_t)c->term);
+        return meta_json(c);
     }
 }
 
