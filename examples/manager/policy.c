@@ -860,28 +860,39 @@ static unsigned list_lendable(const pool *p, uint32_t cell, const wish *w, pool_
     return count;
 }
 
+/* In these boxes where there are any: the cell with the fewest that suffice. */
+static bool choose_all_in(const pool *p, const pool_lease *l, const wish *w, const near *n,
+                          pool_choice *best)
+{
+    unsigned least = UINT_MAX;
+    for (uint32_t i = 0; i < p->cells; i++) {
+        const pool_cell *c = &p->cell[i];
+        pool_choice found;
+        if (c->slots < l->count || c->model != l->model ||
+            (c->parent != POOL_NONE) != (l->need == POOL_SAME_GROUP) ||
+            (n->count && !is_near(n, c->box)))
+            continue;
+        unsigned count = list_lendable(p, i, w, &found);
+        if (count >= l->count && count < least) {
+            least = count;
+            *best = found;
+        }
+    }
+    return least != UINT_MAX;
+}
+
 int pool_choose_all(const pool *p, uint64_t lease, const pool_filter *filter, pool_choice *out)
 {
     const pool_lease *l = pool_find_lease(p, lease);
-    pool_choice found, best = { 0 };
-    unsigned least = UINT_MAX;
+    const near any = { 0 };
+    pool_choice best;
     if (!l)
         return POOL_E_UNKNOWN;
+    near n = near_of(p, l->peer);
     wish w = wish_of_lease(p, pool_lease_index(lease), filter);
     if (l->need != POOL_SAME_BOX && l->need != POOL_SAME_GROUP)
         return POOL_E_STATE;
-    for (uint32_t i = 0; i < p->cells; i++) {
-        const pool_cell *c = &p->cell[i];
-        if (c->slots < l->count || c->model != l->model ||
-            (c->parent != POOL_NONE) != (l->need == POOL_SAME_GROUP))
-            continue;
-        unsigned count = list_lendable(p, i, &w, &found);
-        if (count >= l->count && count < least) {
-            least = count;
-            best = found;
-        }
-    }
-    if (!best.count)
+    if (!(n.count && choose_all_in(p, l, &w, &n, &best)) && !choose_all_in(p, l, &w, &any, &best))
         return POOL_E_PLACE;
     best.count = l->count;
     *out = best;

@@ -1105,6 +1105,38 @@ static void test_m159_functions_are_packed(void **state)
     assert_true(on_one_device(c.slot[0], c.slot[1]));
 }
 
+/* M-183: a lease that moves as a whole goes to its peer's box, where that has room, though it has
+   more free slots than another one; the control is a lease without a peer. */
+static void test_m183_all_move_to_the_peer(void **state)
+{
+    pool_slot_info info[8];
+    uint32_t box[4];
+    (void)state;
+    fresh(0, 1);
+    for (unsigned i = 0; i < 8; i++)
+        info[i] = (pool_slot_info){ 0, POOL_NONE };
+    for (unsigned i = 0; i < 4; i++)
+        assert_int_equal(pool_add_box(p, info, i == 0 ? 8 : 2, &box[i]), POOL_OK);
+    assert_int_equal(pool_set_quota(p, 0, POOL_NONE), POOL_OK);
+    assert_int_equal(pool_set_capacity(p, 0, 100), POOL_OK);
+    pool_request near = { .count = 3, .need = POOL_SAME_BOX }; /* in box 0 alone */
+    pool_request r = { .count = 2, .need = POOL_SAME_BOX };
+    pool_choice c;
+    uint64_t peer, lease;
+    assert_int_equal(pool_choose(p, &near, &c), POOL_OK);
+    assert_int_equal(pool_grant(p, &near, &c, &peer), POOL_OK);
+    for (unsigned with = 0; with < 2; with++) {
+        assert_int_equal(pool_choose(p, &r, &c), POOL_OK); /* before it has a peer */
+        assert_int_not_equal(p->slot[c.slot[0]].box, box[0]);
+        r.peer = with ? peer : 0;
+        assert_int_equal(pool_grant(p, &r, &c, &lease), POOL_OK);
+        r.peer = 0;
+        assert_int_equal(pool_choose_all(p, lease, NULL, &c), POOL_OK);
+        assert_int_equal(c.count, 2);
+        assert_int_equal(p->slot[c.slot[0]].box == box[0], with);
+    }
+}
+
 /* M-158: neither beside another tenant's function, nor another tenant's beside it. */
 static void test_m158_exclusive(void **state)
 {
@@ -1473,6 +1505,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_restore_refuses, begin, end),
         cmocka_unit_test_setup_teardown(test_list_of_retained_is_bounded, begin, end),
         cmocka_unit_test_setup_teardown(test_m159_functions_are_packed, begin, end),
+        cmocka_unit_test_setup_teardown(test_m183_all_move_to_the_peer, begin, end),
         cmocka_unit_test_setup_teardown(test_m158_exclusive, begin, end),
         cmocka_unit_test_setup_teardown(test_m158_exclusive_beside_a_stranger, begin, end),
         cmocka_unit_test(test_spares_by_failure_rate),
