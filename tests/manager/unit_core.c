@@ -2585,6 +2585,38 @@ static void test_m158_refusals_count_nothing(void **state)
     assert_non_null(strstr(why.text, "not on as many devices"));
 }
 
+/* Each of many functions has its event: they are more than one change has. */
+static void test_m157_break_a_large_device(void **state)
+{
+    enum { MANY = COREI_TX_EVENTS + 40 };
+    static dxpu_control_device many[MANY];
+    (void)state;
+    for (unsigned i = 0; i < MANY; i++) {
+        many[i] = (dxpu_control_device){ .number = (uint16_t)(i + 1) };
+        many[i].state = DXPU_CONTROL_SLOT_WIPED;
+        many[i].health = DXPU_CONTROL_HEALTH_GOOD;
+        memcpy(many[i].model, "nvme", 5);
+        snprintf(many[i].attributes, sizeof many[i].attributes,
+                 i ? "function=%u,of=1" : "function=0", i);
+    }
+    both_connect();
+    uint32_t node = rig_register(c, DXPU_CONTROL_ROLE_BOX, 9, 1, many, MANY, 1, MANY, &why);
+    assert_int_not_equal(node, 0);
+    disk.fault = STORE_E_FULL;
+    for (unsigned fails = 2; fails--;) { /* what was stored stays so */
+        disk.fail_after = fails ? 1 : UINT_MAX;
+        assert_int_equal(core_break_device(c, core_find_slot(c, node, 1), POOL_WHY_OPERATOR).code,
+                         fails ? CORE_E_STORE : CORE_OK);
+        assert_int_equal(count_events(CORE_EVENT_SLOT_BROKEN), fails ? COREI_TX_EVENTS : MANY);
+        for (unsigned i = 1; i <= MANY; i++)
+            assert_int_equal(core_pool(c)->slot[core_find_slot(c, node, i)].state == POOL_BROKEN,
+                             !fails || i <= COREI_TX_EVENTS);
+        disk.fail_after = UINT_MAX;
+        now_ms += 60000;
+        core_clock(c, 1000000 + now_ms, now_ms);
+    }
+}
+
 /* A device that fails takes its functions with it, and no other slot; each is repaired alone. */
 static void test_m157_break_a_device(void **state)
 {
@@ -3698,6 +3730,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_m183_peers, begin, end),
         cmocka_unit_test_setup_teardown(test_m183_replaced_where_direct_is_forbidden, begin, end),
         cmocka_unit_test_setup_teardown(test_m157_break_a_device, begin, end),
+        cmocka_unit_test_setup_teardown(test_m157_break_a_large_device, begin, end),
         cmocka_unit_test_setup_teardown(test_m81_m82_keys, begin, end),
         cmocka_unit_test_setup_teardown(test_m81_parts_are_kept, begin, end),
         cmocka_unit_test_setup_teardown(test_m81_kept_later, begin, end),

@@ -736,29 +736,47 @@ core_result core_break(core *c, uint32_t slot, pool_reason why)
     return result;
 }
 
+/* The numbers of the device's slots that were working, of which the first *stored are broken in
+   the store, whatever the result; in changes of as many as one has events. */
+static core_result break_all(core *c, uint32_t node, uint16_t device, pool_reason why,
+                             uint16_t broken[POOL_FUNCTIONS_MAX], unsigned *stored)
+{
+    core_result result = corei_begin(c);
+    unsigned count = 0;
+    *stored = 0;
+    for (unsigned i = 0; result.code == CORE_OK && i < POOL_FUNCTIONS_MAX; i++) {
+        uint32_t slot = core_find_slot(c, node, device + i);
+        if (slot == CORE_NONE || c->t.pool->slot[slot].device != device || !break_one(c, slot, why))
+            continue;
+        broken[count++] = (uint16_t)(device + i);
+        if (count - *stored < COREI_TX_EVENTS)
+            continue;
+        result = corei_commit(c);
+        *stored = result.code == CORE_OK ? count : *stored;
+        if (result.code == CORE_OK)
+            result = corei_begin(c);
+    }
+    if (result.code == CORE_OK && count > *stored)
+        result = corei_commit(c);
+    *stored = result.code == CORE_OK ? count : *stored;
+    return result;
+}
+
 core_result core_break_device(core *c, uint32_t slot, pool_reason why)
 {
     core_result result = check_slot(c, slot);
-    if (result.code == CORE_OK && !c->t.pool->slot[slot].device)
-        return core_break(c, slot, why);
-    if (result.code == CORE_OK)
-        result = corei_begin(c);
     if (result.code != CORE_OK)
         return result;
+    if (!c->t.pool->slot[slot].device)
+        return core_break(c, slot, why);
     uint32_t node = c->t.node[c->t.slot[slot].node].number;
-    uint16_t device = c->t.pool->slot[slot].device, broken[POOL_FUNCTIONS_MAX];
-    unsigned count = 0;
-    for (unsigned i = 0; i < POOL_FUNCTIONS_MAX; i++) {
-        uint32_t other = core_find_slot(c, node, device + i);
-        if (other != CORE_NONE && c->t.pool->slot[other].device == device &&
-            break_one(c, other, why))
-            broken[count++] = (uint16_t)(device + i);
-    }
-    if (!count)
+    uint16_t broken[POOL_FUNCTIONS_MAX];
+    unsigned count;
+    result = break_all(c, node, c->t.pool->slot[slot].device, why, broken, &count);
+    if (result.code == CORE_OK && !count)
         return corei_result(CORE_E_STATE, "all functions of the device are broken or quarantined "
                                           "already; repair them when it works");
-    result = corei_commit(c);
-    for (unsigned i = 0; i < count && result.code == CORE_OK; i++) { /* tables may be others now */
+    for (unsigned i = 0; i < count; i++) { /* tables may be others now */
         uint32_t other = core_find_slot(c, node, broken[i]);
         if (other != CORE_NONE)
             corei_settle_slot(c, other);
