@@ -183,6 +183,7 @@ int dxpu_fw_keys_init(dxpu_fw_keys *k, const dxpu_fw_keys_config *cfg, dxpu_fw *
     cfg->with->random(cfg->with->user, k->hash_key, sizeof k->hash_key);
     secure_config(cfg, &secure);
     secure.cb.user = k;
+    cfg->with->wipe(memory, memory_bytes); /* keys of before a restart */
     k->end = dxpu_secure_init(memory, memory_bytes, &secure, cfg->with);
     return k->end ? DXPU_OK : DXPU_E_ARG;
 }

@@ -52,7 +52,7 @@ typedef struct dxpu_fw_keys { /* private, but for `late` */
 
 /* Bytes of memory, aligned to 16, that init() needs; 0 for a configuration that cannot be. */
 size_t dxpu_fw_keys_bytes(const dxpu_fw_keys_config *cfg);
-/* Begin.  DXPU_OK, E_ARG, or E_ROOM: the memory is too small. */
+/* Begin; what is in the memory is wiped.  DXPU_OK, E_ARG, or E_ROOM: the memory is too small. */
 int dxpu_fw_keys_init(dxpu_fw_keys *k, const dxpu_fw_keys_config *cfg, dxpu_fw *fw, void *memory,
                       size_t memory_bytes);
 /* Handshakes so far, by outcome. */

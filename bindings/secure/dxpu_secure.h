@@ -101,8 +101,8 @@ void dxpu_secure_config_default(dxpu_secure_config *cfg);
 /* Bytes of memory for it; 0 when a value is out of range. */
 size_t dxpu_secure_bytes(const dxpu_secure_config *cfg);
 /* Begin, in memory of the caller, which is aligned to 16.  Of it only what sessions need is
-   touched, once they begin.  NULL when a value is out of range, the memory too small, or no suite
-   left.
+   touched, once they begin: what an earlier one left there must have been wiped.  NULL when a value
+   is out of range, the memory too small, or no suite left.
    with  stays the caller's, as long as this is used */
 dxpu_secure *dxpu_secure_init(void *memory, size_t memory_bytes, const dxpu_secure_config *cfg,
                               const dxpu_primitives *with);

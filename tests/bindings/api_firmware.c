@@ -2228,7 +2228,9 @@ static void box_begin(box *b, rig *g)
     b->memory = aligned_alloc(16, bytes);
     assert_non_null(b->memory);
     assert_int_equal(dxpu_fw_keys_init(&b->keys, &cfg, &g->fw, b->memory, bytes - 1), DXPU_E_ROOM);
+    memset(b->memory, 0x5a, bytes); /* keys of an earlier life */
     assert_int_equal(dxpu_fw_keys_init(&b->keys, &cfg, &g->fw, b->memory, bytes), DXPU_OK);
+    assert_null(memchr((uint8_t *)b->memory + bytes / 2, 0x5a, bytes - bytes / 2)); /* sessions */
     g->fw.cfg.security_user = &b->keys;
 }
 
