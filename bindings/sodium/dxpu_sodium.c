@@ -178,7 +178,8 @@ int dxpu_sodium_init(void)
 }
 
 /* As sodium_malloc(), but that one touches all of it: a box has room for the keys of thousands of
-   channels, few of which are ever there. */
+   channels, few of which are ever there.  Nor is there a canary ahead of the block: what writes
+   before it within its first page, or less than 16 bytes behind it, is not found. */
 static bool pages_open(block *b, size_t bytes)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), inner = (bytes + page - 1) / page * page;
