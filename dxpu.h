@@ -1175,7 +1175,8 @@ typedef struct dxpui_sent { /* one data frame, found by its sequence; its newest
     unsigned body_bytes : 16, path : 6, state : 2, tries : 8;
 } dxpui_sent;
 
-/* The frames from the newest ack on: una .. next - 1, at most `window`; sacks may name any. */
+/* The frames from the newest ack on: una .. next - 1, at most `window`; a sack names the 64 behind
+   its ack. */
 typedef struct dxpui_flight {
     dxpui_sent *frame;  /* by the low bits of the sequence */
     uint32_t una, next; /* the peer's ack; the next new */
@@ -4308,8 +4309,8 @@ static void dxpui_congestion(dxpu_channel *ch, dxpui_path *p, uint32_t index)
     DXPU_TRACE(ch, DXPU_TRACE_WINDOW, p->window);
 }
 
-/* Transmission `index` was acknowledged.  It counts for the window when half of that was in use,
-   and when it left after the last reduction (P-22). */
+/* Transmission `index` was acknowledged; `bytes` is 0 where it was found lost.  It counts for the
+   window when half of that was in use, and when it left after the last reduction (P-22). */
 static void dxpui_window_count(dxpui_path *p, uint32_t index, uint32_t bytes)
 {
     bool before = p->recovering && dxpui_seq_cmp(index, p->recovery) < 0;
@@ -4484,6 +4485,7 @@ static void dxpui_path_leave(dxpu_channel *ch, uint8_t path, uint64_t now_ns)
     p->answers_needed = DXPUI_RETURN;
     p->timer_ns = p->loss_ns = DXPU_NEVER;
     p->probe_ns = now_ns;
+    p->acked_bytes = 0;
     p->window = dxpui_window_first(ch);
     p->threshold = UINT32_MAX;
 }
@@ -5351,20 +5353,18 @@ static void dxpui_acked(dxpu_channel *ch, uint32_t seq, const dxpu_frame *f, uin
 {
     dxpui_sent *s = dxpui_frame_of(&ch->flight, seq);
     dxpui_path *p = &ch->paths.path[s->path];
-    uint32_t bytes = dxpui_frame_bytes(&ch->flight, s);
+    uint32_t flew = s->state ? 0 : dxpui_frame_bytes(&ch->flight, s);
     if (s->state == DXPUI_ACKED)
         return;
-    if (s->state == DXPUI_LOST)
-        ch->flight.lost--;
-    else
-        p->in_flight -= bytes;
+    ch->flight.lost -= s->state == DXPUI_LOST;
+    p->in_flight -= flew;
     s->state = DXPUI_ACKED;
     p->progress = true;
     if (s->tries == 1 || dxpui_seq_cmp((uint32_t)f->seen, s->packet_lo) >= 0) { /* D-19: this one */
         p->timeouts = 0;
         if (dxpui_seq_cmp(s->index, p->index_acked) > 0)
             p->index_acked = s->index;
-        dxpui_window_count(p, s->index, bytes);
+        dxpui_window_count(p, s->index, flew);
     }
     if (s->packet_lo == (uint32_t)f->seen && now_ns - s->sent_ns >= f->delay_ns) {
         dxpui_rtt_sample(ch, p, now_ns - s->sent_ns - f->delay_ns); /* D-10 */

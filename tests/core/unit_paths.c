@@ -268,6 +268,40 @@ static void test_d19_p22_not_the_newest(void **state)
     }
 }
 
+/* Nor does that of a frame which was found lost, when recovery is over before it leaves again; and
+   what counted on a path does not after it was left (P-20). */
+static void test_p22_found_lost(void **state)
+{
+    (void)state;
+    up(1, false);
+    submit_big(30);
+    assert_int_equal(burst(), 10);
+    r.say.sack = 0x1fc;
+    ack_after(RIG_SEQ, 1000000);
+    assert_true(path(0)->recovering);
+    assert_int_equal(r.ch.flight.lost, 3);
+    path(0)->window = LIMIT;
+    assert_int_equal(burst(), 1); /* the others wait to leave again */
+    r.say.sack = 0xfe;
+    ack_after(RIG_SEQ + 1, 1000);
+    assert_false(path(0)->recovering);
+    assert_int_equal(r.ch.flight.lost, 2);
+    path(0)->window = path(0)->threshold; /* past slow start */
+    r.say.sack = 0;
+    ack_after(RIG_SEQ + 10, 1000);
+    assert_int_equal(r.ch.flight.lost, 0);
+    assert_int_equal(path(0)->in_flight, 0);
+    assert_int_equal(path(0)->acked_bytes, 0);
+    path(0)->limited_at = path(0)->index + 100;
+    submit_big(1);
+    assert_true(burst() > 0);
+    ack_after(r.ch.flight.next, 1000); /* the control */
+    assert_true(path(0)->acked_bytes > 0);
+    dxpui_path_leave(&r.ch, 0, r.now_ns);
+    assert_int_equal(path(0)->acked_bytes, 0);
+    rig_free(&r);
+}
+
 static void test_p24_persistent_congestion(void **state)
 {
     (void)state;
@@ -1628,6 +1662,7 @@ int main(void)
         cmocka_unit_test(test_p23_loss_halves_once),
         cmocka_unit_test(test_p23_until_all_is_decided),
         cmocka_unit_test(test_d19_p22_not_the_newest),
+        cmocka_unit_test(test_p22_found_lost),
         cmocka_unit_test(test_p24_persistent_congestion),
         cmocka_unit_test(test_p25_ecn),
         cmocka_unit_test(test_p26_pacing),
