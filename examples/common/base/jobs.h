@@ -71,9 +71,9 @@ void jobs_pool_free(jobs_pool *p);
 /* wake: an eventfd that is written when jobs are over, and that outlives the lane.  NULL: out of
    memory. */
 jobs_lane *jobs_lane_new(jobs_pool *p, int wake, jobs *out);
-/* Count here, too, jobs that a thread has ended, and afterwards in *of_all, which NULL may be: a loop
-   that looks for work without blocking then sees it, and whose it is, without a system call.  Before
-   the first job; both outlive the lane. */
+/* Count here, too, jobs that a thread has ended, and afterwards in *of_all, which NULL may be: a
+   loop that looks for work without blocking then sees it, and whose it is, without a system call.
+   Before the first job; both outlive the lane. */
 void jobs_lane_count(jobs_lane *l, atomic_uint *ended, atomic_uint *of_all);
 /* All its jobs were taken back.  NULL is allowed. */
 void jobs_lane_free(jobs_lane *l);
