@@ -34,11 +34,14 @@ static unsigned deaf; /* a box's slot whose lease does not come up; 0: none */
 
 /* -- The rig -- */
 
+static uint64_t word_bits = UINT64_MAX; /* of what boxes have of a tenant's name */
+
 static void start_early(uint64_t early)
 {
     core_settings set;
     core_settings_default(&set);
     set.early = early;
+    set.word_bits = word_bits;
     assert_int_equal(set.retention_ms, CORE_RETENTION_S * 1000u);
     set.grace_ms = GRACE_MS;
     set.retention_ms = retention_ms;
@@ -202,6 +205,7 @@ static int begin(void **state)
     retention_ms = KEPT_MS;
     box_instance = 7;
     silent = false;
+    word_bits = UINT64_MAX;
     memset(bytes, 0, sizeof bytes);
     memset(host, 0, sizeof host);
     for (unsigned b = 0; b < BOXES; b++)
@@ -2305,6 +2309,28 @@ static void test_m174_anothers_lease(void **state)
     assert_int_equal(bytes_of(slot), running);
 }
 
+/* A word that two tenants have is no proof. */
+static void test_m174_two_tenants_fit(void **state)
+{
+    (void)state;
+    core_adoption a;
+    uint32_t slot = one_slot();
+    assert_true(corei_tenant_word(c, "default") == 0x850be908bf09cbb4u); /* as M-174 has it */
+    word_bits = 0;
+    restart();
+    back_up();
+    uint64_t running = lease_of("blue");
+    put_back();
+    assert_int_equal(may(slot, false, "blue", NULL), CORE_ADOPT_LEASE); /* the control */
+    assert_int_equal(core_set_tenant(c, "blue", 3).code, CORE_OK);
+    assert_int_equal(may(slot, false, "blue", NULL), CORE_ADOPT_LEASE);
+    assert_int_equal(core_set_tenant(c, "green", 3).code, CORE_OK);
+    assert_int_equal(may(slot, false, "", "two tenants"), CORE_ADOPT_NOT);
+    assert_int_equal(may(slot, false, "blue", "two tenants"), CORE_ADOPT_NOT);
+    assert_int_equal(core_adopt(c, slot, true, "green", &a).code, CORE_E_STATE);
+    assert_int_equal(bytes_of(slot), running);
+}
+
 /* A box of an older program does not say which lease it is: the operator does, for each slot. */
 static void test_m174_not_said(void **state)
 {
@@ -2416,6 +2442,7 @@ int main(void)
         CASE(test_m170_store_fails),
         CASE(test_m170_owner_in_larger_tables),
         CASE(test_m174_anothers_lease),
+        CASE(test_m174_two_tenants_fit),
         CASE(test_m174_not_said),
         CASE(test_m175_other_numbers),
         CASE(test_m92_data_of_its_own_device),

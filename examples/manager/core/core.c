@@ -51,6 +51,7 @@ void core_settings_default(core_settings *set)
     set->events = 10000;
     set->nodes = 65536;
     set->slots = 1048576;
+    set->word_bits = UINT64_MAX;
 }
 
 core *core_open(store *s, const core_settings *set, uint64_t unix_ms, uint64_t mono_ms,

@@ -123,6 +123,7 @@ typedef struct core_lease {
 typedef struct core_tenant {
     char name[CORE_NAME_BYTES];
     bool no_direct; /* of its leases */
+    uint64_t word;  /* of its name, to boxes (M-174) */
 } core_tenant;      /* quota and use are the pool's */
 
 typedef struct core_model {
@@ -264,6 +265,7 @@ typedef struct core_settings {
                                that began with the same old store gave others [0] */
     uint64_t early; /* leases that may be made before the time of their numbers (M-101): of a pool
                        that is never put back as it was, as in tests [0] */
+    uint64_t word_bits; /* of a tenant's word (M-174) that count: fewer in tests [all] */
     void *user;
     void (*on_event)(void *user, const core_event *e); /* after it is durable; or NULL */
 } core_settings;

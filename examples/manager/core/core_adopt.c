@@ -4,19 +4,26 @@
    M-170 to M-175.  What a box and a host report alike of a lease is believed: it is a lease again.
    Whose it is says the box, or the operator: the store has an older state of things.  It knew more
    (the tenant's key, the end, which slots belong together), and that is lost. */
+#include <sodium.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "core_internal.h"
 
-/* FNV-1a of 64 bits: boxes learn no names. */
-static uint64_t tenant_word(const char *name)
+#define TENANT_TEXT "dxpu tenant " /* no hash of a name elsewhere is this one */
+
+/* Boxes learn no names.  No one who may choose a tenant's name can have another one's word. */
+uint64_t corei_tenant_word(const core *c, const char *name)
 {
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (; *name; name++)
-        hash = (hash ^ (uint8_t)*name) * 0x100000001b3u;
-    return hash;
+    uint8_t hash[crypto_generichash_BYTES_MIN];
+    char text[CORE_NAME_BYTES + sizeof TENANT_TEXT];
+    uint64_t word = 0;
+    snprintf(text, sizeof text, TENANT_TEXT "%s", name);
+    (void)crypto_generichash(hash, sizeof hash, (const uint8_t *)text, strlen(text), NULL, 0);
+    for (unsigned i = 0; i < sizeof word; i++)
+        word |= (uint64_t)hash[i] << 8 * i;
+    return word & c->set.word_bits;
 }
 
 void corei_name_lease(const core *c, uint32_t slot, uint64_t *lease, uint64_t *tenant)
@@ -24,7 +31,7 @@ void corei_name_lease(const core *c, uint32_t slot, uint64_t *lease, uint64_t *t
     const pool *p = c->t.pool;
     uint32_t index = p->slot[slot].lease;
     *lease = index == POOL_NONE ? 0 : pool_lease_number(p, index);
-    *tenant = index == POOL_NONE ? 0 : tenant_word(c->t.tenant[p->lease[index].tenant].name);
+    *tenant = index == POOL_NONE ? 0 : c->t.tenant[p->lease[index].tenant].word;
 }
 
 static void adopt_not(core_adoption *a, const char *why, ...) __attribute__((format(printf, 2, 3)));
@@ -102,6 +109,20 @@ static uint32_t port_of(const core *c, uint32_t slot, bool named, core_adoption 
     return CORE_NONE;
 }
 
+/* How many tenants of the store, and *it, fit what its box says, and the last of the others. */
+static unsigned fitting(const core *c, const dxpu_control_device *d, const char *it,
+                        const char **other)
+{
+    const corei_tables *t = &c->t;
+    unsigned count = corei_tenant_word(c, it) == d->tenant;
+    for (uint32_t i = 0; i < t->pool->tenants; i++)
+        if (t->tenant[i].word == d->tenant && strcmp(t->tenant[i].name, it) != 0) {
+            *other = t->tenant[i].name;
+            count++;
+        }
+    return count;
+}
+
 /* Whose a lease is that the store does not know: the client says so, else the tenant that its box
    names, of those that the store has; where its box names none, its host's owner.  False: it cannot
    be taken, a says why. */
@@ -110,14 +131,15 @@ static bool find_tenant(const core *c, uint32_t host, const dxpu_control_device 
 {
     const corei_tables *t = &c->t;
     const char *owner = t->node[host].owner, *it = *tenant ? tenant : *owner ? owner : "default";
-    bool other = d->lease && !*tenant && tenant_word(it) != d->tenant;
-    for (uint32_t i = 0; other && i < t->pool->tenants; i++)
-        if (tenant_word(t->tenant[i].name) == d->tenant)
-            it = t->tenant[i].name;
+    const char *other = it;
+    unsigned fit = d->lease ? fitting(c, d, it, &other) : 0;
+    it = *tenant ? it : other;
     snprintf(a->tenant, sizeof a->tenant, "%s", it);
-    if (d->lease && tenant_word(it) == d->tenant)
+    if (fit == 1 && corei_tenant_word(c, it) == d->tenant)
         return true;
-    if (d->lease && *tenant)
+    if (fit > 1)
+        adopt_not(a, "two tenants of the store fit what its box says of its lease: %s is one", it);
+    else if (d->lease && *tenant)
         adopt_not(a, "its box says that its lease is another tenant's than %s", tenant);
     else if (d->lease)
         adopt_not(a, "the store does not know the tenant of its lease: name it (--tenant)");

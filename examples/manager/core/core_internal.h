@@ -97,6 +97,7 @@ bool corei_hash_add(corei_hash *h, uint32_t hash, uint32_t number); /* false: ou
 void corei_hash_remove(corei_hash *h, uint32_t hash, uint32_t number);
 uint32_t corei_hash_name(const char *tenant, const char *key);
 /* What boxes keep of a slot's lease, and of whose it is (M-174); 0: it has none. */
+uint64_t corei_tenant_word(const core *c, const char *name);
 void corei_name_lease(const core *c, uint32_t slot, uint64_t *lease, uint64_t *tenant);
 
 /* A slot, a port or a node in its dealings with its proxy ("unit"). */

@@ -221,6 +221,7 @@ static uint32_t load_tenant(loading *l, const char *name)
     l->quota[l->tenants] = l->c->set.default_quota;
     snprintf(l->tenant[l->tenants].name, sizeof l->tenant[0].name, "%s", name);
     l->tenant[l->tenants].no_direct = false;
+    l->tenant[l->tenants].word = corei_tenant_word(l->c, name);
     return l->tenants++;
 }
 

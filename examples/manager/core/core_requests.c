@@ -55,6 +55,7 @@ uint32_t corei_tenant_for(core *c, const char *name)
         return CORE_NONE;
     memcpy(t->tenant[tenant].name, name, strlen(name) + 1);
     t->tenant[tenant].no_direct = false;
+    t->tenant[tenant].word = corei_tenant_word(c, name);
     return tenant;
 }
 
