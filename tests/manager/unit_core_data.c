@@ -74,9 +74,12 @@ static void host_tells(unsigned first, unsigned count)
 
 static bool silent; /* boxes of an older program: they do not know which lease they have (M-174) */
 
+static unsigned ons; /* orders that allow direct requests */
+
 static void box_obeys(unsigned b, const core_order *o, dxpu_control_done *done)
 {
     unsigned number = corei_order_slot(&o->m);
+    ons += o->m.type == DXPU_CONTROL_DIRECT && o->m.u.direct.on;
     dxpu_control_device *d = &box[b][number ? number - 1 : 0];
     if (o->m.type == DXPU_CONTROL_BIND) {
         d->state = DXPU_CONTROL_SLOT_HELD;
@@ -2309,6 +2312,37 @@ static void test_m174_anothers_lease(void **state)
     assert_int_equal(bytes_of(slot), running);
 }
 
+/* blue's device may not reach others directly: red, whose lease the store has there, may. */
+static void test_m182_not_by_anothers_tenant(void **state)
+{
+    (void)state;
+    core_adoption a;
+    uint32_t slot = one_slot();
+    uint64_t running;
+    const bool no = false;
+    assert_int_equal(core_change_tenant(c, "blue", NULL, &no).code, CORE_OK);
+    ons = 0;
+    uint64_t ended = put_back_anothers(slot, &running);
+    assert_int_equal(ons, 0);
+    assert_int_equal(core_release(c, ended, false).code, CORE_OK);
+    assert_int_equal(core_adopt(c, slot, false, "", &a).code, CORE_OK);
+    (void)pump();
+    assert_int_equal(ons, 0);
+    assert_int_equal(core_release(c, a.lease, false).code, CORE_OK);
+    (void)pump();
+    uint64_t own = lease_of("red"); /* the control: adopted, it may */
+    back_up();
+    assert_int_equal(core_park(c, own).code, CORE_OK);
+    (void)pump();
+    assert_int_equal(core_attach(c, own, host_node).code, CORE_OK);
+    (void)pump();
+    put_back();
+    ons = 0;
+    assert_int_equal(core_adopt(c, slot, false, "", &a).code, CORE_OK);
+    (void)pump();
+    assert_int_equal(ons, 1);
+}
+
 /* A word that two tenants have is no proof. */
 static void test_m174_two_tenants_fit(void **state)
 {
@@ -2443,6 +2477,7 @@ int main(void)
         CASE(test_m170_owner_in_larger_tables),
         CASE(test_m174_anothers_lease),
         CASE(test_m174_two_tenants_fit),
+        CASE(test_m182_not_by_anothers_tenant),
         CASE(test_m174_not_said),
         CASE(test_m175_other_numbers),
         CASE(test_m92_data_of_its_own_device),

@@ -103,14 +103,18 @@ static bool order_keep(core *c, uint32_t slot, dxpu_control *m)
 }
 
 /* M-182: before the lease is bound, so that nothing is direct meanwhile; also of what is broken or
-   quarantined, but lent. */
+   quarantined, but lent.  Where it may be another lease's that its box has (M-174), this one's
+   tenant allows nothing. */
 static bool order_direct(const core *c, uint32_t slot, dxpu_control *m)
 {
-    uint32_t lease = c->t.pool->slot[slot].lease;
+    const pool_slot *s = &c->t.pool->slot[slot];
+    uint32_t lease = s->lease;
     unsigned told = c->t.slot_more[slot].direct;
     bool on = corei_is_direct(c, slot);
     bool lent = lease != POOL_NONE && c->t.pool->lease[lease].host != POOL_NONE;
     if (!lent && (on || !c->t.slot[slot].device.epoch))
+        return false;
+    if (on && s->state == POOL_QUARANTINED && s->reason == POOL_WHY_FOREIGN)
         return false;
     if (told == COREI_DIRECT_NOT || told == (on ? COREI_DIRECT_ON : COREI_DIRECT_OFF))
         return false;
