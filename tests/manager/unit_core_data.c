@@ -2343,6 +2343,47 @@ static void test_m182_not_by_anothers_tenant(void **state)
     assert_int_equal(ons, 1);
 }
 
+/* An attach would give the slot a later epoch than its box has, which then no lease's could be. */
+static void test_m171_no_attach_before_adoption(void **state)
+{
+    (void)state;
+    core_adoption a;
+    uint64_t lease = lease_up(1, POOL_ANY, CORE_REPLACE_NO, 0);
+    uint32_t slot = slot_of(lease, 0);
+    assert_int_equal(core_park(c, lease).code, CORE_OK);
+    (void)pump();
+    back_up();
+    assert_int_equal(core_attach(c, lease, host_node).code, CORE_OK);
+    (void)pump();
+    put_back();
+    core_result result = core_attach(c, lease, host_node);
+    assert_int_equal(result.code, CORE_E_STATE);
+    assert_non_null(strstr(result.text, "dxpu adopt"));
+    assert_int_equal(core_release(c, lease, false).code, CORE_OK);
+    assert_int_equal(pump(), 0);
+    assert_int_equal(core_adopt(c, slot, false, "", &a).code, CORE_OK);
+    assert_int_equal(pump(), 0);
+    assert_int_equal(bytes_of(slot), lease);
+    assert_int_equal(core_lease_now(c, a.lease), CORE_LEASE_ACTIVE);
+}
+
+/* red takes its own lease off and on again: blue's, which runs there, can still be adopted. */
+static void test_m171_no_attach_over_anothers(void **state)
+{
+    (void)state;
+    core_adoption a;
+    uint32_t slot = one_slot();
+    uint64_t running, ended = put_back_anothers(slot, &running);
+    assert_int_equal(core_park(c, ended).code, CORE_OK);
+    (void)pump();
+    assert_int_equal(core_attach(c, ended, host_node).code, CORE_E_STATE);
+    assert_int_equal(core_release(c, ended, false).code, CORE_OK);
+    assert_int_equal(pump(), 0);
+    assert_int_equal(core_adopt(c, slot, false, "blue", &a).code, CORE_OK);
+    assert_int_equal(pump(), 0);
+    assert_int_equal(bytes_of(slot), running);
+}
+
 /* A word that two tenants have is no proof. */
 static void test_m174_two_tenants_fit(void **state)
 {
@@ -2476,6 +2517,8 @@ int main(void)
         CASE(test_m170_store_fails),
         CASE(test_m170_owner_in_larger_tables),
         CASE(test_m174_anothers_lease),
+        CASE(test_m171_no_attach_before_adoption),
+        CASE(test_m171_no_attach_over_anothers),
         CASE(test_m174_two_tenants_fit),
         CASE(test_m182_not_by_anothers_tenant),
         CASE(test_m174_not_said),

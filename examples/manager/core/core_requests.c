@@ -514,6 +514,29 @@ static core_result check_boxes(const core *c, const pool_lease *l)
     return all_good;
 }
 
+/* A quarantined slot's epoch is its box's, which adoption compares: a later one would be no
+   lease's.  It may be another lease that runs there.  A box that just connected may say so yet. */
+static core_result check_known(const core *c, const pool_lease *l)
+{
+    for (uint32_t i = l->first; i != POOL_NONE; i = c->t.pool->slot[i].next) {
+        unsigned box = c->t.node[c->t.slot[i].node].number, number = c->t.slot[i].device.number;
+        const dxpu_control_device *d = &c->t.slot[i].device;
+        bool has = d->epoch || d->state == DXPU_CONTROL_SLOT_KEPT;
+        if (c->t.pool->slot[i].state == POOL_QUARANTINED && has)
+            return corei_result(
+                CORE_E_STATE,
+                "slot %u.%u of the lease is quarantined: its box knows a later lease; an "
+                "operator adopts it (dxpu adopt %u.%u), if need be after a release "
+                "of this lease, which wipes nothing there",
+                box, number, box, number);
+        if (c->t.slot_more[i].late || !c->t.slot[i].reported)
+            return corei_result(CORE_E_AWAY,
+                                "box %u has not reported slot %u of the lease; wait until it has",
+                                box, number);
+    }
+    return all_good;
+}
+
 core_result core_attach(core *c, uint64_t lease, uint32_t host)
 {
     uint32_t node = core_find_node(c, host);
@@ -525,6 +548,8 @@ core_result core_attach(core *c, uint64_t lease, uint32_t host)
     if (c->t.lease[pool_lease_index(lease)].ended)
         return corei_result(CORE_E_STATE, "the lease has ended; recover it first");
     core_result result = l->host == POOL_NONE ? check_boxes(c, l) : all_good;
+    if (result.code == CORE_OK && l->host == POOL_NONE)
+        result = check_known(c, l);
     if (result.code == CORE_OK)
         result = corei_begin(c);
     if (result.code != CORE_OK)
