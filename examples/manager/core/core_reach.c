@@ -728,7 +728,7 @@ static bool is_same_drive(const dxpu_control_device *a, const dxpu_control_devic
     return len && len == strcspn(y, ",") && !memcmp(x, y, len);
 }
 
-/* Two that no other slot tells apart. */
+/* Two that are of one drive to each other slot. */
 static bool is_same_to_all(const dxpu_control_device *a, const dxpu_control_device *b)
 {
     const char *x = subsystem_of(a), *y = subsystem_of(b);
