@@ -1165,6 +1165,30 @@ static void test_m168_another_drive_of_the_box_is_lent(void **state)
         assert_int_equal(had[i] % 2, !(own % 2));
 }
 
+/* An attribute of an operator's whose name only ends so joins no drives. */
+static void test_m168_another_attribute_joins_no_drives(void **state)
+{
+    for (unsigned i = 0; i < 3; i++) {
+        static const char *const words[] = { "oldsubsystem=a", "size=1G,note=subsystem=a",
+                                             "size=1G,subsystem=a" }; /* the control */
+        proxy *p = box_at(0);
+        uint64_t kept = keep_one(p, 1), lease;
+        unsigned left;
+        p->shared = i == 2;
+        for (unsigned s = 0; s < SLOTS; s++)
+            snprintf(p->slot[s].attributes, sizeof p->slot[s].attributes, "%s", words[i]);
+        says(p, 1, SLOTS);
+        assert_int_equal(core_release(c, kept, true).code, CORE_OK);
+        run(STEP_MS * 40);
+        assert_int_equal(core_drain(c, box_at(1)->node, true, false, &left).code, CORE_OK);
+        assert_int_equal(core_drain(c, box_at(2)->node, true, false, &left).code, CORE_OK);
+        assert_int_equal(ask(1, CORE_REPLACE_DEFAULT, 1, &lease).code,
+                         i == 2 ? CORE_E_CAPACITY : CORE_OK);
+        (void)end(state);
+        (void)begin(state);
+    }
+}
+
 /* Two that the box binds neither: that each is given out does not make the other one bindable. */
 static void test_m168_two_beside_kept_data_do_not_wait_for_each_other(void **state)
 {
@@ -1228,6 +1252,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_m168_slots_beside_kept_data_are_not_lent, begin, end),
         cmocka_unit_test_setup_teardown(test_m168_a_lease_beside_kept_data_goes_elsewhere, begin,
                                         end),
+        cmocka_unit_test_setup_teardown(test_m168_another_attribute_joins_no_drives, begin, end),
         cmocka_unit_test_setup_teardown(test_m168_another_drive_of_the_box_is_lent, begin, end),
         cmocka_unit_test_setup_teardown(test_m168_two_beside_kept_data_do_not_wait_for_each_other,
                                         begin, end),

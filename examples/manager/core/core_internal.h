@@ -586,7 +586,9 @@ uint64_t corei_reach_next_ms(const core *c);
 int corei_choose(core *c, const pool_request *q, pool_choice *out);
 int corei_choose_other(core *c, uint32_t slot, pool_other *out);
 int corei_choose_all(core *c, uint64_t lease, pool_choice *out);
-#define COREI_SUBSYSTEM "subsystem=" /* an attribute (M-155) of slots that share a drive */
+/* The attribute `subsystem` (M-155) of a slot that shares a drive, up to the next comma; "": it has
+   none. */
+const char *corei_subsystem_of(const dxpu_control_device *d);
 /* A slot of a drive that others share (S-249), which its box binds to none: a tenant's data are
    kept there, and none of its slots is lent. */
 bool corei_is_withheld(const core *c, uint32_t slot);

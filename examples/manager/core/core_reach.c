@@ -711,17 +711,20 @@ int corei_choose_all(core *c, uint64_t lease, pool_choice *out)
     return direct && rc == POOL_E_PLACE ? choose_all(c, lease, false, out) : rc;
 }
 
-/* In a device's attributes, up to the next comma; "": it is in none. */
-static const char *subsystem_of(const dxpu_control_device *d)
+const char *corei_subsystem_of(const dxpu_control_device *d)
 {
-    const char *word = strstr(d->attributes, COREI_SUBSYSTEM);
-    return word ? word : "";
+    const char *word = d->attributes;
+    while (*word && strncmp(word, "subsystem=", 10) != 0) {
+        word += strcspn(word, ",");
+        word += *word == ',';
+    }
+    return word;
 }
 
 /* As the box sees it (S-249): by the medium, or where nothing lasts, by name. */
 static bool is_same_drive(const dxpu_control_device *a, const dxpu_control_device *b)
 {
-    const char *x = subsystem_of(a), *y = subsystem_of(b);
+    const char *x = corei_subsystem_of(a), *y = corei_subsystem_of(b);
     size_t len = strcspn(x, ",");
     if (a->medium > NOTHING_LASTS && b->medium > NOTHING_LASTS)
         return a->medium == b->medium;
@@ -731,7 +734,7 @@ static bool is_same_drive(const dxpu_control_device *a, const dxpu_control_devic
 /* Two that are of one drive to each other slot. */
 static bool is_same_to_all(const dxpu_control_device *a, const dxpu_control_device *b)
 {
-    const char *x = subsystem_of(a), *y = subsystem_of(b);
+    const char *x = corei_subsystem_of(a), *y = corei_subsystem_of(b);
     size_t len = strcspn(x, ",");
     return a->medium == b->medium && len == strcspn(y, ",") && !memcmp(x, y, len);
 }
@@ -749,7 +752,7 @@ bool corei_is_withheld_seen(const core *c, uint32_t slot, corei_seen *seen)
 {
     const dxpu_control_device *d = &c->t.slot[slot].device;
     uint32_t node = c->t.slot[slot].node;
-    if (!c->shares || d->state != DXPU_CONTROL_SLOT_WIPED || !*subsystem_of(d))
+    if (!c->shares || d->state != DXPU_CONTROL_SLOT_WIPED || !*corei_subsystem_of(d))
         return false;
     if (!seen->any || seen->node != node)
         *seen = (corei_seen){ true, keeps_one(c, &c->t.node[node]), false, node, CORE_NONE };
@@ -766,7 +769,7 @@ bool corei_is_withheld(const core *c, uint32_t slot)
     const dxpu_control_device *d = &c->t.slot[slot].device;
     const core_node *box = &c->t.node[c->t.slot[slot].node];
     bool kept = false, lent = false;
-    if (!c->shares || d->state != DXPU_CONTROL_SLOT_WIPED || !*subsystem_of(d))
+    if (!c->shares || d->state != DXPU_CONTROL_SLOT_WIPED || !*corei_subsystem_of(d))
         return false;
     for (uint32_t i = box->first; i < box->first + box->total; i++) {
         const dxpu_control_device *other = &c->t.slot[i].device;
