@@ -2343,6 +2343,38 @@ static void test_m182_not_by_anothers_tenant(void **state)
     assert_int_equal(ons, 1);
 }
 
+/* It was parked since, and has its host again in the copy, which comes later than the box. */
+static void test_m74_parked_since(void **state)
+{
+    (void)state;
+    uint64_t lease = lease_up(1, POOL_ANY, CORE_REPLACE_NO, 0);
+    uint32_t slot = slot_of(lease, 0);
+    back_up();
+    assert_int_equal(core_park(c, lease).code, CORE_OK);
+    (void)after(1000);
+    stop();
+    rig_store_free(&disk);
+    disk = backup;
+    start();
+    for (unsigned b = 0; b < BOXES; b++)
+        tell(b, 1, SLOTS);
+    uint64_t epoch = core_pool(c)->slot[slot].epoch;
+    core_order o;
+    do {
+        dxpu_control_done done;
+        assert_true(core_next_order(c, &o));
+        box_obeys(o.node == box_node[0] ? 0 : 1, &o, &done);
+        assert_true(core_answered(c, &o, DXPU_CONTROL_CODE_NONE, &done));
+    } while (o.m.type != DXPU_CONTROL_BIND);
+    assert_true(o.m.u.bind.epoch > epoch); /* the box refuses one that it has ended */
+    tell(box_of(slot), 1, SLOTS);
+    host_tells(1, PORTS);
+    assert_int_equal(pump(), 0);
+    assert_int_equal(state_of(slot), POOL_LEASED);
+    assert_int_equal(core_lease_now(c, lease), CORE_LEASE_ACTIVE);
+    assert_int_equal(bytes_of(slot), lease);
+}
+
 /* An attach would give the slot a later epoch than its box has, which then no lease's could be. */
 static void test_m171_no_attach_before_adoption(void **state)
 {
@@ -2517,6 +2549,7 @@ int main(void)
         CASE(test_m170_store_fails),
         CASE(test_m170_owner_in_larger_tables),
         CASE(test_m174_anothers_lease),
+        CASE(test_m74_parked_since),
         CASE(test_m171_no_attach_before_adoption),
         CASE(test_m171_no_attach_over_anothers),
         CASE(test_m174_two_tenants_fit),

@@ -74,6 +74,31 @@ static void name_key(const core_node *n, bool *keyed, uint8_t key[DXPU_CONTROL_K
         memcpy(key, n->key, sizeof n->key);
 }
 
+/* It was parked, and the store is a copy from before (M-74): the box has ended that epoch, and keeps
+   this lease's data, for no other had it.  It takes a later one only. */
+static bool is_kept(const core *c, uint32_t slot)
+{
+    const dxpu_control_device *d = &c->t.slot[slot].device;
+    return !d->epoch && d->state == DXPU_CONTROL_SLOT_KEPT &&
+           d->epoch_seen == c->t.pool->slot[slot].epoch;
+}
+
+static void renew_kept(core *c, uint32_t slot)
+{
+    corei_slot *more = &c->t.slot_more[slot];
+    bool began = corei_begin(c).code == CORE_OK;
+    if (began) {
+        bool up = more->up_epoch == c->t.pool->slot[slot].epoch;
+        (void)pool_renew(c->t.pool, slot);
+        if (up)
+            more->up_epoch = c->t.pool->slot[slot].epoch;
+        corei_mark_changed(c, COREI_SLOT, slot);
+        corei_touch_slot(c, slot);
+    }
+    if (!began || corei_commit(c).code != CORE_OK)
+        corei_look_at(c, corei_slot_unit(slot), corei_again_ms(c));
+}
+
 static bool order_bind(const core *c, uint32_t slot, dxpu_control *m)
 {
     const corei_tables *t = &c->t;
@@ -143,9 +168,12 @@ static bool order_slot(core *c, uint32_t slot, dxpu_control *m)
         return true;
     switch (s->state) {
     case POOL_LEASED:
-        if (t->pool->lease[s->lease].host != POOL_NONE)
+        if (t->pool->lease[s->lease].host == POOL_NONE)
+            return order_keep(c, slot, m);
+        if (!is_kept(c, slot))
             return order_bind(c, slot, m);
-        return order_keep(c, slot, m);
+        renew_kept(c, slot);
+        return false;
     case POOL_BROKEN:
         if (s->lease != POOL_NONE && t->pool->lease[s->lease].host != POOL_NONE)
             return false;
