@@ -61,6 +61,20 @@ static int keep_other(state_file *s, const state_lease *l)
     return 0;
 }
 
+/* What a later version may add to a line, ` word=value` each, or nothing; then the line ends. */
+static bool read_over(const char *rest)
+{
+    while (*rest == ' ' && strncmp(rest, KEY_WORD, strlen(KEY_WORD)) != 0 &&
+           strncmp(rest, LEASE_WORD, strlen(LEASE_WORD)) != 0) {
+        size_t word = strspn(rest + 1, "abcdefghijklmnopqrstuvwxyz_");
+        const char *value = rest + 1 + word + 1;
+        if (!word || value[-1] != '=' || !strcspn(value, " \n"))
+            return false;
+        rest = value + strcspn(value, " \n");
+    }
+    return !*rest || !strcmp(rest, "\n");
+}
+
 /* A lease's number and tenant, 16 digits each, or nothing; then the line ends. */
 static bool read_lease(const char *rest, state_key *key)
 {
@@ -75,7 +89,7 @@ static bool read_lease(const char *rest, state_key *key)
             return false;
         rest = digits + 2 * LEASE_DIGITS + 1;
     }
-    return !*rest || !strcmp(rest, "\n");
+    return read_over(rest);
 }
 
 /* A lease's key, or nothing, and the lease. */

@@ -372,10 +372,19 @@ static void test_m174_lease(void **state)
 #define LEASE " lease=00000000000000c3:ffeeddccbbaa9988"
     static const char text[] = "1 5 1 1 held" LEASE "\n2 6 1 2 held" KEY LEASE "\n"
                                "3 7 1 3 held" KEY "\n4 8 1 4 held\n";
-    static const char *const bad[] = {
-        " lease=", " lease=c3:1", LEASE "0", LEASE " ", " lease=0000000000000000:ffeeddccbbaa9988",
-        LEASE KEY
-    };
+    static const char *const bad[] = { " lease=",
+                                       " lease=c3:1",
+                                       LEASE "0",
+                                       LEASE " ",
+                                       " lease=0000000000000000:ffeeddccbbaa9988",
+                                       LEASE KEY,
+                                       LEASE LEASE,
+                                       " later",
+                                       " later=",
+                                       " later=1  ",
+                                       " =1",
+                                       " later=1" KEY,
+                                       " later=1" LEASE };
     uint8_t phase[SLOTS] = { 0 };
     state_key key[SLOTS];
     char back[600] = "", line[200];
@@ -393,6 +402,8 @@ static void test_m174_lease(void **state)
     assert_true(fread(back, 1, sizeof back - 1, f) > 0);
     fclose(f);
     assert_string_equal(back, text);
+    assert_int_equal(read_text("1 5 1 1 held" LEASE " later=1 still_later=a:b\n", phase, key), 0);
+    assert_int_equal(key[0].lease, 0xc3); /* a later version's words are read over */
     for (unsigned i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         snprintf(line, sizeof line, "1 5 1 1 held%s\n", bad[i]);
         assert_int_equal(read_text(line, phase, key), PROGRAM_DAMAGED);
