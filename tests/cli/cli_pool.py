@@ -990,7 +990,8 @@ def adoption():
     with Fake({"POST /v1/adopt": adopted(True)}) as fake:
         out = dxpu(fake, "adopt", "--all", "--dry-run").out
         check(out == "slot 10.3: would be a new lease, slot 1 of host 12\n"
-              "slot 10.4: would be back in lease c3 of alice, slot 2 of host 12\n"
+              "slot 10.4: would be back in lease c3 of alice, slot 2 of host 12, under epoch "
+              "7 after 5\n"
               "slot 10.5: would be free: its box has wiped it\nslot 10.6: left: so\n"
               "2 leases, 1 free, 1 left; nothing was changed (--dry-run)\n", out)
         check(fake.one("POST")["query"] == dict(dry_run="yes"), fake.requests)

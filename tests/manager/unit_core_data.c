@@ -2453,7 +2453,9 @@ static void test_m174_not_said(void **state)
     assert_string_equal(a.tenant, "red");
     assert_int_equal(may(slot, false, "red", "name the slot"), CORE_ADOPT_NOT);
     assert_int_equal(may(slot, true, "blue", "not of blue"), CORE_ADOPT_NOT);
-    assert_int_equal(may(slot, true, "", NULL), CORE_ADOPT_BACK);
+    assert_int_equal(may(slot, true, "", "name its tenant"), CORE_ADOPT_NOT);
+    assert_int_equal(core_adopt(c, slot, true, "", &a).code, CORE_E_STATE);
+    assert_int_equal(may(slot, true, "red", NULL), CORE_ADOPT_BACK);
     assert_int_equal(core_release(c, ended, false).code, CORE_OK);
     assert_int_equal(pump(), 0);
     assert_int_equal(may(slot, false, "", "does not say whose"), CORE_ADOPT_NOT);

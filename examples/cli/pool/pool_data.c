@@ -168,18 +168,23 @@ static void print_adopted(const json_t *slot, bool dry)
 {
     const char *what = pool_string(slot, "what"), *lease = pool_string(slot, "lease");
     const char *tenant = pool_string(slot, "tenant");
+    uint64_t known = pool_integer(slot, "known_epoch");
+    char epochs[80] = ""; /* to compare, where the store has the lease under an earlier one */
+    if (dry && known && strcmp(what, "back") == 0)
+        snprintf(epochs, sizeof epochs, ", under epoch %" PRIu64 " after %" PRIu64,
+                 pool_integer(slot, "epoch"), known);
     printf("slot %s: ", pool_string(slot, "slot"));
     if (strcmp(what, "left") == 0)
         printf("left: %s\n", pool_string(slot, "why"));
     else if (strcmp(what, "free") == 0)
         printf("%s: its box has wiped it\n", dry ? "would be free" : "free");
     else
-        printf("%s%s%s%s%s%s, slot %" PRIu64 " of host %" PRIu64 "%s\n", dry ? "would be " : "",
+        printf("%s%s%s%s%s%s, slot %" PRIu64 " of host %" PRIu64 "%s%s\n", dry ? "would be " : "",
                strcmp(what, "back") == 0 ? "back in lease"
                : dry                     ? "a new lease"
                                          : "new lease",
                *lease ? " " : "", lease, *tenant ? " of " : "", tenant,
-               pool_integer(slot, "host_slot"), pool_integer(slot, "host"),
+               pool_integer(slot, "host_slot"), pool_integer(slot, "host"), epochs,
                dry ? "" : "; its device is in use, and a release of that lease erases its data");
 }
 

@@ -185,8 +185,14 @@ static void adopt_back(const core *c, uint32_t slot, bool named, const char *ten
         adopt_not(
             a,
             "the store has lease %llx of %s there, but its box reports a later epoch%s, %llu, "
-            "and not of which lease: it may be another tenant's since; name the slot if it "
-            "is %s's",
+            "and not of which lease: it may be another tenant's since; name the slot, and the "
+            "tenant, if it is %s's",
+            (unsigned long long)lease, a->tenant, than, now, a->tenant);
+    else if (!d->lease && !*tenant)
+        adopt_not(
+            a,
+            "the store has lease %llx of %s there, but its box reports a later epoch%s, %llu, "
+            "and not of which lease: name its tenant, too (--tenant %s, if it is that one's)",
             (unsigned long long)lease, a->tenant, than, now, a->tenant);
     else if (*tenant && strcmp(tenant, a->tenant) != 0)
         adopt_not(a, "the store has lease %llx of %s there, not of %s", (unsigned long long)lease,
