@@ -307,7 +307,8 @@ int pool_keep(pool *p, uint32_t slot);
    lease's, NULL: none. */
 int pool_choose_other(const pool *p, uint32_t slot, const pool_filter *filter, pool_other *out);
 /* Slots that would take the place of all of a lease that asks for one box or group, in one: of its
-   peer's boxes, if one serves, that which has the fewest that suffice, spares or not.  POOL_E_PLACE: there is none.  Cost: O(cells). */
+   peer's boxes, if one serves, that which has the fewest that suffice, spares or not.
+   POOL_E_PLACE: there is none.  Cost: O(slots) of its box for each cell of the model. */
 int pool_choose_all(const pool *p, uint64_t lease, const pool_filter *filter, pool_choice *out);
 /* Do it.  A broken or quarantined slot stays so when it is given up.  retain: its data are kept
    for the lease, and it is retained as soon as it works; else it is wiped then. */

@@ -1158,7 +1158,8 @@ static void test_m158_exclusive(void **state)
 }
 
 /* Nor beside one whose user is not known: its box has a lease that the tables do not have, also
-   where they have another one there, of the tenant that asks; or its lease is over, and it is not wiped. */
+   where they have another one there, of the tenant that asks; or its lease is over, and it is not
+   wiped. */
 static void test_m158_exclusive_beside_a_stranger(void **state)
 {
     (void)state;
