@@ -2391,6 +2391,7 @@ static void test_m171_no_attach_before_adoption(void **state)
     core_result result = core_attach(c, lease, host_node);
     assert_int_equal(result.code, CORE_E_STATE);
     assert_non_null(strstr(result.text, "dxpu adopt"));
+    assert_int_equal(may(slot, false, "", "parked: release that"), CORE_ADOPT_NOT);
     assert_int_equal(core_release(c, lease, false).code, CORE_OK);
     assert_int_equal(pump(), 0);
     assert_int_equal(core_adopt(c, slot, false, "", &a).code, CORE_OK);
@@ -2414,6 +2415,45 @@ static void test_m171_no_attach_over_anothers(void **state)
     assert_int_equal(core_adopt(c, slot, false, "blue", &a).code, CORE_OK);
     assert_int_equal(pump(), 0);
     assert_int_equal(bytes_of(slot), running);
+}
+
+/* red's lease was moved, and its slot was lent to blue, since: what is in the way of each is named,
+   and how it goes. */
+static void test_m171_reason_names_the_way(void **state)
+{
+    (void)state;
+    core_adoption a;
+    uint64_t moved = lease_of("red"), blue;
+    uint32_t slot = slot_of(moved, 0), to;
+    back_up();
+    assert_int_equal(core_replace(c, slot, POOL_WHY_OPERATOR, false).code, CORE_OK);
+    (void)pump();
+    to = slot_of(moved, 0);
+    if (core_pool(c)->slot[slot].owner != POOL_NONE)
+        assert_int_equal(core_discard(c, slot).code, CORE_OK);
+    (void)pump();
+    assert_int_equal(state_of(slot), POOL_FREE);
+    for (uint32_t i = 0; i < core_pool(c)->slots; i++)
+        if (i != slot && i != to && i != to + 1)
+            assert_int_equal(core_break(c, i, POOL_WHY_OPERATOR).code, CORE_OK);
+    do
+        blue = lease_of("blue");
+    while (slot_of(blue, 0) != slot);
+    put_back();
+    assert_int_equal(may(slot, false, "blue", "(dxpu replace "), CORE_ADOPT_NOT);
+    assert_int_equal(may(to, false, "", "in its host's slot, by slot"), CORE_ADOPT_NOT);
+    assert_int_equal(core_replace(c, slot, POOL_WHY_OPERATOR, false).code, CORE_OK);
+    assert_int_equal(pump(), 0);
+    assert_int_equal(core_adopt(c, slot, false, "blue", &a).code, CORE_OK);
+    assert_int_equal(pump(), 0);
+    assert_int_equal(bytes_of(slot), blue);
+    assert_int_equal(core_lease_now(c, a.lease), CORE_LEASE_ACTIVE);
+    assert_int_equal(core_park(c, moved).code, CORE_OK);
+    (void)pump();
+    assert_int_equal(core_adopt(c, to, false, "", &a).code, CORE_OK);
+    assert_int_equal(pump(), 0);
+    assert_string_equal(a.tenant, "red");
+    assert_int_equal(bytes_of(to), moved);
 }
 
 /* A word that two tenants have is no proof. */
@@ -2554,6 +2594,7 @@ int main(void)
         CASE(test_m74_parked_since),
         CASE(test_m171_no_attach_before_adoption),
         CASE(test_m171_no_attach_over_anothers),
+        CASE(test_m171_reason_names_the_way),
         CASE(test_m174_two_tenants_fit),
         CASE(test_m182_not_by_anothers_tenant),
         CASE(test_m174_not_said),

@@ -199,6 +199,35 @@ static void adopt_back(const core *c, uint32_t slot, bool named, const char *ten
                   a->tenant, tenant);
 }
 
+/* Another lease of the store has the slot, or its host's slot: which, and how to get it out of the
+   way.  None of that wipes anything in a quarantined slot. */
+static void explain_taken(const core *c, uint32_t slot, uint32_t has, core_adoption *a)
+{
+    const corei_tables *t = &c->t;
+    const pool *p = t->pool;
+    bool here = p->slot[slot].lease != POOL_NONE;
+    uint32_t lease = here ? p->slot[slot].lease : p->slot[has].lease;
+    unsigned box = t->node[t->slot[here ? slot : has].node].number;
+    unsigned number = t->slot[here ? slot : has].device.number;
+    unsigned long long name = lease == POOL_NONE ? 0 : pool_lease_number(p, lease);
+    const char *tenant = lease == POOL_NONE ? "" : t->tenant[p->lease[lease].tenant].name;
+    if (!here)
+        adopt_not(a,
+                  "the store has lease %llx of %s in its host's slot, by slot %u.%u: park that "
+                  "lease, or release it, and adopt again",
+                  name, tenant, box, number);
+    else if (p->lease[lease].host == POOL_NONE)
+        adopt_not(a,
+                  "it is lent, and the store has lease %llx of %s in it, parked: release that "
+                  "lease, which wipes nothing here, and adopt again",
+                  name, tenant);
+    else
+        adopt_not(a,
+                  "the store has lease %llx of %s in it for another slot of a host: move that one "
+                  "(dxpu replace %u.%u), or release it, and adopt again",
+                  name, tenant, box, number);
+}
+
 /* Lent now, under the highest epoch that is known of the slot. */
 static void adopt_lent(const core *c, uint32_t slot, bool named, const char *tenant,
                        core_adoption *a)
@@ -215,7 +244,7 @@ static void adopt_lent(const core *c, uint32_t slot, bool named, const char *ten
     } else if (s->lease != POOL_NONE && has == slot && t->slot_more[slot].port == port) {
         adopt_back(c, slot, named, tenant, a);
     } else {
-        adopt_not(a, "the store has other leases for this slot, or for its host's slot");
+        explain_taken(c, slot, has, a);
     }
 }
 
