@@ -74,7 +74,7 @@ static void name_key(const core_node *n, bool *keyed, uint8_t key[DXPU_CONTROL_K
         memcpy(key, n->key, sizeof n->key);
 }
 
-/* It was parked, and the store is a copy from before (M-74): the box has ended that epoch, and keeps
+/* It was parked, and the store is a copy from before (M-74): the box has ended that epoch and keeps
    this lease's data, for no other had it.  It takes a later one only. */
 static bool is_kept(const core *c, uint32_t slot)
 {
