@@ -2456,6 +2456,60 @@ static void test_m171_reason_names_the_way(void **state)
     assert_int_equal(bytes_of(to), moved);
 }
 
+/* A device without data, of a lease that is replaced: not while box and host say that it runs. */
+static void not_replaced(bool control)
+{
+    core_adoption a;
+    for (unsigned b = 0; b < BOXES; b++)
+        for (unsigned i = 0; i < SLOTS; i++)
+            box[b][i].data = DXPU_CONTROL_DATA_NONE;
+    for (unsigned b = 0; b < BOXES; b++)
+        tell(b, 1, SLOTS);
+    (void)pump();
+    uint64_t lease = lease_up(1, POOL_ANY, CORE_REPLACE_DEFAULT, 0);
+    uint32_t slot = slot_of(lease, 0);
+    assert_true(core_lease_replaces(c, lease));
+    back_up();
+    assert_int_equal(core_park(c, lease).code, CORE_OK);
+    (void)pump();
+    assert_int_equal(core_attach(c, lease, host_node).code, CORE_OK);
+    (void)pump();
+    put_back();
+    assert_int_equal(state_of(slot), POOL_QUARANTINED);
+    (void)after(3 * COREI_REPLACE_MS);
+    restart();
+    (void)after(1);
+    assert_int_equal(slot_of(lease, 0), slot);
+    assert_int_equal(may(slot, false, "", NULL), CORE_ADOPT_BACK);
+    dxpu_control_device *port = host;
+    while (!port->epoch)
+        port++;
+    if (control) { /* its host does not have it */
+        port->epoch = port->peer_slot = 0;
+        port->state = DXPU_CONTROL_SLOT_EMPTY;
+        host_tells(1, PORTS);
+        (void)after(3 * COREI_REPLACE_MS);
+        assert_int_not_equal(slot_of(lease, 0), slot);
+        return;
+    }
+    assert_int_equal(core_adopt(c, slot, false, "", &a).code, CORE_OK);
+    (void)pump();
+    assert_int_equal(core_lease_now(c, lease), CORE_LEASE_ACTIVE);
+    assert_int_equal(slot_of(lease, 0), slot);
+}
+
+static void test_m170_not_replaced_while_it_runs(void **state)
+{
+    (void)state;
+    not_replaced(false);
+}
+
+static void test_m170_replaced_where_it_does_not_run(void **state)
+{
+    (void)state;
+    not_replaced(true);
+}
+
 /* A word that two tenants have is no proof. */
 static void test_m174_two_tenants_fit(void **state)
 {
@@ -2595,6 +2649,8 @@ int main(void)
         CASE(test_m171_no_attach_before_adoption),
         CASE(test_m171_no_attach_over_anothers),
         CASE(test_m171_reason_names_the_way),
+        CASE(test_m170_not_replaced_while_it_runs),
+        CASE(test_m170_replaced_where_it_does_not_run),
         CASE(test_m174_two_tenants_fit),
         CASE(test_m182_not_by_anothers_tenant),
         CASE(test_m174_not_said),

@@ -328,12 +328,36 @@ core_result corei_move_out(core *c, uint32_t slot)
     return r;
 }
 
+/* Quarantined, but its lease runs there, as its box and its host say alike: adoption brings it back
+   (M-170).  Who has not said anything yet may say so. */
+static bool goes_on(const core *c, uint32_t slot)
+{
+    const corei_tables *t = &c->t;
+    const pool_slot *s = &t->pool->slot[slot];
+    const dxpu_control_device *d = &t->slot[slot].device;
+    uint32_t port = t->slot_more[slot].port, box = t->slot[slot].node;
+    uint64_t lease, tenant;
+    if (s->state != POOL_QUARANTINED || s->reason != POOL_WHY_FOREIGN || port == CORE_NONE ||
+        (!t->node[box].connected && corei_node_given_up(c, box)))
+        return false;
+    if (!t->slot[slot].reported)
+        return true;
+    const core_node *host = &t->node[t->port[port].node];
+    const dxpu_control_device *p = &t->port[port].device;
+    corei_name_lease(c, slot, &lease, &tenant);
+    if (!d->epoch || d->epoch != s->epoch || d->peer_node != host->number ||
+        d->peer_slot != p->number || (d->lease && (d->lease != lease || d->tenant != tenant)))
+        return false;
+    return !host->connected || !t->port[port].reported ||
+           (p->epoch == d->epoch && p->peer_slot == d->number);
+}
+
 /* Is the slot replaced when it fails?  A lease whose data are kept waits for them; and no more is
    retained for a lease than it has slots. */
 static bool is_replaced(const core *c, uint32_t slot)
 {
     uint32_t lease = c->t.pool->slot[slot].lease;
-    if (lease == POOL_NONE || c->t.lease[lease].kept)
+    if (lease == POOL_NONE || c->t.lease[lease].kept || goes_on(c, slot))
         return false;
     const pool_lease *l = &c->t.pool->lease[lease];
     uint8_t how = c->t.lease[lease].replace;
@@ -925,6 +949,8 @@ void corei_settle_slot(core *c, uint32_t slot)
         settle_silent(c, slot);
     s = &c->t.pool->slot[slot];
     bool lost = s->state == POOL_BROKEN || s->state == POOL_QUARANTINED;
+    if (lost && goes_on(c, slot)) /* as long as they say so */
+        corei_look_at(c, corei_slot_unit(slot), c->mono_ms + COREI_REPLACE_MS);
     if (lost && is_replaced(c, slot) && s->reason != POOL_WHY_NONE && settle_begin(c, slot)) {
         replace_broken(c, slot, (pool_reason)s->reason);
         if (s->lease == POOL_NONE)
