@@ -66,7 +66,7 @@ def full(result):
 
 def short(result):
     rows = {row["name"]: row for row in result["rows"]}
-    lines = ["| figure | value | floor | ratio | the floor is |", "|---|---|---|---|---|"]
+    lines = ["| figure | value | baseline | ratio | the baseline is |", "|---|---|---|---|---|"]
     lines += ["| %s | %s %s | %s | %s | %s |" % (
         row["name"], figure(row["value"]), row["unit"], figure(row["baseline"]), ratio(row),
         row["baseline_name"] or "") for row in (rows[n] for n in CHOSEN if n in rows)]
