@@ -256,7 +256,7 @@ static int open_shard(box *b, unsigned index, const fabric_settings *net)
     sh->fabric.few = FEW_CHANNELS;
     sh->fabric.base.tx.header[DXPU_COMPLETION] = COMPLETION_HEADERS;
     sh->fabric.base.tx.data[DXPU_COMPLETION] = COMPLETION_UNITS;
-    if (net->wait != DXPU_UDP_BLOCK)
+    if (net->wait == DXPU_UDP_ADAPTIVE) /* a busy loop would yield between its looks, too */
         dxpu_udp_watch(sh->fabric.udp, on_look, sh);
     sh->worker = worker_new(dxpu_udp_base(sh->fabric.udp), run_shard, sh);
     return sh->worker ? open_wake(sh) : -1;
