@@ -2022,7 +2022,7 @@ def help_and_man_page():
         check(text.startswith("usage: dxpu " + name), name, text)
         check(re.search(r"\b%s\b" % name.split()[-1], main_help), name, "is not in dxpu --help")
         check("dxpu " + name in page, name, "is not in the man page")
-        for option in set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", text)):
+        for option in set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", text)):
             check(re.search(re.escape(option) + r"(?![\w-])", page), name, option,
                   "is not in the man page")
         check(max(len(line) for line in text.splitlines()) <= 100, name)

@@ -144,7 +144,7 @@ static const option_row drain_rows[] = {
     YES_ROW,
 };
 static const option_row direct_rows[] = {
-    NAMED_ROW(off, "through their hosts alone"),
+    NAMED_ROW(off, "forbid it: devices reach others through their hosts alone"),
 };
 static const option_row replace_rows[] = {
     NAMED_ROW(force,
@@ -173,8 +173,8 @@ static const option_row owner_rows[] = {
 };
 static const option_row tenant_rows[] = {
     { "quota", "N", "slots, or none: no limit", OPTION_TEXT, &call.quota, 1, 0 },
-    FLAG_ROW("no-direct", no_direct, "its devices reach one another through hosts alone"),
-    NAMED_ROW(direct, "they may do so directly again (dxpu-host --p2p)"),
+    FLAG_ROW("no-direct", no_direct, "forbid its devices to reach one another without the host"),
+    NAMED_ROW(direct, "allow it again (where hosts have dxpu-host --p2p)"),
 };
 static const option_row spares_rows[] = {
     { "failures-per-year", "X", "failures of one slot", OPTION_TEXT, &call.failures, 1, 0 },
