@@ -380,8 +380,8 @@ static void test_m140_late_attempt_to_lead(void **state)
     NEED_ETCD();
     use_members(true, false);
     set.ttl_s = 1;
-    set.request_ms = 200;
-    set.commit_ms = 100;
+    set.request_ms = 800;
+    set.commit_ms = 400; /* of a busy machine, too */
     set.waiting = wait_for_late;
     looks = 0;
     relay_set(RELAY_HOLD, 0, 1);
