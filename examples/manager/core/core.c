@@ -98,9 +98,6 @@ uint64_t core_term(core *c)
     if (!c->term_stored && corei_begin(c).code == CORE_OK) {
         corei_tell_allowed(c);
         corei_mark_changed(c, COREI_META, 0);
-        (void)corei_event(c, CORE_EVENT_MANAGER_LEADS,
-                          "a manager was started, or took over: term %llu",
-                          (unsigned long long)c->term);
         c->term_stored = corei_commit(c).code == CORE_OK;
     }
     return c->term_stored ? c->term : 0;

@@ -524,7 +524,6 @@ unsigned core_would_erase(const core *c, core_deed deed, uint64_t of, core_erase
     X(LEASE_KEPT, "lease.kept") /* released, and its data are kept for a while */                  \
     X(LEASE_EXPIRED, "lease.expired")                                                              \
     X(LEASE_ADOPTED, "lease.adopted")     /* its box and host have it, and the store had not */    \
-    X(MANAGER_LEADS, "manager.leads")     /* it was started, or takes another one's place */       \
     X(CLOCK_CONFIRMED, "clock.confirmed") /* leases expire again */                                \
     X(TENANT_SET, "tenant.set")                                                                    \
     X(SPARES_SET, "spares.set")                                                                    \
