@@ -186,11 +186,16 @@ uint32_t core_find_node(const core *c, uint32_t number)
     return low < c->t.nodes && c->t.node[low].number == number ? low : CORE_NONE;
 }
 
+uint32_t corei_find_box(const core *c, uint32_t number)
+{
+    uint32_t node = core_find_node(c, number);
+    return node != CORE_NONE && c->t.node[node].role == DXPU_CONTROL_ROLE_BOX ? node : CORE_NONE;
+}
+
 uint32_t core_find_slot(const core *c, uint32_t node_number, uint32_t slot_number)
 {
-    uint32_t node = core_find_node(c, node_number);
-    if (node == CORE_NONE || c->t.node[node].role != DXPU_CONTROL_ROLE_BOX || !slot_number ||
-        slot_number > c->t.node[node].total)
+    uint32_t node = corei_find_box(c, node_number);
+    if (node == CORE_NONE || !slot_number || slot_number > c->t.node[node].total)
         return CORE_NONE;
     return c->t.node[node].first + slot_number - 1;
 }

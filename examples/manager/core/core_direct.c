@@ -155,8 +155,8 @@ void corei_direct_begin(core *c, uint32_t node)
 
 bool core_directs(core *c, uint32_t number)
 {
-    uint32_t node = core_find_node(c, number);
-    if (node == CORE_NONE || c->t.node[node].role != DXPU_CONTROL_ROLE_BOX)
+    uint32_t node = corei_find_box(c, number);
+    if (node == CORE_NONE)
         return false;
     if (!are_ordered(c)) /* the box takes the answer as an order for all */
         corei_direct_begin(c, node);
@@ -198,8 +198,8 @@ void corei_touch_leased(core *c)
 
 core_result core_set_direct(core *c, uint32_t number, bool on)
 {
-    uint32_t node = core_find_node(c, number);
-    if (node == CORE_NONE || c->t.node[node].role != DXPU_CONTROL_ROLE_BOX)
+    uint32_t node = corei_find_box(c, number);
+    if (node == CORE_NONE)
         return corei_result(CORE_E_UNKNOWN, "node %u is not a box", number);
     core_result result = corei_begin(c);
     if (result.code != CORE_OK)

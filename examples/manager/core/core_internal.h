@@ -492,6 +492,8 @@ bool corei_party_may(uint64_t *since_ms, uint64_t *count, uint64_t most, uint64_
 
 /* The node of this identity; CORE_NONE: it is unknown. */
 uint32_t corei_node_of(const core *c, const dxpu_control_register *r);
+/* core.c: core_find_node() of a box; CORE_NONE, too, where the number is a host's. */
+uint32_t corei_find_box(const core *c, uint32_t number);
 /* Is an event to report that this key was refused?  Once an hour of each. */
 bool corei_may_tell(const core *c, corei_told *told, const uint8_t *key);
 /* It is not connected; `extra` beyond the grace it is given up. */

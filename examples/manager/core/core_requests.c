@@ -604,9 +604,9 @@ static core_result move_all(core *c, uint32_t node)
 
 core_result core_drain(core *c, uint32_t number, bool on, bool move, unsigned *left)
 {
-    uint32_t node = core_find_node(c, number);
+    uint32_t node = corei_find_box(c, number);
     *left = 0;
-    if (node == CORE_NONE || c->t.node[node].role != DXPU_CONTROL_ROLE_BOX)
+    if (node == CORE_NONE)
         return corei_result(CORE_E_UNKNOWN, "node %u is not a box", number);
     core_result result = corei_begin(c);
     if (result.code != CORE_OK)

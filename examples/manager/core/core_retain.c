@@ -444,8 +444,8 @@ static void list_release(listing *l, uint64_t lease)
 static void list_drain(listing *l, uint64_t number)
 {
     const core *c = l->c;
-    uint32_t node = number <= UINT32_MAX ? core_find_node(c, (uint32_t)number) : CORE_NONE;
-    if (node == CORE_NONE || c->t.node[node].role != DXPU_CONTROL_ROLE_BOX)
+    uint32_t node = number <= UINT32_MAX ? corei_find_box(c, (uint32_t)number) : CORE_NONE;
+    if (node == CORE_NONE)
         return;
     const core_node *n = &c->t.node[node];
     for (uint32_t i = n->first; i < n->first + n->total; i++) {
