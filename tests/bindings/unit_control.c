@@ -1166,17 +1166,21 @@ static void test_m174_lease(void **state)
     }
 }
 
+static dxpu_control node_message(void)
+{
+    dxpu_control m = { .type = DXPU_CONTROL_NODE };
+    m.u.node.node = 7;
+    m.u.node.heartbeat_ms = 1000;
+    return m;
+}
+
 /* A body that ends before the term has none. */
 static void test_m144_term(void **state)
 {
     uint8_t out[DXPU_CONTROL_HEADER_BYTES + 16];
-    dxpu_control m, back;
+    dxpu_control m = node_message(), back;
     size_t len;
     (void)state;
-    memset(&m, 0, sizeof m);
-    m.type = DXPU_CONTROL_NODE;
-    m.u.node.node = 7;
-    m.u.node.heartbeat_ms = 1000;
     for (unsigned i = 0; i < 2; i++) {
         dxpu_control_frame f = { 1, 0, DXPU_CONTROL_NODE, 0, { out + sizeof out - 16, 0 } };
         m.u.node.term = i ? 0x0102030405060708u : 0;
@@ -1196,13 +1200,9 @@ static void test_m180_directs(void **state)
 {
     uint8_t out[DXPU_CONTROL_HEADER_BYTES + 17];
     dxpu_control_frame f = { 1, 0, DXPU_CONTROL_NODE, 0, { out + DXPU_CONTROL_HEADER_BYTES, 17 } };
-    dxpu_control m, back;
+    dxpu_control m = node_message(), back;
     size_t len;
     (void)state;
-    memset(&m, 0, sizeof m);
-    m.type = DXPU_CONTROL_NODE;
-    m.u.node.node = 7;
-    m.u.node.heartbeat_ms = 1000;
     for (unsigned i = 0; i < 2; i++) {
         m.u.node.directs = true;
         m.u.node.term = i ? 0x0102030405060708u : 0;
