@@ -48,8 +48,8 @@ typedef struct work {
 
 /* What hosts and the process that started them share. */
 typedef struct common {
-    atomic_uint ready;
-    atomic_bool go;
+    atomic_uint ready, finished;
+    atomic_bool go, may_close;
     work of[HOSTS_MAX];
 } common;
 
@@ -68,7 +68,7 @@ static fabric port;
 static device devices[DEVICES_MAX], *by_index[FABRIC_CHANNELS_MAX];
 static unsigned count, busy = DEVICES_MAX, depth = DEPTH;
 static uint64_t begin_ns, end_ns, length_ns;
-static bool closing;
+static bool finished, closing;
 static common *shared; /* NULL: this process is alone */
 static work *own, before;
 
@@ -159,9 +159,11 @@ static void on_down(void *user, fabric_channel *c, uint64_t now)
 static uint64_t on_next_ns(void *user)
 {
     (void)user;
-    if (begin_ns)
-        return closing ? DXPU_NEVER : end_ns;
-    return shared && all_ready() ? dxpu_udp_now_ns() + LOOK_NS : DXPU_NEVER;
+    if (closing)
+        return DXPU_NEVER;
+    if (begin_ns && !finished)
+        return end_ns;
+    return begin_ns || (shared && all_ready()) ? dxpu_udp_now_ns() + LOOK_NS : DXPU_NEVER;
 }
 
 static work done(void)
@@ -189,6 +191,19 @@ static bool may_begin(void)
     return atomic_load(&shared->go);
 }
 
+/* What the box spends on the end of a channel is no part of what is measured. */
+static void finish(void)
+{
+    if (own && !finished) {
+        *own = done();
+        atomic_fetch_add(&shared->finished, 1);
+    }
+    finished = true;
+    closing = !own || atomic_load(&shared->may_close);
+    if (closing)
+        fabric_close_all(&port, DXPU_REASON_DETACH);
+}
+
 static void on_tick(void *user, uint64_t now)
 {
     (void)user;
@@ -201,10 +216,7 @@ static void on_tick(void *user, uint64_t now)
             devices[i].channel->more = true; /* its first reads */
         fabric_stir(&port);
     } else if (begin_ns && now >= end_ns && !closing) {
-        closing = true;
-        if (own)
-            *own = done();
-        fabric_close_all(&port, DXPU_REASON_DETACH);
+        finish();
     }
 }
 
@@ -234,7 +246,7 @@ static void open_port(unsigned wait)
     set.keys = keys_none();
     set.hold_ms = 10000; /* on a loaded machine no host is lost */
     begin_ns = end_ns = 0;
-    closing = false;
+    finished = closing = false;
     bench_must(!fabric_open(&port, &set, DEVICES_MAX, &cb), "a port");
     port.few = FEW_CHANNELS;
 }
@@ -345,6 +357,15 @@ static void milliseconds(unsigned long n)
         ;
 }
 
+/* Until so many hosts have counted themselves there. */
+static void wait_for(atomic_uint *those, unsigned hosts)
+{
+    for (unsigned ms = 0; atomic_load(those) < hosts; ms++) {
+        bench_must(ms < PATIENCE_MS && waitpid(-1, NULL, WNOHANG) <= 0, "a host");
+        milliseconds(1);
+    }
+}
+
 static void measure_costs(const plan *p, const dxpu_udp_address *box, uint64_t epoch)
 {
     work all = { 0, 0, 0 };
@@ -358,14 +379,13 @@ static void measure_costs(const plan *p, const dxpu_udp_address *box, uint64_t e
             exit(0);
         }
     }
-    for (unsigned ms = 0; atomic_load(&shared->ready) < p->hosts; ms++) {
-        bench_must(ms < PATIENCE_MS && waitpid(-1, NULL, WNOHANG) <= 0, "a host");
-        milliseconds(1);
-    }
+    wait_for(&shared->ready, p->hosts);
     begin = usage_of(p->box_pid);
     atomic_store(&shared->go, true);
     milliseconds((unsigned long)(length_ns / MS));
+    wait_for(&shared->finished, p->hosts);
     end = usage_of(p->box_pid);
+    atomic_store(&shared->may_close, true);
     for (unsigned i = 0; i < p->hosts; i++) {
         int status;
         bench_must(wait(&status) > 0 && status == 0, "a host");
