@@ -1102,7 +1102,7 @@ static void test_control_absences(void **state)
                                          "",
                                          "without a decision" };
     /* the seed that finds it today; when another is needed, it is looked for from there on */
-    static const uint64_t first[] = { 1, 16, 1, 20, 85, 1 };
+    static const uint64_t first[] = { 14, 16, 1, 38, 92, 1 };
     (void)state;
     for (unsigned i = 0; i < sizeof each / sizeof each[0]; i++) {
         uint64_t seed = first[i];
