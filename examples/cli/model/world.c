@@ -235,10 +235,11 @@ static void net_pump(world *w, unsigned dir);
 static void station_wake(world *w, unsigned g, unsigned end)
 {
     station *s = &w->g[g].end[end];
-    uint64_t next = dxpu_channel_next_ns(&s->ch);
+    uint64_t next = dxpu_channel_next_ns(&s->ch), free_ps = w->net[end == BOX ? UP : DOWN].free_ps;
     if (next == DXPU_NEVER)
         return;
     next = next * PS > w->now_ps ? next * PS : w->now_ps + PS;
+    next = next > free_ps ? next : free_ps; /* no frame leaves before */
     if (s->wake_ps > w->now_ps && s->wake_ps <= next)
         return; /* it looks again then */
     s->wake_ps = next;
