@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#define DXPU_STATIC /* what is not called is not compiled */
 #define DXPU_IMPLEMENTATION
 #include "dxpu.h"
 

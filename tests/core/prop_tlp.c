@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#define DXPU_STATIC /* what is not called is not compiled */
 #define DXPU_IMPLEMENTATION
 #include "dxpu.h"
 #include <cmocka.h>

@@ -1,4 +1,5 @@
 /* Credits and tags: spec/flow.md.  SPDX-License-Identifier: MIT */
+#define DXPU_STATIC /* what is not called is not compiled */
 #define DXPU_IMPLEMENTATION
 #include "dxpu.h"
 

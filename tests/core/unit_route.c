@@ -1,5 +1,4 @@
 /* Routing tables: spec/route.md, "Tables".  SPDX-License-Identifier: MIT */
-#define DXPU_IMPLEMENTATION
 #include "dxpu.h"
 
 #include <setjmp.h>

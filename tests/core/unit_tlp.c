@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <stdarg.h>
 #include <string.h>
+#define DXPU_STATIC /* what is not called is not compiled */
 #define DXPU_IMPLEMENTATION
 #include "dxpu.h"
 #include <cmocka.h>
