@@ -375,17 +375,18 @@ static void on_frame(world *w, const event *e)
 static int station_open(world *w, gpu *g)
 {
     dxpu_channel_config cfg;
-    uint32_t units = w->sc->m.tags * w->sc->m.mrs_bytes / 16 + 4096;
+    uint32_t reads = w->single ? 1 : w->sc->m.tags, frames = w->sc->window_frames;
+    uint32_t units = reads * w->sc->m.mrs_bytes / 16 + 4096;
     uint64_t t = START_NS - 200000;
     uint8_t path;
     int n;
     dxpu_channel_config_default(&cfg);
     cfg.lossless = true;
-    cfg.window_frames = w->sc->window_frames;
+    cfg.window_frames = w->single && frames > 256 ? 256 : frames;
     cfg.frame_limit_bytes = w->sc->m.mtu_bytes - DXPU_MODEL_UDP_BYTES;
     cfg.epoch = 1;
     for (unsigned cls = 0; cls < DXPU_CLASSES; cls++) {
-        cfg.rx.header[cls] = cfg.tx.header[cls] = 8192;
+        cfg.rx.header[cls] = cfg.tx.header[cls] = w->single ? 256 : 8192;
         cfg.rx.data[cls] = cfg.tx.data[cls] = units;
     }
     cfg.rx.data[DXPU_POSTED] = w->sc->posted_bytes / 16;
