@@ -57,7 +57,7 @@
    allow; they stay queued until acknowledged.  At the other end ingest() checks a frame, puts it in
    sequence, and copies its TLPs into three class queues; an acknowledgement means "stored there".
    peek() shows the next TLP of a class that the ordering table lets go now, take() removes it and
-   gives its credits back to the sender.  Left there, only posted TLPs and events stop others.
+   returns its credits to the sender.  If not taken, only posted TLPs and events hold others back.
 
    THE LOOP of a proxy, for one channel:
 
@@ -79,35 +79,35 @@
                dxpu_channel_ingest(ch, clock_ns(), pkt, len, 0);
        }
 
-   Taking comes before emitting: what arrived together with the peer's close is taken before emit()
-   reports the end.  wait_rx() may ingest some datagrams (64, say) before acknowledgements leave.
+   Take before you emit, so that what arrived with the peer's close is taken before emit() reports
+   the end.  wait_rx() may ingest several datagrams, 64 say, before emit() acknowledges them.
 
-   OPENING.  The host: config_default(), ids, epoch and places, init(), open().  The box, for a
-   datagram whose dxpu_frame_peek() says DXPU_KIND_OPEN: dxpu_frame_check_crc(),
-   dxpu_frame_decode(pkt, DXPU_FRAME_CRC_BYTES, &frame), dxpu_offer_decode(frame.body, &offer); drop
-   one shorter than offer.frame_limit_bytes (P-3) or of a path that it has not; ask its tables
-   whether offer.epoch may have offer.destination; then a channel with that epoch, local =
-   offer.destination, remote = offer.source, init(), accept() - or a reset frame.  A repeated open
-   (channel, source, destination slot and epoch of an existing channel) goes to that channel's
-   ingest(), every other datagram to the channel whose local_id peek() returned.  bindings/acceptor
-   has these checks: dxpu_acceptor_open() and dxpu_acceptor_repeats().
+   OPENING.  The host: config_default(), ids, epoch and places, init(), open().  The box, on a
+   datagram of which dxpu_frame_peek() returns DXPU_KIND_OPEN, calls dxpu_frame_check_crc(),
+   dxpu_frame_decode(pkt, DXPU_FRAME_CRC_BYTES, &frame) and dxpu_offer_decode(frame.body, &offer).
+   It drops an open shorter than offer.frame_limit_bytes (P-3) or of a path that it does not have.
+   Its tables decide whether offer.epoch may have offer.destination.  If so, it makes a channel with
+   that epoch, local = offer.destination, remote = offer.source: init(), accept(); else it sends a
+   reset frame.  A repeated open (channel, source, destination slot, epoch of an existing channel)
+   goes to that channel's ingest(), every other datagram to the channel whose local_id peek()
+   returned.  bindings/acceptor has these checks: dxpu_acceptor_open(), dxpu_acceptor_repeats().
 
-   SOCKETS.  The caller keeps the address of each path.  The opener knows them; an acceptor takes
-   the sender's for path status().path after each datagram for which accept() or ingest() returned
-   DXPU_OK and status().newest is true: what is refused or late must not move an address.  To an
-   address that is new it sends little until it has answered (P-27): bindings/acceptor.
-   A frame that the socket does not take (EAGAIN, ENOBUFS, EMSGSIZE) may be dropped, as one lost on
-   the way; better, keep it and call emit() again when it has left.  emit_many() fills a buffer for
-   one sendmsg() with UDP_SEGMENT (GSO).  Errors of a UDP socket, as
-   ECONNREFUSED, end nothing.  Waiting in milliseconds delays acknowledgements: use ppoll().
+   SOCKETS.  The caller keeps the address of each path.  The opener knows them.  An acceptor learns
+   them: after a datagram for which accept() or ingest() returned DXPU_OK and status().newest is
+   true, path status().path leads to its sender.  A refused or late datagram must not move an
+   address.  To a new address it sends little until that has answered (P-27): bindings/acceptor.
+   A frame that the socket refuses (EAGAIN, ENOBUFS, EMSGSIZE) may be dropped like one lost in the
+   network; better, keep it and call emit() again once it has left.  emit_many() fills a buffer for
+   one sendmsg() with UDP_SEGMENT (GSO).  Errors of a UDP socket, such as ECONNREFUSED, do not end a
+   channel.  Waiting in milliseconds delays acknowledgements: use ppoll().
 
-   THE END.  An end that has no more to send calls close(), at any time after open() or accept():
-   what it submitted before is delivered first.  From then on submit() returns E_CLOSED, and emit()
-   does so once the peer has answered, which then has all of it.  At the peer the state is CLOSED
-   from the close on, and status() and submit() say E_PEER_CLOSED; emit() says it after the closing
-   period: for hold, until the time that next_ns() names, the peer answers each close that is
-   repeated because an answer was lost.  What the peer had submitted itself and was not acknowledged
-   is lost.  After other errors there is no such period.
+   THE END.  An end with no more to send calls close(), at any time after open() or accept().  What
+   it submitted before is still delivered.  From then on its submit() returns E_CLOSED; its emit()
+   does so once the peer has answered, and so has all of it.  At the peer the state is CLOSED as
+   soon as the close arrives: status() and submit() report E_PEER_CLOSED.  Its emit() reports that
+   after the closing period (hold; next_ns() is its end), in which it answers each close that is
+   repeated because an answer was lost.  TLPs that the peer itself had submitted, and that were not
+   acknowledged, are lost.  After other errors there is no closing period.
 
    PROGRAMS that do all this are in examples/embed, to be copied: tlp_dump.c, loopback.c,
    requests.c (reads, tags, timeouts), udp_pair.c, acceptor.c (many hosts, restarts, leases),
@@ -126,18 +126,18 @@
    COUNTERS.  dxpu_channel.count may be read at any time; dxpu_counter_name() names them.
 
    PATHS.  emit() returns the path on which a frame leaves; the frame itself names it to ingest().
-   Give cfg.paths more than 1 where two ends have several addresses: a path that stops carrying
-   frames is left for one that does, and used again when it answers.
+   Set cfg.paths above 1 where two ends have several addresses: when a path stops carrying frames,
+   the channel moves to one that does, and uses the first again when it answers.
 
    FAILURE.  Bad input from the peer changes nothing and is reported by a negative number of the
    peer band (section 6); ingest() also counts it, under one name per reason.  A channel fails only
-   by time (`hold` without a valid frame), by the peer's word (reset), or when the peer, inside
-   authentic frames, breaks a rule that no retransmission can heal; then every call says so until it
-   is initialised again.  Call dxpu_channel_contain() then, and answer what it names. */
+   when no valid frame arrives for `hold`, when an end resets it, or when the peer breaks a rule
+   inside authentic frames, which no retransmission can mend.  Every call then returns that error
+   until init().  Call dxpu_channel_contain(), and answer the requests that it names. */
 
 /* ==== 2  Configuration ===========================================================================
    Each option is a value macro, used with #if; DXPU_CONFIG_HEADER, DXPU_CRC32, DXPU_STATIC and
-   DXPU_API count as soon as they are defined.  Define them before the include or in the file named
+   DXPU_API take effect when defined.  Define options before the include or in the file named
    by DXPU_CONFIG_HEADER; all translation units of a program must agree. */
 #ifdef DXPU_CONFIG_HEADER
 #include DXPU_CONFIG_HEADER
@@ -160,14 +160,14 @@
 #error "DXPU_PREFIXES_MAX: 4..64 (PCIe allows four end-end prefixes)"
 #endif
 
-#ifndef DXPU_PATHS_MAX /* the most that a channel may have; memory only for those it has */
+#ifndef DXPU_PATHS_MAX /* most paths of a channel; costs memory only for those that it has */
 #define DXPU_PATHS_MAX 8
 #endif
 #if DXPU_PATHS_MAX < 1 || DXPU_PATHS_MAX > 64
 #error "DXPU_PATHS_MAX: 1..64"
 #endif
 
-/* For users of the codec alone.  All is 74 KB with its tables (x86-64, gcc -O2; 57 KB with -Os). */
+/* For users of the codec alone: all parts are 74 KB with tables (x86-64, gcc -O2; -Os: 57 KB). */
 #ifndef DXPU_CHANNEL /* 0: no sections 13 to 16, 36 KB less (24 KB) */
 #define DXPU_CHANNEL 1
 #endif
@@ -192,8 +192,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* DXPU_STATIC makes the whole library private to one translation unit, so that two of them, even
-   of two protocol versions, live in one program. */
+/* DXPU_STATIC makes the whole library private to one translation unit, so that one program can
+   hold two of them, even of two protocol versions. */
 #ifndef DXPU_API
 #ifdef DXPU_STATIC
 #define DXPU_API static inline
@@ -235,10 +235,10 @@ enum { DXPU_POSTED = 0, DXPU_NONPOSTED = 1, DXPU_COMPLETION = 2, DXPU_CLASSES = 
 
 #define DXPU_NEVER UINT64_MAX /* a time that does not come */
 
-/* Bytes of memory as numbers, of any alignment: be as PCIe headers and networks have them, le as
-   PCI registers and data have them.  dxpu_get_be16(p), be32, be64, le16, le32, le64; the reverse
-   dxpu_put_be16(p, v), ...: the low 16 bits of v.  high, low: places of the two halves.  What is
-   put has its bytes side by side in an array first: compilers make one store of that. */
+/* Numbers in memory, at any alignment: big-endian (be) as in PCIe headers and networks,
+   little-endian (le) as in PCI registers and data.  dxpu_get_be16(p), be32, be64, le16, le32, le64
+   read; dxpu_put_be16(p, v), ... write, here the low 16 bits of v.  high, low: places of the two
+   halves.  put has the bytes side by side in an array first: compilers make one store of that. */
 #define DXPUI_BYTE(v, i, last) (uint8_t)((v) >> 8 * ((last) > 0 ? (last) - (i) : (i)))
 #define DXPUI_BYTES4(v, i, last)                                                                   \
     DXPUI_BYTE(v, i, last), DXPUI_BYTE(v, (i) + 1, last), DXPUI_BYTE(v, (i) + 2, last),            \
@@ -277,7 +277,7 @@ DXPUI_NUMBERS(be, 0, 1)
 DXPUI_NUMBERS(le, 1, 0)
 
 /* ==== 6  Errors and counters =====================================================================
-   The number says whose fault it is, the text names the remedy.
+   The number says where the fault is, the text names the remedy.
      -1..-47    the TLP or the log it came from          -80..-95    later: ask again
      -48..-79   the peer or the network                  -96..-111   the caller of this function
                                                          -112..-127  the channel is over */
@@ -288,7 +288,7 @@ DXPUI_NUMBERS(le, 1, 0)
     X(E_TLP_ALL_ZERO, -4, "tlp: all zero, no header was logged")                                   \
     X(E_TLP_TYPE, -5, "tlp: a Fmt and Type pair that PCIe does not define")                        \
     X(E_TLP_RSVD, -6, "tlp: a reserved bit is set")                                                \
-    X(E_TLP_LENGTH, -7, "tlp: Length is not one that this type allows")                            \
+    X(E_TLP_LENGTH, -7, "tlp: a Length that this type does not allow")                             \
     X(E_TLP_BE, -8, "tlp: byte enables that PCIe forbids for this length and address")             \
     X(E_TLP_4K, -9, "tlp: the request crosses a 4 KB boundary")                                    \
     X(E_TLP_ADDR, -10, "tlp: an address that is misaligned or wider than its format")              \
@@ -307,7 +307,7 @@ DXPUI_NUMBERS(le, 1, 0)
     X(E_TLP_PREFIX_ORDER, -23, "tlp: a local prefix after an end-end prefix")                      \
     X(E_TLP_PREFIX_COUNT, -24, "tlp: more prefixes than allowed")                                  \
     X(E_TLP_IDE, -25, "tlp: an IDE TLP, which only its own end points can read")                   \
-    X(E_TLP_OPERAND, -26, "tlp: an atomic operand of a size or alignment PCIe does not have")      \
+    X(E_TLP_OPERAND, -26, "tlp: an atomic operand of a size or alignment PCIe does not allow")     \
     X(E_TLP_ECRC, -27, "tlp: the ECRC does not match")                                             \
     X(E_TLP_REGISTER, -28, "tlp: a register number that is not dword aligned or above 4 KB")       \
     X(E_SHORT, -48, "peer: frame ends before its header says")                                     \
@@ -328,10 +328,10 @@ DXPUI_NUMBERS(le, 1, 0)
     X(E_OFFER, -63, "peer: an open or accept with a value outside its range")                      \
     X(E_PATH, -66, "peer: an open or probe over a path that is not configured here")               \
     X(E_CPL_UNEXPECTED, -64, "peer: a completion that no request in flight asked for")             \
-    X(E_CPL_BYTES, -65, "peer: a completion with other bytes than its request still expects")      \
+    X(E_CPL_BYTES, -65, "peer: a completion that does not match the bytes its request expects")    \
     X(E_AGAIN, -80, "later: no room; ask again after an acknowledgement or a completion")          \
     X(E_CREDIT, -81, "later: no credit of this class; ask again when one is granted")              \
-    X(E_MORE, -82, "later: a part was placed, the frame is full; go on in the next")               \
+    X(E_MORE, -82, "later: a part was placed, the frame is full; continue in the next")            \
     X(E_NO_TAG, -83, "later: all tags are in flight; ask again after a completion")                \
     X(E_ARG, -96, "caller: an argument outside the range its comment states")                      \
     X(E_ROOM, -97, "caller: the buffer given is too small")                                        \
@@ -339,9 +339,9 @@ DXPUI_NUMBERS(le, 1, 0)
     X(E_FULL, -99, "caller: the table has no free entry; size it larger")                          \
     X(E_NONE, -100, "caller: no such entry")                                                       \
     X(E_TAG_BUSY, -101, "caller: a request with this requester ID and tag is in flight")           \
-    X(E_CLOSED, -112, "end: this end closed the channel; open a new incarnation to go on")         \
-    X(E_PEER_CLOSED, -116, "end: the peer closed the channel; open a new incarnation to go on")    \
-    X(E_NO_ANSWER, -117, "fatal: no answer to open or accept; check address, keys, that it runs")  \
+    X(E_CLOSED, -112, "end: this end closed the channel; open a new incarnation to continue")      \
+    X(E_PEER_CLOSED, -116, "end: the peer closed the channel; open a new incarnation to continue") \
+    X(E_NO_ANSWER, -117, "fatal: no answer to open or accept; is the peer up? address and keys?")  \
     X(E_DEAD, -113, "fatal: the peer is lost, silent for the hold time; open a new incarnation")   \
     X(E_RESET, -114, "fatal: the channel was reset, here or by the peer; its reason says why")     \
     X(E_PROTO, -115, "fatal: the peer broke a rule inside authentic frames; see last_error")
@@ -361,14 +361,14 @@ DXPU_API const char *dxpu_error_name(int error);
     X(tx_tlps, "TLPs put into frames for the first time")                                          \
     X(tx_tlps_acked, "TLPs the peer has stored")                                                   \
     X(tx_retransmits, "data frames sent again")                                                    \
-    X(tx_tail_probes, "frames sent again early, to learn what became of a tail")                   \
+    X(tx_tail_probes, "tail loss probes: frames sent again early")                                 \
     X(tx_timeouts, "retransmission timeouts")                                                      \
     X(tx_fast, "data frames found lost by acknowledgements of later ones")                         \
     X(tx_congestion, "congestion events: a path's window was reduced")                             \
-    X(path_down, "times a path was left")                                                          \
-    X(path_up, "times a path was found good")                                                      \
+    X(path_down, "times a path became unusable")                                                   \
+    X(path_up, "times a path became usable")                                                       \
     X(tx_blocked, "times a class waited for credit longer than an RTO")                            \
-    X(tx_local_prefixes, "local TLP prefixes ended here")                                          \
+    X(tx_local_prefixes, "local TLP prefixes terminated here")                                     \
     X(rx_frames, "valid frames received, all kinds")                                               \
     X(rx_bytes, "bytes of valid frames")                                                           \
     X(rx_tlps, "TLPs stored for the consumer")                                                     \
@@ -391,7 +391,7 @@ DXPU_API const char *dxpu_error_name(int error);
     X(rx_state, "refused: not expected in this state")                                             \
     X(rx_offer, "refused: open or accept out of range")                                            \
     X(rx_path, "refused: open or probe over a path that is not configured")                        \
-    X(rx_cpl_refused, "completions dropped: not asked for, or other bytes than asked")             \
+    X(rx_cpl_refused, "completions dropped: not requested, or not the bytes requested")            \
     X(rx_events_ignored, "link events of a type this version does not know")                       \
     X(contained, "requests that dxpu_channel_contain() named")                                     \
     X(contain_dropped, "TLPs and link events dropped with their channel")
@@ -791,7 +791,7 @@ typedef struct dxpu_tag_entry { /* visible so that you can allocate it; not API 
     uint64_t user, deadline_ns;
     uint32_t order; /* of the request in its channel */
     uint16_t requester, tag;
-    uint16_t left_bytes;  /* to come in completions with data; 0: one without */
+    uint16_t left_bytes;  /* expected in completions with data; 0: one without data */
     uint16_t asked_bytes; /* left_bytes at first */
     uint8_t lower_addr;   /* expected in the next one */
     uint8_t kind, state;
@@ -800,7 +800,7 @@ typedef struct dxpu_tag_entry { /* visible so that you can allocate it; not API 
     uint16_t prev, next;           /* index + 1, in the list of its state */
 } dxpu_tag_entry;
 
-/* What the table has of one request. */
+/* What the table knows of one request. */
 typedef struct dxpu_request {
     uint64_t user; /* as given */
     uint16_t requester, tag;
@@ -832,9 +832,9 @@ typedef struct dxpu_tags {
 DXPU_API int dxpu_tags_init(dxpu_tags *t, dxpu_tag_entry *entries, uint32_t capacity,
                             uint16_t requester, unsigned mode, uint64_t timeout_ns);
 /* A tag of the table's own requester that is neither in flight nor resting: 0..1023, or E_NO_TAG
-   (always in mode 0).  It is yours until track(), or dxpu_tags_drop() when nothing is sent.
-   A tag goes with an entry: a request of another requester that is tracked occupies one and so
-   withholds its tag as long (F-27).  O(1 + own tags tracked that did not come from here). */
+   (always in mode 0).  It is yours until track(); if nothing is sent, call dxpu_tags_drop().
+   Each tag has its entry: while a request of another requester is tracked, it occupies an entry,
+   whose tag is withheld (F-27).  O(1 + own tags tracked that alloc() did not return). */
 DXPU_API int dxpu_tags_alloc(dxpu_tags *t);
 /* A decoded non-posted request leaves: track it.  Its completions return `user`.
    Arms the entry that alloc() reserved for this tag, else takes a free one.
@@ -857,7 +857,7 @@ DXPU_API uint32_t dxpu_tags_reset(dxpu_tags *t, uint16_t requester);
    nothing (F-31, F-34).  Parts that a channel had stored may still be offered, under its
    `user`.  Frees tags that have rested long enough.  Call until false.  O(1) a request. */
 DXPU_API bool dxpu_tags_expire(dxpu_tags *t, uint64_t now_ns, dxpu_request *out);
-/* The oldest request in flight, whatever its deadline: true and *out, and it is forgotten.  For
+/* Remove the oldest request in flight, whatever its deadline: true, and it is in *out.  For
    containment: call until false, answer each with Unsupported Request.  The call that returns false
    also frees what rests: only tags from alloc() that were never sent remain.  O(1) a request. */
 DXPU_API bool dxpu_tags_pop(dxpu_tags *t, dxpu_request *out);
@@ -1071,7 +1071,7 @@ typedef struct dxpu_suite {
                  size_t body_bytes);
 } dxpu_suite;
 
-/* Zero it with dxpu_channel_config_default(), then set what differs. */
+/* Fill it with dxpu_channel_config_default(), then set what differs. */
 typedef struct dxpu_channel_config {
     uint32_t local_id; /* under which we receive; random, not 0, not used by another channel here */
     uint32_t sequence; /* first frame sequence we send; random, any */
@@ -1095,7 +1095,7 @@ typedef struct dxpu_channel_config {
     void *suite_user;
 } dxpu_channel_config;
 
-/* What a consumer is offered. */
+/* A received TLP, as peek() shows it. */
 typedef struct dxpu_delivery {
     dxpu_bytes tlp;        /* {NULL, 0}: nothing may go now.  Valid until taken, or ingest() */
     dxpu_bytes data;       /* its payload; with `tags`, of a read the bytes asked for alone */
@@ -1267,9 +1267,9 @@ DXPU_API void dxpu_channel_config_default(dxpu_channel_config *cfg);
        least          65176   121912   348952  1257112   1232 bytes, rx and tx 8/256, 8/8, 8/256 */
 DXPU_API size_t dxpu_channel_bytes(const dxpu_channel_config *cfg);
 /* The first field of a configuration that is out of its range: *why gets its name and range, static
-   text ("window_frames: a power of two, 4..16384"); NULL: not wanted.  DXPU_OK or E_ARG. */
+   text ("window_frames: a power of two, 4..16384"); why may be NULL.  DXPU_OK or E_ARG. */
 DXPU_API int dxpu_channel_check(const dxpu_channel_config *cfg, const char **why);
-/* Initialise, also again (cfg may be &ch->cfg).  mem stays the caller's and must outlive the
+/* Initialise or reuse ch (cfg may be &ch->cfg).  mem stays the caller's and must outlive the
    channel.  Layouts are checked: a program whose parts disagree on the options of section 2 gets
    E_ARG.  Time starts when it is opened or accepted.  DXPU_OK or E_ARG. */
 #define dxpu_channel_init(ch, cfg, mem, mem_bytes)                                                 \
@@ -1280,11 +1280,11 @@ DXPU_API int dxpu_channel_init_sized(dxpu_channel *ch, size_t ch_bytes,
 /* Begin as the side that opens (the host).  DXPU_OK or E_ARG when not idle. */
 DXPU_API int dxpu_channel_open(dxpu_channel *ch, uint64_t now_ns);
 /* Begin as the side that accepts: `open` is a whole open frame whose offer the caller has checked
-   and allowed (slot, lease, epoch).  Fails with a peer error, E_VERSION, E_OFFER or E_EPOCH
-   (another epoch than cfg's) among them, and then stays idle: answer with dxpu_reset_encode().
-   The opener's old incarnation must be kept until this one is UP: no late duplicate gets there. */
+   and allowed (slot, lease, epoch).  Fails with a peer error, such as E_VERSION, E_OFFER or E_EPOCH
+   (not cfg's epoch), and then stays idle: answer with dxpu_reset_encode().  Keep the opener's old
+   incarnation until this one is UP: an open that is a late duplicate never gets there. */
 DXPU_API int dxpu_channel_accept(dxpu_channel *ch, uint64_t now_ns, uint8_t *open, size_t len);
-/* A reset frame that refuses an open: to the opener's id, for a `reason`.  Returns its bytes. */
+/* Write a reset frame that refuses the open of id `channel` with `reason`.  Returns its bytes. */
 DXPU_API size_t dxpu_reset_encode(uint32_t channel, uint8_t reason, uint8_t out[64]);
 
 /* Close gracefully: what was submitted is delivered first, however long a reachable peer takes; to
@@ -1293,9 +1293,9 @@ DXPU_API size_t dxpu_reset_encode(uint32_t channel, uint8_t reason, uint8_t out[
 DXPU_API int dxpu_channel_close(dxpu_channel *ch, uint8_t reason);
 /* End at once; a reset frame notifies the peer. */
 DXPU_API void dxpu_channel_reset(dxpu_channel *ch, uint8_t reason);
-/* Containment (D-60), after the channel has FAILED or was CLOSED: the next request, of those that
-   its tags know, that will never be completed; answer it with Unsupported Request.  Call until
-   false; the queues are empty then.  O(1) a TLP. */
+/* Containment (D-60), once the channel is FAILED or CLOSED: puts into *out the next request of its
+   tags that will never be completed.  Answer it with Unsupported Request.  Call until false; the
+   queues are empty then.  O(1) a TLP. */
 DXPU_API bool dxpu_channel_contain(dxpu_channel *ch, dxpu_request *out);
 /* Seal from now on with keys of `phase`, 0..3; the suite holds the keys (W-5). */
 DXPU_API void dxpu_channel_set_key_phase(dxpu_channel *ch, uint8_t phase);
@@ -1303,11 +1303,11 @@ typedef struct dxpu_status {
     uint8_t state;  /* DXPU_STATE_IDLE.. */
     uint8_t reason; /* DXPU_REASON_*, ours or theirs */
     uint8_t path;   /* of the last valid frame */
-    bool newest; /* ... of which no later one came before it: its sender's address is the path's */
-    int error;   /* 0, or why it is FAILED or CLOSED.  E_CLOSED: our close was answered, the peer
+    bool newest;    /* ... which is the newest of its path: its sender's address is the path's */
+    int error;      /* 0, or why it is FAILED or CLOSED.  E_CLOSED: our close was answered, the peer
                        has stored all that was submitted; E_PEER_CLOSED: it closed first, and what
                        it had not acknowledged is lost */
-    int last_error;   /* E_PROTO: the broken rule */
+    int last_error; /* E_PROTO: the broken rule */
     uint64_t hold_ns; /* the smaller of both ends' cfg.hold_ms, once it is up */
 } dxpu_status;
 DXPU_API dxpu_status dxpu_channel_status(const dxpu_channel *ch);
@@ -1328,20 +1328,20 @@ typedef struct dxpu_path_info {
 DXPU_API int dxpu_channel_path(const dxpu_channel *ch, unsigned path, dxpu_path_info *out);
 
 /* ==== 15  Channel: sending =============================================== spec/deliver.md ==== */
-/* Queue one whole TLP (prefixes, header, payload, digest); copied unless it is where reserve()
-   said, local prefixes are left out.
+/* Queue one whole TLP (prefixes, header, payload, digest) without its local prefixes.  It is copied
+   unless it is where reserve() returned.
    user   returned with the completions of a non-posted request when the channel has tags
    DXPU_OK; E_AGAIN (the class's queue is full, or no room for its completions); E_NO_TAG;
    E_TAG_BUSY; E_TLP_*; E_CLOSED after close(), or how the channel ended; E_ARG before it was
    opened, and for a request whose completions could never be stored (cfg.rx).  O(len). */
 DXPU_API int dxpu_channel_submit(dxpu_channel *ch, dxpu_bytes tlp, uint64_t now_ns, uint64_t user);
-/* Where a TLP of a class, of at most tlp_bytes, can be written, for submit() of its class to queue
-   without a copy; until then, and whatever else is called.  NULL: E_AGAIN, or out of range. */
+/* Returns where to write a TLP of at most tlp_bytes that submit() will queue without a copy; valid
+   until the next submit() of class `cls`, whatever else is called.  NULL: E_AGAIN, out of range. */
 DXPU_API uint8_t *dxpu_channel_reserve(const dxpu_channel *ch, unsigned cls, size_t tlp_bytes);
 /* Queue an event behind all submitted before.  DXPU_OK, E_AGAIN, E_ARG, E_CLOSED, how it ended. */
 DXPU_API int dxpu_channel_submit_event(dxpu_channel *ch, const dxpu_event *e);
 
-/* Write the next frame that wants to leave into out.  cap must be at least the frame limit.
+/* Write the next frame that is due into out.  cap must be at least the frame limit.
    path   gets the path to send it on
    Returns its bytes (> 0), 0 when nothing is due, E_ROOM, E_ARG for a time of DXPU_NEVER, or how
    the channel ended: one that fails emits a reset first, one that the peer closed answers for the
@@ -1354,8 +1354,8 @@ DXPU_API int dxpu_channel_emit(dxpu_channel *ch, uint64_t now_ns, uint8_t *out, 
    Returns the bytes of all, or as emit().  A frame of emit() and one of these may alternate. */
 DXPU_API int dxpu_channel_emit_many(dxpu_channel *ch, uint64_t now_ns, uint8_t *out, size_t cap,
                                     uint8_t *path, size_t *segment);
-/* When emit() has something next, a frame or the end: at once if not after now (as 0), DXPU_NEVER:
-   nothing is armed, and where emit() has returned the end nothing ever will be. */
+/* When emit() next returns a frame or the end.  A time up to now, such as 0, means at once.
+   DXPU_NEVER: nothing is armed; once emit() has returned the end, nothing ever will be. */
 DXPU_API uint64_t dxpu_channel_next_ns(const dxpu_channel *ch);
 
 /* ==== 16  Channel: receiving ============================================= spec/deliver.md ==== */
@@ -1580,7 +1580,7 @@ DXPU_API uint32_t dxpu_crc32(uint32_t crc, const void *ptr, size_t len)
 }
 
 /* ==== 8'  TLP codec =========================================================================== */
-/* what the types have in common: where their fields stand */
+/* what the types have in common: where their fields are */
 enum { DXPUI_MEM, DXPUI_ATOMIC, DXPUI_IO, DXPUI_CFG, DXPUI_MSG, DXPUI_CPL };
 
 typedef struct dxpui_tlp_row {
@@ -1927,7 +1927,7 @@ static uint64_t dxpui_message_bits(const dxpu_tlp *t)
     case 0x53: /* master time, with data only */
         return t->type == DXPU_TLP_MSGD ? 0xffffffffffffffffu : 0;
     case 0x04: /* page address and flags */
-    case 0x30: /* ERR_COR's subclass stands here; which bits is not checked */
+    case 0x30: /* ERR_COR's subclass is here; its bits are not checked */
         return 0xffffffffffffffffu;
     case 0x7e:
     case 0x7f: /* target of one by ID, vendor ID, vendor's own */
@@ -2546,7 +2546,7 @@ static void dxpui_host_place(dxpu_host_table *t, uint32_t index)
         t->blocked++;
 }
 
-/* A row changed or went: what it blocked may now stand. */
+/* A row changed or was removed: what it blocked may now be in force. */
 static void dxpui_host_retry(dxpu_host_table *t)
 {
     if (!t->blocked)
