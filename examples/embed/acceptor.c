@@ -1,4 +1,4 @@
-/* acceptor.c - a box that serves many hosts over one UDP socket, each for as long as its lease
+/* acceptor.c - a box that serves many hosts over one UDP socket, each while its lease lasts
    SPDX-License-Identifier: MIT
        ./acceptor 127.0.0.1 4458 &                      accepts writes to slots 1 to 4
        ./udp_pair host 127.0.0.1 4458 20 1000 3 7 1     to slot 3, from node 7, in lease epoch 1
@@ -14,16 +14,16 @@
 #include <stdlib.h>
 #include <sys/random.h>
 #include <time.h>
-enum { SLOTS = 4, ENTRIES = 2 * SLOTS }; /* a slot's: served, and the newest to come */
+enum { SLOTS = 4, ENTRIES = 2 * SLOTS }; /* two a slot: the one served, the newest opened */
 typedef struct entry {
     dxpu_channel ch;
     dxpu_channel_config cfg;
     void *memory;
-    bool used, over;       /* over: kept until emit() says so */
+    bool used, over;       /* over: closed, kept until emit() returns the end */
     uint32_t opener;       /* id of the host's end: a new incarnation has a new one */
-    struct sockaddr_in at; /* where path 0 leads: the program keeps it ... */
-    dxpu_validation proof; /* ... and whether it receives what is sent there (P-27) */
-    uint32_t up, words;    /* it was served; writes taken */
+    struct sockaddr_in at; /* the address that path 0 leads to ... */
+    dxpu_validation proof; /* ... and whether the host receives what is sent there (P-27) */
+    uint32_t up, words;    /* whether it was ever served; writes received */
 } entry;
 static entry table[ENTRIES], *serving[SLOTS + 1];
 static dxpu_box_entry leases[SLOTS];
@@ -36,7 +36,7 @@ static uint64_t clock_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* Begins a channel in the entry that its slot does not serve: the open may be a late copy. */
+/* Begins a channel in the entry that is not being served: the open may be a late copy. */
 static int accept_open(entry *e, const dxpu_offer *o, uint8_t *pkt, size_t len)
 {
     dxpu_channel_config *c = &e->cfg;
@@ -63,27 +63,27 @@ static void on_datagram(uint8_t *pkt, size_t len, const struct sockaddr_in *from
         return;
     entry *e = &table[f.channel % ENTRIES];
     if (f.kind != DXPU_KIND_OPEN && (!e->used || e->cfg.local_id != f.channel))
-        return; /* of an incarnation that is over */
+        return; /* of an incarnation that has ended */
     if (f.kind == DXPU_KIND_OPEN) {
         if (dxpu_acceptor_open(view, 1, &o) != DXPU_OK || !dxpu_box_slot(&box, o.destination.slot))
             return;
         e = &table[2 * (o.destination.slot - 1)];
         if ((e[1].used && e[1].opener == o.channel) ||
             (serving[o.destination.slot] == e && e->opener != o.channel))
-            e++; /* not the one that is served, unless this open is repeated */
+            e++; /* the one that is not served, unless this open is a repeated one */
     }
     if (o.channel && !(e->used && e->opener == o.channel)
             ? accept_open(e, &o, pkt, len)
             : dxpu_channel_ingest(&e->ch, clock_ns(), pkt, len, 0))
         return;
     bool same = !memcmp(&e->at, from, sizeof *from), newest = dxpu_channel_status(&e->ch).newest;
-    if (f.path == 0 && /* the peer's word, W-6: others count for nothing */
+    if (f.path == 0 && /* the peer names the path (W-6); this box has path 0 alone */
         dxpu_validation_arrived(&e->proof, view, newest, same, false, clock_ns()) &
             DXPU_VALIDATION_MOVED)
-        e->at = *from; /* what is refused or late moves no address */
+        e->at = *from; /* a refused or late datagram does not move it */
 }
 
-/* Takes writes, sends what is due, ends what is over.  Returns when to do it again. */
+/* Takes writes, sends what is due, frees an ended channel.  Returns when to do it again. */
 static uint64_t service(entry *e)
 {
     static uint8_t frame[DXPU_FRAME_MAX_LIMIT_BYTES];
@@ -92,13 +92,13 @@ static uint64_t service(entry *e)
     uint8_t path;
     int n;
     if (!e->up && state >= DXPU_STATE_UP && state <= DXPU_STATE_CLOSED) {
-        e->up = 1; /* the opener has answered: its open was no late copy */
+        e->up = 1; /* the opener has answered: its open was not a late copy */
         bool lent = !dxpu_box_bind(&box, slot, host->node, host->slot, 0, e->cfg.epoch);
         if (!lent || serving[slot])
             dxpu_channel_reset(lent ? &serving[slot]->ch : &e->ch,
                                lent ? DXPU_REASON_REPLACED : DXPU_REASON_EPOCH);
         if (lent)
-            serving[slot] = e; /* here the device is reset */
+            serving[slot] = e; /* a product resets the device here */
     }
     for (; serving[slot] == e && dxpu_channel_peek(&e->ch, DXPU_POSTED).tlp.len; e->words++)
         (void)dxpu_channel_take(&e->ch, DXPU_POSTED, clock_ns());
@@ -110,7 +110,7 @@ static uint64_t service(entry *e)
         warnx("slot %u: node %u, %u words: %s", slot, host->node, e->words,
               dxpu_reason_text(dxpu_channel_status(&e->ch).reason));
     }
-    if (n == 0) /* also while a close that is repeated, as its answer was lost, is answered */
+    if (n == 0) /* also in the closing period, which answers repeated closes */
         return dxpu_channel_next_ns(&e->ch);
     e->used = false;
     if (serving[slot] == e)
@@ -145,6 +145,6 @@ int main(int argc, char **argv)
             err(1, "ppoll");
         socklen_t bytes = sizeof at;
         ssize_t n = recvfrom(udp.fd, pkt, sizeof pkt, MSG_DONTWAIT, (struct sockaddr *)&at, &bytes);
-        on_datagram(pkt, n > 0 ? (size_t)n : 0, &at); /* 0 bytes, as of a timer, are no frame */
+        on_datagram(pkt, n > 0 ? (size_t)n : 0, &at); /* 0 bytes, as after a timer: not a frame */
     }
 }

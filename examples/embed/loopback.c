@@ -9,7 +9,7 @@ static dxpu_channel ch[2];
 static uint64_t now_ns; /* time is a parameter; here it is simulated */
 static unsigned sent;
 
-static int carry(int from, int to) /* every frame that is due, but each third is lost */
+static int carry(int from, int to) /* carries the frames that are due; every third is lost */
 {
     static uint8_t frame[DXPU_FRAME_MAX_LIMIT_BYTES];
     uint8_t path;
@@ -22,7 +22,7 @@ static int carry(int from, int to) /* every frame that is due, but each third is
         else
             dxpu_channel_ingest(&ch[to], now_ns, frame, (size_t)n, 0);
     }
-    return n; /* 0: nothing is due; below 0: the channel is over */
+    return n; /* 0: nothing is due; below 0: the channel has ended */
 }
 
 int main(void)
@@ -38,14 +38,14 @@ int main(void)
     dxpu_channel_config_default(&cfg);
     for (i = HOST; i <= BOX; i++) {
         size_t size = dxpu_channel_bytes(&cfg);
-        cfg.local_id = 100u + (unsigned)i; /* random in a product, and so cfg.sequence */
-        cfg.epoch = 1;                     /* of the lease: the pool's manager gives it */
+        cfg.local_id = 100u + (unsigned)i; /* random in a product, like cfg.sequence */
+        cfg.epoch = 1;                     /* of the lease; the pool's manager assigns it */
         if (dxpu_channel_init(&ch[i], &cfg, malloc(size), size) != DXPU_OK)
             return 1;
     }
     dxpu_channel_open(&ch[HOST], now_ns);
     dxpu_channel_submit(&ch[HOST], tlp, now_ns, 0);
-    while (carry(HOST, BOX) == 0) { /* until the host's end is over */
+    while (carry(HOST, BOX) == 0) { /* until the host's channel has ended */
         uint64_t next_ns, box_ns;
         tlp = dxpu_channel_peek(&ch[BOX], DXPU_POSTED).tlp;
         if (tlp.len && dxpu_tlp_receive(tlp, &t) == DXPU_OK) {
@@ -59,7 +59,7 @@ int main(void)
         box_ns = dxpu_channel_next_ns(&ch[BOX]);
         next_ns = box_ns < next_ns ? box_ns : next_ns;
         if (next_ns > now_ns && next_ns != DXPU_NEVER)
-            now_ns = next_ns; /* nothing happens before */
+            now_ns = next_ns; /* nothing is due before */
     }
     printf("%u frames, %u of them lost: %s\n", sent, sent / 3,
            dxpu_state_name(dxpu_channel_status(&ch[HOST]).state));

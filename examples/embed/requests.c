@@ -4,7 +4,7 @@
        ./requests [PERCENT]      percentage of frames to lose (30)
 
    Two ends in memory, as in loopback.c, with simulated time.  The device answers a read of 200
-   bytes by several completions, and one of another address never.  Not here: sockets
+   bytes by several completions, and never answers a read of another address.  Not here: sockets
    (udp_pair.c), keys (sealed.cc). */
 #define DXPU_IMPLEMENTATION
 #include "dxpu.h"
@@ -41,13 +41,13 @@ static void carry(int from, int to)
 
 static void submit(int end, const dxpu_tlp *t, uint64_t user)
 {
-    /* written where it waits; submit() would as well copy it from elsewhere */
+    /* encoded in the queue; submit() also accepts bytes from elsewhere, and copies them */
     size_t len, most = DXPU_TLP_HEADER_MAX_BYTES + t->payload.len;
     uint8_t *bytes = dxpu_channel_reserve(&ch[end], dxpu_tlp_class(t), most);
     int rc = bytes ? dxpu_tlp_encode(t, bytes, most, &len) : DXPU_E_AGAIN;
     if (rc == DXPU_OK)
         rc = dxpu_channel_submit(&ch[end], (dxpu_bytes){ bytes, len }, now_ns, user);
-    if (rc != DXPU_OK) /* E_AGAIN: no room now; a product keeps the TLP and submits it later */
+    if (rc != DXPU_OK) /* on E_AGAIN (no room now) a product keeps the TLP and submits it later */
         fail("submit", rc);
 }
 
@@ -87,7 +87,7 @@ static bool take(int end, unsigned cls)
     if (dxpu_tlp_receive(d.tlp, &t) == DXPU_OK && end == BOX) {
         device_answers(&t);
     } else if (end == HOST && t.status == DXPU_CPL_SC) {
-        memcpy(result + d.offset_bytes, d.data.ptr, d.data.len); /* only what was asked for */
+        memcpy(result + d.offset_bytes, d.data.ptr, d.data.len); /* only the bytes requested */
         completions++;
         if (d.last)
             printf("read %u: %u bytes in %u completions\n", (unsigned)d.user,
@@ -115,20 +115,20 @@ int main(int argc, char **argv)
     for (int i = HOST; i <= BOX; i++) {
         cfg.local_id = 100u + (unsigned)i;
         cfg.epoch = 1;
-        cfg.tags = i == HOST ? &tags : NULL; /* of the end that sends requests */
+        cfg.tags = i == HOST ? &tags : NULL; /* only the end that sends requests has them */
         if (dxpu_channel_init(&ch[i], &cfg, malloc(dxpu_channel_bytes(&cfg)),
                               dxpu_channel_bytes(&cfg)) != DXPU_OK)
             return 1;
     }
     dxpu_channel_open(&ch[HOST], now_ns);
-    read_device(0x103, 200, 1); /* not aligned, as many are */
+    read_device(0x103, 200, 1); /* not aligned */
     read_device(0x10000, 64, 2);
     for (bool expired = false; !expired;) {
         while (take(BOX, DXPU_NONPOSTED) || take(HOST, DXPU_COMPLETION))
             ;
         carry(HOST, BOX);
         carry(BOX, HOST);
-        while (dxpu_tags_expire(&tags, now_ns, &late)) { /* as a completion timeout */
+        while (dxpu_tags_expire(&tags, now_ns, &late)) { /* PCIe's completion timeout */
             printf("read %u: no completion in %u ms\n", (unsigned)late.user, TIMEOUT_NS / 1000000);
             expired = true;
         }

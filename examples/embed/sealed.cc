@@ -27,7 +27,7 @@ struct End {
     End *peer = nullptr;
     std::unique_ptr<dxpu_noise_pair, void (*)(dxpu_noise_pair *)> key;
     std::unique_ptr<dxpu_sodium, void (*)(dxpu_sodium *)> sodium;
-    dxpu_sodium_session *session = nullptr; // sodium's; of a box with many hosts, one each
+    dxpu_sodium_session *session = nullptr; // owned by sodium; a box has one for each host
     dxpu_sodium_peer seen{};                // what a box remembers of the host
     dxpu_channel channel{};                 // idle until it is initialised
     std::vector<uint64_t> memory;           // the channel's
@@ -39,11 +39,11 @@ struct End {
         dxpu_sodium_config_default(&cfg);
         cfg.identity = key.get();
         cfg.cb.user = this;
-        cfg.cb.find = [](void *user, const uint8_t *k) { // who is it?
+        cfg.cb.find = [](void *user, const uint8_t *k) { // whose key is it?
             End *e = static_cast<End *>(user);
             return memcmp(k, e->peer->key->public_key, 32) ? nullptr : &e->seen;
         };
-        cfg.cb.authorize = [](void *, dxpu_sodium_peer *, const uint8_t *, // may it have that?
+        cfg.cb.authorize = [](void *, dxpu_sodium_peer *, const uint8_t *, // may it have the slot?
                               const dxpu_sodium_request *asked, uint32_t *id) {
             *id = randombytes_random() | 1; // never 0
             return uint8_t(asked->epoch == 7 ? DXPU_REASON_NONE : DXPU_REASON_EPOCH);
@@ -52,7 +52,7 @@ struct End {
         check(sodium ? DXPU_OK : DXPU_E_FULL);
     }
 
-    void attach(bool host) // a channel under the session's keys, with what the handshake named
+    void attach(bool host) // makes a channel with the session's keys and the request it carried
     {
         const dxpu_sodium_request *asked = dxpu_sodium_asked(session);
         dxpu_channel_config cfg;
@@ -75,7 +75,7 @@ struct End {
             peer->arrive(copy.data(), copy.size());
     }
 
-    void arrive(uint8_t *frame, size_t bytes) // what is refused is counted
+    void arrive(uint8_t *frame, size_t bytes) // refused frames are counted
     {
         uint8_t answer[DXPU_SODIUM_FRAME_BYTES];
         const dxpu_bytes view{ frame, bytes }, from{ mwr, 4 }; // the sender's address as bytes
@@ -102,20 +102,20 @@ struct End {
         }
     }
 
-    int work() // sends what is due; below 0 when the channel is over
+    int work() // sends what is due; returns below 0 when the channel has ended
     {
         uint8_t frame[DXPU_FRAME_MAX_LIMIT_BYTES], path;
         int n = 0;
         if (now_ns >= ask_ns) { // now_ns twice: the second one should be the time of day
             check(n = dxpu_sodium_initiate(session, now_ns, now_ns, frame, sizeof frame));
-            ask_ns = now_ns + 100000000; // if no answer arrives
+            ask_ns = now_ns + 100000000; // asks again if no answer arrives
             send(frame, n);
         }
         if (dxpu_channel_status(&channel).state == DXPU_STATE_IDLE)
             return 0;
         while ((n = dxpu_channel_emit(&channel, now_ns, frame, sizeof frame, &path)) > 0)
             send(frame, n);
-        dxpu_sodium_work(session, &channel, now_ns); // new keys in time
+        dxpu_sodium_work(session, &channel, now_ns); // replaces keys before they are used up
         if (dxpu_channel_status(&channel).state >= DXPU_STATE_UP)
             dxpu_sodium_settle(session);
         return n;

@@ -3,8 +3,8 @@
 
        echo '40000001 0000000f fee00000 00000041' | ./tlp_dump
 
-   Reads standard input; spaces do not matter.  A TLP that is not complete, as in a kernel's AER
-   log, is decoded as far as its header goes.  Exits with 1 if a line was no TLP. */
+   Reads standard input and ignores spaces.  Of a TLP that is cut off, as in a kernel's AER log, the
+   header is decoded.  Exits with 1 if a line is not a TLP. */
 #define DXPU_IMPLEMENTATION
 #include "dxpu.h"
 
@@ -18,7 +18,7 @@ static int digit(int c)
     return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* Bytes of a line of hex digits; -1 if there is something else in it, or too much. */
+/* Returns the number of bytes in a line of hex digits; -1 if it has others, or too many. */
 static int bytes_of(const char *line, uint8_t *out, size_t cap)
 {
     size_t digits = 0;
@@ -85,7 +85,7 @@ static void print_tlp(const dxpu_tlp *t)
         printf("%s%02x", i ? " " : ": ", t->payload.ptr[i]);
 }
 
-/* Decodes one line; false if it is no TLP. */
+/* Decodes one line; returns false if it is not a TLP. */
 static bool dump(const char *line, unsigned number)
 {
     uint8_t bytes[DXPU_TLP_MAX_BYTES];

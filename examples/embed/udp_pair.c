@@ -1,7 +1,7 @@
 /* udp_pair.c - a host and a box in two processes: UDP, ppoll(), lost frames, a graceful close
    SPDX-License-Identifier: MIT
 
-       ./udp_pair box 127.0.0.1 4458 20 &      takes the writes of one host, then exits
+       ./udp_pair box 127.0.0.1 4458 20 &      receives the writes of one host, then exits
        ./udp_pair host 127.0.0.1 4458 20       writes 1,000 words, each once and in order
 
    The third argument is the percentage of datagrams to lose.  Not here: keys (sealed.cc), requests
@@ -22,7 +22,7 @@ static uint32_t option[OPTIONS] = { 0, 1000, 1, 1, 1 };
 static dxpu_channel ch;
 static struct pollfd udp = { -1, POLLIN, 0 };
 static bool host;
-static uint32_t count; /* words written, or taken */
+static uint32_t count; /* words written, or received */
 
 static uint64_t clock_ns(void)
 {
@@ -50,7 +50,7 @@ static void init(uint64_t epoch, dxpu_place local, dxpu_place remote)
         errx(1, "invalid epoch: must be at least 1");
 }
 
-/* The box: the channel begins with the first open and stays with the address of its sender. */
+/* The box: the first open begins the channel, which keeps its sender's address to the end. */
 static void on_open(uint8_t *pkt, size_t len, const struct sockaddr_in *from)
 {
     dxpu_bytes view = { pkt, len };
@@ -58,7 +58,7 @@ static void on_open(uint8_t *pkt, size_t len, const struct sockaddr_in *from)
     dxpu_offer o;
     if (dxpu_frame_decode(view, DXPU_FRAME_CRC_BYTES, &f) != DXPU_OK || f.kind != DXPU_KIND_OPEN ||
         dxpu_frame_check_crc(view) != DXPU_OK || dxpu_offer_decode(f.body, &o) != DXPU_OK ||
-        len < o.frame_limit_bytes) /* a forged one brings no more than it is */
+        len < o.frame_limit_bytes) /* P-3: an answer is never longer than the open */
         return;
     init(o.epoch, o.destination, o.source);
     if (dxpu_channel_accept(&ch, clock_ns(), pkt, len) == DXPU_OK &&
@@ -66,7 +66,7 @@ static void on_open(uint8_t *pkt, size_t len, const struct sockaddr_in *from)
         err(1, "connect");
 }
 
-/* Waits for datagrams, at most until then, and takes in what has arrived. */
+/* Waits for datagrams, until until_ns at most, and ingests those that have arrived. */
 static void wait_rx(uint64_t until_ns)
 {
     static uint8_t pkt[65535];
@@ -74,13 +74,13 @@ static void wait_rx(uint64_t until_ns)
     struct timespec t = { (time_t)(ns / 1000000000u), (long)(ns % 1000000000u) };
     if (ppoll(&udp, 1, until_ns == DXPU_NEVER ? NULL : &t, NULL) < 0 && errno != EINTR)
         err(1, "ppoll");
-    for (int i = 0; i < 64; i++) { /* then acknowledgements must leave */
+    for (int i = 0; i < 64; i++) { /* no more: acknowledgements must leave */
         struct sockaddr_in from;
         socklen_t bytes = sizeof from;
         ssize_t n =
             recvfrom(udp.fd, pkt, sizeof pkt, MSG_DONTWAIT, (struct sockaddr *)&from, &bytes);
         if (n < 0)
-            return; /* EAGAIN: no more.  Even ECONNREFUSED ends nothing, only time does */
+            return; /* EAGAIN: no more.  ECONNREFUSED does not end a channel, only time does */
         if (dxpu_channel_status(&ch).state == DXPU_STATE_IDLE)
             on_open(pkt, (size_t)n, &from);
         else
@@ -88,7 +88,7 @@ static void wait_rx(uint64_t until_ns)
     }
 }
 
-/* Sends what is due.  What the socket does not take (EAGAIN, ENOBUFS) is one more lost frame. */
+/* Sends what is due.  A frame that the socket refuses (EAGAIN, ENOBUFS) counts as lost. */
 static int send_due(void)
 {
     static uint8_t frame[DXPU_FRAME_MAX_LIMIT_BYTES];
@@ -115,7 +115,7 @@ static void work(void)
         (void)dxpu_channel_take(&ch, DXPU_POSTED, clock_ns());
     }
     if (host)
-        (void)dxpu_channel_close(&ch, DXPU_REASON_SHUTDOWN); /* all of them arrive before it does */
+        (void)dxpu_channel_close(&ch, DXPU_REASON_SHUTDOWN); /* all words arrive before it */
 }
 
 int main(int argc, char **argv)
@@ -139,7 +139,7 @@ int main(int argc, char **argv)
     }
     while (dxpu_channel_status(&ch).state == DXPU_STATE_IDLE)
         wait_rx(DXPU_NEVER);
-    for (work(); (n = send_due()) == 0; work()) /* what came before the end is taken first */
+    for (work(); (n = send_due()) == 0; work()) /* takes what arrived before the end first */
         wait_rx(dxpu_channel_next_ns(&ch));
     printf("%s: %u words, %s: %s\n", argv[1], count,
            dxpu_state_name(dxpu_channel_status(&ch).state),
