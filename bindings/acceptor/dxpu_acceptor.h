@@ -1,11 +1,11 @@
 /* dxpu_acceptor.h - opens and addresses, for a program that accepts channels from many openers
    SPDX-License-Identifier: MIT
 
-   What each such program decides alike, whatever carries its datagrams: whether an open is one,
+   The decisions that are the same in each such program, on any network: whether an open is valid,
    whether it repeats another, what a refusal says, where the answers of a path go, and how much
    may be sent there.  Sockets, tables of channels and leases are the program's; examples/embed/
-   acceptor.c is the smallest one.  Functions of a header: C99 and C++11, no library, no
-   allocation, no clock, no I/O.
+   acceptor.c is the smallest one.  Inline functions, C99 and C++11, no library, no allocation, no
+   clock, no I/O.
 
    CONTENTS   1 Opens   2 Addresses of paths */
 #ifndef DXPU_ACCEPTOR_H_INCLUDED
@@ -19,8 +19,9 @@ extern "C" {
 
 /* ==== 1  Opens ================================================================================ */
 
-/* Decode an open of the CRC suite; paths: the most that a channel may have here.  DXPU_OK and
-   *offer, or a peer error: drop the datagram.  Next, ask whether the offer is allowed. */
+/* Check and decode an open of the CRC suite.  paths: the most paths of a channel here, 1..64.
+   DXPU_OK and *offer, or a peer error: drop the datagram.  The caller then decides whether the
+   offer is allowed. */
 static inline int dxpu_acceptor_open(dxpu_bytes datagram, uint8_t paths, dxpu_offer *offer)
 {
     dxpu_frame frame;
@@ -32,13 +33,13 @@ static inline int dxpu_acceptor_open(dxpu_bytes datagram, uint8_t paths, dxpu_of
              : frame.path >= paths        ? DXPU_E_PATH
                                           : dxpu_offer_decode(frame.body, offer);
     if (rc == DXPU_OK && datagram.len < offer->frame_limit_bytes)
-        rc = DXPU_E_SHORT; /* P-3: a forged one would bring more than it is */
+        rc = DXPU_E_SHORT; /* P-3: the answer to a forged one would be longer than it */
     return rc;
 }
 
-/* True when an open with this offer repeats the one, of the opener's id `opener`, that began the
-   channel: it goes to dxpu_channel_ingest().  It may come from anywhere, as the opener tries its
-   paths in turn. */
+/* True when an open with this offer repeats the open that began the channel, which was of the
+   opener's channel id `opener`: give it to dxpu_channel_ingest().  It may arrive from any address,
+   as the opener tries its paths in turn. */
 static inline bool dxpu_acceptor_repeats(const dxpu_channel *ch, uint32_t opener,
                                          const dxpu_offer *offer)
 {
@@ -57,9 +58,9 @@ static inline uint8_t dxpu_acceptor_reason(int error)
 }
 
 /* ==== 2  Addresses of paths ===================================================================
-   An acceptor learns the address of a path from what arrives on it.  Whether that address receives
-   what is sent there must be shown before much is sent (P-27).  One dxpu_validation for each path,
-   beside its address and the last one that was valid, which the caller keeps.  O(1) each. */
+   An acceptor learns the address of a path from frames that arrive on it.  Until that address has
+   shown that it receives, little is sent there (P-27).  For each path the caller keeps a
+   dxpu_validation (zeros at first), the address, and the last valid address.  O(1) each. */
 typedef struct dxpu_validation {
     bool known;             /* the path has an address */
     bool valid;             /* ... which receives */
@@ -87,14 +88,14 @@ static inline bool dxpu_validation_answers(const dxpu_validation *v, const uint8
     return seen && seen >= v->first && seen < v->next; /* 0: no data frame yet */
 }
 
-/* A frame of the path, its byte DXPU_FRAME_PATH, has arrived, for which dxpu_channel_ingest() or
-   dxpu_channel_accept() returned DXPU_OK.  That is so for paths that the channel does not have, too
-   (W-6): the caller ignores what is not below cfg.paths, and indexes nothing by it.
-   newest   dxpu_channel_status().newest: what is late must not move an address.  The caller takes
-            the sender's address as the path's whenever it is set: the socket and the MAC of the
-            next hop change while IP address and port stay
-   same     it is from the path's address
-   before   it is from the last one that was valid
+/* Call it for each frame of the path (byte DXPU_FRAME_PATH) for which dxpu_channel_ingest() or
+   dxpu_channel_accept() returned DXPU_OK.  They do so for paths that the channel does not have, too
+   (W-6): the caller ignores a path that is not below cfg.paths before it uses it as an index.
+   newest   dxpu_channel_status().newest: a late frame must not move an address.  Whenever it is
+            true, the caller takes the sender's address as the path's: the socket and the MAC of
+            the next hop may change while IP address and port stay
+   same     the frame is from the path's address
+   before   the frame is from the last valid address
    Returns bits of DXPU_VALIDATION_*. */
 static inline unsigned dxpu_validation_arrived(dxpu_validation *v, dxpu_bytes frame, bool newest,
                                                bool same, bool before, uint64_t now_ns)
@@ -117,8 +118,8 @@ static inline unsigned dxpu_validation_arrived(dxpu_validation *v, dxpu_bytes fr
     return what;
 }
 
-/* A frame of the path that dxpu_channel_emit() wrote.  False: do not send it, as if the network
-   had lost it. */
+/* Call it for each frame of the path that dxpu_channel_emit() wrote.  False: do not send it; the
+   channel treats it as lost in the network. */
 static inline bool dxpu_validation_may_send(dxpu_validation *v, dxpu_bytes frame)
 {
     if (v->valid)

@@ -2,11 +2,11 @@
    libbpf underneath
    SPDX-License-Identifier: MIT
 
-   One dxpu_xdp stands beside the UDP sockets of one shard and takes their traffic on one network
+   One dxpu_xdp works beside the UDP sockets of one loop and carries their traffic on one network
    interface.  An XDP program steers the datagrams for their addresses and ports here; everything
-   else passes to the kernel.  What cannot go this way (a neighbour not yet resolved, a route by
+   else passes to the kernel.  What AF_XDP cannot send (a neighbour not yet resolved, a route by
    another interface) the caller sends by its UDP socket, which makes the kernel resolve the
-   neighbour.  So both ends need not have it, and the wire is plain UDP/IPv4 and IPv6.
+   neighbour.  The wire is plain UDP/IPv4 and IPv6, so the other end need not use AF_XDP.
 
    An object belongs to one thread.  Several of one program may share an interface, each with ports
    and queues of its own: they are opened and closed while none of them runs.
@@ -104,8 +104,8 @@ const char *dxpu_xdp_name(void);
 /* Room for the next datagram, DXPU_XDP_DATAGRAM_MAX bytes; write there, then commit.  NULL: all
    buffers wait for the driver. */
 uint8_t *dxpu_xdp_room(dxpu_xdp *x);
-/* Queue the first len bytes of dxpu_xdp_room() from the caller's socket number `socket`.  False:
-   not this way now, the bytes in the room still stand; send them by the socket. */
+/* Queue the first len bytes of dxpu_xdp_room() from the caller's socket number `socket`.  False: it
+   cannot be sent by AF_XDP now; the bytes in the room are unchanged: send them by the socket. */
 bool dxpu_xdp_commit(dxpu_xdp *x, unsigned socket, const dxpu_xdp_address *to, size_t len);
 /* Hand what was queued to the driver. */
 void dxpu_xdp_flush(dxpu_xdp *x);
@@ -119,7 +119,7 @@ bool dxpu_xdp_waits(const dxpu_xdp *x);
    flags is what dxpu_channel_ingest() takes: DXPU_RX_ECN_CE. */
 typedef void dxpu_xdp_on_datagram(void *user, uint8_t *buf, size_t len, unsigned socket,
                                   const dxpu_xdp_address *from, unsigned flags);
-/* Up to a batch from each queue; never waits.  The number of packets looked at. */
+/* Receive up to a batch from each queue; never waits.  Returns the number of packets examined. */
 unsigned dxpu_xdp_receive(dxpu_xdp *x, dxpu_xdp_on_datagram *on_datagram, void *user);
 
 /* ==== 5  Counters ============================================================================= */
@@ -174,7 +174,7 @@ typedef struct dxpu_xdp_way {
 
 /* Bytes of headers for this family, 42 or 62. */
 size_t dxpu_xdp_header_bytes(int family);
-/* Write the headers in front of the `len` bytes of datagram that stand at frame + header bytes;
+/* Write the headers in front of the `len` bytes of datagram that are at frame + header bytes;
    Don't Fragment, hop limit 64.  len: 0..DXPU_XDP_DATAGRAM_MAX. */
 void dxpu_xdp_build(uint8_t *frame, const dxpu_xdp_way *way, size_t len);
 
@@ -204,7 +204,7 @@ typedef struct dxpu_xdp_receiver {
                         to a driver: the sum of the pseudo-header alone is taken, too (veth) */
 } dxpu_xdp_receiver;
 
-/* Any bytes at all.  out is set only when the result is DXPU_XDP_GOOD. */
+/* Parse a received packet of any bytes.  Returns DXPU_XDP_GOOD and *out, or why it is dropped. */
 int dxpu_xdp_parse(const dxpu_xdp_receiver *r, const uint8_t *frame, size_t len,
                    dxpu_xdp_datagram *out);
 

@@ -1,11 +1,11 @@
 /* dxpu_guard.h - what a device may send: no TLP leaves the slot that the lease does not allow
    SPDX-License-Identifier: MIT
 
-   No device is trusted.  The guard sees what goes to the device, and so knows which functions it
-   has, which of them may master the bus and what they were asked; the host grants the addresses
-   that they may reach (DMA_GRANT, DMA_REVOKE).  Everything else is refused and counted.  The
-   slot gives the guard each TLP and does what it returns.  No operating system, no allocation, no
-   library but mem*. */
+   No device is trusted.  The guard sees all TLPs to the device, and so knows which functions it
+   has, which of them are bus masters, and which requests they have to answer; the host grants the
+   addresses that they may reach (DMA_GRANT, DMA_REVOKE).  Everything else is refused and counted.
+   The slot gives the guard each TLP and does what it returns.  No operating system, no allocation,
+   no library but mem*. */
 #ifndef DXPU_GUARD_H_INCLUDED
 #define DXPU_GUARD_H_INCLUDED
 
@@ -19,8 +19,8 @@ enum { DXPU_GUARD_FUNCTIONS = 256 };
 
 #define DXPU_GUARD_REASONS(X)                                                                      \
     X(malformed, "breaks a rule of its format")                                                    \
-    X(kind, "no endpoint sends this")                                                              \
-    X(requester, "is of a requester that the device is not")                                       \
+    X(kind, "is of a type that no endpoint sends")                                                 \
+    X(requester, "has a requester ID that is not the device's")                                    \
     X(master, "is of a function without Bus Master Enable")                                        \
     X(translated, "has a translated address or asks for one")                                      \
     X(pasid, "has a PASID")                                                                        \
@@ -56,27 +56,28 @@ typedef struct dxpu_guard {
 } dxpu_guard;
 
 /* Begin; all memory stays the caller's.
-   entries  requests of them, 1..32768: as many as the device is asked at once, at least; where more
-            are, answers to the oldest are refused
+   entries  `requests` of them, 1..32768: at least as many as are in flight to the device; if there
+            are more, answers to the oldest are refused
    windows  an empty table, copied
    DXPU_OK, or E_ARG. */
 int dxpu_guard_init(dxpu_guard *g, const dxpu_guard_allowed *allowed, dxpu_tag_entry *entries,
                     uint32_t requests, const dxpu_windows *windows);
-/* Another channel: nothing is granted, known or asked.  Counters stay. */
+/* Prepare for another channel: forget grants, functions and requests.  Counters stay. */
 void dxpu_guard_clear(dxpu_guard *g);
 
-/* A link event: DMA windows are the guard's alone (true), others the device's too. */
+/* Call it for each link event to the device.  True: a DMA window, for the guard alone; false: give
+   it to the device, too. */
 bool dxpu_guard_event(dxpu_guard *g, const dxpu_event *e);
-/* A TLP goes to the device. */
+/* Call it for each TLP to the device. */
 void dxpu_guard_down(dxpu_guard *g, const dxpu_tlp *t);
 /* A whole TLP from the device: DXPU_GUARD_PASS; DXPU_GUARD_ENDS: a message that is not for the
    host; or the reason to refuse it, counted. */
 unsigned dxpu_guard_up(dxpu_guard *g, dxpu_bytes tlp);
-/* One that passed and waits since: DXPU_GUARD_PASS, or the reason that it must not leave now,
-   counted.  Windows and Bus Master Enable may be gone meanwhile. */
+/* Check a TLP that passed again, before it leaves after a wait: DXPU_GUARD_PASS, or the reason to
+   refuse it, counted.  Windows or Bus Master Enable may have been revoked meanwhile. */
 unsigned dxpu_guard_waited(dxpu_guard *g, dxpu_bytes tlp);
 
-/* A request names a process address space: it has a PASID prefix. */
+/* True when a request names a process address space: it has a PASID prefix. */
 bool dxpu_guard_pasid(const dxpu_tlp *t);
 const char *dxpu_guard_name(unsigned reason);     /* "window" */
 const char *dxpu_guard_text(unsigned reason);     /* "goes to addresses that ..." */

@@ -62,8 +62,8 @@ typedef struct dxpu_p2p_hello {
 
 /* Make a message; it refers to `payload`, which the caller provides. */
 void dxpu_p2p_message(const dxpu_p2p_list *l, uint8_t payload[DXPU_P2P_BYTES_MAX], dxpu_tlp *out);
-/* Is it such a message?  1: yes; 0: it is another one; DXPU_E_ARG: it is malformed.  Unless 1, *out
-   is empty. */
+/* Decode such a message.  1: *out is filled; 0: it is another message; DXPU_E_ARG: it is malformed.
+   Unless 1, *out is empty. */
 int dxpu_p2p_decode(const dxpu_tlp *t, dxpu_p2p_list *out);
 void dxpu_p2p_hello_message(const dxpu_p2p_hello *h, uint8_t payload[DXPU_P2P_HELLO_BYTES],
                             dxpu_tlp *out);

@@ -1,13 +1,13 @@
 /* dxpu_windows.h - which addresses may be read and written: ranges, sorted, the rest is denied
    SPDX-License-Identifier: MIT
 
-   A table is a function from addresses to what is allowed there; neighbours that allow the same are
-   one window.  Its size is bounded: what has no place is not allowed.  Addresses are 64-bit and
-   ranges are named by their first and last one, so that they may end at 2^64.
+   A table maps addresses to the access that is allowed there; neighbouring ranges with the same
+   access are one window.  Its size is bounded: a range without a place is not allowed.  Addresses
+   are 64-bit, and a range is named by its first and last address, so that it may end at 2^64 - 1.
 
-   The memory is the caller's: `capacity` windows, or as many as resize() gives.  A change needs,
-   for a moment, room for the windows that it makes behind all that there are: up to five more than
-   are in force, for a range in the middle of a window. */
+   The memory is the caller's: `capacity` windows, or as many as resize() gives.  A change builds
+   the new windows behind the present ones, and needs room for up to five more than are in force:
+   five for a range in the middle of a window. */
 #ifndef DXPU_WINDOWS_H_INCLUDED
 #define DXPU_WINDOWS_H_INCLUDED
 
@@ -31,16 +31,16 @@ typedef struct dxpu_windows {
     void *(*resize)(void *at, size_t bytes); /* as realloc(); NULL: `capacity` is all there is */
 } dxpu_windows;
 
-/* An empty table in the caller's memory; at NULL, capacity 0 where resize() gives it. */
+/* Make an empty table in the caller's memory; at is NULL and capacity 0 when resize() gives it. */
 void dxpu_windows_init(dxpu_windows *w, dxpu_window *at, uint32_t capacity,
                        void *(*resize)(void *at, size_t bytes));
-/* Allow nothing any more. */
+/* Remove all windows. */
 void dxpu_windows_clear(dxpu_windows *w);
-/* Allow `access` in [first, last], besides what is allowed already.  False: there is no place, and
+/* Allow `access` in [first, last], besides what is allowed already.  False: the table is full, and
    nothing has changed.  O(log n) and moving what follows. */
 bool dxpu_windows_grant(dxpu_windows *w, uint64_t first, uint64_t last, unsigned access);
-/* Forbid `access` in [first, last].  False: there was no place for the rest of a window, and more
-   has been forbidden: all of the windows that the range touches. */
+/* Forbid `access` in [first, last].  False: the table was full, and more has been forbidden: all of
+   the windows that the range touches. */
 bool dxpu_windows_revoke(dxpu_windows *w, uint64_t first, uint64_t last, unsigned access);
 /* Make `to` what `from` is; false: out of memory, `to` is empty. */
 bool dxpu_windows_copy(dxpu_windows *to, const dxpu_windows *from);
@@ -48,7 +48,7 @@ bool dxpu_windows_copy(dxpu_windows *to, const dxpu_windows *from);
 /* Is all of `access` allowed in every one of `bytes` bytes?  False for none, and for a range that
    wraps around.  O(log n + windows touched). */
 bool dxpu_windows_allow(const dxpu_windows *w, uint64_t address, uint64_t bytes, unsigned access);
-/* What is allowed at one address. */
+/* The access that is allowed at one address. */
 unsigned dxpu_windows_at(const dxpu_windows *w, uint64_t address);
 /* Of windows in rising order, the first that does not end before `address`; count: none.
    O(log n). */

@@ -1,8 +1,8 @@
 /* dxpu_libevent.h - datagrams for dxpu: UDP in batches, three ways of waiting, libevent underneath
    SPDX-License-Identifier: MIT
 
-   One dxpu_udp is one UDP port of one shard: its sockets, its event base and its loop.  It knows
-   datagrams and paths, not TLPs.  An object belongs to one thread.
+   One dxpu_udp is one UDP port of one thread's loop: its sockets, its event base and the loop.  It
+   knows datagrams and paths, not TLPs.  An object belongs to one thread.
 
    CONTENTS   1 Addresses and paths   2 Opening   3 Sending   4 The loop   5 Counters   6 Bypass */
 #ifndef DXPU_LIBEVENT_H_INCLUDED
@@ -42,11 +42,11 @@ typedef struct dxpu_udp_path {
 enum { DXPU_UDP_TEXT_BYTES = 80 };
 
 /* "127.0.0.1:4458", "[::1]:4458", "box.example:4458", "127.0.0.1" (DXPU_UDP_PORT), ":0", "*:4458".
-   Host names are resolved, which may block.  Returns NULL, or a static text of what is wrong:
-   dxpu_udp_unresolved of a name that may be known later, any other of what stays wrong. */
+   Host names are resolved, which may block.  Returns NULL, or a static text about what is wrong:
+   dxpu_udp_unresolved for a name that may be resolved later, any other for a permanent error. */
 const char *dxpu_udp_parse(const char *text, dxpu_udp_address *out);
 extern const char dxpu_udp_unresolved[];
-/* Up to `max` of them with commas in between; *count of them are in out.  The same answers. */
+/* Up to `max` addresses with commas in between; *count gets how many.  Returns as above. */
 const char *dxpu_udp_parse_list(const char *text, dxpu_udp_address *out, unsigned max,
                                 unsigned *count);
 /* The reverse; out is returned. */
@@ -57,8 +57,8 @@ bool dxpu_udp_same(const dxpu_udp_address *a, const dxpu_udp_address *b);
 
 /* how the loop waits when there is nothing to do */
 enum {
-    DXPU_UDP_ADAPTIVE, /* looks for spin_ns after the last datagram and before a timer, yielding the
-                          processor between two looks, else blocks: low latency while packets
+    DXPU_UDP_ADAPTIVE, /* polls for spin_ns after the last datagram and before a timer, yielding the
+                          processor between two polls, else blocks: low latency while packets
                           flow */
     DXPU_UDP_BLOCK,    /* always blocks: least processor time */
     DXPU_UDP_BUSY      /* never blocks: lowest latency, one core */
@@ -108,9 +108,10 @@ void dxpu_udp_commit(dxpu_udp *u, const dxpu_udp_path *to, size_t len);
    message.  segment is at least 1, but for one empty datagram. */
 uint8_t *dxpu_udp_room_many(dxpu_udp *u, unsigned *datagrams);
 void dxpu_udp_commit_many(dxpu_udp *u, const dxpu_udp_path *to, size_t len, size_t segment);
-/* Send the batch now.  What a full socket buffer does not take waits for the next flush, 5 ms at
-   most without any progress; then it is dropped and counted as tx_full, as whatever follows until
-   the socket takes some again.  What the kernel refuses otherwise is dropped and counted. */
+/* Send the batch now.  Datagrams that a full socket buffer refuses wait for the next flush.  After
+   5 ms without any progress they are dropped and counted as tx_full, and so are all that follow
+   until the socket accepts some again.  What the kernel refuses for other reasons is dropped and
+   counted. */
 void dxpu_udp_flush(dxpu_udp *u);
 
 /* ==== 4  The loop ============================================================================= */
@@ -128,11 +129,11 @@ typedef struct dxpu_udp_callbacks {
     void (*run)(void *user, uint64_t now_ns);
 } dxpu_udp_callbacks;
 
-/* Look here, too, whenever the loop looks for datagrams: for memory shared with another process,
-   say.  True: there was something, and run() is called.  about_to_block: if there is nothing, a
-   descriptor of the loop's base must signal it from now on.  NULL: no more.  With DXPU_UDP_BUSY,
-   too, the loop then yields the processor between two looks: who is waited for may be a thread
-   here. */
+/* Call look() whenever the loop polls for datagrams, for example to check memory shared with
+   another process.  It returns true if there was something; run() is called then.  about_to_block:
+   if there is nothing, a descriptor of the loop's base must signal new work from now on.  NULL:
+   stop.  While it is set, the loop yields the processor between two polls also with
+   DXPU_UDP_BUSY, since it may wait for a thread on this core. */
 void dxpu_udp_watch(dxpu_udp *u, bool (*look)(void *user, bool about_to_block), void *user);
 /* Run until dxpu_udp_stop().  DXPU_OK, or -1 with errno when waiting itself failed. */
 int dxpu_udp_loop(dxpu_udp *u, const dxpu_udp_callbacks *cb);

@@ -215,7 +215,8 @@ static void on_event(struct bufferevent *bev, short what, void *user)
     } else if (!c->open) {
         dxpu_tcp_drop(c, NO_ANSWER);
     } else if (what & BEV_EVENT_TIMEOUT) {
-        dxpu_tcp_drop(c, what & BEV_EVENT_WRITING ? "the peer takes nothing" : "silent for long");
+        dxpu_tcp_drop(c,
+                      what & BEV_EVENT_WRITING ? "the peer does not read" : "silent for too long");
     } else if (!(what & BEV_EVENT_EOF)) {
         dxpu_tcp_drop(c, "connection lost");
     } else {
@@ -362,7 +363,7 @@ static void pause_listening(dxpu_tcp_listener *l, unsigned ms)
     (void)event_add(l->retry, &pause);
 }
 
-/* Whoever connects again and again from everywhere holds up who connects, but not what else is done
+/* Whoever connects repeatedly from everywhere holds up who connects, but not what else is done
    here. */
 static void pay_accept(dxpu_tcp_listener *l)
 {

@@ -68,11 +68,11 @@ dxpu_tcp_listener *dxpu_tcp_listen(struct event_base *base, const dxpu_udp_addre
 void dxpu_tcp_unlisten(dxpu_tcp_listener *l);
 /* Where it is bound, with the port the kernel chose. */
 const dxpu_udp_address *dxpu_tcp_local(const dxpu_tcp_listener *l);
-/* Connections accepted, and of them closed here to let another one in: when all places are taken
-   the longest silent one goes, those that never greeted first. */
+/* Connections accepted, and how many of them were closed here to accept another: when all places
+   are taken, the one that was silent longest is closed, those that never greeted first. */
 uint64_t dxpu_tcp_accepted(const dxpu_tcp_listener *l);
 uint64_t dxpu_tcp_displaced(const dxpu_tcp_listener *l);
-/* And not accepted: too many from one address. */
+/* Connections closed at once: too many in a second, in all or from one address. */
 uint64_t dxpu_tcp_limited(const dxpu_tcp_listener *l);
 /* For callers with much to send: drained() is called for connections accepted from now on, once
    they are open, and whenever the kernel has taken all that was sent. */
@@ -95,10 +95,10 @@ bool dxpu_tcp_send(dxpu_tcp_conn *c, const void *data, size_t bytes);
 size_t dxpu_tcp_unsent(const dxpu_tcp_conn *c);
 /* The peer sent something valid: it has greeted, and is not the longest silent one. */
 void dxpu_tcp_touch(dxpu_tcp_conn *c);
-/* Take no more; close when all is sent and the peer has closed too, or after stall_ms. */
+/* Stop reading; close when all is sent and the peer has closed too, or after stall_ms. */
 void dxpu_tcp_finish(dxpu_tcp_conn *c);
-/* Close at once; closed() is called from here, or when a callback of c that runs returns.  No use
-   of c afterwards but from there. */
+/* Close at once; closed() is called from here, or when a running callback of c returns.  Do not use
+   c afterwards, except in that callback. */
 void dxpu_tcp_drop(dxpu_tcp_conn *c, const char *why);
 
 #ifdef __cplusplus

@@ -59,8 +59,8 @@ typedef struct dxpu_secure_request {
     dxpu_place source, destination;
 } dxpu_secure_request;
 
-/* What a responder remembers of a peer: one for each public key it knows, 0 at first.  When it is
-   lost (a restart), an old initiation can be sent once more; it leads to no sealed frame (S-14). */
+/* What a responder remembers of a peer: one for each public key it knows, zeros at first.  If it is
+   lost (a restart), an old initiation can be replayed once; it leads to no sealed frame (S-14). */
 typedef struct dxpu_secure_peer {
     uint64_t newest; /* the largest timestamp seen; written here, kept by the caller */
 } dxpu_secure_peer;
@@ -74,13 +74,13 @@ typedef struct dxpu_secure_callbacks {
        False: one as large has been seen, so the initiation is dropped.  Called once for each
        authentic initiation above peer->newest, before it is answered or refused.  NULL: true. */
     bool (*fresh)(void *user, const uint8_t key[DXPU_NOISE_KEY_BYTES], uint64_t timestamp);
-    /* May it hold what it asks for?  DXPU_REASON_NONE, and *channel is the id under which we shall
-       receive; or the reason to refuse, which the peer receives.  NULL: no peer may begin. */
+    /* Is the peer authorized for its request?  DXPU_REASON_NONE, and *channel is the id under which
+       this end will receive; or the reason to refuse, which the peer gets.  NULL: no peer is. */
     uint8_t (*authorize)(void *user, dxpu_secure_peer *peer,
                          const uint8_t key[DXPU_NOISE_KEY_BYTES],
                          const dxpu_secure_request *request, uint32_t *channel);
-    /* May one more initiation be looked at of this address, which is proven?  NULL: yes.  It is the
-       place for a limit by address (S-98): what was before costs no Diffie-Hellman. */
+    /* May one more initiation from this proven address be processed?  NULL: yes.  For a limit by
+       address (S-98): the checks before it cost no Diffie-Hellman. */
     bool (*spare)(void *user, uint64_t now_ns, dxpu_bytes from);
 } dxpu_secure_callbacks;
 
@@ -100,13 +100,13 @@ typedef struct dxpu_secure_config {
 void dxpu_secure_config_default(dxpu_secure_config *cfg);
 /* Bytes of memory for it; 0 when a value is out of range. */
 size_t dxpu_secure_bytes(const dxpu_secure_config *cfg);
-/* Begin, in memory of the caller, which is aligned to 16.  Of it only what sessions need is
-   touched, once they begin: what an earlier one left there must have been wiped.  NULL when a value
-   is out of range, the memory too small, or no suite left.
-   with  stays the caller's, as long as this is used */
+/* Make one end in memory of the caller, aligned to 16.  Memory of a session is touched only when
+   the session begins, so whatever an earlier end left there must have been wiped.  NULL when a
+   value is out of range, the memory too small, or no suite left.
+   with  stays the caller's and must outlive this end */
 dxpu_secure *dxpu_secure_init(void *memory, size_t memory_bytes, const dxpu_secure_config *cfg,
                               const dxpu_primitives *with);
-/* Wipe what was touched of it: the end. */
+/* End it: wipe all memory that it touched. */
 void dxpu_secure_wipe(dxpu_secure *s);
 /* The public key of this end, 32 bytes. */
 const uint8_t *dxpu_secure_own_key(const dxpu_secure *s);
@@ -122,8 +122,8 @@ enum {
    out of range.  suites of the request: 0 for all of ours. */
 dxpu_secure_session *dxpu_secure_begin(dxpu_secure *s, const uint8_t key[DXPU_NOISE_KEY_BYTES],
                                        const dxpu_secure_request *request);
-/* Write an initiation, a frame to be sent; call again, with back-off, while no answer has come:
-   each one is new.
+/* Write an initiation, a frame to be sent.  Call it again, with back-off, until an answer arrives:
+   each initiation is new.
    wall_ns  nanoseconds since 1970; when the clock stands still or goes back, one more than the last
    Returns its bytes, or E_STATE when the session is not one that asks. */
 int dxpu_secure_initiate(dxpu_secure_session *x, uint64_t now_ns, uint64_t wall_ns, uint8_t *out,
@@ -174,10 +174,10 @@ dxpu_secure_session *dxpu_secure_opener(dxpu_secure *s, uint64_t now_ns, dxpu_by
 uint64_t dxpu_secure_pending_ns(const dxpu_secure *s);
 /* Forget the keys of pending sessions whose open did not arrive in time.  O(sessions). */
 void dxpu_secure_expire(dxpu_secure *s, uint64_t now_ns);
-/* The channel is up: no open is looked for any more. */
+/* The channel is up: repeated opens are no longer looked up. */
 void dxpu_secure_settle(dxpu_secure_session *x);
-/* Begin a new key phase when it is time, forget an old one: after frames were taken and sent, and
-   when dxpu_secure_next_ns() has come.  Without it a key is used up in the end (S-43), and the
+/* Begin a new key phase when it is due, and forget an old one.  Call it after frames were ingested
+   and sent, and at dxpu_secure_next_ns().  Without it a key is used up in the end (S-43), and the
    channel fails.  O(paths). */
 void dxpu_secure_work(dxpu_secure_session *x, dxpu_channel *ch, uint64_t now_ns);
 /* When dxpu_secure_work() has something to do; 0 at once, DXPU_NEVER nothing. */
@@ -187,9 +187,9 @@ void dxpu_secure_end(dxpu_secure_session *x);
 
 /* ==== 5  Bounds ===============================================================================
 
-   Beside channels that are up, handshakes and opens together have a part of the time, and some at
-   once after quiet; what the last one took beyond that is owed (S-98, S-156).  A proven address has
-   a rate of its own, by groups of a secret hash. */
+   While channels are up, handshakes and opens together get a share of the time, and a burst after a
+   quiet time; time that the last one took beyond that is a debt (S-98, S-156).  Proven addresses
+   are limited by groups of a secret hash. */
 
 enum {
     DXPU_SECURE_SHARE = 4, /* a quarter of the time */
@@ -206,9 +206,9 @@ typedef struct dxpu_secure_budget { /* 0 at first, but for debt_ns */
     uint64_t spare_ns[DXPU_SECURE_ADDRESSES]; /* when all that a group had is spared again */
 } dxpu_secure_budget;
 
-/* May one more frame be looked at, beside channels that are up?  False: drop it unread. */
+/* May one more frame be processed while channels are up?  False: drop it unread. */
 bool dxpu_secure_has_time(dxpu_secure_budget *b, uint64_t now_ns);
-/* It was looked at, in this time. */
+/* Processing the frame took this time. */
 void dxpu_secure_spend(dxpu_secure_budget *b, uint64_t spent_ns);
 /* For dxpu_secure_callbacks.spare.  group: of the address, by a secret hash. */
 bool dxpu_secure_spare(dxpu_secure_budget *b, uint64_t now_ns, uint8_t group);

@@ -134,7 +134,7 @@ static const char *file_problem(int fd)
 {
     struct stat st;
     if (fstat(fd, &st) != 0)
-        return "the key file cannot be looked at";
+        return "the key file's owner and mode cannot be read";
     if (!S_ISREG(st.st_mode))
         return "the key file is not a regular file";
     if (st.st_uid != geteuid() && st.st_uid != 0)
@@ -182,7 +182,7 @@ dxpu_noise_pair *dxpu_sodium_key_load(const char *file, const char **why)
     int fd = open(file, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     *why =
         errno == EACCES
-            ? "the key file is not for this user; chown it and its directory"
+            ? "this user may not read the key file; chown it and its directory"
             : "the key file cannot be opened; make one, or name the file itself and no link to it";
     if (fd < 0)
         return NULL;

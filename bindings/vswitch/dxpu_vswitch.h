@@ -120,7 +120,7 @@ typedef struct dxpu_vswitch_place {
 } dxpu_vswitch_place;
 
 typedef struct dxpu_vswitch_edge {
-    uint32_t now, told, due; /* bit slot - 1: level, level last reported, an edge since */
+    uint32_t now, reported, due; /* bit slot - 1: level, level last reported, an edge since */
 } dxpu_vswitch_edge;
 
 /* Holds pointers into itself: do not move or copy after init. */
@@ -614,12 +614,12 @@ static void dxpui_vs_level(dxpu_vswitch_edge *e, uint32_t bit, bool level)
 }
 
 /* The next level to report of one bit, so that ON and OFF alternate and a pulse shows as both. */
-static bool dxpui_vs_tell(dxpu_vswitch_edge *e, uint32_t bit)
+static bool dxpui_vs_report(dxpu_vswitch_edge *e, uint32_t bit)
 {
-    e->told ^= bit;
-    if (!((e->told ^ e->now) & bit))
+    e->reported ^= bit;
+    if (!((e->reported ^ e->now) & bit))
         e->due &= ~bit;
-    return (e->told & bit) != 0;
+    return (e->reported & bit) != 0;
 }
 
 /* Presence, power, link disable and reset make the link; not resets further up, which hide
@@ -1096,13 +1096,13 @@ DXPU_API bool dxpu_vswitch_action_next(dxpu_vswitch *vs, dxpu_vswitch_action *ou
         out->slot = p->slot;
         out->port = (uint8_t)i;
         if (vs->power.due & bit) {
-            out->kind = dxpui_vs_tell(&vs->power, bit) ? (uint8_t)DXPU_VSWITCH_POWER_ON
-                                                       : (uint8_t)DXPU_VSWITCH_POWER_OFF;
+            out->kind = dxpui_vs_report(&vs->power, bit) ? (uint8_t)DXPU_VSWITCH_POWER_ON
+                                                         : (uint8_t)DXPU_VSWITCH_POWER_OFF;
             return true;
         }
         if (vs->resets.due & bit) {
-            out->kind = dxpui_vs_tell(&vs->resets, bit) ? (uint8_t)DXPU_VSWITCH_RESET_ON
-                                                        : (uint8_t)DXPU_VSWITCH_RESET_OFF;
+            out->kind = dxpui_vs_report(&vs->resets, bit) ? (uint8_t)DXPU_VSWITCH_RESET_ON
+                                                          : (uint8_t)DXPU_VSWITCH_RESET_OFF;
             return true;
         }
         if (p->msi_due) {

@@ -749,7 +749,7 @@ void leases_direct(box *b, unsigned number, bool on)
 
 /* ==== 4  Admission ============================================================================ */
 
-/* A host that has missed the end of its lease asks again and again: reported once. */
+/* A host that has missed the end of its lease asks repeatedly: reported once. */
 static void fenced(box *b, unsigned number, uint32_t node, uint64_t epoch)
 {
     slot *s = &b->slots[number - 1];

@@ -213,7 +213,7 @@ static const char *check_manager(void)
     const char *why = NULL;
     if (!set.manager.address) {
         if (set.advertise || set.group_slots || set.model)
-            return "--advertise, --group-slots and --model go with --manager";
+            return "--advertise, --group-slots and --model require --manager";
         return manager_check(&set.manager, &set.keys, NULL);
     }
     if (set.model && !is_word(set.model, MODEL_MAX))
@@ -254,11 +254,11 @@ static const char *make_plans(void)
 static const char *check_net(const device_settings *d, const device_kind *kind, bool many)
 {
     if (kind != &virtio_net_kind && (d->tap || d->descriptor))
-        return "--tap and --net-fd: go with --device virtio-net";
+        return "--tap and --net-fd require --device virtio-net";
     if (kind == &virtio_net_kind && !d->tap == !d->descriptor)
         return "--device virtio-net: needs --tap NAME or --net-fd N";
     if (d->descriptor && many)
-        return "--net-fd: goes with one slot, without --isolate; else --slot N=virtio-net,fd=N";
+        return "--net-fd requires one slot, and no --isolate; else give --slot N=virtio-net,fd=N";
     return NULL;
 }
 
@@ -268,7 +268,7 @@ static const char *plans_wrong;
 static const char *check(void)
 {
     if (set.hot_plug && (!set.control || set.isolate))
-        return "--hot-plug: goes with --control, and without --isolate";
+        return "--hot-plug requires --control, and no --isolate";
     if (set.fabric.shards > set.slots)
         return "--cores: at most as many as --slots";
     if (set.device.memory_bytes & (set.device.memory_bytes - 1))
@@ -282,7 +282,7 @@ static const char *check(void)
     if (set.device.file && set.device.namespaces)
         return "--namespaces: --file makes as many as it names files";
     if (set.device.read_only && (kinds[set.kind] != &virtio_blk_kind || !set.device.file))
-        return "--read-only: goes with --device virtio-blk and --file";
+        return "--read-only requires --device virtio-blk and --file";
     if (kinds[set.kind] == &virtio_blk_kind && set.device.file && strchr(set.device.file, ','))
         return "--file: a virtio-blk device has one";
     if (set.device.serial && (!set.device.serial[0] || strlen(set.device.serial) > SERIAL_MAX))
@@ -294,7 +294,7 @@ static const char *check(void)
     const char *wrong = check_net(&set.device, kinds[set.kind], set.slots > 1 || set.isolate);
     if (!wrong && (set.device.render || set.device.render_node) &&
         kinds[set.kind] != &virtio_gpu_kind)
-        wrong = "--render and --render-node: go with --device virtio-gpu";
+        wrong = "--render and --render-node require --device virtio-gpu";
     if (!wrong)
         wrong = plans_wrong;
     if (!wrong)
@@ -350,7 +350,7 @@ static int start_renderers(int *rc)
             (!d->render && !d->render_node))
             continue;
         if (set.sandbox.user) {
-            *rc = program_usage("--render: goes without --user; start the box as that user");
+            *rc = program_usage("--render cannot be used with --user; start the box as that user");
             return -1;
         }
         if (set.isolate)
@@ -478,7 +478,7 @@ int main(int argc, char **argv)
     notify_start();
     set.sandbox.network = set.fabric.af_xdp != NULL;
     if (set.isolate && set.sandbox.user)
-        return program_usage("--isolate: goes without --user; start the box as that user");
+        return program_usage("--isolate cannot be used with --user; start the box as that user");
     plans_wrong = make_plans();
     if (set.isolate && (the_box.starter = starter_start()) < 0)
         return PROGRAM_SYSTEM;

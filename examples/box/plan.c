@@ -246,7 +246,7 @@ static const char *check_card(const slot_plan *p)
     if (card && !s->peer)
         return "--slot: nettlp and rawtlp need peer=ADDR, the address of the device";
     if (card && s->file)
-        return "--slot: nettlp and rawtlp go without file";
+        return "--slot: nettlp and rawtlp have no file=";
     if (!card && (s->peer || s->local || s->card_id || s->card_class || s->answer_ms))
         return "--slot: peer, local, id, class and answer-ms are for nettlp and rawtlp";
     if (p->kind != &nettlp_kind && s->wire_tags)
@@ -260,7 +260,7 @@ static const char *check(const slot_plan *p, bool is_function)
     bool remote = p->kind == &vfio_user_kind;
     bool outside = !plan_is_model(p->kind);
     if (is_function != (p->of != 0))
-        return "--slot: function goes with of=N, the slot of the device";
+        return "--slot: function requires of=N, the slot of the device";
     if (is_function && (p->set.subsystem || p->set.serial))
         return "--slot: subsystem and serial are the device's, not a further function's";
     if (remote && !p->set.socket)
@@ -270,9 +270,9 @@ static const char *check(const slot_plan *p, bool is_function)
     if (!outside && p->set.stateless)
         return "--slot: stateless is for vfio-user, nettlp and rawtlp";
     if (p->set.file && p->set.namespaces)
-        return "--slot: namespaces goes without file";
+        return "--slot: namespaces cannot be used with file";
     if (p->set.read_only && (p->kind != &virtio_blk_kind || !p->set.file))
-        return "--slot: read-only goes with virtio-blk and file";
+        return "--slot: read-only requires virtio-blk and file";
     if (p->kind != &nvme_kind && p->set.subsystem)
         return "--slot: subsystem is for nvme";
     if ((p->set.function_count || p->set.virtuals) &&

@@ -543,7 +543,7 @@ static void forget_buffer(remote *r)
         r->fn.set.class_revision >> 8 == NVME_CLASS)
         rc = dxpu_vfuc_write(r->client, 0, NVME_CMBMSC, zeros, sizeof zeros, true, 0);
     if (rc == DXPU_E_AGAIN) /* the end of the connection is the end of it, too */
-        part(r, "the server takes nothing more");
+        part(r, "the server has stopped reading");
 }
 
 static void link_reset(remote *r)
@@ -696,7 +696,7 @@ static void write_bar(remote *r, const dxpu_tlp *t)
                                  t->payload.ptr + p[i].skip, p[i].bytes, true, 0);
         r->count.accesses_refused += rc == DXPU_E_ARG;
         if (rc == DXPU_E_AGAIN) /* busy() is asked before each TLP */
-            part(r, "the server takes nothing more");
+            part(r, "the server has stopped reading");
     }
 }
 
@@ -1033,7 +1033,7 @@ static void *remote_create(const device_settings *s, const device_port *port)
     r->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
     r->connector = s->connector ? s->connector : connector_start(r->path);
     if (r->connector < 0)
-        log_error("%s: no process to connect with: %s", r->path, strerror(errno));
+        log_error("%s: cannot start a process that connects: %s", r->path, strerror(errno));
     if (r->connector < 0 || !r->reads || !r->fetches || r->epoll < 0 || r->timer < 0 ||
         !open_client(r) || !watch(r, r->timer) || !watch(r, r->connector) ||
         !watch(r, dxpu_vfuc_fd(r->client))) {

@@ -220,7 +220,7 @@ static int open_wake(shard *sh)
             event_new(dxpu_udp_base(sh->fabric.udp), sh->wake, EV_READ | EV_PERSIST, on_wake, sh);
     if (sh->woken && !event_add(sh->woken, NULL))
         return 0;
-    log_error("no eventfd for a loop: %s", strerror(errno));
+    log_error("cannot create an eventfd for a loop: %s", strerror(errno));
     return -1;
 }
 

@@ -160,7 +160,7 @@ static int submit(slot *s, dxpu_bytes tlp, uint64_t now)
    under a limit, that takes less than it causes the memory of all others is not to pay for it. */
 static void overflow(slot *s)
 {
-    log_warning("slot %u: its host accepts too little of what the device sends; the channel ends",
+    log_warning("slot %u: its host reads too slowly what the device sends; the channel ends",
                 s->active->slot);
     fabric_reset(&s->shard->fabric, s->active, DXPU_REASON_HOLD);
 }
@@ -1116,7 +1116,7 @@ int slots_connectors(box *b)
     for (unsigned i = 0; i < b->count; i++) {
         const char *to = socket_of(b, i, path);
         if (to && (b->connectors[i] = connector_start(to)) < 0) {
-            log_error("%s: no process to connect with: %s", to, strerror(errno));
+            log_error("%s: cannot start a process that connects: %s", to, strerror(errno));
             return PROGRAM_SYSTEM;
         }
     }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Two paths between a host and a box: the one in use is cut again and again under load, and what is
+"""Two paths between a host and a box: the one in use is cut repeatedly under load, and what is
 seen is how long no answer arrived.  The data is checked; nothing may be lost."""
 # SPDX-License-Identifier: MIT
 import argparse

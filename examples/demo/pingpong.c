@@ -2,7 +2,7 @@
    SPDX-License-Identifier: MIT
 
    One side echoes, the other sends one datagram at a time and waits for the answer.  Datagrams
-   begin with a number (u32) and the bytes that the answer shall have (u32), in host byte order. */
+   begin with a number (u32) and the length of the answer in bytes (u32), in host byte order. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* ppoll */
 #endif

@@ -154,15 +154,15 @@ static const char *check(void)
     if (d->file && d->namespaces)
         return "--namespaces: --file makes as many as it names files";
     if (d->layout && !d->file)
-        return "--layout: goes with --file";
+        return "--layout requires --file";
     if (d->read_only && !d->file)
-        return "--read-only: goes with --file";
+        return "--read-only requires --file";
     if (set.server.kind == &virtio_blk_kind && d->file && strchr(d->file, ','))
         return "--file: a virtio-blk device has one";
     if (set.server.kind == &virtio_net_kind && !d->tap == !d->descriptor)
         return "one of --tap NAME and --net-fd N is required";
     if ((d->render || d->render_node) && set.sandbox.user)
-        return "--render: goes without --user; start it as that user";
+        return "--render cannot be used with --user; start it as that user";
     return NULL;
 }
 

@@ -249,11 +249,11 @@ static const char *check_form(void)
 {
     if (!set.direct)
         return options_given(&set.host.guest.interrupts) || set.host.guest.qmp
-                   ? "--interrupts and --qmp go with --direct"
+                   ? "--interrupts and --qmp require --direct"
                    : NULL;
     if (options_given(&set.host.guest.topology) || options_given(&set.host.guest.bar2_bytes) ||
         options_given(&set.host.guest.bar4_bytes))
-        return "--direct goes without --topology, --bar2 and --bar4";
+        return "--direct cannot be used with --topology, --bar2 and --bar4";
     set.host.guest.form = &direct_form;
     return NULL;
 }
@@ -266,7 +266,7 @@ static int check_guest(void)
     if (wrong)
         return usage(wrong);
     if (set.replay || set.load.kind != LOAD_NONE || set.link.box || set.card)
-        return usage("--vfio-user goes without --box, --replay, --load and --card");
+        return usage("--vfio-user cannot be used with --box, --replay, --load and --card");
     if ((set.host.guest.bar2_bytes & (set.host.guest.bar2_bytes - 1)) ||
         (set.host.guest.bar4_bytes & (set.host.guest.bar4_bytes - 1)))
         return usage("--bar2, --bar4: must be a power of two");
@@ -280,7 +280,7 @@ static int check_guest(void)
     if (!wrong && set.manager.address) {
         set.host.manager = &set.manager;
         set.host.node = 0; /* M-56 */
-        wrong = set.host.attach ? "--attach goes without --manager, which attaches" : NULL;
+        wrong = set.host.attach ? "--attach cannot be used with --manager, which attaches" : NULL;
     }
     if (!wrong)
         wrong = control_check(set.host.control, (unsigned)set.fabric.shards - 1, &set.keys);
@@ -307,7 +307,7 @@ static int check(void)
     if (set.host.guest.socket)
         return check_guest();
     if (set.host.control || set.manager.address || set.direct)
-        return usage("--control, --manager and --direct go with --vfio-user");
+        return usage("--control, --manager and --direct require --vfio-user");
     if (!set.link.box)
         return usage(set.replay || set.load.kind != LOAD_NONE || set.card
                          ? "--box ADDR:PORT is required"

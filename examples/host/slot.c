@@ -256,7 +256,7 @@ static void push_event(guest_slot *s, const dxpu_event *e)
         return;
     }
     /* a device that missed one would stay in reset, or out of it: let it begin again */
-    log_warning("slot %u: its box accepts no link events", s->number);
+    log_warning("slot %u: its box does not read link events", s->number);
     s->dropped++;
     s->line->reset(s->line->user, DXPU_REASON_HOLD);
 }
@@ -290,7 +290,8 @@ static void list_neighbors(guest_slot *s)
         s->p2p.sent++;
         return;
     }
-    log_warning("slot %u: its box accepts no list of what its device may reach", s->number);
+    log_warning("slot %u: its box does not read the list of slots that its device may reach",
+                s->number);
     s->line->reset(s->line->user, DXPU_REASON_HOLD); /* it would go by an earlier one */
 }
 
@@ -1012,7 +1013,7 @@ static void bound_congestion(guest_slot *s, uint64_t now)
         s->congested_ns = now + s->hold_ns;
     } else if (now >= s->congested_ns) {
         s->congested_ns = 0;
-        log_warning("slot %u: its box accepts too little: the guest waited for %llu ms", s->number,
+        log_warning("slot %u: its box reads too slowly: the guest waited for %llu ms", s->number,
                     (unsigned long long)(s->hold_ns / 1000000u));
         s->line->reset(s->line->user, DXPU_REASON_HOLD);
     }

@@ -93,19 +93,19 @@ static const option_row rows[] = {
     { "etcd-cert", "FILE", "certificate of this manager for etcd (none)", OPTION_TEXT,
       &set.etcd.cert, 0, 0 },
     { "etcd-key", "FILE", "secret key of that certificate", OPTION_TEXT, &set.etcd.key, 0, 0 },
-    { "standby", NULL, "while another manager leads, answer reads, and take its place when it ends",
+    { "standby", NULL, "answer reads while another manager leads, and take its place when it ends",
       OPTION_FLAG, &set.standby, 0, 0 },
     { "users-at", "URL",
       "URL of this manager for users, to which standbys redirect them (none: standbys refuse)",
       OPTION_TEXT, &set.users_at, 0, 0 },
     { "export", "FILE", "write the records of the store to this file, and exit", OPTION_TEXT,
       &set.export, 0, 0 },
-    { "import", "FILE", "read them into a store that has none, and exit", OPTION_TEXT, &set.import,
-      0, 0 },
+    { "import", "FILE", "read records into a store that has none, and exit", OPTION_TEXT,
+      &set.import, 0, 0 },
     { "grace-ms", "MS", "grace period before an unreachable box is marked broken (30000)",
       OPTION_NUMBER, &set.grace_ms, 100, 86400000 },
     { "reach-ms", "MS",
-      "how long a box may not bind, or not answer a host, before the lease goes elsewhere (10000)",
+      "how long a box may fail to bind, or to answer a host, before the lease moves (10000)",
       OPTION_NUMBER, &set.reach_ms, 100, 3600000 },
     { "retention", "SECONDS",
       "how long retained data are kept; 0: no limit (" TEXT_OF(CORE_RETENTION_S) ")", OPTION_NUMBER,
@@ -149,7 +149,7 @@ static option_program program = {
     sizeof rows / sizeof rows[0],
     "SIGUSR1 prints statistics, SIGHUP reloads --tokens and --peers and reopens --audit, "
     "Ctrl-C\n"
-    "stops; hosts and boxes go on.\n"
+    "stops; hosts and boxes continue.\n"
     "exit status: 0 stopped on request, 2 usage, 3 system error, 4 the store cannot be used now,\n"
     "5 the store is damaged, or not this manager's\n",
     NULL,
@@ -541,11 +541,11 @@ static const char *check_store_options(void)
     const store_etcd_settings given = set.etcd;
     bool etcd = set.store && store_etcd_is(set.store);
     if (set.export && set.import)
-        return "--export and --import are two runs";
+        return "--export and --import cannot be used together";
     if (!etcd && (given.ca || given.cert || given.key || set.standby))
         return "--etcd-ca, --etcd-cert, --etcd-key and --standby need --store etcd://...";
     if (set.standby && (set.export || set.import))
-        return "--export and --import go without --standby";
+        return "--export and --import cannot be used with --standby";
     if (!etcd)
         return NULL;
     store_etcd_default(&set.etcd);

@@ -116,7 +116,7 @@ static unsigned char *map_shared(void)
     }
     if (fstat((int)set.shared, &st) || st.st_size != RENDER_MEMORY_BYTES ||
         !(fcntl((int)set.shared, F_GET_SEALS) & F_SEAL_SHRINK)) {
-        log_error("--memory-fd: descriptor %u is no memory of %u bytes, sealed against shrinking",
+        log_error("--memory-fd: descriptor %u must be memory of %u bytes, sealed against shrinking",
                   (unsigned)set.shared, (unsigned)RENDER_MEMORY_BYTES);
         return NULL;
     }

@@ -108,7 +108,7 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* A box that changes a device again and again, as often as it is allowed to. */
+/* A box that changes a device repeatedly, as often as it is allowed to. */
 static void measure_changes(core *c, unsigned slots, const char *name)
 {
     static uint32_t each[CHANGES];

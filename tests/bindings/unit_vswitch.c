@@ -1489,8 +1489,8 @@ static unsigned random_walk(unsigned topology, uint64_t seed)
             request(&b, DXPU_TLP_CFGWR1, bdf, at, chance(&seed) & 15, value, &v, &status);
         while (dxpu_vswitch_action_next(&b.vs, &a))
             assert_in_range(a.kind, DXPU_VSWITCH_MSI, DXPU_VSWITCH_POWER_OFF);
-        assert_int_equal(b.vs.resets.now, b.vs.resets.told);
-        assert_int_equal(b.vs.power.now, b.vs.power.told);
+        assert_int_equal(b.vs.resets.now, b.vs.resets.reported);
+        assert_int_equal(b.vs.power.now, b.vs.power.reported);
         check(&b);
         unsigned to = dxpu_vswitch_by_bdf(&b.vs, (uint16_t)DXPU_BDF(chance(&seed) % 8, 0, 0));
         reached += to != 0;

@@ -833,7 +833,7 @@ static void test_a_full_backlog_is_tried_again(void **state)
     UNTIL(slot.present);
 }
 
-/* A server that is there and gone again and again does not have more and more of the loop. */
+/* A server that is there and gone repeatedly does not have more and more of the loop. */
 static void test_a_server_that_comes_and_goes(void **state)
 {
     uint64_t end_ns = dxpu_udp_now_ns() + 2000000000u;

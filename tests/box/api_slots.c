@@ -816,7 +816,7 @@ static void take_posted(peer *p, uint64_t now)
     got[DXPU_POSTED] += peer_take(p, DXPU_POSTED, &t);
 }
 
-/* S-168: without memory what waits is in the reserve, again and again; meanwhile the device is
+/* S-168: without memory what waits is in the reserve, repeatedly; meanwhile the device is
    asked nothing. */
 static void test_s168_the_reserve_is_enough(void **state)
 {

@@ -149,12 +149,12 @@ def reads_and_writes(l):
 def renderers(l):
     """3D of a display adapter."""
     gpu = "--device", "virtio-gpu"
-    refused(l, "box_3d_of_memory", 2, "go with --device virtio-gpu", "--render")
+    refused(l, "box_3d_of_memory", 2, "require --device virtio-gpu", "--render")
     refused(l, "box_slot_of_memory_with_3d", 2, "for virtio-gpu", "--slot", "1=memory,render")
     refused(l, "box_slot_of_memory_with_a_node", 2, "for virtio-gpu", "--slot",
             "1=memory,render-node=/dev/dri/renderD128")
-    refused(l, "box_3d_as_another_user", 2, "goes without --user", *gpu, "--render", "--user",
-            "daemon")
+    refused(l, "box_3d_as_another_user", 2, "cannot be used with --user", *gpu, "--render",
+            "--user", "daemon")
     refused(l, "box_node_that_is_not_there", 3, "/no/such/node: No such file", *gpu,
             "--render-node", "/no/such/node")
     refused(l, "box_slot_with_a_node_that_is_not_there", 3, "without --render virtio-gpu has no 3D",

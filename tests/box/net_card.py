@@ -446,7 +446,7 @@ def options_of_cards():
                        ("invalid value of 'class'", "1=nettlp,peer=127.0.0.2,class=1"),
                        ("invalid value of 'class'", "1=nettlp,peer=127.0.0.2,class=000000"),
                        ("invalid value of 'peer'", "1=nettlp,peer=box7"),
-                       ("go without file", "1=nettlp,peer=127.0.0.2,file=x")):
+                       ("have no file=", "1=nettlp,peer=127.0.0.2,file=x")):
         with lab.Lab() as l:
             box = l.start("dxpu-box", "--listen", "127.0.0.1:0", "--slot", text)
             check(box.wait(10) == 2 and says in box.errors(), text, box.errors())

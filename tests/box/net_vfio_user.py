@@ -307,7 +307,7 @@ def options_of_slots():
                                                               "1=memory,socket=/x"),
                        ("invalid value of 'memory'", "1=memory,memory=3000"),
                        ("invalid value", "1=vfio-user,socket=" + "x" * 108),
-                       ("read-only goes with", "1=nvme,read-only"),
+                       ("read-only requires", "1=nvme,read-only"),
                        ("one file", "1=virtio-blk,file=a,file=b")):
         refused(says, "--slot", text)
     refused("given twice", "--slot", "1=memory", "--slot", "1=vga")

@@ -612,7 +612,7 @@ static void test_s249_no_lease_goes_on_with_what_is_being_erased(void **state)
     }
 }
 
-/* Else the manager would lend it again and again, and each bind would be refused. */
+/* Else the manager would lend it repeatedly, and each bind would be refused. */
 static void test_s249_what_cannot_be_lent_is_not_reported_as_wiped(void **state)
 {
     const dxpu_control_bind in = { .slot = 2, .host_node = 78, .host_slot = 1, .epoch = 3 };

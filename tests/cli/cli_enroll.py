@@ -399,7 +399,7 @@ class Flood:
 
 @case
 def a_flood():
-    """S-143: what is no part of it is counted, and the two still enroll."""
+    """S-143: datagrams that do not belong to it are counted, and the two still enroll."""
     with World() as w:
         message = first_message(w)
         a = End(w, "a", "--expect", w.key("b"), "--json")
@@ -412,7 +412,7 @@ def a_flood():
                 check(not answered(s), "more answers than questions")
             b = End(w, "b", "--expect", w.key("a"), to=a.address())
             b.ends(DONE)
-            a.ends(DONE, "were no part of it")
+            a.ends(DONE, "did not belong to the enrollment")
         counts = a.result()["counters"]
         check(counts["refused"] > 1000 and counts["begun"] > 1 and counts["limited"] > 0, counts)
         check(a.lines() == w.line("b") and b.lines() == w.line("a"))

@@ -361,7 +361,7 @@ static void test_silent(void **state)
     serve();
     (void)join(&client);
     run_until(&server.closed, 1);
-    assert_string_equal(server.why, "silent for long");
+    assert_string_equal(server.why, "silent for too long");
 }
 
 static void test_peer_takes_nothing(void **state)

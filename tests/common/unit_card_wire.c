@@ -252,7 +252,7 @@ static void test_s161_n16_much_that_arrived_is_dropped_in_turns(void **state)
         send_from(CARD, DXPU_TLP_MWR, (uint16_t)(i % SOCKETS), (uint16_t)i);
     card_wire_forget(w);
     assert_int_equal(w->count_of.datagrams_forgotten, TURN);
-    card_wire_forget(w); /* a guest that resets its function again and again */
+    card_wire_forget(w); /* a guest that resets its function repeatedly */
     assert_int_equal(w->count_of.datagrams_forgotten, EACH * SOCKETS);
     for (unsigned i = 0; i < EACH * SOCKETS; i++)
         send_from(CARD, DXPU_TLP_MWR, (uint16_t)(i % SOCKETS), (uint16_t)i);

@@ -2611,7 +2611,7 @@ static void test_d14_found_lost_twice_or_not_at_all(void **state)
 }
 
 /* A transmission is looked for as long as the log of 2 windows holds it: 101 to 103 leave once, 100
-   again and again. */
+   repeatedly. */
 static void test_d14_found_after_many_retransmissions(void **state)
 {
     static const uint8_t again[] = { 3, 4, 6 }, found[] = { 3, 3, 2 };

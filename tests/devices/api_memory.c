@@ -433,7 +433,7 @@ static job *none_yet(void *user)
     return NULL;
 }
 
-/* Pages on their way back to the system are not piled up by who clears again and again. */
+/* Pages on their way back to the system are not piled up by who clears repeatedly. */
 static void test_cleared_pages_do_not_pile_up(void **state)
 {
     const jobs slow = { NULL, keep_job, none_yet, NULL, nothing };

@@ -667,7 +667,7 @@ static void test_bad_queues(void **state)
     broken(d);
 }
 
-/* The same descriptors again and again, faster than they are used: nothing is exhausted. */
+/* The same descriptors repeatedly, faster than they are used: nothing is exhausted. */
 static void test_flood(void **state)
 {
     driver *d = drv_open(NULL);

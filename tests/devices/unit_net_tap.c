@@ -289,7 +289,7 @@ static void test_commands_cost_no_system_call(void **state)
     end(d);
 }
 
-/* Drivers that start again and again: the interface is set once for each tick, when it changes. */
+/* Drivers that start repeatedly: the interface is set once for each tick, when it changes. */
 static void test_starts_are_bounded(void **state)
 {
     driver *d = drv_open();

@@ -1077,7 +1077,7 @@ static void test_s249_nothing_is_wiped_whose_file_cannot_be_written(void **state
     assert_int_equal(reservation()->count, 0);
 }
 
-/* Another tenant changes what is kept, again and again. */
+/* Another tenant changes what is kept, repeatedly. */
 static void test_s249_no_other_host_holds_up_the_end_of_a_lease(void **state)
 {
     sqe s = command(REGISTER, 1);

@@ -580,7 +580,7 @@ def storm_of_manager():
 
 @case
 def signals_while_the_manager_ends():
-    """Its store has failed, it ends itself: it is asked to, again and again, and exits with 4."""
+    """Its store has failed, it ends itself: it is asked to repeatedly and exits with 4."""
     for _ in range(20 if ALL else 5):
         with lab.Lab(plain=True) as l:
             faults = schedule.Faults(l.file("faults"))

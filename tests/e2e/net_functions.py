@@ -462,8 +462,8 @@ def usage_of_functions():
         one, two = "1=nvme,size=1M", "2=function,of=1,size=1M"
         many = [x for n in range(2, 35) for x in ("--slot", "%d=function,of=1" % n)]
         for wrong, status, says in (
-                (("--slot", "1=function,size=1M"), 2, "goes with of=N"),
-                (("--slot", "1=nvme,of=2"), 2, "goes with of=N"),
+                (("--slot", "1=function,size=1M"), 2, "requires of=N"),
+                (("--slot", "1=nvme,of=2"), 2, "requires of=N"),
                 (("--slot", "1=nvme,of=x"), 2, "the number of a slot"),
                 (("--slot", "1=memory", "--slot", two), 2, "a lower number"),
                 (("--slot", "1=nvme,subsystem=a", "--slot", two), 2, "a lower number"),

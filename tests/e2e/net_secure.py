@@ -256,7 +256,7 @@ def s92_wrong_keys_get_nothing():
         check(host.status == NO_CHANNEL and "--peers" in host.errors(), host.errors())
         host = l.run("dxpu-host", "--box", p.at, "--key", p.host_key, "--peer", other_public,
                      *QUICK)
-        p.box.says("another public key than this one's, which is")
+        p.box.says("another public key than this program's, which is")
         nothing_passed(p, host, stranger=1, bad_mac=1)
     with lab.Lab() as l:  # the control: that box, that way, with the right ones
         p = Pair(l)

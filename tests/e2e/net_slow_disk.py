@@ -289,7 +289,7 @@ def what_a_thread_has_done_is_announced():
 # ---- The file of leases ----
 
 class Leases:
-    """A box whose --state alone is on a slow disk, and a manager that lends slot 1 again and again
+    """A box whose --state alone is on a slow disk, and a manager that lends slot 1 repeatedly
     for as long as the neighbour, of slot 2, is there."""
 
     def __init__(self, l, manager, *options):

@@ -58,7 +58,7 @@ def port():
 
 class Relay(threading.Thread):
     """Loses datagrams each way, the first `closes` close frames from `to` among them, but no reset,
-    which is sent only once (D-47).  Sends all opens that it has seen again and again."""
+    which is sent only once (D-47).  Sends all opens that it has seen repeatedly."""
 
     def __init__(self, to, loss, closes=0):
         super().__init__(daemon=True)

@@ -102,7 +102,7 @@ static const char triangle_fragment[] =
     "uniform float phase;\n"
     "out vec4 color;\n"
     "void main() { color = vec4(floor(gl_FragCoord.xy) / 255.0, phase / 255.0, 1.0); }\n";
-/* Texels one by one, again and again. */
+/* Texels one by one, repeatedly. */
 static const char texture_fragment[] =
     "#version 310 es\n"
     "precision highp float;\n"

@@ -282,7 +282,7 @@ def usage():
                            (("--store", "etcd://127.0.0.1:x", "--export", "x"), "etcd://"),
                            (("--store", "etcd:///pool"), "HOST"),
                            (("--store", l.file("a"), "--etcd-ca", "x"), "--store etcd://"),
-                           (("--export", "x", "--import", "y"), "two runs")):
+                           (("--export", "x", "--import", "y"), "used together")):
             status, said = copy(l, *args)
             check(status == USAGE and word in said, args, status, said)
         check(not os.path.exists(l.file("a")), "a file was made")

@@ -3468,7 +3468,7 @@ static void test_m131_one_key_among_others(void **state)
     assert_in_range(records, 64, 64 + COREI_DROPS_MAX);
 }
 
-/* M-133: a key that connects again and again is refused, and not another one. */
+/* M-133: a key that connects repeatedly is refused, and not another one. */
 static void test_m133_connects_of_one_key(void **state)
 {
     static const uint8_t one[DXPU_CONTROL_KEY_BYTES] = { 1 }, other[DXPU_CONTROL_KEY_BYTES] = { 2 };

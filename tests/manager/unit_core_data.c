@@ -957,7 +957,7 @@ static void test_m96_step(void **state)
     (void)after(1);
     assert_true(core_clock_held(c, &step));
     assert_true(step >= 10000000);
-    assert_true(says(CORE_EVENT_ALARM, "the clock made a step of 100"));
+    assert_true(says(CORE_EVENT_ALARM, "the clock stepped by 100"));
     assert_int_equal(core_next_ms(c) > now_ms, true);
     assert_false(l->ended);
     unix_ms -= 10000000;
@@ -1872,7 +1872,7 @@ static void test_m100_no_unbind_above_its_own(void **state)
     assert_int_equal(state_of(slot), POOL_QUARANTINED);
 }
 
-/* The store is put back as it was, again and again, each time at once, and leases are made as fast
+/* The store is put back as it was repeatedly, each time at once, and leases are made as fast
    as they are granted.  Returns how many numbers were given twice; *refused: how often none was. */
 static unsigned outpace_the_clock(uint64_t early, unsigned *refused)
 {

@@ -130,7 +130,7 @@ static int print_xml(const option_call *c)
     if (set.qmp && (*set.qmp != '/' || strlen(set.qmp) >= PATH_BYTES))
         return options_wrong("--qmp: must be an absolute path of less than %d bytes", PATH_BYTES);
     if (!set.direct && (set.qmp || set.reserve || options_given(&set.slots)))
-        return options_wrong("--qmp, --slots and --reserve go with --direct");
+        return options_wrong("--qmp, --slots and --reserve require --direct");
     puts("<domain type='kvm' xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'>\n"
          "  <memoryBacking>\n"
          "    <source type='memfd'/>\n"

@@ -137,7 +137,7 @@ static int over(enrolling *n, const char *result, int status, const char *words)
     if (words)
         (status ? log_error : log_note)("%s", words);
     if (strange)
-        log_warning("%llu datagrams were no part of it", (unsigned long long)strange);
+        log_warning("%llu datagrams did not belong to the enrollment", (unsigned long long)strange);
     if (n->o.json)
         print_result(n);
     return status;

@@ -43,11 +43,11 @@ const char *key_options_open(key_options *o, const dxpu_udp_address *to)
 {
     const char *key, *peer;
     if (o->plain && (o->key || o->peer))
-        return "--plain goes without --key and --peer";
+        return "--plain cannot be used with --key and --peer";
     if (o->plain)
         return o->plain_network || keys_loopback(to) ? NULL : keys_plain_address;
     if (o->plain_network)
-        return "--plain-network goes with --plain";
+        return "--plain-network requires --plain";
     peer = of_environment(o->peer, "DXPU_PEER");
     if (!peer)
         return "--peer KEY is required: the public key that the proxy prints when it starts (or "

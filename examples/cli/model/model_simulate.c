@@ -192,9 +192,9 @@ static int simulated_json(const dxpu_model *m, const row rows[ROWS],
 static int refused(const model_request *r)
 {
     if (r->m.gpus > PERF_GPUS_MAX)
-        return options_wrong("--simulate takes at most %d GPUs", PERF_GPUS_MAX);
+        return options_wrong("--simulate accepts at most %d GPUs", PERF_GPUS_MAX);
     if (r->m.tags > DXPU_TAGS_768)
-        return options_wrong("--simulate takes at most %d tags", DXPU_TAGS_768);
+        return options_wrong("--simulate accepts at most %d tags", DXPU_TAGS_768);
     return options_wrong("a read takes longer than %g us, or natively %g us, on these links alone: "
                          "give --rtt and --native-rtt more, or the links",
                          r->m.rtt_us, r->m.rtt_native_us);

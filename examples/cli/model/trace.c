@@ -322,13 +322,13 @@ static const char *read_trace(FILE *file, perf_work *w)
         return refuse(w, "a trace without operations; was the program run with --trace=cuda?");
     if (w->lines_passed)
         warn(w,
-             "rows without a start, duration and name that can be read: %" PRIu64 ", the first in "
+             "rows without a valid start, duration and name: %" PRIu64 ", the first in "
              "line %" PRIu64 "; they are left out",
              w->lines_passed, r.passed_line);
     if (r.strange)
         warn(w,
              "rows that are neither kernels, memsets nor copies between host and device: %" PRIu64
-             ", the first in line %" PRIu64 "; they are taken for kernels",
+             ", the first in line %" PRIu64 "; they are counted as kernels",
              r.strange, r.strange_line);
     qsort(w->op, w->ops, sizeof *w->op, by_start);
     add_up(w);
@@ -431,10 +431,11 @@ static bool judge(perf_work *w, const json_t *root, const profile *p, double tim
     if (captured < 0 || untimed < 0 || p->gaps < 0 || p->gap_ns < 0)
         return false;
     if (injected)
-        warn(w,
-             "taken while delays were injected (DXPU_INJECT_RTT_US=%g): its times are not native "
-             "ones; take it again without",
-             real_of(injected, "rtt_us"));
+        warn(
+            w,
+            "recorded while delays were injected (DXPU_INJECT_RTT_US=%g): its times are not native "
+            "ones; take it again without",
+            real_of(injected, "rtt_us"));
     if (captured > 0 || p->graphs > 0)
         warn(w,
              "%.0f calls went into graphs, and graphs were launched %.0f times: each launch counts "
@@ -443,7 +444,7 @@ static bool judge(perf_work *w, const json_t *root, const profile *p, double tim
     without = fmax(without, untimed);
     if (without > 0.01 * p->launches)
         warn(w,
-             "%.0f of %.0f kernels were not timed: they are taken to last as long as the others "
+             "%.0f of %.0f kernels were not timed: they are assumed to last as long as the others "
              "do on average",
              without, p->launches - p->graphs);
     if (p->blind > 0)
@@ -508,7 +509,7 @@ static const char *read_profile(json_t *root, perf_work *w)
     p.gap_ns = real_or(root, "launch_gap_ns", 0);
     p.old = !json_object_get(root, "launch_gaps");
     if (real_of(root, "version") < 1 || real_of(root, "version") > 1)
-        return refuse(w, "a profile of a version that is not known here");
+        return refuse(w, "a profile of an unknown version");
     if (!json_is_array(calls) || !json_is_array(bars))
         return refuse(w, "JSON, but no profile of libdxpu-inject: it has no calls");
     json_array_foreach(calls, i, item)

@@ -26,7 +26,7 @@ static const option_row common[] = {
     { "timeout", "S", "timeout for an answer, seconds (10)", OPTION_NUMBER, &call.timeout_s, 1,
       3600 },
     { "retry", "S",
-      "how long a read, or what certainly was not done, is tried again, seconds; 0: not (10)",
+      "seconds to retry reads, and requests that certainly had no effect; 0: no retry (10)",
       OPTION_NUMBER, &call.retry_s, 0, 3600 },
 };
 
@@ -68,8 +68,8 @@ static const option_row common[] = {
 #define WAIT_UP_ROW             WAIT_ROW("until the host has all devices, S seconds at most (60)")
 
 static const option_row backup_rows[] = {
-    { "every", "S", "again and again, with S seconds between two copies", OPTION_NUMBER,
-      &call.every_s, 1, 86400 },
+    { "every", "S", "repeat, with S seconds between two copies", OPTION_NUMBER, &call.every_s, 1,
+      86400 },
 };
 
 static const option_row list_rows[] = {
@@ -98,7 +98,7 @@ static const option_row create_rows[] = {
       "share) (any)",
       OPTION_TEXT, &call.device, 1, 0 },
     NAMED_ROW(exclusive,
-              "no other tenant has a function of the slots' devices as long as it exists"),
+              "no other tenant has a function of the slots' devices while the lease exists"),
     NAMED_ROW(apart, "no two of the slots are functions of one device"),
     { "peer", "ID",
       "a lease of the same host whose devices they are to reach directly: slots in its boxes go "
@@ -165,7 +165,7 @@ static const option_row repair_rows[] = {
 static const option_row adopt_rows[] = {
     NAMED_ROW(all, "all quarantined slots"),
     FLAG_ROW("dry-run", dry_run, "show what would be done, and change nothing"),
-    TENANT_ROW("whose the leases are (as their boxes report, else their hosts' owners)"),
+    TENANT_ROW("tenant of the leases (as their boxes report, else their hosts' owners)"),
 };
 static const option_row owner_rows[] = {
     FLAG_ROW("no-owner", no_owner,
@@ -305,11 +305,11 @@ static const option_verb verbs[] = {
       "Shows a summary of the pool: models and the states of their slots, boxes, hosts, leases.",
       TAIL, 0, 0, WITHOUT_ROWS, run_overview },
     { "top", "", "live view",
-      "Shows leases, slots and events, refreshed each second until q or Ctrl-C. Where standard "
-      "output is no terminal, and with --json: once.",
+      "Shows leases, slots and events, refreshed each second until q or Ctrl-C. Prints once if "
+      "standard output is not a terminal, or with --json.",
       TAIL, 0, 0, WITHOUT_ROWS, run_top },
-    { "list", "boxes|hosts|slots|leases|tenants", "one line for each", "Prints one line for each.",
-      TAIL, 1, 1, WITH(list_rows), run_list },
+    { "list", "boxes|hosts|slots|leases|tenants", "one line for each",
+      "Prints one line for each object.", TAIL, 1, 1, WITH(list_rows), run_list },
     { "show", "node|slot|lease ID", "details and last events",
       "Shows everything about one node (number or name), slot (10.3, shelf1.3) or lease, and its "
       "last events. "
@@ -347,7 +347,7 @@ static const option_verb verbs[] = {
       TAIL, 1, 1, WITH(direct_rows), run_direct },
     { "replace", "SLOT", "give a slot's lease another slot: 10.3, shelf1.3",
       "Gives the lease of a slot (10.3, shelf1.3) another, empty one in its place; the guest sees "
-      "a removal and an add. The data in the old one are WIPED, --no-replace or not.",
+      "a removal and an add. The data in the old one are WIPED, also with --no-replace.",
       TAIL, 1, 1, WITH(replace_rows), run_slot },
     { "break", "SLOT", "declare a slot broken",
       "Declares a slot (10.3, shelf1.3) broken: it is not lent, and its lease gets another one if "
@@ -359,13 +359,14 @@ static const option_verb verbs[] = {
       TAIL, 1, 1, WITH(repair_rows), run_slot },
     { "backup", "FILE", "copy the manager's store into a file",
       "Writes all records of the manager's store into a file, which is replaced as a whole, while "
-      "the manager runs. 'dxpu-manager --import FILE' reads it into a new store. With --every it "
-      "ships the store to where another manager can take the first one's place.",
+      "the manager runs. 'dxpu-manager --import FILE' reads it into a new store. With --every on "
+      "another machine, a manager there can take the first one's place.",
       TAIL, 1, 1, WITH(backup_rows), run_backup },
     { "adopt", "SLOT | --all [--dry-run]", "take in leases that the store does not know",
-      "After an old store was put back, boxes have leases that it does not know, and their slots "
-      "are quarantined. Where box and host agree, the slot is a lease again, each one of its own; "
-      "what its box has wiped is free again. Nothing is erased.",
+      "After a backup of the store was restored, boxes have leases that it does not know, and "
+      "their slots are quarantined. Where box and host agree, each slot becomes a lease of its "
+      "own, or returns to its lease; slots that their box has wiped become free. Nothing is "
+      "erased.",
       TAIL, 0, 1, WITH(adopt_rows), run_adopt },
     { "reset", "SLOT", "reset the device in a slot",
       "Resets the device in a slot (10.3, shelf1.3). While it is lent, its guest sees a removal "

@@ -184,7 +184,7 @@ void pool_print_overview(const json_t *o, FILE *out, unsigned width, bool color)
     counts(o, out, "leases", pool_string(o, "leases_of"), "pending active degraded parked ended");
     counts(o, out, "slots", "", "free spare leased wiping drained broken quarantined retained");
     if (json_is_true(json_object_get(o, "clock_held")))
-        fputs("clock   made a step: no lease expires until 'dxpu clock confirm'\n", out);
+        fputs("clock   stepped: no lease expires until 'dxpu clock confirm'\n", out);
     fputc('\n', out);
     pool_table_begin(
         &t, "model|+total|+free|+spare|+leased|+wiping|+drained|+broken|+quarantined|+retained|"

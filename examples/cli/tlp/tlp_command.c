@@ -182,7 +182,7 @@ static int end_stream(const decode_run *run)
         return EXIT_REFUSED;
     }
     if (run->without)
-        log_note("%lu lines without a TLP passed over", run->without);
+        log_note("skipped %lu lines without a TLP", run->without);
     return run->refused ? EXIT_REFUSED : EXIT_ALL;
 }
 
@@ -458,7 +458,7 @@ static const option_verb verbs[] = {
       "Prints one line for each TLP. HEX is what a log shows: dwords as the kernel and lspci print "
       "them (04000001 0000220f 01070000 9eece789, also with 0x), bytes (04 00 00 01 ... or "
       "04:00:00:01:...), one long string of digits, or a whole log line in quotes. FILE, or "
-      "standard input ('-' or nothing), holds a TLP a line; lines without one are passed over. In "
+      "standard input ('-' or nothing), holds a TLP a line; lines without one are skipped. In "
       "a line of text only dwords behind a label count (TLP Header, HeaderLog, Header).",
       tail,
       0,

@@ -1,4 +1,4 @@
-/* launcher.h - starts one program, again and again, for a process that starts none itself
+/* launcher.h - starts one program repeatedly for a process that starts none itself
    SPDX-License-Identifier: MIT
 
    Behind the filter of system calls a program starts nothing (S-122).  The launcher is a process

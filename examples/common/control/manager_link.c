@@ -407,7 +407,7 @@ static bool on_node(manager_link *m, const dxpu_control_node *node)
     return true;
 }
 
-/* It dials again and again, and is refused for the same reason until somebody mends it. */
+/* It dials repeatedly, and is refused for the same reason until somebody mends it. */
 static void tell_refusal(manager_link *m, const dxpu_control_error *e)
 {
     char text[REFUSAL_TEXT_BYTES], more[SECURE_MORE_BYTES];
@@ -581,7 +581,7 @@ static const char *check_key(const manager_settings *s, const keys_settings *k)
 {
     uint8_t key[DXPU_NOISE_KEY_BYTES];
     if (k->plain)
-        return s->key ? "--plain goes without --manager-key" : NULL;
+        return s->key ? "--plain cannot be used with --manager-key" : NULL;
     return dxpu_sodium_key_parse(s->key, key)
                ? NULL
                : "--manager-key must be a public key, 44 characters; `dxpu pubkey FILE` prints it";

@@ -126,10 +126,11 @@ static void say_other_key(secure_conn *c)
     char at[DXPU_UDP_TEXT_BYTES], text[DXPU_SODIUM_KEY_TEXT_BYTES], more[SECURE_MORE_BYTES];
     secure_listener *l = c->listener;
     if (secure_tell(&l->other_key, UNLIKE_NS, more))
-        log_warning("%s expects another public key than this one's%s; if it is meant to reach this "
-                    "one, give it %s %s",
-                    name_of(c, at), more, key_option(l),
-                    dxpu_sodium_key_print(keys_own(l->set.keys)->public_key, text));
+        log_warning(
+            "%s expects another public key than this program's%s; if it is meant to reach this "
+            "one, give it %s %s",
+            name_of(c, at), more, key_option(l),
+            dxpu_sodium_key_print(keys_own(l->set.keys)->public_key, text));
 }
 
 /* S-92: of a stream that ends before it is up, for want of keys that fit. */

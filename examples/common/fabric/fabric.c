@@ -1081,7 +1081,7 @@ int fabric_open(fabric *f, const fabric_settings *s, unsigned capacity, const fa
     f->base.lossless = s->lossless;
     f->keys = s->keys;
     if (!f->keys || open_tables(f, capacity)) {
-        log_error("%s", f->keys ? "out of memory" : "a port without keys is not opened");
+        log_error("%s", f->keys ? "out of memory" : "a port needs keys, or --plain");
         return -1;
     }
     rc = open_port(f, s);

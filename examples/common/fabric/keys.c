@@ -356,8 +356,8 @@ static int fill(keys_table *t, const keys_settings *s)
 const char *keys_check(const keys_settings *s)
 {
     if (s->plain && (s->key || s->peer || s->peers))
-        return "--plain goes without --key, --peer and --peers";
-    return s->plain_network && !s->plain ? "--plain-network goes with --plain" : NULL;
+        return "--plain cannot be used with --key, --peer and --peers";
+    return s->plain_network && !s->plain ? "--plain-network requires --plain" : NULL;
 }
 
 bool keys_loopback(const dxpu_udp_address *a)

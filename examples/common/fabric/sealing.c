@@ -41,7 +41,7 @@ static void tell_wrong_key(sealing *z, const dxpu_udp_address *from)
 {
     char at[DXPU_UDP_TEXT_BYTES], text[DXPU_SODIUM_KEY_TEXT_BYTES];
     if (first_of(z, WRONG_KEY))
-        log_warning("%s asks for another public key than this one's, which is %s",
+        log_warning("%s expects another public key than this program's, which is %s",
                     dxpu_udp_print(from, at),
                     dxpu_sodium_key_print(keys_own(z->keys)->public_key, text));
 }
@@ -147,7 +147,7 @@ static bool may_take(sealing *z, uint64_t now_ns, bool busy)
         return true;
     z->count.late++;
     if (first_of(z, LATE))
-        log_warning("more handshakes than there is time for beside its channels");
+        log_warning("more handshakes than its channels leave time for: some are not answered");
     return false;
 }
 

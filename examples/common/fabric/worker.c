@@ -46,7 +46,7 @@ worker *worker_new(struct event_base *base, int (*run)(void *user), void *user)
         (void)pthread_cond_init(&w->done, NULL);
     }
     if (!w || w->fd < 0) {
-        log_error("no eventfd for a thread: %s", strerror(errno));
+        log_error("cannot create an eventfd for a thread: %s", strerror(errno));
         worker_free(w);
         return NULL;
     }
@@ -159,7 +159,7 @@ static int start(worker *w, unsigned index, int ended)
     if (!rc)
         return 0;
     w->running = false;
-    log_error("no further thread: %s", strerror(rc));
+    log_error("cannot start a thread: %s", strerror(rc));
     return -1;
 }
 

@@ -235,7 +235,7 @@ bool audit_reopen(audit *a)
         return false;
     }
     if (fstat(fd, &is) || is.st_size) {
-        log_error("--audit %s: is another file, and not empty: the old one stays", a->file);
+        log_error("--audit %s: is another file, and not empty: the old one stays in use", a->file);
         close(fd);
         return false;
     }

@@ -206,11 +206,11 @@ static int restrict_to(const landlock_rules *want, bool moves)
 {
     int rules = (int)syscall(SYS_landlock_create_ruleset, want, sizeof *want, 0), rc;
     if (rules < 0)
-        return wrong("Landlock", "--no-sandbox goes without");
+        return wrong("Landlock", "--no-sandbox starts without it");
     rc = moves ? allow_moves(rules) : 0;
     rc = rc ? rc : (int)syscall(SYS_landlock_restrict_self, rules, 0);
     if (rc)
-        (void)wrong("Landlock", "--no-sandbox goes without");
+        (void)wrong("Landlock", "--no-sandbox starts without it");
     (void)close(rules);
     return rc ? -1 : 0;
 }
@@ -289,7 +289,7 @@ int sandbox_start(const sandbox_settings *s, bool *wrong_use)
     if (s->off)
         return changed ? drop_capabilities(s->network) : 0;
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
-        return wrong("no_new_privs", "--no-sandbox goes without");
+        return wrong("no_new_privs", "--no-sandbox starts without it");
     the.set = s;
     return drop_capabilities(s->network) ? -1 : enter_domain();
 }
@@ -687,13 +687,13 @@ int sandbox_enter_as(unsigned part)
     /* S-125: /proc/self/mem, which writes to code, too, is root's from now on; no core holds a key.
        (Not in builds with a sanitizer, above: the one that looks for leaks traces its process.) */
     if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0))
-        return wrong("other processes can read its memory", "--no-sandbox goes without");
+        return wrong("other processes can read its memory", "--no-sandbox starts without it");
     f = seccomp_init(part == SANDBOX_PARENT ? SCMP_ACT_ALLOW : SCMP_ACT_ERRNO(ENOSYS));
     if (f)
         rc = build(f, part);
     seccomp_release(f);
     errno = -rc;
-    return rc ? wrong("the filter of system calls", "--no-sandbox goes without") : 0;
+    return rc ? wrong("the filter of system calls", "--no-sandbox starts without it") : 0;
 }
 
 const char *sandbox_name(void)

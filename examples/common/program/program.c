@@ -99,7 +99,7 @@ int program_run(const program_loop *p)
         ready = ready && events[i] && !event_add(events[i], NULL);
     }
     if (!ready)
-        log_error("signals cannot be caught: %s", strerror(errno));
+        log_error("cannot catch signals: %s", strerror(errno));
     else if (!sandbox_enter())
         rc = loop.run();
     (void)sigprocmask(SIG_BLOCK, &stops, NULL); /* it ends: a signal now changes nothing */
@@ -144,7 +144,7 @@ int program_run_child(const program_loop *p, int parent, void (*on_ask)(unsigned
     int rc = PROGRAM_SYSTEM;
     c.event = event_new(p->base, parent, EV_READ | EV_PERSIST, on_parent, &c);
     if (!c.event || event_add(c.event, NULL))
-        log_error("messages cannot be waited for: %s", strerror(errno));
+        log_error("cannot wait for messages: %s", strerror(errno));
     else if (!sandbox_enter())
         rc = p->run();
     if (c.event)

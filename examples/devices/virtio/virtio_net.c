@@ -337,7 +337,7 @@ static void net_release(virtio *v, virtio_request *r)
 }
 
 /* The interface's settings need the kernel's lock of all interfaces, so that drivers that start
-   again and again do it once for each tick. */
+   repeatedly do it once for each tick. */
 static void start(virtio_net *n)
 {
     uint64_t a = n->v.accepted;

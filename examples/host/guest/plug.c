@@ -192,7 +192,7 @@ static void settle(plug *p, unsigned n, uint64_t now)
 {
     plug_slot *s = &p->slot[n - 1];
     if (s->until_ns && now >= s->until_ns) {
-        log_warning("slot %u: the guest does not let go of the device: it is taken", n);
+        log_warning("slot %u: the guest does not release the device: it is removed anyway", n);
         let_go(p, n);
     }
     if (s->vm == PLUG_VM_ABSENT || !p->ready)
@@ -314,7 +314,7 @@ static void on_error(plug *p, unsigned purpose, unsigned n, const json_t *error,
     plug_slot *s = n ? &p->slot[n - 1] : NULL;
     if (purpose == FOR_ADD && s) {
         if (s->again_ns == 0)
-            log_error("slot %u: QEMU does not take the function: %s", n, text ? text : "no reason");
+            log_error("slot %u: QEMU refuses the function: %s", n, text ? text : "no reason");
         s->vm = PLUG_VM_ABSENT;
         s->again_ns = now + AGAIN_NS;
     } else if (purpose == FOR_DELETE && s && class && !strcmp(class, "DeviceNotFound")) {
@@ -401,7 +401,7 @@ static void on_event(plug *p, const char *name, const json_t *data)
     if (!strcmp(name, "DEVICE_DELETED") && n)
         on_gone(p, n);
     else if (!strcmp(name, "DEVICE_UNPLUG_GUEST_ERROR") && n)
-        log_warning("slot %u: the guest refuses to let go of the device", n);
+        log_warning("slot %u: the guest refuses to release the device", n);
     else if (!strcmp(name, "RESUME") && !p->ready)
         command(p, "query-status", NULL, FOR_STATUS, 0);
     else if (!strcmp(name, "MIGRATION"))

@@ -384,7 +384,7 @@ const char *shadow_init(shadow *s, const uint8_t image[SHADOW_BYTES],
     s->own[COMMAND] = COMMAND_MEMORY | COMMAND_IO;
     s->writable[COMMAND] = COMMAND_MEMORY;
     if (!keep_bars(s, sized))
-        return "the size of a BAR is no power of two";
+        return "the size of a BAR is not a power of two";
     keep(s, ROM, 4, 0, 0);
     keep(s, INTERRUPT_LINE, 1, 0, 0xff);
     s->pin = image[INTERRUPT_PIN] == PIN_A; /* what a device of a single function has */

@@ -80,7 +80,7 @@ static void warn(replay *r, const dxpu_pcap_packet *p, int error)
 {
     unsigned i = error < 0 && error > -REPLAY_ERRORS ? (unsigned)-error : 0;
     if (!r->broken[i])
-        log_warning("packet %llu breaks a rule and is sent as it is: %s (%s)",
+        log_warning("packet %llu breaks a rule and is sent unchanged: %s (%s)",
                     (unsigned long long)p->index, dxpu_error_text(error), dxpu_error_name(error));
     r->broken[i]++;
     r->broken_total++;

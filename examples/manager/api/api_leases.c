@@ -282,7 +282,7 @@ uint64_t api_lease_of(api_conn *c)
     uint64_t lease;
     if (api_read_lease(c->arg, &lease) && api_sees_lease(c->a, &c->caller, lease))
         return lease;
-    api_problem(c, 404, "unknown", "no lease is %s", c->arg);
+    api_problem(c, 404, "unknown", "there is no lease %s", c->arg);
     return 0;
 }
 

@@ -366,7 +366,7 @@ static void put_requests(const api *a, FILE *out)
           "HTTP connections closed to let another one in.");
     fprintf(out, "dxpu_http_connections_displaced_total %llu\n", (number)a->displaced);
     about(out, "dxpu_clock_held", "gauge",
-          "1: the clock made a step, and no lease expires until it is confirmed.");
+          "1: the clock stepped, and no lease expires until it is confirmed.");
     fprintf(out, "dxpu_clock_held %d\n", core_clock_held(a->core, &step_ms));
     about(out, "dxpu_uptime_seconds", "gauge", "Since this program runs.");
     fprintf(out, "dxpu_uptime_seconds %llu\n", (number)((api_now_ms() - a->opened_ms) / 1000));

@@ -220,8 +220,8 @@ bool api_request_read(const char *text, size_t bytes, const api_member *members,
     }
     object = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
     if (!object)
-        return refuse(why, "the body: no JSON, or a member twice (line %d, column %d)", error.line,
-                      error.column);
+        return refuse(why, "the body: invalid JSON, or a member twice (line %d, column %d)",
+                      error.line, error.column);
     good = read_members(object, members, count, why);
     json_decref(object);
     return good;

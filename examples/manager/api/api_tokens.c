@@ -146,7 +146,7 @@ static const char *read_line(api_tokens *t, char *line, unsigned number)
         wrong = read_option(&k->caller, option);
     hash_of(t, text, k->hash);
     if (!wrong && find(t, k->hash) != t->count)
-        wrong = "the token is there twice";
+        wrong = "the token is in the file twice";
     if (!wrong && name_is_taken(t, k->caller.token))
         wrong = "another token has this name; give each its own";
     k->caller.role = 1u << r;

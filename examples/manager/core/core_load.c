@@ -744,7 +744,8 @@ core_result corei_load(core *c)
     loading l = { .c = c, .result = { CORE_OK, "" } };
     bool good = load_records(&l) && load_tables(&l);
     if (good && !load_pool(&l) && l.result.code == CORE_OK)
-        load_fault(&l, corei_result(CORE_E_DAMAGED, "the store's boxes fit no pool"));
+        load_fault(&l,
+                   corei_result(CORE_E_DAMAGED, "the store has boxes that do not fit into a pool"));
     good = good && load_all(&l, "lease/", load_lease);
     if (good) {
         bool starts = !c->t.pool;

@@ -455,7 +455,8 @@ static core_result check_register(const core *c, const dxpu_control_register *r)
                                 "--state",
                                 d.number);
         if (!has_ports(r, d.port_offset))
-            return corei_result(CORE_E_ARG, "slot %u: no port is so high", d.number);
+            return corei_result(CORE_E_ARG, "slot %u: its port offset leads above port 65535",
+                                d.number);
     }
     return (core_result){ CORE_OK, "" };
 }
@@ -819,7 +820,7 @@ static uint32_t namesake(const core *c, const char *name, const uint8_t *key, ui
     return CORE_NONE;
 }
 
-/* Proxies dial again and again, and whose key may register chooses its names freely. */
+/* Proxies dial repeatedly, and whose key may register chooses its names freely. */
 bool corei_may_tell(const core *c, corei_told *told, const uint8_t *key)
 {
     if (!told->count || c->mono_ms - told->since_ms >= COREI_TOLD_MS) {

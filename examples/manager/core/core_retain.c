@@ -96,7 +96,7 @@ void corei_clock_tell(core *c)
                           "until it is confirmed");
     else
         (void)corei_event(c, CORE_EVENT_ALARM,
-                          "the clock made a step of %lld s: no lease expires until it steps back, "
+                          "the clock stepped by %lld s: no lease expires until it steps back, "
                           "or is confirmed",
                           (long long)(step_of(c) / 1000));
     corei_mark_changed(c, COREI_META, 0);
