@@ -433,7 +433,7 @@ static void run_command(const char *line)
         check_manager(&c);
 }
 
-/* 0x01 a terminal, 0x02 with colors, 0x0c its size, 0x80 the last answer again and again. */
+/* 0x01 a terminal, 0x02 with colors, 0x0c its size, 0x80 the last answer repeatedly. */
 static void begin(uint8_t flags)
 {
     static const unsigned short columns[] = { 80, 24, 5, 400 }, rows[] = { 24, 6, 1, 100 };
