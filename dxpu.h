@@ -1405,8 +1405,8 @@ extern "C" {
 #endif
 
 /* ==== 5'  Views, zero, serial numbers ========================================================= */
-/* Hints, where speed matters more than size: in place, what each TLP, field and record calls;
-   apart, what is rare, so that its registers and stack cost the usual case nothing. */
+/* Hints where speed matters more than size.  INLINE: called for each TLP, field and record.
+   APART: rare, so that its registers and stack cost the usual case nothing. */
 #if defined(__GNUC__) && defined(__OPTIMIZE__) && !defined(__OPTIMIZE_SIZE__)
 #define DXPUI_INLINE static inline __attribute__((always_inline))
 #define DXPUI_APART  static __attribute__((noinline))
@@ -1479,7 +1479,7 @@ DXPU_API const char *dxpu_error_name(int error)
     return dxpui_error(error, true);
 }
 
-/* A function that names what a number stands for: the table's entry, beyond it `other`. */
+/* A function that returns the name of a number: the table's entry, beyond it `other`. */
 #define DXPUI_NAMES(function, table, other)                                                        \
     DXPU_API const char *function(unsigned i)                                                      \
     {                                                                                              \
@@ -1877,7 +1877,7 @@ DXPU_API int dxpu_tlp_decode_header(dxpu_bytes tlp, dxpu_tlp *out)
     return dxpui_decode_header(tlp, &shape, out);
 }
 
-/* -- The rules (T-5 ff.), on the struct, for decode and encode; the first one broken answers. -- */
+/* -- The rules (T-5 ff.), on the struct, for decode and encode.  The first broken one counts. -- */
 typedef struct dxpui_message_row {
     const char *name;
     uint8_t code, routing, data, down, up;
@@ -2747,7 +2747,7 @@ DXPU_API uint32_t dxpu_credit_units(uint32_t payload_bytes)
     return payload_bytes / 16 + (payload_bytes % 16 != 0);
 }
 
-/* What a limit still allows: 0 when it is reached, or behind (F-4). */
+/* What a limit still allows: 0 when it is reached or exceeded (F-4). */
 static uint32_t dxpui_credit_left(uint32_t limit, uint32_t used)
 {
     return dxpui_seq_cmp(limit, used) > 0 ? limit - used : 0;
@@ -2799,7 +2799,7 @@ static dxpu_tag_entry *dxpui_tag_at(const dxpu_tags *t, uint16_t at)
     return &t->entries[at - 1];
 }
 
-/* Into another state: out of the old one's list, last in the new one's.  Allocated has none. */
+/* Move an entry to the end of another state's list; allocated entries are in no list. */
 static void dxpui_tag_move(dxpu_tags *t, uint16_t at, uint8_t state)
 {
     dxpu_tag_entry *e = dxpui_tag_at(t, at);
@@ -2885,7 +2885,7 @@ static void dxpui_tag_book(dxpu_tags *t, const dxpu_tag_entry *e, bool add)
     t->reserve_data += add ? data : 0u - data;
 }
 
-/* Out of flight, into another state: off the ledgers.  What waits in a queue will not leave. */
+/* Take an entry out of flight and off the counters.  If it waits in a queue, it will not leave. */
 static void dxpui_tag_land(dxpu_tags *t, uint16_t at)
 {
     const dxpu_tag_entry *e = dxpui_tag_at(t, at);
@@ -2919,8 +2919,8 @@ static bool dxpui_tag_here(const dxpu_tags *t, uint16_t at, uint32_t order)
     return dxpui_tag_at(t, at)->order == order && dxpui_tag_at(t, at)->local;
 }
 
-/* A request would be next to leave the channel's queue: false when it may not any more, as it has
-   expired, was dropped or answered (F-34).  An expired one is free again then. */
+/* The request is next to leave the channel's queue.  False when it must not, because it has expired
+   or was dropped or answered (F-34).  An expired one is free again then. */
 static inline bool dxpui_tag_may_leave(dxpu_tags *t, uint16_t at, uint32_t order)
 {
     bool here = dxpui_tag_here(t, at, order);
@@ -3667,7 +3667,7 @@ DXPUI_INLINE void dxpui_queue_commit(dxpui_queue *q)
     q->data_used += it->units;
 }
 
-/* The item at `next` goes on its way; it stays in the ring until it is freed. */
+/* The item at `next` leaves; it stays in the ring until it is freed. */
 DXPUI_INLINE void dxpui_queue_advance(dxpui_queue *q)
 {
     q->next = dxpui_queue_after(q, q->next);
@@ -3965,7 +3965,7 @@ static int dxpui_broken(dxpui_link *l, int error, uint8_t reason)
     return dxpui_fail(l, DXPU_E_PROTO, reason, true);
 }
 
-/* True while it lasts: not before it was opened or accepted, not when it is over. */
+/* True from open or accept until the channel has ended. */
 static bool dxpui_alive(const dxpui_link *l)
 {
     return l->state >= DXPU_STATE_OPENING && l->state <= DXPU_STATE_CLOSING;
@@ -4202,7 +4202,7 @@ DXPU_API dxpu_status dxpu_channel_status(const dxpu_channel *ch)
 
 /* ==== 14'  Channel: paths ===================================================================== */
 enum {
-    DXPUI_REORDER = 3,     /* so much later a transmission was acknowledged: this is lost (D-14) */
+    DXPUI_REORDER = 3,     /* one is lost when one this much later was acknowledged (D-14) */
     DXPUI_SACK_REACH = 64, /* no sack names a frame further from its ack (D-3) */
     DXPUI_TIMEOUTS = 4,    /* in a row: a tail-loss probe and three RTOs (P-24) */
     DXPUI_LEAVE = 2,       /* ... and one RTO, when another path is usable (P-10) */
@@ -4213,7 +4213,7 @@ enum {
     DXPUI_RTT_MAX_S = 60
 };
 
-/* The first usable path that no timeout speaks against, else the first usable, else one to try. */
+/* The first usable path without timeouts, else the first usable one, else one to try. */
 static unsigned dxpui_active(const dxpui_paths *ps)
 {
     unsigned usable = ps->count;
@@ -4243,7 +4243,7 @@ DXPU_API int dxpu_channel_path(const dxpu_channel *ch, unsigned path, dxpu_path_
 }
 
 /* ---- Time ---- */
-/* When an acknowledgement is overdue, the peer's waiting for company included (D-11, D-17). */
+/* When an acknowledgement is overdue, the peer's delay of it included (D-11, D-17). */
 static uint64_t dxpui_path_tail(const dxpu_channel *ch, const dxpui_path *p)
 {
     uint64_t delay = ch->cfg.ack_delay_ns;
@@ -4512,7 +4512,7 @@ static uint32_t dxpui_path_oldest(const dxpui_flight *fl, uint8_t path)
     return seq;
 }
 
-/* What counts as silence of a path: leave it, or slow down (P-10, P-24). */
+/* A path counts as silent: leave it, or slow down (P-10, P-24). */
 static void dxpui_path_silent(dxpu_channel *ch, uint8_t path, uint64_t now_ns)
 {
     dxpui_path *p = &ch->paths.path[path];
@@ -4571,7 +4571,7 @@ static void dxpui_path_timeout(dxpu_channel *ch, uint8_t path, uint64_t now_ns)
     dxpui_path_silent(ch, path, now_ns);
 }
 
-/* ---- Probes: is it alive, how far is it, does it carry the limit (P-1 ff.) ---- */
+/* ---- Probes: is a path up, how far is the peer, does it carry the frame limit (P-1 ff.) ---- */
 /* When a probe, or the answer to one, wants to leave on p. */
 static uint64_t dxpui_probe_due(const dxpu_channel *ch, const dxpui_path *p)
 {
@@ -4617,7 +4617,7 @@ static void dxpui_probe_answered(dxpu_channel *ch, dxpui_path *p, uint64_t sent_
     }
 }
 
-/* A valid frame was received over `path`: life enough, unless frames of the limit are in doubt. */
+/* A valid frame arrived over the path: it is up, unless frames of the limit are in doubt. */
 static void dxpui_path_heard(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns)
 {
     dxpui_path *p = &ch->paths.path[f->path];
@@ -5210,7 +5210,7 @@ static bool dxpui_follows(const dxpu_channel *ch, const uint8_t *lead, uint8_t p
     return path == lead[DXPU_FRAME_PATH] && bytes >= least;
 }
 
-/* Data, a retransmission first; else a word on credit or what has come.  Bytes, 0 for nothing.
+/* Data, a retransmission first; else a blocked frame or an acknowledgement.  Bytes, 0 for nothing.
    lead   the first of the segments that this frame is to be one of; NULL: it leaves by itself */
 static int dxpui_emit_sequenced(dxpu_channel *ch, uint64_t now_ns, const uint8_t *lead,
                                 uint8_t *out)
@@ -5521,7 +5521,7 @@ DXPUI_APART bool dxpui_rx_match(dxpu_channel *ch, dxpui_item *it, dxpu_bytes byt
     return true;
 }
 
-/* The TLP in `partial` is complete: check its CRC where it now stands, match it, offer it. */
+/* The TLP in `partial` is complete: check its CRC in the ring, match it, offer it. */
 DXPUI_INLINE int dxpui_rx_complete(dxpu_channel *ch)
 {
     dxpui_queue *q = &ch->rx.queue[ch->rx.partial.cls];
@@ -5769,8 +5769,8 @@ static int dxpui_on_probe(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns
     return DXPU_OK;
 }
 
-/* A frame is refused for its body.  A data frame is sent again until it is taken, so that nothing
-   would ever follow one that is malformed in each transmission (D-64). */
+/* A frame is refused for its body.  A data frame is sent again until it is accepted, so nothing
+   could ever follow one that is malformed in each transmission (D-64). */
 static int dxpui_on_malformed(dxpu_channel *ch, const dxpu_frame *f)
 {
     bool next = f->kind == DXPU_KIND_DATA && f->sequence == ch->rx.next;
