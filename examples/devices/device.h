@@ -12,21 +12,22 @@
 #include "jobs.h"
 #include "stats.h"
 
-/* How a device speaks to its host.  emit() copies the TLP and never fails: what cannot leave at
-   once is queued, and while many wait no further non-posted request is given to the device. */
+/* How a device sends to its host.  emit() copies the TLP and never fails: a TLP that cannot leave
+   at once is queued, and while many wait the device gets no further non-posted request. */
 typedef struct device_port {
     void *user;
     void (*emit)(void *user, dxpu_bytes tlp);
-    /* How many TLPs wait at the moment because they cannot leave; a device with much to send goes
-       on at its next tick.  NULL: not counted. */
+    /* Returns how many TLPs wait because they cannot leave now; a device with much to send then
+       continues at its next tick.  NULL: not counted. */
     unsigned (*waiting)(void *user);
-    /* The device's medium fails: a sentence, once, until a wipe has shown that it
-       does not.  NULL: not reported. */
+    /* Report that the device's medium fails, in a sentence; once, until a wipe has
+       succeeded.  NULL: not reported. */
     void (*fault)(void *user, const char *what);
-    /* The device is absent from now on, or it is there: absent, its host loses it as one that was
-       pulled out, and no other gets it.  Before the first call it is there.  NULL: not reported. */
+    /* Report that the device is absent or present from now on.  While it is absent, its host sees a
+       surprise removal and no other host gets it.  At first it is present.  NULL: not reported. */
     void (*present)(void *user, bool there);
-    /* Another slot's device has given it work: its next tick is due.  NULL: it has one in time. */
+    /* Report that another slot's device has given it work, so that its tick is due.  NULL: not
+       needed, it has one in time. */
     void (*wake)(void *user);
 } device_port;
 
@@ -54,22 +55,22 @@ typedef struct device_settings {
     uint64_t namespaces;   /* nvme: how many in memory; 0: 1 */
     uint64_t cmb_bytes;    /* nvme: its controller memory buffer, a power of two; 0: none */
     uint64_t block_bytes;  /* nvme, virtio-blk: 512 or 4096; 0: 512 */
-    uint64_t identity;     /* no other device of the fabric has it: serial number, UUIDs */
-    const char *serial;    /* nvme, virtio-blk: its serial number, 20 characters at most; NULL: of
+    uint64_t identity;     /* unique in the fabric; makes serial number and UUIDs */
+    const char *serial;    /* nvme, virtio-blk: its serial number, 20 characters at most; NULL: from
                              identity */
-    const char *subsystem; /* nvme: its name, when controllers share it; NULL: it is alone */
+    const char *subsystem; /* nvme: name of the subsystem that controllers share; NULL: none */
     uint64_t controller;   /* nvme: its identifier there; 0: 1 */
     bool functions; /* nvme: it is one of several functions of a device, by `controller`, each with
                        namespaces of its own */
     uint64_t function_count; /* nvme: how many of them are lent as a whole; 0: 1 */
     uint64_t function;       /* its number among those; 0 where it is alone in its slot */
     uint64_t virtuals;   /* nvme: virtual functions that its host can make; 0: none, no SR-IOV */
-    uint64_t turn_share; /* nvme: of the work of a call it does one part of this many; 0: all */
-    const struct pci_function *physical; /* it is one of these; NULL: it is not */
+    uint64_t turn_share; /* nvme: a call does at most 1 / turn_share of its usual work; 0: all */
+    const struct pci_function *physical; /* of a virtual function: its physical one; else NULL */
     uint64_t timeout_ns;                 /* least time to wait for a completion of the host */
-    const jobs *jobs;                    /* wait for disks in its place; NULL: it waits itself */
+    const jobs *jobs;                    /* threads for its disk accesses; NULL: it waits itself */
     const char *layout;  /* nvme: file that keeps its layout; NULL: beside the first of `file` */
-    bool no_push;        /* it asks no host for push rules (U-2) */
+    bool no_push;        /* it makes no push rules, whatever its host offers (U-2) */
     bool read_only;      /* virtio-blk: its file is never changed */
     uint64_t bar_bytes;  /* eptest: size of its 64-bit prefetchable BAR; 0: 64 KB */
     const char *peer;    /* nettlp, rawtlp: the address of the device, */
@@ -80,27 +81,27 @@ typedef struct device_settings {
     uint64_t card_id;    /* nettlp, rawtlp: vendor and device, in the upper and lower 16 bits; 0:
                               the model's */
     uint64_t card_class; /* nettlp, rawtlp: its class code; 0: the model's */
-    bool spans;          /* rawtlp: TLPs of the card may go on in its next datagram */
+    bool spans;          /* rawtlp: TLPs of the card may continue in its next datagram */
     bool raw_wire;       /* rawtlp, set by the device itself */
     const char *socket;  /* vfio-user: where its server listens */
     int connector;       /* vfio-user: of connector_start() for `socket`, which the device closes;
                              0: it starts one */
-    bool stateless; /* vfio-user, nettlp, rawtlp: nothing of a tenant's data outlives its lease */
-    const device_medium *medium; /* vfio-user: its server's, as its owner has seen it; NULL: it is
-                                    not known */
+    bool stateless;      /* vfio-user, nettlp, rawtlp: no data of a tenant outlive its lease */
+    const device_medium *medium; /* vfio-user: its server's, as the box has seen it; NULL: not
+                                    known */
     int renderer; /* virtio-gpu: of render_start(), which the device closes; 0: it has no 3D */
     bool render;  /* virtio-gpu, for the program, which makes it `renderer`: 3D, in software or */
     const char *render_node; /* on the GPU of this DRM node */
     const char *tap;         /* virtio-net: the interface that its frames go to */
-    uint64_t descriptor; /* virtio-net: in its place, one that was inherited; it is the device's */
+    uint64_t descriptor; /* virtio-net: instead of tap: an inherited one, which the device closes */
 } device_settings;
 
-/* What a range of a BAR reads once the device is lost, where its driver would wait for ever on all
-   ones (V-49). */
+/* What a range of a BAR reads once the device is lost, for a driver that would wait without end if
+   it read all ones (V-49). */
 typedef struct device_value {
     uint8_t function, bar;
     uint16_t bytes;   /* of the range */
-    uint8_t value[4]; /* what it reads from its first byte on, over and over */
+    uint8_t value[4]; /* what it reads from its first byte on, repeated */
     uint64_t offset;  /* in the BAR */
 } device_value;
 enum { DEVICE_VALUES_MAX = 7 };
@@ -124,58 +125,58 @@ typedef struct device_kind {
     /* A link event of the slot.  Power that goes off or on is SLOT_POWER, and behind it a HOT_RESET
        that begins or ends. */
     void (*event)(void *device, const dxpu_event *e);
-    /* Fundamental reset: as after power-up, and nothing of the last user's memory or registers is
-       left.  Blocks that a model stores for good (nvme, virtio-blk) stay: wipe() erases them. */
+    /* Fundamental reset: the state at power-up, with nothing left of the last user's memory and
+       registers.  Blocks that a model stores (nvme, virtio-blk) stay: wipe() erases them. */
     void (*reset)(void *device);
-    /* The same, but for what outlives a reset that a driver survives, an FLR or a hot reset.  NULL:
-       nothing does, and reset() is it. */
+    /* FLR or hot reset: like reset(), but keeps what outlives a reset that a driver survives.
+       NULL: nothing does, and reset() is called instead. */
     void (*restart)(void *device);
-    /* The same as reset() for a virtual function that its host ends: its link stays, so that what
-       it had asked for may still be answered, to none.  NULL: it can be no virtual function. */
+    /* Like reset(), for a virtual function that its host ends.  Its link stays, so completions of
+       its requests may still arrive; they are dropped.  NULL: it cannot be a virtual function. */
     void (*end)(void *device);
     void (*report)(void *device, report *r);
-    /* The monotonic time, and a chance to send more: every 10 ms or so, when TLPs of the device
-       have left, and when its jobs are over.  NULL: not wanted. */
+    /* Called with the monotonic time every 10 ms or so, when TLPs of the device have left, and when
+       its jobs are done: a chance to send more.  NULL: not needed. */
     void (*tick)(void *device, uint64_t now_ns);
-    /* It stopped only because a call has a limit: call tick() again soon, nothing else will have it
-       called.  NULL: false. */
+    /* True: it stopped only because a call has a limit.  Call tick() again soon, since nothing else
+       will cause a call.  NULL: false. */
     bool (*unfinished)(const void *device);
-    /* What it shows: `rows` rows from `row` on, counted from the top, which it has, three bytes a
-       pixel: red, green, blue; rgb NULL: its size alone.  False: nothing is shown.  The function is
-       NULL for what has no screen. */
+    /* Copies `rows` rows of its picture from `row` on, counted from the top, three bytes a pixel:
+       red, green, blue.  The rows exist.  rgb NULL: the size alone.  False: nothing is shown.
+       NULL: it has no screen. */
     bool (*picture)(void *device, uint8_t *rgb, unsigned row, unsigned rows, unsigned *width,
                     unsigned *height);
-    /* Erase for good what reset() leaves, and read all of it back, by jobs, from the beginning when
-       `begin`.  DEVICE_WIPING: call again when jobs are over; _WIPED: that was the last of it, all
-       is 0; _UNWIPED: it cannot be erased, after a message.  The device is unused meanwhile.
+    /* Erase what reset() leaves, and read all of it back, by jobs; start over when `begin`.
+       DEVICE_WIPING: call again when jobs are done; _WIPED: all of it is erased and verified;
+       _UNWIPED: it cannot be erased, after a message.  The device is unused meanwhile.
        NULL: reset() leaves nothing. */
     int (*wipe)(void *device, bool begin);
-    /* The same where others go on to use the data: they stay, and what is only of this tenant goes.
-       _UNWIPED: not all of that.
-       NULL: its data are its own. */
+    /* The same while others continue to use the data: the data stay, and what belongs to this
+       tenant alone is erased.  _UNWIPED: not all of that was.
+       NULL: it shares no data. */
     int (*leave)(void *device, bool begin);
-    /* A number of what it keeps its data on over its own end: another file or disk has another one,
-       0: nothing lasts.  *pristine: nothing has been kept there before create().  NULL: 0, and
-       pristine. */
+    /* A number for the file or disk that keeps its data after its own end; another one has another
+       number, 0: nothing is kept.  *pristine: nothing was kept there before create().  NULL: 0,
+       and pristine. */
     uint64_t (*medium)(void *device, bool *pristine);
-    /* The number that medium() would give if it did not leave what is there as it is for every
-       host; 0: it changes it.  NULL: 0. */
+    /* For a device that never changes its medium (read-only): the number that medium() would give
+       otherwise.  0: it changes its medium.  NULL: 0. */
     uint64_t (*shown)(const void *device);
-    /* False, after create() has said why: what is kept about its data is damaged or of other data.
-       It is not to be used before a wipe.  NULL: true. */
+    /* False, after create() has said why: its layout is damaged or belongs to other data, and the
+       device must be wiped before use.  NULL: true. */
     bool (*fits)(void *device);
     /* Readable when tick() has work, also while no host has the device.  NULL: never. */
     int (*descriptor)(const void *device);
-    /* True: give it no further request for now, and, posted: no further write either, only
-       completions.  NULL: false. */
+    /* True: give it no further non-posted request for now; with `posted`: no further write either,
+       only completions.  NULL: false. */
     bool (*busy)(const void *device, bool posted);
-    /* IDs of a device that has other ones than its kind.  False: they are not known now.  NULL: it
-       has its kind's. */
+    /* IDs of a device that differ from its kind's.  False: they are not known now.  NULL: they are
+       its kind's. */
     bool (*ids)(const void *device, device_ids *out);
-    /* The ranges whose values its host is to know: how many.  Asked for when a host gets it.  NULL:
-       none, all reads as ones. */
+    /* Fills the ranges to declare to its host (V-49), when a host gets it; returns how many.  NULL:
+       none, a lost device reads as all ones. */
     unsigned (*values)(const void *device, device_value out[DEVICE_VALUES_MAX]);
-    /* Its registers, for the device of which it is one function.  NULL: it can be none. */
+    /* Its registers, for a device of several functions.  NULL: it cannot be one of them. */
     struct pci_function *(*pci)(void *device);
     /* Its attributes, KEY=VALUE with commas between them.  NULL: none. */
     void (*attributes)(const void *device, char out[DEVICE_ATTRIBUTES_BYTES]);

@@ -12,7 +12,7 @@
      --log FORMAT        auto, text, time, json or journal: log.h
      --config FILE       where it has no verbs
      --help-options      all verbs and options, for scripts: see options_list().
-   Nothing is abbreviated, but what is unknown is answered with what was probably meant. */
+   Names cannot be abbreviated; for an unknown one the probable name is suggested. */
 #ifndef OPTIONS_H_INCLUDED
 #define OPTIONS_H_INCLUDED
 
@@ -105,18 +105,18 @@ struct option_call {
 
 enum { OPTIONS_GO = 0, OPTIONS_SHOWN = 1, OPTIONS_WRONG = -1, OPTIONS_MEMORY = -2 };
 
-/* Fill the targets; set the name, level and format of the log.  The command line goes before the
-   file.  call: of a program with verbs; it may be NULL without.  OPTIONS_GO, OPTIONS_SHOWN (help or
-   version was printed: exit 0), or after a message OPTIONS_WRONG (exit 2) or OPTIONS_MEMORY (not
-   enough memory: exit 3).  argv's order changes. */
+/* Fills the targets; sets the name, level and format of the log.  The command line overrides the
+   file.  call: the verb given; NULL for a program without verbs.  Returns OPTIONS_GO, OPTIONS_SHOWN
+   (help or version was printed: exit 0), or after a message OPTIONS_WRONG (exit 2) or
+   OPTIONS_MEMORY (out of memory: exit 3).  argv's order changes. */
 int options_parse(const option_program *p, int argc, char **argv, option_call *call);
 
-/* Was the row with this target given, on the command line or in the file of the last
-   options_parse()? */
+/* True when the row with this target was given, on the command line or in the file of the last
+   options_parse(). */
 bool options_given(const void *target);
 
-/* What is wrong with how the program was called, beyond the rows: an error that names --help.
-   Returns PROGRAM_USAGE (status.h). */
+/* Reports wrong usage that the rows cannot express, with a hint to --help.  Returns PROGRAM_USAGE
+   (status.h). */
 #if defined(__GNUC__)
 __attribute__((format(printf, 1, 2)))
 #endif

@@ -1,21 +1,21 @@
 /* fabric.h - the channels of a proxy over one UDP port: memory, demultiplexing, open and re-open
    SPDX-License-Identifier: MIT
 
-   A channel id is random except for its low bits, which are the index of the channel here: a
-   datagram finds its channel by one look, and an old incarnation's datagrams find nothing.
+   A channel id is random except for its low bits, which are the index of the channel here: one
+   lookup finds the channel of a datagram, and datagrams of an old incarnation find none.
 
-   Paths.  Who opens names an address for each path, and keeps to it.  Who accepts learns them:
-   where the first frame on a path came from that the channel accepted.  It follows the opener to
-   another address (a NAT forgot, the host moved) when a frame on that path comes from there that
-   the channel accepts and whose packet number is above all before on that path: else the channel
-   would be lost, and the guest's device with it.  So neither a forged frame nor one caught and sent
-   again draws a path away; who can hold frames back and forward them can, as with QUIC.  An address
-   that has not shown that it receives is sent three times what arrived from it at most (P-27): what
-   is above that is dropped, and the channel sends it again as if the network had lost it.
+   Paths.  The opener names an address for each path and keeps it.  The acceptor learns each: the
+   source of the first frame on the path that the channel accepted.  The acceptor follows the opener
+   to another address (a NAT rebinding, a host that moved) when the channel accepts a frame on the
+   path from there whose packet number is above all before on that path; otherwise the channel, and
+   the guest's device, would be lost.  So neither a forged nor a replayed frame redirects a path; an
+   attacker who can delay and forward frames can redirect it, as with QUIC.  An address that has not
+   shown that it receives is sent at most three times the bytes that arrived from it (P-27): what is
+   above that is dropped, and the channel retransmits it as if the network had lost it.
 
-   Keys.  Unless the program runs with --plain, who opens first agrees on keys with the owner of a
-   public key (sealing.h), and nothing but handshakes is taken, or answered, of anybody else.  Until
-   then a channel is here, but has not been opened; a refusal, or silence, ends it as if it had. */
+   Keys.  Unless the program runs with --plain, the opener first agrees on keys with the owner of a
+   public key (sealing.h); from all others only handshakes are accepted or answered.  Until then the
+   channel exists but has not been opened; a refusal, or silence, ends it like an opened one. */
 #ifndef FABRIC_H_INCLUDED
 #define FABRIC_H_INCLUDED
 
@@ -72,9 +72,9 @@ typedef struct fabric_channel {
 
 typedef struct fabric_callbacks {
     void *user;
-    /* Somebody opens, or asks for keys to do so: then of the offer only epoch and places are set.
-       Return DXPU_REASON_NONE and complete *cfg (epoch and places are set), or the reason to
-       refuse.  key: whose it is, NULL with --plain.  NULL: none may open. */
+    /* Authorize an open, or a handshake that prepares one: then only epoch and places of the offer
+       are set.  Return DXPU_REASON_NONE and complete *cfg (epoch and places are set), or the reason
+       to refuse.  key: the peer's, NULL with --plain.  NULL: no opens are accepted. */
     uint8_t (*authorize)(void *user, const dxpu_offer *offer, const uint8_t *key,
                          dxpu_channel_config *cfg);
     /* The channel carries TLPs from now on.  The program may set `waits` until it knows whether it
@@ -90,7 +90,7 @@ typedef struct fabric_callbacks {
     void (*tick)(void *user, uint64_t now_ns);
     /* sealing_callbacks.known */
     sealing_known (*known)(void *user, const uint8_t key[DXPU_NOISE_KEY_BYTES]);
-    /* May this channel go on with the owner of this key?  NULL: as --peer and --peers say. */
+    /* May this channel continue with the owner of this key?  NULL: as --peer and --peers say. */
     bool (*allowed)(void *user, const fabric_channel *c, const uint8_t key[DXPU_NOISE_KEY_BYTES]);
 } fabric_callbacks;
 
@@ -99,8 +99,8 @@ typedef struct fabric_callbacks {
     X(opens_accepted, "incarnations accepted")                                                     \
     X(opens_refused, "opens refused")                                                              \
     X(opens_repeated, "opens received again")                                                      \
-    X(unknown_channel, "frames for a channel id that is not here (any more)")                      \
-    X(not_frames, "datagrams that are no frames of this version")                                  \
+    X(unknown_channel, "frames for an unknown channel id, or one that has ended")                  \
+    X(not_frames, "datagrams that are not frames of this version")                                 \
     X(bad_opens, "open frames damaged or out of range")                                            \
     X(unannounced, "turns in which a channel had work that no event had announced")                \
     X(unseen, "turns in which a channel sent what no event had announced")                         \
@@ -118,7 +118,7 @@ typedef struct fabric {
     fabric_callbacks cb;
     dxpu_channel_config base;  /* what every channel here has in common */
     fabric_channel **channels; /* by index */
-    fabric_channel **live;     /* those that there are, in any order */
+    fabric_channel **live;     /* those in use, in any order */
     unsigned live_count;
     unsigned capacity;
     uint32_t *free_list; /* indices; oldest freed first */
@@ -222,10 +222,10 @@ typedef struct fabric_settings {
             &(s).af_xdp, 0, 0                                                                      \
     }
 
-/* The channel with this id that is here; NULL: there is none. */
+/* Returns the channel with this id; NULL: there is none. */
 fabric_channel *fabric_channel_by_id(const fabric *f, uint32_t id);
-/* The same address, that many ports further; port 0, which is any, stays.  False: no port is so
-   high. */
+/* Adds `ports` to the address's port; port 0, which means any, stays.  False: it would be above
+   65535. */
 bool fabric_port_further(dxpu_udp_address *a, unsigned ports);
 /* NULL, or what is wrong with the settings: a matter of usage.  Valid until the next call. */
 const char *fabric_check(const fabric_settings *s, const keys_settings *k);
@@ -235,9 +235,9 @@ enum { FABRIC_TAKEN = 1 };
 int fabric_open(fabric *f, const fabric_settings *s, unsigned capacity, const fabric_callbacks *cb);
 /* Free everything; 0, or -1 when the frame capture could not be written. */
 int fabric_close(fabric *f);
-/* Ways to a box at these addresses, 1..DXPU_PATHS_MAX: path n leaves by the nth local address, or
-   by the first of its kind (IPv4, IPv6) when that is another.  DXPU_OK; E_NONE: no local address of
-   a kind; E_ARG: two paths would be the same. */
+/* Chooses the paths to a box at these addresses, 1..DXPU_PATHS_MAX: path n leaves by the nth local
+   address, or, when that is of another kind (IPv4, IPv6), by the first of the same kind.  DXPU_OK;
+   E_NONE: no local address of a kind; E_ARG: two paths would be the same. */
 int fabric_route(const fabric *f, const dxpu_udp_address *box, unsigned count, dxpu_udp_path *out);
 /* Begin an incarnation towards a box: epoch, places and tags of cfg are the caller's, the rest is
    f->base.  key is the box's public one, unless this is --plain.  NULL when there is no room. */
@@ -245,12 +245,12 @@ fabric_channel *fabric_dial(fabric *f, const dxpu_channel_config *cfg, const uin
                             const dxpu_udp_path *path, unsigned count, uint64_t now_ns);
 /* End the channels whose keys may not have them any more: after keys_reload(), in f's thread. */
 void fabric_keys_changed(fabric *f);
-/* With `few`: what is to be called when something has happened of which not only datagrams and the
-   channels' own times say that a channel has work: for one channel, or where that is not known, for
-   all.  See fabric_turn() for what becomes of one that is forgotten. */
+/* With `few`: call it when a channel gets work that neither a datagram nor its own timer announces;
+   fabric_stir() where it is not known which channel.  See fabric_turn() for what happens if the
+   call is missing. */
 void fabric_stir_channel(const fabric *f, fabric_channel *c);
 void fabric_stir(fabric *f);
-/* dxpu_channel_reset(), which its next turn sees. */
+/* Calls dxpu_channel_reset(); the channel's next turn handles the end. */
 void fabric_reset(const fabric *f, fabric_channel *c, uint8_t reason);
 /* Run until fabric_stop(). */
 int fabric_run(fabric *f);
@@ -266,9 +266,9 @@ const char *fabric_end_text(const fabric_channel *c, char out[FABRIC_END_BYTES])
 void fabric_totals(const fabric *f, dxpu_counters *out);
 void fabric_report(const fabric *f, report *r);
 
-/* How a path of a channel fares now. */
+/* Returns the present state of a path of a channel. */
 dxpu_path_info fabric_path_info(const fabric_channel *c, unsigned path);
-/* Where the last frame that the channel accepted came from: the way that works. */
+/* Returns the source of the last frame that the channel accepted. */
 const dxpu_udp_address *fabric_peer(const fabric_channel *c);
 /* Add up a channel that is over, for fabric_report_paths(). */
 void fabric_paths_keep(fabric_paths *sum, const fabric_channel *c);
