@@ -185,7 +185,7 @@ static void test_rows_left_out_are_reported(void **state)
     assert_null(read_text(HEAD "0,8000,1,,G,1,7,k\n\nx,y,z\n9000,1,2,,G,1,7,k\n,,\n"));
     assert_int_equal(w.lines_passed, 2);
     assert_int_equal(w.warnings, 1);
-    assert_non_null(strstr(w.warning[0], "read: 2,"));
+    assert_non_null(strstr(w.warning[0], "name: 2,"));
     assert_non_null(strstr(w.warning[0], "line 4"));
     assert_null(read_text(HEAD "0,8000,1,,G,1,7,k\n9000,9,2,4,G,1,7,[CUDA memcpy Peer-to-Peer]\n"));
     assert_int_equal(w.warnings, 1);
