@@ -420,7 +420,7 @@ static void test_dma_tokens(void **state)
     assert_string_equal(w->why, "test");
 }
 
-static void test_interrupts_come_behind_dma(void **state)
+static void test_interrupts_follow_dma(void **state)
 {
     world *w = *state;
     uint8_t data[64] = { 1 };
@@ -1595,7 +1595,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_requests_are_checked, start, stop),
         cmocka_unit_test_setup_teardown(test_dma_by_message, start, stop),
         cmocka_unit_test_setup_teardown(test_dma_tokens, start, stop),
-        cmocka_unit_test_setup_teardown(test_interrupts_come_behind_dma, start, stop),
+        cmocka_unit_test_setup_teardown(test_interrupts_follow_dma, start, stop),
         cmocka_unit_test_setup_teardown(test_interrupt_raised_twice, start, stop),
         cmocka_unit_test_setup_teardown(test_reset, start, stop),
         cmocka_unit_test_setup_teardown(test_pause, start, stop),

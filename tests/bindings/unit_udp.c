@@ -324,7 +324,7 @@ static void test_the_loop_tries_again(void **state)
 }
 
 /* A message that goes singly, and is refused in its midst, goes on there. */
-static void test_a_message_goes_on_where_it_was_refused(void **state)
+static void test_a_message_continues_where_it_was_refused(void **state)
 {
     static const size_t len[] = { 500, 500, 500, 20 };
     int yes = 1;
@@ -479,7 +479,7 @@ int main(void)
         cmocka_unit_test(test_refused_datagrams_are_counted),
         cmocka_unit_test(test_what_a_full_buffer_refuses_waits),
         cmocka_unit_test(test_the_loop_tries_again),
-        cmocka_unit_test(test_a_message_goes_on_where_it_was_refused),
+        cmocka_unit_test(test_a_message_continues_where_it_was_refused),
         cmocka_unit_test(test_a_stalled_socket_drops),
         cmocka_unit_test(test_room_beside_what_waits),
         cmocka_unit_test(test_looks_grow_with_what_comes),

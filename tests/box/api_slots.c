@@ -393,7 +393,7 @@ static bool no_turn_left(void)
 }
 
 /* What a device does in one turn has a limit, and nothing but itself has it called again. */
-static void test_s161_what_is_unfinished_goes_on(void **state)
+static void test_s161_what_is_unfinished_continues(void **state)
 {
     enum { TURNS = 5000 };
     uint64_t begin_ns;
@@ -1430,7 +1430,7 @@ static void test_s165_an_open_waits_for_its_line(void **state)
 }
 
 /* Who has the slot keeps it until the next lease stands; then it is the next one's. */
-static void test_s165_the_older_lease_goes_on(void **state)
+static void test_s165_the_older_lease_continues(void **state)
 {
     (void)state;
     on_read = answer;
@@ -1654,7 +1654,7 @@ int main(void)
         CASE(test_v49_declaration_is_the_first),
         CASE(test_v49_device_without_values),
         CASE(test_power_is_a_reset_and_more),
-        CASE(test_s161_what_is_unfinished_goes_on),
+        CASE(test_s161_what_is_unfinished_continues),
         CASE(test_waiting_is_bounded),
         CASE(test_s242_a_short_absence_changes_nothing),
         CASE(test_s111_what_writes_cause_is_bounded),
@@ -1680,7 +1680,7 @@ int main(void)
         CASE(test_close_is_answered_again),
         CASE(test_path_is_learnt_from_authentic_frames),
         WITH_STATE(test_s165_an_open_waits_for_its_line),
-        WITH_STATE(test_s165_the_older_lease_goes_on),
+        WITH_STATE(test_s165_the_older_lease_continues),
         WITH_STATE(test_s165_what_cannot_be_written_is_refused),
         WITH_STATE(test_s165_others_are_asked_to_retry),
         WITH_STATE(test_s165_two_at_once),

@@ -379,7 +379,7 @@ static void test_s164_a_medium_that_fails_is_broken_until_an_erasure(void **stat
 }
 
 /* The last lease ends meanwhile: its wipe does not make another one of that. */
-static void test_s249_a_slot_that_is_leaving_goes_on_to_leave(void **state)
+static void test_s249_a_slot_that_is_leaving_continues_to_leave(void **state)
 {
     const dxpu_control_unbind out = { .slot = 1, .epoch = 2 };
     const dxpu_control_unbind later = { .slot = 1, .epoch = 3 };
@@ -544,7 +544,7 @@ static void test_s249_what_is_kept_is_not_lent_to_others(void **state)
 }
 
 /* The file was lost, or is an old copy: it does not know of the lease of slot 1. */
-static void test_s249_a_lease_goes_on_beside_what_is_kept(void **state)
+static void test_s249_a_lease_continues_beside_what_is_kept(void **state)
 {
     const dxpu_control_bind in = { .slot = 1, .host_node = 78, .host_slot = 1, .epoch = 3 };
     (void)state;
@@ -572,7 +572,7 @@ static void start_beside_a_wipe(uint8_t mine, uint8_t other)
 }
 
 /* Else the wipe, which is ordered next, would find no user of the data. */
-static void test_s249_a_lease_goes_on_beside_what_was_to_be_wiped(void **state)
+static void test_s249_a_lease_continues_beside_what_was_to_be_wiped(void **state)
 {
     static const uint8_t others[] = { DXPU_CONTROL_SLOT_WIPING, DXPU_CONTROL_SLOT_UNWIPED };
     static const uint8_t mine[] = { DXPU_CONTROL_SLOT_EMPTY, DXPU_CONTROL_SLOT_WIPING };
@@ -593,7 +593,7 @@ static void test_s249_a_lease_goes_on_beside_what_was_to_be_wiped(void **state)
 }
 
 /* It would go on with a part of its data. */
-static void test_s249_no_lease_goes_on_with_what_is_being_erased(void **state)
+static void test_s249_no_lease_continues_with_what_is_being_erased(void **state)
 {
     (void)state;
     for (unsigned waits = 0; waits < 2; waits++) {
@@ -848,13 +848,13 @@ int main(void)
         cmocka_unit_test_setup(test_m174_which_lease_it_is, setup),
         cmocka_unit_test_setup(test_s163_a_damaged_layout_is_not_served_before_an_erasure, setup),
         cmocka_unit_test_setup(test_s164_a_medium_that_fails_is_broken_until_an_erasure, setup),
-        cmocka_unit_test_setup(test_s249_a_slot_that_is_leaving_goes_on_to_leave, setup),
+        cmocka_unit_test_setup(test_s249_a_slot_that_is_leaving_continues_to_leave, setup),
         cmocka_unit_test_setup(test_s249_data_of_a_slot_out_of_sight_are_neither_erased_nor_lent,
                                setup),
         cmocka_unit_test_setup(test_s249_what_is_kept_is_not_lent_to_others, setup),
-        cmocka_unit_test_setup(test_s249_a_lease_goes_on_beside_what_is_kept, setup),
-        cmocka_unit_test_setup(test_s249_a_lease_goes_on_beside_what_was_to_be_wiped, setup),
-        cmocka_unit_test_setup(test_s249_no_lease_goes_on_with_what_is_being_erased, setup),
+        cmocka_unit_test_setup(test_s249_a_lease_continues_beside_what_is_kept, setup),
+        cmocka_unit_test_setup(test_s249_a_lease_continues_beside_what_was_to_be_wiped, setup),
+        cmocka_unit_test_setup(test_s249_no_lease_continues_with_what_is_being_erased, setup),
         cmocka_unit_test_setup(test_s249_what_cannot_be_lent_is_not_reported_as_wiped, setup),
         cmocka_unit_test_setup(test_s249_a_manager_hears_of_each_slot_that_is_wiped_no_longer,
                                setup),

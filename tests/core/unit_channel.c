@@ -275,7 +275,7 @@ static void test_w26_nonposted_larger_than_any_limit(void **state)
 }
 
 /* A frame whose events have no room goes on as soon as they do, without another RTO. */
-static void test_d36_goes_on_when_taken(void **state)
+static void test_d36_continues_when_taken(void **state)
 {
     dxpu_event e;
     (void)state;
@@ -2952,7 +2952,7 @@ int main(void)
         cmocka_unit_test(test_d12_ceiling_is_a_quarter_of_hold),
         cmocka_unit_test(test_d2_ack_delay_never),
         cmocka_unit_test(test_w26_nonposted_larger_than_any_limit),
-        cmocka_unit_test(test_d36_goes_on_when_taken),
+        cmocka_unit_test(test_d36_continues_when_taken),
         cmocka_unit_test(test_d36_held_frame_is_not_replaced),
         cmocka_unit_test(test_d36_fatal_when_taken),
         cmocka_unit_test(test_d40_open),

@@ -627,7 +627,7 @@ static void test_w41_split_anywhere(void **state)
     }
 }
 
-static void test_w41_no_room_to_go_on(void **state)
+static void test_w41_no_room_to_continue(void **state)
 {
     uint8_t body[64];
     dxpui_builder b;
@@ -718,7 +718,7 @@ int main(void)
         cmocka_unit_test(test_w32_cursor),
         cmocka_unit_test(test_w33_prefixes),
         cmocka_unit_test(test_w41_split_anywhere),
-        cmocka_unit_test(test_w41_no_room_to_go_on),
+        cmocka_unit_test(test_w41_no_room_to_continue),
         cmocka_unit_test(test_w44_several_in_a_frame),
         cmocka_unit_test(test_w10_frame_sizes),
     };

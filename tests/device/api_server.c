@@ -167,7 +167,7 @@ static void begin_writing(void)
 }
 
 /* A model that stopped because much waited goes on when it has left: writes have no answer. */
-static void test_a_long_write_goes_on_by_itself(void **state)
+static void test_a_long_write_continues_by_itself(void **state)
 {
     (void)state;
     begin_writing();
@@ -304,7 +304,7 @@ static void admin_command(unsigned index, uint32_t dw0, uint64_t at, uint32_t dw
     assert_int_equal(dxpu_vfuc_write(the.client, 2, index * 64ull, e, 64, true, 0), DXPU_OK);
 }
 
-static void test_a_turn_with_a_limit_goes_on_by_itself(void **state)
+static void test_a_turn_with_a_limit_continues_by_itself(void **state)
 {
     enum { WRITES = 16, DEPTH = 32 };
     const uint8_t command[2] = { MASTER_AND_MEMORY };
@@ -356,9 +356,9 @@ static void test_a_reset_keeps_the_place_of_the_buffer(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_a_long_write_goes_on_by_itself, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_a_long_write_continues_by_itself, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_config_read_is_behind_writes, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_a_turn_with_a_limit_goes_on_by_itself, setup_nvme,
+        cmocka_unit_test_setup_teardown(test_a_turn_with_a_limit_continues_by_itself, setup_nvme,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_the_size_of_reads_is_an_option, setup_nvme, teardown),
         cmocka_unit_test_setup_teardown(test_a_reset_keeps_the_place_of_the_buffer, setup_nvme,

@@ -1176,7 +1176,7 @@ static void test_a_damaged_file_is_refused(void **state)
 
 /* ==== 12  Leases ============================================================================== */
 
-static void test_s249_a_lease_ends_and_others_go_on(void **state)
+static void test_s249_a_lease_ends_and_others_continue(void **state)
 {
     (void)state;
     enroll(A);
@@ -1398,7 +1398,7 @@ int main(void)
         WITH_DISK(test_s249_a_wipe_of_a_drive_alone_takes_reservations_with_it),
         WITH_DISK(test_s249_a_new_drive_alone_has_no_reservations_to_come),
         WITH_DISK(test_a_damaged_file_is_refused),
-        CASE(test_s249_a_lease_ends_and_others_go_on),
+        CASE(test_s249_a_lease_ends_and_others_continue),
         CASE(test_s249_a_host_has_several_leases),
         CASE(test_s249_a_host_of_a_controller_without_room),
         CASE(test_s249_the_erasure_waits_for_all_controllers),

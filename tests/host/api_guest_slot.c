@@ -866,7 +866,7 @@ static bool is_empty(void)
 }
 
 /* What the guest wrote before is delivered, also what waited for room in the channel. */
-static void test_detach_comes_behind_what_was_sent(void **state)
+static void test_detach_follows_what_was_sent(void **state)
 {
     dxpu_tlp t = peer_request(DXPU_TLP_MWR, 0);
     unsigned sent = 0;
@@ -1123,7 +1123,7 @@ static void test_without_memory_for_a_completion_the_channel_ends(void **state)
 }
 
 /* Reads that waited for room are answered when the line has some: it says so once. */
-static void test_reads_go_on_when_completions_leave(void **state)
+static void test_reads_continue_when_completions_leave(void **state)
 {
     (void)state;
     read_narrowly(20, 0);
@@ -1644,14 +1644,14 @@ int main(void)
         CASE(test_refused_request_frees_its_tag),
         CASE(test_v17_guest_is_not_held_up_beyond_hold),
         CASE(test_slow_box_is_not_given_up),
-        CASE(test_detach_comes_behind_what_was_sent),
+        CASE(test_detach_follows_what_was_sent),
         CASE(test_detach_does_not_wait_beyond_hold),
         CASE(test_d35_event_waits_behind_writes),
         CASE(test_events_without_room_end_the_channel),
         CASE(test_requests_of_the_device_are_answered),
         CASE(test_completions_are_as_large_as_the_port_allows),
         CASE(test_without_memory_for_a_completion_the_channel_ends),
-        CASE(test_reads_go_on_when_completions_leave),
+        CASE(test_reads_continue_when_completions_leave),
         CASE(test_v12_r25_messages_of_the_device_go_to_the_root),
         CASE(test_device_is_shown_when_it_is_known),
         CASE(test_v10_requests_are_made_again_in_order),

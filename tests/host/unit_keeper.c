@@ -389,7 +389,7 @@ static void test_v30_what_waits_is_contained_once(void **state)
 }
 
 /* What a slot leaves for the next turn is done then, though no news comes meanwhile. */
-static void test_work_that_is_left_goes_on(void **state)
+static void test_work_that_is_left_continues(void **state)
 {
     (void)state;
     begin(1);
@@ -688,7 +688,7 @@ static void detach(unsigned reason)
     hear();
 }
 
-static void test_v47_guest_lets_go_before_the_line_is_closed(void **state)
+static void test_v47_guest_releases_before_the_line_is_closed(void **state)
 {
     const uint8_t first = 1, wrong = 77;
     uint8_t m[4];
@@ -753,7 +753,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(test_s183_another_version_is_not_served),
         CASE(test_v30_what_waits_is_contained_once),
-        CASE(test_work_that_is_left_goes_on),
+        CASE(test_work_that_is_left_continues),
         CASE(test_s181_tlps_that_do_not_belong),
         CASE(test_v16_answers_with_reserved_bits),
         CASE(test_v16_requests_with_reserved_bits),
@@ -767,7 +767,7 @@ int main(void)
         CASE(test_numbers_reach_the_worker),
         CASE(test_numbers_are_written_once_a_turn),
         CASE(test_s181_invalid_tapes),
-        CASE(test_v47_guest_lets_go_before_the_line_is_closed),
+        CASE(test_v47_guest_releases_before_the_line_is_closed),
         CASE(test_v47_line_is_closed_in_time),
     };
     cmocka_set_test_filter(getenv("DXPU_TEST"));

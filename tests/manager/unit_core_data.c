@@ -1955,7 +1955,7 @@ static void test_m101_waits_for_the_clock(void **state)
 }
 
 /* A run whose clock is set back while it runs: by a step that is confirmed, or by a correction. */
-static void test_m101_goes_on_when_the_clock_is_set_back(void **state)
+static void test_m101_continues_when_the_clock_is_set_back(void **state)
 {
     static const uint64_t by[] = { 7200000, 50000 };
     (void)state;
@@ -2664,7 +2664,7 @@ int main(void)
         CASE(test_m100_no_unbind_above_its_own),
         CASE(test_m101_never_twice),
         CASE(test_m101_waits_for_the_clock),
-        CASE(test_m101_goes_on_when_the_clock_is_set_back),
+        CASE(test_m101_continues_when_the_clock_is_set_back),
         CASE(test_m102_replace_keeps_the_group),
     };
     cmocka_set_test_filter(getenv("DXPU_TEST"));
