@@ -270,7 +270,7 @@ static const char *check(void)
     if (set.hot_plug && (!set.control || set.isolate))
         return "--hot-plug requires --control, and no --isolate";
     if (set.fabric.shards > set.slots)
-        return "--cores: at most as many as --slots";
+        return "--cores: must be at most --slots";
     if (set.device.memory_bytes & (set.device.memory_bytes - 1))
         return "--memory: must be a power of two";
     if (set.device.bar_bytes & (set.device.bar_bytes - 1))

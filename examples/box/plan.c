@@ -360,7 +360,7 @@ const char *plan_add(slot_plans *p, const char *text)
     if (equals && equals - text < (int)sizeof number)
         memcpy(number, text, (size_t)(equals - text));
     if (!options_number(number, p->count, &n) || n < 1)
-        return wrong("must begin with the number of a slot and =KIND, at most --slots:", text);
+        return wrong("must be N=KIND, with N at most --slots:", text);
     if (p->slot[n - 1].kind)
         return wrong("given twice:", number);
     return plan_read(p, equals + 1, &p->slot[n - 1]);

@@ -142,7 +142,7 @@ static const char *check(void)
 {
     const device_settings *d = &set.server.device;
     if (!set.server.socket)
-        return "--socket FILE is missing: where clients connect";
+        return "--socket FILE is required: where clients connect";
     if (d->memory_bytes & (d->memory_bytes - 1))
         return "--memory: must be a power of two";
     if (d->bar_bytes & (d->bar_bytes - 1))

@@ -191,7 +191,7 @@ static int store_open_file(block_store *s, const char *path, uint64_t size, bool
         return store_fails(s, path, "a disk that is mounted or otherwise in use");
     if (s->fd < 0)
         return store_fails(
-            s, path, read_only || size || errno != ENOENT ? "open" : "give --size to make it");
+            s, path, read_only || size || errno != ENOENT ? "open" : "give --size to create it");
     /* two controllers on one file would spoil it */
     if (flock(s->fd, (read_only ? LOCK_SH : LOCK_EX) | LOCK_NB))
         return store_fails(s, path, "in use");

@@ -1153,7 +1153,7 @@ def no_connection():
         url = "http://127.0.0.1:%d" % s.getsockname()[1]
         at = ("--manager", url, "--retry", 0)
         done = dxpu(None, "pool", *at, status=CONNECTION)
-        check("is dxpu-manager there?" in done.err and not done.out, done)
+        check("is dxpu-manager running?" in done.err and not done.out, done)
         check("tried last" not in done.err, done)
         both = url + "," + url
         done = dxpu(None, "pool", "--manager", both, "--retry", 0, status=CONNECTION)
@@ -1976,7 +1976,7 @@ def top_without_its_manager():
     with Terminal(fake, "top", columns=200) as t:
         t.says(r"text of event 30\.")
         fake.__exit__()
-        t.says("is dxpu-manager there")
+        t.says("is dxpu-manager running")
         start = len(t.text)
         t.says(r"text of event 30\.", start=start)  # the last that is known stays
         with Fake(dict(everything(), **{"GET /v1/events": events_route([event(31)])}),

@@ -190,7 +190,7 @@ def refusals():
         for box in p.boxes.values():
             box.stop()
         p.manager.stop()
-        check("is dxpu-manager there?" in p.run("pool", status=3)[1])
+        check("is dxpu-manager running?" in p.run("pool", status=3)[1])
 
 
 @case

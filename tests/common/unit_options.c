@@ -207,7 +207,7 @@ static void test_values_refused(void **state)
     assert_int_equal(verb("", "lease", "create", "a", "b", "--text=", NULL), OPTIONS_WRONG);
     says("--text: must not be empty");
     assert_int_equal(verb("", "lease", "create", "a", "b", "--mode=four", NULL), OPTIONS_WRONG);
-    says("--mode: one|two|three");
+    says("--mode: must be one of one|two|three, not 'four'");
     assert_int_equal(parse("", "--slot", NULL), OPTIONS_WRONG);
     says("test: --slot: requires a value; see test --help");
 }

@@ -357,7 +357,7 @@ static pool_result no_answer(pool_client *c, CURLcode rc)
     if (c->count > 1)
         snprintf(all, sizeof all, " (tried last of %.200s)", c->managers);
     if (rc == CURLE_COULDNT_CONNECT || rc == CURLE_COULDNT_RESOLVE_HOST)
-        snprintf(c->why, sizeof c->why, "%.150s%s: %.150s; is dxpu-manager there?", c->base, all,
+        snprintf(c->why, sizeof c->why, "%.150s%s: %.150s; is dxpu-manager running?", c->base, all,
                  what);
     else if (rc == CURLE_WRITE_ERROR)
         snprintf(c->why, sizeof c->why, "%.200s: its answer is longer than a manager's", c->base);

@@ -275,6 +275,7 @@ static int add_text(const option_row *r, const char *where, const char *text)
 /* text NULL: none was given. */
 static int set(const option_row *r, const char *where, const char *text)
 {
+    char what[240];
     int index;
     note_given(r->target);
     switch (r->kind) {
@@ -292,8 +293,10 @@ static int set(const option_row *r, const char *where, const char *text)
         return set_text(r, where, text);
     case OPTION_CHOICE:
         index = choice(r->value, text);
-        if (index < 0)
-            return wrong(where, r->name, r->value);
+        if (index < 0) {
+            snprintf(what, sizeof what, "must be one of %.180s, not '%.30s'", r->value, text);
+            return wrong(where, r->name, what);
+        }
         *(unsigned *)r->target = (unsigned)index;
         return OPTIONS_GO;
     case OPTION_REAL:
