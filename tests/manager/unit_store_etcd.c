@@ -297,6 +297,60 @@ static void test_standby(void **state)
     store_close(s);
 }
 
+static void raw_delete_all(void)
+{
+    json_decref(raw("kv/deleterange",
+                    json_pack("{s:o, s:o}", "key", key_of(""), "range_end", key_of("\x7f"))));
+}
+
+static bool begins_again; /* whoever leads then begins an empty pool before the standby leads */
+
+static bool wait_while_it_is_emptied(const char *leader, const char *reason)
+{
+    (void)reason;
+    assert_non_null(leader);
+    if (++looks == 3) {
+        raw_delete_all();
+        store_close(led);
+        led = NULL;
+        if (begins_again) {
+            const store_etcd_settings standby = set;
+            set.waiting = NULL;
+            store *other = open_good();
+            store_close(other);
+            set = standby;
+        }
+    }
+    return looks < 1000;
+}
+
+/* M-148: the members are the same, and no revision is older than before.  test_standby() is the
+   control. */
+static void test_m148_standby_of_an_emptied_store(void **state)
+{
+    (void)state;
+    NEED_ETCD();
+    for (unsigned i = 0; i < 2; i++) {
+        set.waiting = NULL;
+        led = open_good();
+        assert_int_equal(put(led, "a", "1"), STORE_OK);
+        set.waiting = wait_while_it_is_emptied;
+        looks = 0;
+        begins_again = i == 1;
+        assert_null(suite_open());
+        assert_int_equal(why.code, STORE_E_IO);
+        assert_non_null(strstr(why.text, "is not the store that it was"));
+        assert_int_equal(raw_number("record/a", "create_revision"), 0);
+        assert_int_equal(raw_number("format", "create_revision") != 0, begins_again);
+        assert_int_equal(raw_number("leader", "create_revision"), 0); /* the lead is given up */
+        raw_delete_all();
+    }
+    set.waiting = wait_no_more; /* a first start begins a pool */
+    store *s = open_good();
+    assert_int_equal(put(s, "a", "1"), STORE_OK);
+    store_close(s);
+}
+
 /* Whoever lost the leader's key changes nothing, ever: nor when it is gone, nor when another has
    it, nor when that one has gone as well. */
 static void test_m140_lost_leadership(void **state)
@@ -1043,6 +1097,7 @@ int main(void)
         TEST(suite_killed),
         TEST(one_leader),
         TEST(standby),
+        TEST(m148_standby_of_an_emptied_store),
         TEST(m140_lost_leadership),
         TEST(idle_leader_without_its_key),
         TEST(m140_late_attempt_to_lead),

@@ -70,6 +70,7 @@ typedef struct etcd_store {
     uint64_t lease;      /* 0: none */
     uint64_t term, last; /* revisions: of the leader's key, of the last commit */
     uint64_t revision;   /* the highest that was seen */
+    uint64_t made;       /* in which the format was, as a standby has seen; 0: not yet */
     unsigned others;     /* members, a bit each, that have other data since then */
     uint64_t renewed_ms; /* when the request was sent that renewed the lease last, */
     uint64_t sent_ms;    /* and the last such request */
@@ -979,6 +980,30 @@ static bool is_replaced(const etcd_store *s)
     return count * 2 > s->at.members;
 }
 
+static store_error replaced(const etcd_store *s, store_fault *f)
+{
+    return storei_fault(f, STORE_E_IO,
+                        "%s is not the store that it was: its data were lost, or replaced "
+                        "by another copy, while this manager was a standby; start again "
+                        "(a restored store: when it is imported)",
+                        s->where);
+}
+
+/* A standby that has seen a pool takes no empty store for it later.  Where this look fails, the
+   next one may not. */
+static void note_pool(etcd_store *s)
+{
+    bool sent;
+    if (s->made)
+        return;
+    etcd_answer a = ask(s, "kv/range", json_pack("{s:o}", "key", key_json(s, "format", "")),
+                        etcd_now_ms() + s->set.request_ms, &sent);
+    if (a.fate == ETCD_DONE)
+        (void)etcd_number_read(json_array_get(json_object_get(a.json, "kvs"), 0), "create_revision",
+                               &s->made);
+    json_decref(a.json);
+}
+
 /* One that was killed keeps the key for as long as its lease; a standby waits for any. */
 static store_error lead(etcd_store *s, store_fault *f)
 {
@@ -993,11 +1018,9 @@ static store_error lead(etcd_store *s, store_fault *f)
         if (s->term || (rc != STORE_OK && !s->set.waiting))
             return rc;
         if (rc != STORE_OK && is_replaced(s))
-            return storei_fault(f, STORE_E_IO,
-                                "%s is not the store that it was: its data were lost, or replaced "
-                                "by another copy, while this manager was a standby; start again "
-                                "(a restored store: when it is imported)",
-                                s->where);
+            return replaced(s, f);
+        if (s->set.waiting && rc == STORE_OK)
+            note_pool(s);
         bool other = held && first && held != first; /* others lead, one after the other */
         if (!s->set.waiting && (other || etcd_now_ms() > end_ms))
             break;
@@ -1065,7 +1088,7 @@ static store_error see_format(etcd_store *s, store_fault *f)
 static store_error begin(etcd_store *s, store_fault *f)
 {
     bool sent;
-    uint64_t end_ms = etcd_now_ms() + s->set.commit_ms + s->set.load_ms, below = 0;
+    uint64_t end_ms = etcd_now_ms() + s->set.commit_ms + s->set.load_ms, below = 0, made = 0;
     json_t *count = operation("request_range",
                               json_pack("{s:o, s:o, s:b}", "key", key_json(s, "", ""), "range_end",
                                         key_json(s, "", "\x7f"), "count_only", 1));
@@ -1080,8 +1103,11 @@ static store_error begin(etcd_store *s, store_fault *f)
         json_object_get(json_array_get(json_object_get(a.json, "responses"), 3), "response_range");
     store_error rc = STORE_OK;
     if (!etcd_number_read(all, "count", &below) ||
-        (commit && !etcd_number_read(commit, "mod_revision", &s->last)))
+        (commit && !etcd_number_read(commit, "mod_revision", &s->last)) ||
+        !etcd_number_read(format, "create_revision", &made))
         rc = storei_fault(f, STORE_E_IO, "%s gives no good answer; look at etcd", s->where);
+    else if (s->made && made != s->made)
+        rc = replaced(s, f);
     else if (!format && below > 1) /* the leader's key is there */
         rc = storei_fault(f, STORE_E_FOREIGN,
                           "%s has keys below %s/ that are another program's; name another prefix",
