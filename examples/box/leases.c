@@ -650,6 +650,20 @@ static uint8_t after_unbind(const box *b, const dxpu_control_unbind *m)
     return has_device(b, m->slot - 1u) ? DXPU_CONTROL_SLOT_WIPED : phase; /* M-64, too */
 }
 
+/* Whose the data are that are kept is reported until they are wiped (M-176); no one is admitted by
+   their lease's key.  Of an epoch that the box has not seen the lease is another one. */
+static state_key key_after(const box *b, const dxpu_control_unbind *m, uint8_t next_phase)
+{
+    const state_key *was = &b->lease_key[m->slot - 1];
+    bool keeps =
+        next_phase == DXPU_CONTROL_SLOT_KEPT && m->epoch == b->entries[m->slot - 1].epoch_seen;
+    state_key k;
+    memset(&k, 0, sizeof k);
+    k.lease = keeps ? was->lease : 0;
+    k.tenant = keeps ? was->tenant : 0;
+    return k;
+}
+
 unsigned leases_unbind(box *b, const dxpu_control_unbind *m)
 {
     slot *s = &b->slots[m->slot - 1];
@@ -676,8 +690,8 @@ unsigned leases_unbind(box *b, const dxpu_control_unbind *m)
     next.entry.used = false; /* it may be unassigned */
     next.entry.epoch = 0;
     next.keep = m->keep;
-    memset(&next.key, 0, sizeof next.key);
     next.phase = after_unbind(b, m);
+    next.key = key_after(b, m, next.phase);
     if (e->used || next.phase != b->phase[m->slot - 1] || m->epoch != e->epoch_seen)
         return change(b, m->slot, &next);
     if (s->wipe_waits && !m->keep)
@@ -809,6 +823,8 @@ void leases_device(const box *b, unsigned number, dxpu_control_device *out)
         out->epoch = e->epoch;
         out->peer_node = e->host_node;
         out->peer_slot = e->host_slot;
+    }
+    if (e->used || out->state == DXPU_CONTROL_SLOT_KEPT) {
         out->lease = b->lease_key[number - 1].lease;
         out->tenant = b->lease_key[number - 1].tenant;
     }

@@ -23,6 +23,7 @@ static int left_ends, wipe_ends;
 static unsigned changed; /* bits of slots, as their manager hears of them */
 static uint64_t here;    /* the medium of what is in a slot */
 static bool is_promised; /* by a record of another slot */
+static state_key wanted_key;
 
 static void take_wish(state_file *s, const dxpu_box_entry *e, uint8_t phase, uint64_t medium,
                       const state_key *key)
@@ -30,7 +31,7 @@ static void take_wish(state_file *s, const dxpu_box_entry *e, uint8_t phase, uin
     (void)s;
     (void)e;
     (void)phase;
-    (void)key;
+    wanted_key = *key;
     wanted_medium = medium;
 }
 
@@ -312,6 +313,47 @@ static void test_m174_which_lease_it_is(void **state)
     memset(&d, 0, sizeof d);
     leases_device(&b, 1, &d);
     assert_true(d.epoch == 0 && d.lease == 0 && d.tenant == 0);
+}
+
+/* It reports whose data it keeps until they are wiped; not where it has not seen the lease that
+   ends. */
+static void test_m176_whose_data_are_kept(void **state)
+{
+    dxpu_control_bind in = lend_first;
+    dxpu_control_unbind out = { .slot = 1, .epoch = 3, .keep = 1 };
+    dxpu_control_device d = { .number = 1 };
+    (void)state;
+    in.lease = 0xc3;
+    in.tenant = 5;
+    phase[0] = DXPU_CONTROL_SLOT_WIPED;
+    assert_int_equal(leases_bind(&b, &in), REQUESTS_LATER);
+    leases_written(&b, 1, true);
+    assert_int_equal(leases_unbind(&b, &out), REQUESTS_LATER);
+    assert_true(wanted_key.lease == 0xc3 && wanted_key.tenant == 5 && !wanted_key.known);
+    leases_written(&b, 1, true);
+    for (unsigned i = 0; i < 2; i++) {
+        memset(&d, 0, sizeof d);
+        leases_device(&b, 1, &d);
+        assert_int_equal(d.state, DXPU_CONTROL_SLOT_KEPT);
+        assert_true(d.epoch == 0 && d.epoch_seen == 3 && d.lease == 0xc3 && d.tenant == 5);
+        assert_int_equal(leases_unbind(&b, &out), DXPU_CONTROL_CODE_NONE); /* asked again */
+    }
+    out.epoch = 4;
+    assert_int_equal(leases_unbind(&b, &out), REQUESTS_LATER);
+    leases_written(&b, 1, true);
+    memset(&d, 0, sizeof d);
+    leases_device(&b, 1, &d);
+    assert_true(d.state == DXPU_CONTROL_SLOT_KEPT && d.epoch_seen == 4 && !d.lease && !d.tenant);
+    in.epoch = 5;
+    assert_int_equal(leases_bind(&b, &in), REQUESTS_LATER);
+    leases_written(&b, 1, true);
+    out = (dxpu_control_unbind){ .slot = 1, .epoch = 5 };
+    assert_int_equal(leases_unbind(&b, &out), REQUESTS_LATER);
+    assert_true(!wanted_key.lease && !wanted_key.tenant);
+    leases_written(&b, 1, true);
+    memset(&d, 0, sizeof d);
+    leases_device(&b, 1, &d);
+    assert_true(d.state == DXPU_CONTROL_SLOT_WIPING && !d.lease && !d.tenant);
 }
 
 /* A lease of a slot that is not served: its data are not here, or their layout is damaged. */
@@ -846,6 +888,7 @@ int main(void)
         cmocka_unit_test_setup(test_s163_a_damaged_layout_is_recorded_as_not_wiped, setup),
         cmocka_unit_test_setup(test_s249_a_lease_of_another_medium_does_not_leave_data_here, setup),
         cmocka_unit_test_setup(test_m174_which_lease_it_is, setup),
+        cmocka_unit_test_setup(test_m176_whose_data_are_kept, setup),
         cmocka_unit_test_setup(test_s163_a_damaged_layout_is_not_served_before_an_erasure, setup),
         cmocka_unit_test_setup(test_s164_a_medium_that_fails_is_broken_until_an_erasure, setup),
         cmocka_unit_test_setup(test_s249_a_slot_that_is_leaving_continues_to_leave, setup),
