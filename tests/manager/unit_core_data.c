@@ -91,7 +91,8 @@ static void box_obeys(unsigned b, const core_order *o, dxpu_control_done *done)
     } else if (o->m.type == DXPU_CONTROL_UNBIND) {
         d->state = o->m.u.unbind.keep ? DXPU_CONTROL_SLOT_KEPT : DXPU_CONTROL_SLOT_WIPED;
         d->epoch = d->peer_node = d->peer_slot = 0;
-        d->lease = d->tenant = 0;
+        if (!o->m.u.unbind.keep || d->epoch_seen != o->m.u.unbind.epoch)
+            d->lease = d->tenant = 0;
         d->epoch_seen = o->m.u.unbind.epoch;
         if (!o->m.u.unbind.keep)
             bytes[b][number - 1] = 0;
@@ -2269,6 +2270,133 @@ static uint64_t lease_of(const char *tenant)
     return lease;
 }
 
+/* The lease that the store has was attached and parked since: its box says whose data it keeps.  No
+   host has them before the lease is attached. */
+static void test_m177_kept_under_a_later_epoch(void **state)
+{
+    (void)state;
+    core_adoption a;
+    for (unsigned parked = 0; parked < 2; parked++) {
+        uint64_t lease = lease_up(1, POOL_ANY, CORE_REPLACE_NO, 0);
+        uint32_t slot = slot_of(lease, 0);
+        if (parked)
+            assert_int_equal(core_park(c, lease).code, CORE_OK);
+        (void)pump();
+        back_up();
+        if (!parked)
+            assert_int_equal(core_park(c, lease).code, CORE_OK);
+        (void)pump();
+        assert_int_equal(core_attach(c, lease, host_node).code, CORE_OK);
+        (void)pump();
+        assert_int_equal(core_park(c, lease).code, CORE_OK);
+        (void)pump();
+        put_back();
+        assert_int_equal(state_of(slot), POOL_QUARANTINED);
+        if (!parked) {
+            assert_int_equal(may(slot, true, "", "park that lease"), CORE_ADOPT_NOT);
+            assert_int_equal(core_park(c, lease).code, CORE_OK);
+            assert_int_equal(pump(), 0);
+        }
+        assert_int_equal(may(slot, false, "", "name the slot"), CORE_ADOPT_NOT);
+        assert_int_equal(may(slot, true, "blue", "not of blue"), CORE_ADOPT_NOT);
+        assert_int_equal(may(slot, true, "", NULL), CORE_ADOPT_KEPT);
+        assert_int_equal(core_attach(c, lease, host_node).code, CORE_E_STATE);
+        assert_int_equal(core_adopt(c, slot, true, "", &a).code, CORE_OK);
+        assert_true(a.lease == lease && !a.host);
+        assert_int_equal(pump(), 0);
+        assert_int_equal(state_of(slot), POOL_LEASED);
+        restart();
+        assert_int_equal(core_lease_now(c, lease), CORE_LEASE_PARKED);
+        assert_int_equal(bytes_of(slot), lease);
+        assert_int_equal(core_attach(c, lease, host_node).code, CORE_OK);
+        (void)pump();
+        assert_int_equal(core_lease_now(c, lease), CORE_LEASE_ACTIVE); /* it reads its own data */
+        assert_int_equal(bytes_of(slot), lease);
+        assert_int_equal(core_release(c, lease, false).code, CORE_OK);
+        assert_int_equal(pump(), 1);
+    }
+}
+
+/* So it is with what is retained for a lease: its tenant recovers it. */
+static void test_m177_retained_under_a_later_epoch(void **state)
+{
+    (void)state;
+    core_adoption a;
+    uint32_t slot;
+    uint64_t lease = lose_one(&slot);
+    assert_int_equal(state_of(slot), POOL_RETAINED);
+    back_up();
+    uint64_t epoch = core_pool(c)->slot[slot].epoch;
+    assert_int_equal(core_recover(c, slot).code, CORE_OK);
+    (void)pump();
+    assert_int_equal(core_park(c, lease).code, CORE_OK);
+    (void)pump();
+    put_back();
+    assert_true(core_pool(c)->slot[slot].epoch > epoch);
+    assert_int_equal(state_of(slot), POOL_QUARANTINED);
+    assert_int_equal(core_recover(c, slot).code, CORE_E_STATE);
+    assert_int_equal(core_adopt(c, slot, true, "", &a).code, CORE_OK);
+    assert_int_equal(pump(), 0);
+    assert_int_equal(state_of(slot), POOL_RETAINED);
+    restart();
+    assert_int_equal(bytes_of(slot), lease);
+    assert_int_equal(core_recover(c, slot).code, CORE_OK);
+    (void)pump();
+    assert_int_equal(slot_of(lease, 0), slot);
+    assert_int_equal(bytes_of(slot), lease);
+}
+
+/* What another tenant's lease left there since is not given to the one of the store, by any word;
+   nor what a box of an older program keeps, which does not say whose it is. */
+static void test_m177_kept_of_another_lease(void **state)
+{
+    (void)state;
+    core_adoption a;
+    uint32_t slot = one_slot();
+    for (unsigned i = 0; i < 2; i++) {
+        silent = i == 1;
+        uint64_t ended = lease_of("red");
+        back_up();
+        assert_int_equal(core_release(c, ended, false).code, CORE_OK);
+        (void)pump();
+        uint64_t later = lease_of("blue");
+        assert_int_equal(core_park(c, later).code, CORE_OK);
+        (void)pump();
+        put_back();
+        assert_int_equal(state_of(slot), POOL_QUARANTINED);
+        const char *text = i ? "does not report of which" : "keeps data of lease";
+        assert_int_equal(may(slot, true, "", text), CORE_ADOPT_NOT);
+        assert_int_equal(may(slot, true, "red", text), CORE_ADOPT_NOT);
+        assert_int_equal(core_adopt(c, slot, true, "red", &a).code, CORE_E_STATE);
+        assert_int_equal(bytes_of(slot), later);
+        assert_int_equal(core_release(c, ended, false).code, CORE_OK);
+        assert_int_equal(pump(), 0);
+        assert_int_equal(core_repair(c, slot).code, CORE_OK);
+        assert_int_equal(pump(), 1);
+    }
+}
+
+/* It moved to another slot since, which has its later data. */
+static void test_m177_kept_where_the_lease_was_before(void **state)
+{
+    (void)state;
+    uint64_t lease = lease_up(1, POOL_ANY, CORE_REPLACE_YES, 0);
+    uint32_t slot = slot_of(lease, 0), other;
+    assert_int_equal(core_park(c, lease).code, CORE_OK);
+    (void)pump();
+    back_up();
+    assert_int_equal(core_attach(c, lease, host_node).code, CORE_OK);
+    (void)pump();
+    assert_int_equal(core_break(c, slot, POOL_WHY_OPERATOR).code, CORE_OK);
+    (void)pump();
+    other = slot_of(lease, 0);
+    assert_int_not_equal(other, slot);
+    assert_int_equal(box[slot / SLOTS][slot % SLOTS].state, DXPU_CONTROL_SLOT_KEPT);
+    put_back();
+    assert_int_equal(state_of(slot), POOL_QUARANTINED);
+    assert_int_equal(may(slot, true, "", "may be later ones"), CORE_ADOPT_NOT);
+}
+
 /* red's lease was over, and blue's has the same slots of box and host, when red's was restored. */
 static uint64_t put_back_anothers(uint32_t slot, uint64_t *running)
 {
@@ -2641,6 +2769,10 @@ int main(void)
         CASE(test_m170_adopt),
         CASE(test_m170_later_epoch),
         CASE(test_m96_copy_ends_nothing),
+        CASE(test_m177_kept_under_a_later_epoch),
+        CASE(test_m177_retained_under_a_later_epoch),
+        CASE(test_m177_kept_of_another_lease),
+        CASE(test_m177_kept_where_the_lease_was_before),
         CASE(test_m171_not_adopted),
         CASE(test_m170_store_fails),
         CASE(test_m170_owner_in_larger_tables),

@@ -178,6 +178,10 @@ static void print_adopted(const json_t *slot, bool dry)
         printf("left: %s\n", pool_string(slot, "why"));
     else if (strcmp(what, "free") == 0)
         printf("%s: its box has wiped it\n", dry ? "would be free" : "free");
+    else if (strcmp(what, "back") == 0 && !pool_integer(slot, "host"))
+        printf("%s lease %s of %s, whose data its box keeps%s%s\n",
+               dry ? "would be back in" : "back in", lease, tenant, epochs,
+               dry ? "" : "; a release of that lease erases them");
     else
         printf("%s%s%s%s%s%s, slot %" PRIu64 " of host %" PRIu64 "%s%s\n", dry ? "would be " : "",
                strcmp(what, "back") == 0 ? "back in lease"

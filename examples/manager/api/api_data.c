@@ -247,11 +247,11 @@ static json_t *number_or_null(uint64_t n)
 
 static void list_adoption(const api *a, adopting *w, uint32_t slot, const core_adoption *of)
 {
-    static const char *const what[] = { "left", "lease", "back", "free" };
+    static const char *const what[] = { "left", "lease", "back", "free", "back" };
     char name[24];
     w->left += of->what == CORE_ADOPT_NOT;
     w->freed += of->what == CORE_ADOPT_FREE;
-    w->adopted += of->what == CORE_ADOPT_LEASE || of->what == CORE_ADOPT_BACK;
+    w->adopted += of->what != CORE_ADOPT_NOT && of->what != CORE_ADOPT_FREE;
     if (json_array_size(w->list) == ADOPT_LISTED_MAX)
         return;
     api_slot_name(a, slot, name);

@@ -426,7 +426,8 @@ typedef enum core_adopted {
     CORE_ADOPT_NOT,
     CORE_ADOPT_LEASE, /* box and host agree on a lease, which becomes one of this store */
     CORE_ADOPT_BACK,  /* the same, where the store has a lease under an earlier epoch */
-    CORE_ADOPT_FREE   /* its box says that it is wiped */
+    CORE_ADOPT_FREE,  /* its box says that it is wiped */
+    CORE_ADOPT_KEPT /* its box keeps data of the lease that the store has there, or keeps it for */
 } core_adopted;
 typedef struct core_adoption {
     uint8_t what;       /* core_adopted */

@@ -248,6 +248,74 @@ static void adopt_lent(const core *c, uint32_t slot, bool named, const char *ten
     }
 }
 
+/* Another slot of which a box says that it has data of this lease, where the store has none of it:
+   CORE_NONE where there is none. */
+static uint32_t other_slot(const core *c, uint32_t slot, uint32_t lease)
+{
+    const corei_tables *t = &c->t;
+    const dxpu_control_device *d = &t->slot[slot].device;
+    for (uint32_t i = 0; i < t->pool->slots; i++) {
+        const pool_slot *s = &t->pool->slot[i];
+        if (t->slot[i].reported && t->slot[i].device.lease == d->lease &&
+            t->slot[i].device.tenant == d->tenant && s->lease != lease && s->owner != lease)
+            return i;
+    }
+    return CORE_NONE;
+}
+
+/* The data may be older than those in another slot that the lease moved to since: all slots are
+   looked at for one that was named.  The host of the store may be another tenant's by now. */
+static void adopt_kept_of(const core *c, uint32_t slot, uint32_t lease, bool named,
+                          const char *tenant, core_adoption *a)
+{
+    const corei_tables *t = &c->t;
+    uint32_t other = named ? other_slot(c, slot, lease) : CORE_NONE;
+    unsigned long long name = a->lease;
+    if (*tenant && strcmp(tenant, a->tenant) != 0)
+        adopt_not(a, "the store has lease %llx of %s there, not of %s", name, a->tenant, tenant);
+    else if (t->pool->slot[slot].lease != POOL_NONE && t->pool->lease[lease].host != POOL_NONE)
+        adopt_not(a,
+                  "its box keeps data of lease %llx of %s, which was parked since, under a later "
+                  "epoch than the store has: park that lease, and adopt again",
+                  name, a->tenant);
+    else if (!named)
+        adopt_not(a,
+                  "its box keeps data of lease %llx of %s, under a later epoch than the store "
+                  "has: name the slot, if that lease has no later data elsewhere",
+                  name, a->tenant);
+    else if (other != CORE_NONE)
+        adopt_not(a, "slot %u.%u has data of lease %llx, too, which may be later ones",
+                  t->node[t->slot[other].node].number, t->slot[other].device.number, name);
+}
+
+/* Not lent, and its box keeps data under a later epoch than the store knew: those of the lease that
+   the store has there, if its box says so (M-177). */
+static void adopt_kept(const core *c, uint32_t slot, bool named, const char *tenant,
+                       core_adoption *a)
+{
+    const corei_tables *t = &c->t;
+    const pool_slot *s = &t->pool->slot[slot];
+    const dxpu_control_device *d = &t->slot[slot].device;
+    uint32_t lease = s->lease != POOL_NONE ? s->lease : s->owner;
+    const core_tenant *whose = lease == POOL_NONE ? NULL : &t->tenant[t->pool->lease[lease].tenant];
+    if (!whose) {
+        adopt_not(a, "its box keeps data of a lease that the store does not know");
+    } else if (!d->lease) {
+        adopt_not(a, "its box keeps data, and does not report of which lease");
+    } else if (d->lease != pool_lease_number(t->pool, lease) || d->tenant != whose->word ||
+               d->epoch_seen != s->epoch) {
+        adopt_not(a, "its box keeps data of lease %llx, and the store has %llx of %s there",
+                  (unsigned long long)d->lease,
+                  (unsigned long long)pool_lease_number(t->pool, lease), whose->name);
+    } else {
+        a->what = CORE_ADOPT_KEPT;
+        a->lease = d->lease;
+        a->known_epoch = t->slot_more[slot].known_epoch;
+        snprintf(a->tenant, sizeof a->tenant, "%s", whose->name);
+        adopt_kept_of(c, slot, lease, named, tenant, a);
+    }
+}
+
 bool core_may_adopt(const core *c, uint32_t slot, bool named, const char *tenant,
                     core_adoption *out)
 {
@@ -262,6 +330,8 @@ bool core_may_adopt(const core *c, uint32_t slot, bool named, const char *tenant
         adopt_not(out, "its box is not connected");
     else if (c->t.slot_more[slot].other)
         adopt_not(out, "another device is in it than the store has");
+    else if (!d->epoch && d->state == DXPU_CONTROL_SLOT_KEPT)
+        adopt_kept(c, slot, named, tenant, out);
     else if (s->owner != POOL_NONE)
         adopt_not(out, "it is kept for a lease: recover or discard it");
     else if (d->epoch && d->epoch == s->epoch)
@@ -272,8 +342,6 @@ bool core_may_adopt(const core *c, uint32_t slot, bool named, const char *tenant
         out->what = CORE_ADOPT_FREE;
     else if (d->state == DXPU_CONTROL_SLOT_WIPED)
         adopt_not(out, "it is wiped, and the store has a lease for it: release or replace that");
-    else if (d->state == DXPU_CONTROL_SLOT_KEPT)
-        adopt_not(out, "its box keeps data of a lease that the store does not know");
     else
         adopt_not(out, "its box does not know what data it has");
     return true;
@@ -339,6 +407,23 @@ static core_result adopt(core *c, uint32_t slot, const char *tenant, core_adopti
     return corei_commit(c);
 }
 
+/* The lease has no host, or the slot is retained for it: no order follows. */
+static core_result adopt_back_kept(core *c, uint32_t slot)
+{
+    core_result result = corei_begin(c);
+    if (result.code != CORE_OK)
+        return result;
+    int rc = pool_keep(c->t.pool, slot);
+    if (rc != POOL_OK)
+        return corei_pool_result(rc);
+    c->t.slot[slot].repaired_empty = false;
+    corei_event_slot(c, CORE_EVENT_LEASE_ADOPTED, slot,
+                     "its box keeps that lease's data, under a later epoch than the store knew");
+    corei_mark_changed(c, COREI_SLOT, slot);
+    corei_touch_slot(c, slot);
+    return corei_commit(c);
+}
+
 core_result core_adopt(core *c, uint32_t slot, bool named, const char *tenant, core_adoption *out)
 {
     uint32_t node = c->t.node[c->t.slot[slot].node].number, number = c->t.slot[slot].device.number;
@@ -348,6 +433,13 @@ core_result core_adopt(core *c, uint32_t slot, bool named, const char *tenant, c
         return corei_result(CORE_E_STATE, "%s", out->why);
     if (out->what == CORE_ADOPT_FREE)
         return core_repair(c, slot); /* its box has verified that it is wiped */
+    if (out->what == CORE_ADOPT_KEPT) {
+        core_result kept = adopt_back_kept(c, slot);
+        slot = core_find_slot(c, node, number);
+        if (kept.code == CORE_OK && slot != CORE_NONE)
+            corei_settle_slot(c, slot);
+        return kept;
+    }
     core_result result = corei_begin(c);
     const char *name = out->tenant;
     bool known = core_find_tenant(c, name) != CORE_NONE;
