@@ -1165,6 +1165,27 @@ static void test_m168_another_drive_of_the_box_is_lent(void **state)
         assert_int_equal(had[i] % 2, !(own % 2));
 }
 
+/* Once no box has drives that slots share, slots are chosen by the index alone again. */
+static void test_m168_no_box_shares_a_drive_any_more(void **state)
+{
+    (void)state;
+    assert_false(c->shares);
+    for (unsigned i = 0; i < 2; i++) {
+        proxy *p = box_at(i);
+        snprintf(p->slot[0].attributes, sizeof p->slot[0].attributes, "subsystem=a");
+        says(p, 1, SLOTS);
+    }
+    run(STEP_MS * 40);
+    assert_true(c->shares);
+    for (unsigned i = 0; i < 2; i++) {
+        proxy *p = box_at(i);
+        p->slot[0].attributes[0] = 0;
+        says(p, 1, 1);
+        run(STEP_MS * 40);
+        assert_int_equal(c->shares, i == 0); /* the other one has them yet */
+    }
+}
+
 /* An attribute of an operator's whose name only ends so joins no drives. */
 static void test_m168_another_attribute_joins_no_drives(void **state)
 {
@@ -1252,6 +1273,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_m168_slots_beside_kept_data_are_not_lent, begin, end),
         cmocka_unit_test_setup_teardown(test_m168_a_lease_beside_kept_data_goes_elsewhere, begin,
                                         end),
+        cmocka_unit_test_setup_teardown(test_m168_no_box_shares_a_drive_any_more, begin, end),
         cmocka_unit_test_setup_teardown(test_m168_another_attribute_joins_no_drives, begin, end),
         cmocka_unit_test_setup_teardown(test_m168_another_drive_of_the_box_is_lent, begin, end),
         cmocka_unit_test_setup_teardown(test_m168_two_beside_kept_data_do_not_wait_for_each_other,

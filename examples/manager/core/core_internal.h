@@ -287,8 +287,9 @@ struct core {
     uint64_t last_unix_ms;     /* the latest time of day that is stored */
     bool held, unsure;         /* no lease expires; and where the clock should be is not known */
     bool held_told;
-    bool older;  /* the store's format is an earlier one */
-    bool shares; /* a box has, or had, slots with the same data: see corei_is_withheld() */
+    bool older;          /* the store's format is an earlier one */
+    bool shares;         /* a box has slots with the same data: see corei_is_withheld() */
+    bool shares_no_more; /* one had such slots, and may be the last: to be looked at */
     uint64_t
         save_ms; /* when what is left of retention times is stored again; UINT64_MAX: nothing */
     corei_tables t;
@@ -594,6 +595,8 @@ const char *corei_subsystem_of(const dxpu_control_device *d);
 /* A slot of a drive that others share (S-249), which its box binds to none: a tenant's data are
    kept there, and none of its slots is lent. */
 bool corei_is_withheld(const core *c, uint32_t slot);
+/* Is there a slot yet that may be? */
+void corei_look_at_shares(core *c);
 /* The same for one slot after the other, while nothing changes. */
 bool corei_is_withheld_seen(const core *c, uint32_t slot, corei_seen *seen);
 /* A free slot that is not lent to this host, for its box is in doubt. */

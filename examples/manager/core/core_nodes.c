@@ -113,6 +113,7 @@ static void report_slot(core *c, uint32_t slot, const dxpu_control_device *told)
     if (!strange && !s->device.serial[0])
         memcpy(s->device.serial, told->serial, sizeof told->serial);
     c->shares = c->shares || *corei_subsystem_of(told);
+    c->shares_no_more |= *corei_subsystem_of(&before) && !*corei_subsystem_of(&s->device);
     if (s->device.data != before.data || strcmp(s->device.attributes, before.attributes) != 0 ||
         strcmp(s->device.serial, before.serial) != 0)
         more->data_unsaved = true;

@@ -594,6 +594,7 @@ void core_tick(core *c)
         try_store(c);
     corei_clock_tell(c);
     corei_reach_tick(c);
+    corei_look_at_shares(c);
     while (!c->held && corei_heap_due(&c->t.expiry) <= c->unix_ms)
         if (!expire_one(c))
             break; /* the rest needs no store, or will find out for itself */

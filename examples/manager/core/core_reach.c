@@ -783,6 +783,18 @@ bool corei_is_withheld(const core *c, uint32_t slot)
     return kept && !lent;
 }
 
+void corei_look_at_shares(core *c)
+{
+    bool any = false;
+    if (!c->shares_no_more)
+        return;
+    for (uint32_t i = 0; !any && i < c->t.pool->slots; i++)
+        any = *corei_subsystem_of(&c->t.slot[i].device) ||
+              (c->t.slot_more[i].other && *corei_subsystem_of(c->t.slot_more[i].other));
+    c->shares = any;
+    c->shares_no_more = false;
+}
+
 bool corei_is_kept_from(const core *c, uint32_t host, uint32_t slot)
 {
     const pool_slot *s = &c->t.pool->slot[slot];

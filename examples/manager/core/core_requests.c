@@ -982,6 +982,7 @@ core_result core_forget(core *c, uint32_t number)
     if (result.code != CORE_OK)
         return result;
     c->full = false;
+    c->shares_no_more = c->shares;
     result = corei_reload(c);
     corei_reach_forget(c, number, ""); /* a host misses no box that is no more */
     return result;
@@ -1028,6 +1029,7 @@ core_result core_forget_unused(core *c, uint64_t away_ms, uint32_t *count)
             return result;
         *count += found;
         c->full = false;
+        c->shares_no_more = c->shares;
     }
     return *count ? corei_reload(c) : all_good;
 }
