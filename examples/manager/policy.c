@@ -651,6 +651,57 @@ static int admit(const pool *p, const pool_request *r)
     return POOL_OK;
 }
 
+/* Devices of a box that exclusive leases of the tenant have a slot of, by number. */
+static void mark_exclusive(const pool *p, uint32_t box, uint32_t tenant, bool *of)
+{
+    const pool_box *b = &p->box[box];
+    memset(of, 0, (b->slots + 1u) * sizeof *of);
+    for (uint32_t i = b->first_slot; i < b->first_slot + b->slots; i++) {
+        uint32_t lease = lease_in(p, i);
+        if (lease != POOL_NONE && p->lease[lease].tenant == tenant && p->lease[lease].exclusive)
+            of[p->slot[i].device] = true;
+    }
+}
+
+/* Slots that are no lease's, of devices that exclusive leases of this tenant keep from others
+   (M-178); the choice, which may be NULL, counts as given. */
+static uint32_t count_kept(const pool *p, uint32_t tenant, bool exclusive, const pool_choice *c)
+{
+    bool of[POOL_BOX_SLOTS_MAX + 1];
+    uint32_t count = 0;
+    for (uint32_t box = 0; box < p->boxes; box++) {
+        const pool_box *b = &p->box[box];
+        uint32_t given = 0;
+        mark_exclusive(p, box, tenant, of);
+        for (unsigned i = 0; c && i < c->count; i++) {
+            if (p->slot[c->slot[i]].box == box && exclusive)
+                of[p->slot[c->slot[i]].device] = true;
+        }
+        of[0] = false;
+        for (unsigned i = 0; c && i < c->count; i++)
+            given += p->slot[c->slot[i]].box == box && of[p->slot[c->slot[i]].device];
+        for (uint32_t i = b->first_slot; i < b->first_slot + b->slots; i++)
+            count += of[p->slot[i].device] && lease_in(p, i) == POOL_NONE;
+        count -= given;
+    }
+    return count;
+}
+
+uint32_t pool_used(const pool *p, uint32_t tenant)
+{
+    const pool_tenant *t = &p->tenant[tenant];
+    return t->used + (t->exclusive ? count_kept(p, tenant, false, NULL) : 0);
+}
+
+/* Is the choice more than the tenant's quota, with what it keeps from others? */
+static bool is_too_much(const pool *p, const pool_request *r, const pool_choice *c)
+{
+    const pool_tenant *t = &p->tenant[r->tenant];
+    if (t->quota == POOL_NONE || (!t->exclusive && !r->exclusive))
+        return false;
+    return (uint64_t)t->used + r->count + count_kept(p, r->tenant, r->exclusive, c) > t->quota;
+}
+
 static uint32_t count_fitting(const pool *p, const pool_request *r)
 {
     wish w = wish_of(r);
@@ -691,6 +742,8 @@ int pool_choose(const pool *p, const pool_request *r, pool_choice *out)
     }
     if (!found)
         return count_fitting(p, r) < r->count ? POOL_E_FREE : POOL_E_PLACE;
+    if (is_too_much(p, r, &c))
+        return POOL_E_QUOTA;
     *out = c;
     return POOL_OK;
 }
@@ -1072,7 +1125,7 @@ int pool_add_tenant(pool *p, uint32_t quota, uint32_t *tenant)
     if (p->tenants == p->limits.tenants)
         return POOL_E_ROOM;
     p->tenant[p->tenants].quota = quota;
-    p->tenant[p->tenants].used = 0;
+    p->tenant[p->tenants].used = p->tenant[p->tenants].exclusive = 0;
     *tenant = p->tenants++;
     return POOL_OK;
 }
@@ -1261,6 +1314,7 @@ static uint32_t open_lease(pool *p, const pool_request *r)
     p->host[r->host].used += r->count;
     p->leases++;
     p->exclusive += r->exclusive;
+    p->tenant[r->tenant].exclusive += r->exclusive;
     return index;
 }
 
@@ -1271,6 +1325,8 @@ int pool_grant(pool *p, const pool_request *r, const pool_choice *c, uint64_t *l
         return rc;
     if (!can_give(p, r, c))
         return POOL_E_STATE;
+    if (is_too_much(p, r, c))
+        return POOL_E_QUOTA;
     if (p->empty_lease == POOL_NONE)
         return POOL_E_ROOM;
     uint32_t index = open_lease(p, r);
@@ -1365,6 +1421,7 @@ int pool_release(pool *p, uint64_t lease, pool_reason why)
     p->empty_lease = (uint32_t)(l - p->lease);
     p->leases--;
     p->exclusive -= l->exclusive;
+    p->tenant[l->tenant].exclusive -= l->exclusive;
     return POOL_OK;
 }
 
@@ -1583,6 +1640,7 @@ int pool_restore_lease(pool *p, uint64_t number, const pool_request *r, const po
         p->host[r->host].used += r->count;
     p->leases++;
     p->exclusive += r->exclusive;
+    p->tenant[r->tenant].exclusive += r->exclusive;
     return POOL_OK;
 }
 

@@ -164,6 +164,7 @@ typedef struct pool_host {
 
 typedef struct pool_tenant {
     uint32_t quota, used; /* slots; used: what its leases have, and what is retained for them */
+    uint32_t exclusive;   /* leases of it that are; see pool_used() */
 } pool_tenant;
 
 typedef struct pool_lease {
@@ -232,6 +233,9 @@ int pool_set_capacity(pool *p, uint32_t host, uint32_t capacity);
 int pool_add_tenant(pool *p, uint32_t quota, uint32_t *tenant);
 /* The newest one, which has nothing; POOL_E_STATE: another. */
 int pool_drop_tenant(pool *p, uint32_t tenant);
+/* What counts against the tenant's quota: slots of its leases, those retained for them, and those
+   that exclusive ones keep from other tenants. */
+uint32_t pool_used(const pool *p, uint32_t tenant);
 /* A quota below what is used takes nothing away; nothing more is given. */
 int pool_set_quota(pool *p, uint32_t tenant, uint32_t quota);
 
@@ -250,7 +254,8 @@ int pool_set_spares(pool *p, uint16_t model, uint32_t spares);
    Within a box functions are packed: first those of a device that the tenant has a function of,
    then of one that others have, then the others, each from where the fewest are free, and slots
    with a device of their own last; for a lease with `apart` those of devices of which the fewest
-   are lent. */
+   are lent.  POOL_E_QUOTA also where the choice would be too much with what it keeps from other
+   tenants. */
 int pool_choose(const pool *p, const pool_request *r, pool_choice *out);
 /* Could the slot be among them, if it is free? */
 bool pool_serves(const pool *p, const pool_request *r, uint32_t slot);

@@ -266,7 +266,9 @@ static unsigned wrong_exclusive(void)
             wrong += p->lease[p->slot[i].lease].exclusive && on_one_device(i, j) &&
                      lease_at(j) != POOL_NONE &&
                      p->lease[lease_at(j)].tenant != p->lease[p->slot[i].lease].tenant;
-    return wrong + (leases != p->exclusive);
+    for (uint32_t i = 0; i < p->tenants; i++)
+        leases += p->tenant[i].exclusive;
+    return wrong + (leases != 2 * p->exclusive);
 }
 
 static unsigned wrong_all(void)
@@ -704,10 +706,40 @@ static void try_everything(const pool_request *r, oracle *o)
     }
 }
 
+/* Slots that the tenant's exclusive leases keep from others, if the choice were given to the
+   request. */
+static uint32_t kept_with(const pool_request *r, const pool_choice *c)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < p->slots; i++) {
+        bool is_kept = false, chosen = false;
+        for (uint32_t j = 0; j < p->slots; j++)
+            is_kept = is_kept || (on_one_device(i, j) && lease_at(j) != POOL_NONE &&
+                                  p->lease[lease_at(j)].tenant == r->tenant &&
+                                  p->lease[lease_at(j)].exclusive);
+        for (unsigned j = 0; j < c->count; j++) {
+            chosen = chosen || c->slot[j] == i;
+            is_kept = is_kept || (r->exclusive && on_one_device(i, c->slot[j]));
+        }
+        kept += is_kept && !chosen && lease_at(i) == POOL_NONE;
+    }
+    return kept;
+}
+
+/* M-178: what the policy refuses for the quota, it would give without one, and that is too much. */
+static bool is_over_quota(const pool_request *r, pool_choice *c)
+{
+    uint32_t quota = p->tenant[r->tenant].quota;
+    assert_int_equal(pool_set_quota(p, r->tenant, POOL_NONE), POOL_OK);
+    int rc = pool_choose(p, r, c);
+    assert_int_equal(pool_set_quota(p, r->tenant, quota), POOL_OK);
+    return rc == POOL_OK && p->tenant[r->tenant].used + r->count + kept_with(r, c) > quota;
+}
+
 static void test_choices_equal_oracle(void **state)
 {
     (void)state;
-    unsigned seen[16] = { 0 }, beside = 0, shared = 0;
+    unsigned seen[16] = { 0 }, beside = 0, shared = 0, kept = 0;
     for (uint64_t i = 0; i < rounds / 10; i++) {
         pool_request r;
         pool_choice c;
@@ -716,12 +748,23 @@ static void test_choices_equal_oracle(void **state)
             fresh(5, 4);
         step();
         any_request(&r, 5);
+        if (r.exclusive) /* so few that what it keeps from others may be too many */
+            assert_int_equal(
+                pool_set_quota(p, r.tenant, p->tenant[r.tenant].used + r.count + draw(3)), POOL_OK);
         try_everything(&r, &o);
         int rc = pool_choose(p, &r, &c);
+        if (o.rc == POOL_OK && rc == POOL_E_QUOTA) {
+            assert_true(is_over_quota(&r, &c));
+            kept++;
+            continue;
+        }
         assert_int_equal(rc, o.rc);
         seen[-rc]++;
         if (rc != POOL_OK)
             continue;
+        assert_true(p->tenant[r.tenant].used + r.count + kept_with(&r, &c) <=
+                        p->tenant[r.tenant].quota ||
+                    (!r.exclusive && !kept_with(&r, &c)));
         uint32_t all[SLOTS];
         for (unsigned j = 0; j < c.count; j++) {
             all[j] = c.slot[j];
@@ -740,7 +783,7 @@ static void test_choices_equal_oracle(void **state)
         beside += o.beside > 0;
         shared += (r.exclusive || r.apart || r.device) && p->slot[c.slot[0]].device;
     }
-    assert_true(beside && shared);
+    assert_true(beside && shared && kept);
     assert_true(seen[0] && seen[-POOL_E_QUOTA] && seen[-POOL_E_HOST] && seen[-POOL_E_FREE] &&
                 seen[-POOL_E_PLACE]);
 }
@@ -1157,6 +1200,32 @@ static void test_m158_exclusive(void **state)
     assert_int_equal(pool_set_device(p, 10, 0), POOL_E_UNKNOWN);
 }
 
+/* M-178: what an exclusive lease keeps from others counts; the tenant's own further function of the
+   device costs no more. */
+static void test_m178_what_is_kept_from_others_counts(void **state)
+{
+    (void)state;
+    functions_box();
+    assert_int_equal(pool_set_quota(p, 0, 4), POOL_OK);
+    assert_int_equal(lend(0, POOL_DEVICE_FUNCTION, true, false), 2); /* of 2, 3, 4 */
+    assert_int_equal(p->tenant[0].used, 1);
+    assert_int_equal(pool_used(p, 0), 3);
+    assert_int_equal(lend(0, POOL_DEVICE_FUNCTION, false, true), 7);
+    assert_int_equal(pool_used(p, 0), 4);
+    assert_int_equal(lend(0, POOL_DEVICE_WHOLE, false, false), 0);
+    assert_int_equal(lend(0, POOL_DEVICE_FUNCTION, false, false), 3);
+    assert_int_equal(pool_used(p, 0), 4);
+    assert_int_equal(lend(1, POOL_DEVICE_FUNCTION, false, false), 8); /* others, as before */
+    uint64_t lease = pool_lease_number(p, p->slot[1].lease);
+    assert_int_equal(pool_release(p, lease, POOL_WHY_RELEASE), POOL_OK);
+    assert_int_equal(pool_used(p, 0), 2);
+    functions_box(); /* one exclusive slot is as many as its device has */
+    assert_int_equal(pool_set_quota(p, 0, 2), POOL_OK);
+    assert_int_equal(lend(0, POOL_DEVICE_FUNCTION, true, false), 0);
+    assert_int_equal(lend(0, POOL_DEVICE_FUNCTION, false, false), 2); /* the controls */
+    assert_int_equal(lend(0, POOL_DEVICE_WHOLE, true, false), 1);
+}
+
 /* Nor beside one whose user is not known: its box has a lease that the tables do not have, also
    where they have another one there, of the tenant that asks; or its lease is over, and it is not
    wiped. */
@@ -1509,6 +1578,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_m183_all_move_to_the_peer, begin, end),
         cmocka_unit_test_setup_teardown(test_m158_exclusive, begin, end),
         cmocka_unit_test_setup_teardown(test_m158_exclusive_beside_a_stranger, begin, end),
+        cmocka_unit_test_setup_teardown(test_m178_what_is_kept_from_others_counts, begin, end),
         cmocka_unit_test(test_spares_by_failure_rate),
         cmocka_unit_test_setup_teardown(test_limits_and_errors, begin, end),
         cmocka_unit_test_setup_teardown(test_reasons, begin, end),

@@ -212,7 +212,7 @@ uint32_t core_find_tenant(const core *c, const char *name)
 void core_quota(const core *c, const char *tenant, uint32_t *used, uint32_t *limit)
 {
     uint32_t i = core_find_tenant(c, tenant);
-    *used = i == CORE_NONE ? 0 : c->t.pool->tenant[i].used;
+    *used = i == CORE_NONE ? 0 : pool_used(c->t.pool, i);
     *limit = i == CORE_NONE ? c->set.default_quota : c->t.pool->tenant[i].quota;
 }
 

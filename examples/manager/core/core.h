@@ -190,7 +190,7 @@ uint64_t core_slot_owner(const core *c, uint32_t slot);
 unsigned core_slot_state(const core *c, uint32_t slot);
 /* Slots of each model in these states; count has a row for each of core_models(). */
 void core_count_slots(const core *c, uint32_t (*count)[POOL_STATES]);
-/* Slots of the tenant's leases, and how many they may be (POOL_NONE: no limit). */
+/* Slots that count against the tenant's quota, and how many may (POOL_NONE: no limit). */
 void core_quota(const core *c, const char *tenant, uint32_t *used, uint32_t *limit);
 /* May a refusal be due to proxies that are yet to register since this program started? */
 bool core_is_starting(const core *c);

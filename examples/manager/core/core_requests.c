@@ -303,10 +303,12 @@ static core_result not_found(core *c, const core_request *r, const pool_request 
 static core_result over_quota(const core *c, const pool_request *q)
 {
     const pool_tenant *t = &c->t.pool->tenant[q->tenant];
-    return corei_result(CORE_E_QUOTA,
-                        "%s uses %u of %u slots and asks for %u; release a lease, discard what is "
-                        "retained, or ask for a higher quota",
-                        c->t.tenant[q->tenant].name, t->used, t->quota, q->count);
+    return corei_result(
+        CORE_E_QUOTA,
+        "%s uses %u of %u slots and asks for %u%s; release a lease, discard what is "
+        "retained, or ask for a higher quota",
+        c->t.tenant[q->tenant].name, pool_used(c->t.pool, q->tenant), t->quota, q->count,
+        q->exclusive ? ", exclusive, so that all functions of their devices count" : "");
 }
 
 /* The host has too few empty slots: the numbers that the policy's sentence lacks. */
