@@ -823,6 +823,56 @@ def an_old_store_ends_no_lease_that_it_does_not_know():
 
 
 @case
+def m176_m177_a_parked_lease_outlives_an_old_store():
+    """Attached and parked since the copy, its slot is quarantined; the box says, over a restart of
+    its own, whose data it keeps, and the slot is that lease's again once it is named."""
+    with lab.Lab() as l:
+        w = World(l, boxes=1, hosts=1, slots=2)
+        m, box = w.manager, w.boxes[0]
+        status, lease = m.ask("POST", "/v1/leases?wait=10", {
+            "host": w.number["host1"], "model": "memory"})
+        check(status == 201 and lease["state"] == "active", lease)
+        path, slot = "/v1/leases/" + lease["lease"], lease["slots"][0]["slot"]
+
+        def park():
+            check(m.ask("POST", path + "/park?wait=10")[0] == 200)
+            until(lambda: box.status()[int(slot.split(".")[1])]["state"] == "kept", "kept")
+
+        def attach():
+            return m.ask("POST", path + "/attach?wait=10", {"host": w.number["host1"]})
+
+        def adopt(*more):
+            done = l.run("dxpu", "adopt", *more, "--manager", m.http)
+            check(done.status == 0, done.errors())
+            return done.output()
+        park()
+        done = l.run("dxpu", "backup", l.file("backup"), "--manager", m.http)
+        check(done.status == 0, done.errors())
+        check(attach()[0] == 200)
+        park()
+        check(m.process.stop() == 0)
+        os.unlink(m.store)
+        done = l.run("dxpu-manager", "--store", m.store, "--import", l.file("backup"))
+        check(done.status == 0, done.errors())
+        box.kill()
+        box.start()
+        m.start()
+        w.wait_connected()
+        until(lambda: m.get("/v1/slots/" + slot)["state"] == "quarantined", "it is in doubt")
+        check(attach()[0] == 409)
+        told = adopt("--all")
+        check("left: " in told and "name the slot" in told and "0 leases, 0 free" in told, told)
+        told = adopt(slot, "--dry-run")
+        check("would be back in lease %s of default, whose data its box keeps" % lease["lease"]
+              in told and "nothing was changed" in told, told)
+        check("1 lease, 0 free, 0 left" in adopt(slot), "adopted")
+        check(m.get(path)["state"] == "parked" and m.get("/v1/slots/" + slot)["state"] == "leased")
+        status, lease = attach()
+        check(status == 200 and lease["state"] == "active" and lease["slots"][0]["slot"] == slot,
+              status, lease)
+
+
+@case
 def m170_m172_m173_a_backup_is_adopted():
     """An old store is put back: what runs and is not in it goes on as a lease, what is wiped is
     free, what a box keeps is left; no device sees anything."""
