@@ -2471,14 +2471,11 @@ static void test_m182_not_by_anothers_tenant(void **state)
     assert_int_equal(ons, 1);
 }
 
-/* It was parked since, and has its host again in the copy, which comes later than the box. */
-static void test_m74_parked_since(void **state)
+/* The copy is put back.  True: an order to bind follows, before the host has come or after. */
+static bool binds_after_copy(bool host_first)
 {
-    (void)state;
-    uint64_t lease = lease_up(1, POOL_ANY, CORE_REPLACE_NO, 0);
-    uint32_t slot = slot_of(lease, 0);
-    back_up();
-    assert_int_equal(core_park(c, lease).code, CORE_OK);
+    core_order o;
+    bool binds = false;
     (void)after(1000);
     stop();
     rig_store_free(&disk);
@@ -2486,21 +2483,94 @@ static void test_m74_parked_since(void **state)
     start();
     for (unsigned b = 0; b < BOXES; b++)
         tell(b, 1, SLOTS);
-    uint64_t epoch = core_pool(c)->slot[slot].epoch;
-    core_order o;
-    do {
+    if (host_first)
+        host_tells(1, PORTS);
+    while (core_next_order(c, &o)) {
         dxpu_control_done done;
-        assert_true(core_next_order(c, &o));
-        box_obeys(o.node == box_node[0] ? 0 : 1, &o, &done);
+        binds = binds || o.m.type == DXPU_CONTROL_BIND;
+        if (o.node == host_node)
+            host_obeys(&o, &done);
+        else
+            box_obeys(o.node == box_node[0] ? 0 : 1, &o, &done);
         assert_true(core_answered(c, &o, DXPU_CONTROL_CODE_NONE, &done));
-    } while (o.m.type != DXPU_CONTROL_BIND);
-    assert_true(o.m.u.bind.epoch > epoch); /* the box refuses one that it has ended */
-    tell(box_of(slot), 1, SLOTS);
+        for (unsigned b = 0; b < BOXES; b++)
+            tell(b, 1, SLOTS);
+    }
     host_tells(1, PORTS);
     assert_int_equal(pump(), 0);
-    assert_int_equal(state_of(slot), POOL_LEASED);
+    return binds;
+}
+
+/* It was parked, or ended, since, and has its host again in the copy: that one may be another
+   tenant's by now. */
+static void test_m179_parked_since(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 4; i++) {
+        bool ended = i % 2, host_first = i / 2;
+        uint64_t lease = lease_up(1, POOL_ANY, CORE_REPLACE_NO, 0);
+        uint32_t slot = slot_of(lease, 0);
+        back_up();
+        assert_int_equal(ended ? core_release(c, lease, true).code : core_park(c, lease).code,
+                         CORE_OK);
+        assert_false(binds_after_copy(host_first));
+        assert_int_equal(state_of(slot), POOL_LEASED);
+        assert_int_equal(core_lease_now(c, lease), CORE_LEASE_PARKED);
+        assert_true(says(CORE_EVENT_LEASE_PARKED, "since this copy"));
+        restart();
+        assert_int_equal(core_lease_now(c, lease), CORE_LEASE_PARKED);
+        assert_int_equal(core_attach(c, lease, host_node).code, CORE_OK);
+        (void)pump();
+        assert_int_equal(core_lease_now(c, lease), CORE_LEASE_ACTIVE);
+        assert_int_equal(bytes_of(slot), lease);
+    }
+}
+
+/* One slot of it is lent to its host still: the other one, which it left, is bound under a later
+   epoch than its box has ended, and nothing is taken from the guest. */
+static void test_m179_one_slot_goes_on(void **state)
+{
+    (void)state;
+    uint64_t lease = lease_up(2, POOL_ANY, CORE_REPLACE_NO, 0);
+    uint32_t left = slot_of(lease, 0), other = slot_of(lease, 1);
+    uint64_t epoch = core_pool(c)->slot[left].epoch;
+    back_up();
+    dxpu_control_device *d = &box[left / SLOTS][left % SLOTS];
+    for (unsigned i = 0; i < PORTS; i++)
+        if (host[i].epoch == epoch)
+            host[i] = (dxpu_control_device){ .number = (uint16_t)(i + 1) };
+    d->state = DXPU_CONTROL_SLOT_KEPT;
+    d->epoch = d->peer_node = d->peer_slot = 0;
+    assert_true(binds_after_copy(false));
+    assert_true(core_pool(c)->slot[left].epoch > epoch);
     assert_int_equal(core_lease_now(c, lease), CORE_LEASE_ACTIVE);
-    assert_int_equal(bytes_of(slot), lease);
+    assert_int_equal(bytes_of(left), lease);
+    assert_int_equal(bytes_of(other), lease);
+    assert_false(says(CORE_EVENT_LEASE_PARKED, "since this copy"));
+}
+
+/* Before all of its boxes have reported nothing follows: one may say that it is lent still. */
+static void test_m179_waits_for_all_boxes(void **state)
+{
+    (void)state;
+    uint64_t lease = lease_up(2, POOL_SPREAD, CORE_REPLACE_NO, 0);
+    uint32_t slot = slot_of(lease, 0);
+    back_up();
+    assert_int_equal(core_park(c, lease).code, CORE_OK);
+    (void)after(1000);
+    assert_int_equal(box[box_of(slot)][slot % SLOTS].state, DXPU_CONTROL_SLOT_KEPT);
+    stop();
+    rig_store_free(&disk);
+    disk = backup;
+    start();
+    tell(box_of(slot), 1, SLOTS);
+    host_tells(1, PORTS);
+    assert_int_equal(after(2000), 0);
+    assert_int_equal(core_pool(c)->lease[pool_lease_index(lease)].host != POOL_NONE, 1);
+    assert_int_equal(box[box_of(slot)][slot % SLOTS].state, DXPU_CONTROL_SLOT_KEPT);
+    tell(!box_of(slot), 1, SLOTS);
+    assert_int_equal(after(2000), 0);
+    assert_int_equal(core_lease_now(c, lease), CORE_LEASE_PARKED);
 }
 
 /* An attach would give the slot a later epoch than its box has, which then no lease's could be. */
@@ -2777,7 +2847,9 @@ int main(void)
         CASE(test_m170_store_fails),
         CASE(test_m170_owner_in_larger_tables),
         CASE(test_m174_anothers_lease),
-        CASE(test_m74_parked_since),
+        CASE(test_m179_parked_since),
+        CASE(test_m179_one_slot_goes_on),
+        CASE(test_m179_waits_for_all_boxes),
         CASE(test_m171_no_attach_before_adoption),
         CASE(test_m171_no_attach_over_anothers),
         CASE(test_m171_reason_names_the_way),

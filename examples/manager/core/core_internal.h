@@ -539,6 +539,9 @@ bool corei_is_bound(const core *c, uint32_t slot);
 void corei_bind_refused(core *c, uint32_t slot, uint64_t epoch, unsigned code);
 /* No other instance of its host learned of the slot's epoch. */
 bool corei_may_offer(const core *c, uint32_t slot);
+/* It was parked, and the store is a copy from before (M-74): the box has ended that epoch and keeps
+   this lease's data, for no other had it.  It takes a later one only. */
+bool corei_is_kept(const core *c, uint32_t slot);
 /* New epochs for this port and those behind it whose epochs another instance of the host may have:
    a batch. */
 void corei_renew(core *c, uint32_t port);

@@ -74,15 +74,6 @@ static void name_key(const core_node *n, bool *keyed, uint8_t key[DXPU_CONTROL_K
         memcpy(key, n->key, sizeof n->key);
 }
 
-/* It was parked, and the store is a copy from before (M-74): the box has ended that epoch and keeps
-   this lease's data, for no other had it.  It takes a later one only. */
-static bool is_kept(const core *c, uint32_t slot)
-{
-    const dxpu_control_device *d = &c->t.slot[slot].device;
-    return !d->epoch && d->state == DXPU_CONTROL_SLOT_KEPT &&
-           d->epoch_seen == c->t.pool->slot[slot].epoch;
-}
-
 static void renew_kept(core *c, uint32_t slot)
 {
     corei_slot *more = &c->t.slot_more[slot];
@@ -97,6 +88,52 @@ static void renew_kept(core *c, uint32_t slot)
     }
     if (!began || corei_commit(c).code != CORE_OK)
         corei_look_at(c, corei_slot_unit(slot), corei_again_ms(c));
+}
+
+/* The lease has no host any more (M-179): so it was left, and the host of the store may be another
+   tenant's by now. */
+static void park_kept(core *c, uint32_t slot)
+{
+    uint32_t index = c->t.pool->slot[slot].lease, of[POOL_COUNT_MAX];
+    uint64_t lease = pool_lease_number(c->t.pool, index);
+    bool began = corei_begin(c).code == CORE_OK;
+    if (began) {
+        unsigned n = pool_lease_slots(c->t.pool, lease, of);
+        corei_event_lease(c, CORE_EVENT_LEASE_PARKED, lease,
+                          "its box keeps its data: it was parked, or ended, since this copy of the "
+                          "store was made");
+        corei_leave_ports(c, lease);
+        (void)pool_park(c->t.pool, lease);
+        c->t.lease[index].kept = true;
+        c->t.lease_seen[index] = CORE_LEASE_PARKED;
+        corei_mark_changed(c, COREI_LEASE, index);
+        for (unsigned i = 0; i < n; i++)
+            corei_mark_changed(c, COREI_SLOT, of[i]);
+    }
+    if (!began || corei_commit(c).code != CORE_OK)
+        corei_look_at(c, corei_slot_unit(slot), corei_again_ms(c));
+}
+
+/* Where another slot of the lease is lent to its host yet, that is its host.  What is not known of
+   one is waited for. */
+static void settle_kept(core *c, uint32_t slot)
+{
+    const corei_tables *t = &c->t;
+    bool lent = false, known = true;
+    for (uint32_t i = t->pool->lease[t->pool->slot[slot].lease].first; i != POOL_NONE;
+         i = t->pool->slot[i].next) {
+        const core_slot *s = &t->slot[i];
+        known = known && t->node[s->node].connected && s->reported && !t->slot_more[i].late &&
+                t->pool->slot[i].state != POOL_QUARANTINED;
+        lent = lent ||
+               (t->pool->slot[i].state == POOL_LEASED && s->device.epoch && corei_is_bound(c, i));
+    }
+    if (!known)
+        corei_look_at(c, corei_slot_unit(slot), c->mono_ms + COREI_REPLACE_MS);
+    else if (lent)
+        renew_kept(c, slot);
+    else
+        park_kept(c, slot);
 }
 
 static bool order_bind(const core *c, uint32_t slot, dxpu_control *m)
@@ -170,9 +207,9 @@ static bool order_slot(core *c, uint32_t slot, dxpu_control *m)
     case POOL_LEASED:
         if (t->pool->lease[s->lease].host == POOL_NONE)
             return order_keep(c, slot, m);
-        if (!is_kept(c, slot))
+        if (!corei_is_kept(c, slot))
             return order_bind(c, slot, m);
-        renew_kept(c, slot);
+        settle_kept(c, slot);
         return false;
     case POOL_BROKEN:
         if (s->lease != POOL_NONE && t->pool->lease[s->lease].host != POOL_NONE)

@@ -112,14 +112,21 @@ static bool knows_no_more(const core *c, uint32_t slot)
     return s->reported && s->device.epoch <= epoch && s->device.epoch_seen <= epoch;
 }
 
+bool corei_is_kept(const core *c, uint32_t slot)
+{
+    const dxpu_control_device *d = &c->t.slot[slot].device;
+    return !d->epoch && d->state == DXPU_CONTROL_SLOT_KEPT &&
+           d->epoch_seen == c->t.pool->slot[slot].epoch;
+}
+
 /* Not before the box has reported: with a new epoch it would be hidden that the box knows a
-   lease which the store does not. */
+   lease which the store does not, or keeps one's data that was parked since (M-179). */
 static bool is_renewed(const core *c, uint32_t port)
 {
     const core_port *p = &c->t.port[port];
     return p->slot != CORE_NONE && c->t.pool->slot[p->slot].state == POOL_LEASED &&
            p->device.state == DXPU_CONTROL_SLOT_EMPTY && !corei_may_offer(c, p->slot) &&
-           knows_no_more(c, p->slot);
+           knows_no_more(c, p->slot) && !corei_is_kept(c, p->slot);
 }
 
 void corei_renew(core *c, uint32_t port)
