@@ -53,7 +53,7 @@ static void check(dxpu_vswitch *vs)
         must((a.address & 3) == 0 && ++actions < 200);
     }
     dxpu_vswitch_msi_later(vs, &late);
-    must(vs->resets.now == vs->resets.told && vs->power.now == vs->power.told);
+    must(vs->resets.now == vs->resets.reported && vs->power.now == vs->power.reported);
     for (unsigned s = 1; s <= vs->cfg.slots; s++)
         check_slot(vs, s);
     for (unsigned i = 0; i < vs->ports; i++) {
