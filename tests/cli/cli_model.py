@@ -408,7 +408,7 @@ def a_copy_without_its_size_is_refused():
     status, out, err = with_text(text.replace("Bytes (MB)", "Bytes"))
     check(status == 2 and not out and "no column" in err, err)
     status, out, err = with_text(text.replace("1225000,2000", "soon,2000"), "--json")
-    check(status == 0 and "WARNING" in err and "read: 1," in err, err)
+    check(status == 0 and "WARNING" in err and "name: 1," in err, err)
     check(json.loads(out)["workload"]["lines_passed"] == 1 and json.loads(out)["warnings"], out)
 
 

@@ -190,7 +190,8 @@ def refusals():
         for box in p.boxes.values():
             box.stop()
         p.manager.stop()
-        check("is dxpu-manager running?" in p.run("pool", status=3)[1])
+        said = p.run("pool", status=3)
+        check("is dxpu-manager running?" in said[1], said)
 
 
 @case
