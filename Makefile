@@ -85,7 +85,7 @@ VARIANTS := /san /cov1 /cov8 /fuzz /pic
 CC/fuzz = clang
 FLAGS = -fPIE -fstack-protector-strong -fstack-clash-protection -U_FORTIFY_SOURCE \
         -D_FORTIFY_SOURCE=2
-FLAGS/san = $(SAN)
+FLAGS/san = $(SAN) $(if $(findstring clang,$(CC)),,-static-libasan -static-libubsan) # start sooner
 FLAGS/cov1 = $(COV) -DDXPU_CRC_TABLES=1
 FLAGS/cov8 = $(COV) -DDXPU_CRC_TABLES=8
 FLAGS/fuzz = $(SAN) -fsanitize=fuzzer-no-link
