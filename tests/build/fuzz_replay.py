@@ -37,7 +37,7 @@ def has_assertions(**more):
         os.chmod(compiler, 0o700)
         done = subprocess.run(["fuzz/oss_fuzz.sh", "frame"], cwd=ROOT, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True,
-                              env=dict(os.environ, CC=compiler, CFLAGS="-O1", OUT=folder, **more))
+                              env=dict(os.environ, CC=compiler, CFLAGS="-O0", OUT=folder, **more))
         if done.returncode:
             print(done.stdout[-4000:])
             return None
