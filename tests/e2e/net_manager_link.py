@@ -1476,6 +1476,7 @@ def m180_nothing_is_direct_before_the_manager_says_so():
         alone = l.start("dxpu-box", "--listen", V4, "--json", "--memory", 4096, "--slots", 3,
                          "--manager", "127.0.0.1:9", "--identity", l.file("id"), "--state",
                          l.file("state"), "--control", ":0")
+        alone.says(r"3 slots at ")  # before, a signal ends it as any program
         check(directs(by_hand.Proxy(alone)) == [0, 0, 0])
 
 
