@@ -22,10 +22,9 @@ mkdir -p "$OUT"
 # libdxpu-inject, whose dlsym() is not to be the sanitizers'.
 objects=$OUT/objects
 mkdir -p "$objects"
-for source in $(find $rooms -name '*.c' ! -name main.c ! -path 'fuzz/*' ! -path 'tests/*' \
-    ! -path 'examples/inject/*'); do
-    $CC $flags -c "$source" \
-        -o "$objects/$(echo "$source" | tr / _).o"
+find $rooms -name '*.c' ! -name main.c ! -path 'fuzz/*' ! -path 'tests/*' \
+    ! -path 'examples/inject/*' | sed 'h; y,/,_,; x; G; s/\n/ /' | while read -r source name; do
+    $CC $flags -c "$source" -o "$objects/$name.o" </dev/null
 done
 $CC $flags -include bindings/zlib/dxpu_zlib.h \
     -DDXPU_IMPLEMENTATION -include dxpu.h -x c -c dxpu.h -o "$objects/dxpu.o"
