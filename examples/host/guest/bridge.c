@@ -541,6 +541,16 @@ static int open_function(bridge *g)
     return 0;
 }
 
+/* Room for twice as many as the slots and ports of a switch need.  Not more: Linux's vmd driver
+   looks at each function of each bus when it starts, 288 reads of configuration space a bus. */
+static uint8_t buses_of(const dxpu_vswitch_config *cfg)
+{
+    unsigned needed = cfg->slots + (cfg->topology == DXPU_VSWITCH_SWITCH ? 3u : 1u), buses = 2;
+    while (buses < 2 * needed && buses < 32)
+        buses *= 2;
+    return (uint8_t)buses;
+}
+
 int bridge_open_switch(bridge *g)
 {
     const guest_settings *set = g->guest.set;
@@ -549,6 +559,7 @@ int bridge_open_switch(bridge *g)
     cfg.mps_code = MPS_CODE_MAX;
     cfg.topology = (uint8_t)set->topology;
     cfg.slots = (uint8_t)set->slots;
+    cfg.buses = buses_of(&cfg);
     if (dxpu_vswitch_init(&g->vs, &cfg) != DXPU_OK) {
         log_error("--slots %llu: too many for this topology", (unsigned long long)set->slots);
         return -1;
