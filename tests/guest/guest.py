@@ -2,6 +2,7 @@
 
 Standard library only.  Proxies and relays are started by examples/demo/lab.py's Lab."""
 # SPDX-License-Identifier: MIT
+import ctypes
 import json
 import lzma
 import os
@@ -50,20 +51,34 @@ def tools(*which):
             ask(os.path.join(HERE, "fetch.sh"))[0])
 
 
+def unpacked(image):
+    """What is packed in a bzImage, by what its header says (Documentation/arch/x86/boot.rst)."""
+    at, length = struct.unpack_from("<II", image, 0x248)
+    start = (image[0x1f1] + 1) * 512 + at
+    data = image[start:start + length]  # with its size when unpacked behind it
+    if data[:4] != b"\x28\xb5\x2f\xfd":
+        return lzma.LZMADecompressor().decompress(data)
+    zstd, size = ctypes.CDLL("libzstd.so.1"), struct.unpack("<I", data[-4:])[0]  # dpkg's library
+    zstd.ZSTD_decompress.restype = ctypes.c_size_t
+    plain = ctypes.create_string_buffer(size)
+    got = zstd.ZSTD_decompress(plain, ctypes.c_size_t(size), data, ctypes.c_size_t(length - 4))
+    if got != size:
+        raise OSError("zstd")
+    return plain.raw
+
+
 def kernel(folder):
-    """The kernel unpacked, once: packed, half of the time to a guest's first command is for that.
-    Its header says where the packed part is (Documentation/arch/x86/boot.rst)."""
+    """The kernel unpacked, once: packed, half of the time to a guest's first command is for
+    that."""
     packed, plain = os.path.join(folder, "vmlinuz"), os.path.join(folder, "vmlinux")
     if os.path.exists(plain) and os.path.getmtime(plain) >= os.path.getmtime(packed):
         return plain
     with open(packed, "rb") as file:
         image = file.read()
-    start = (image[0x1f1] + 1) * 512 + struct.unpack_from("<I", image, 0x248)[0]
     try:
-        unpacked = lzma.LZMADecompressor().decompress(image[start:])
         own = "%s.%d" % (plain, os.getpid())
         with open(own, "wb") as file:
-            file.write(unpacked)
+            file.write(unpacked(image))
         os.replace(own, plain)  # another test may do the same
     except (lzma.LZMAError, OSError):  # of another kind, or in a directory of others
         return packed
@@ -96,7 +111,7 @@ class Guest:
         self.lab, self.name = lab, name
         self.log_file = lab.file(name + ".console")
         self.err_file = lab.file(name + ".qemu")
-        self.text = ""
+        self.text, self.part = "", b""
         self.next_id = 0
         self.seen = 0  # of the kernel's log that healthy() has read
         self.more = threading.Condition()
@@ -130,29 +145,34 @@ class Guest:
         self.popen.wait()
 
     def read(self):
+        """Whole lines: QEMU writes a character at a time."""
         while True:
             got = os.read(self.popen.stdout.fileno(), 65536)
+            whole, end, part = (self.part + got).rpartition(b"\n")
             with self.more:
-                if got:
-                    self.text += got.decode("utf-8", "replace")
-                self.more.notify_all()
+                self.text += (whole + end).decode("utf-8", "replace")
+                self.part = part
+                if end or not got:
+                    self.more.notify_all()
             if not got:
                 return
+            time.sleep(0.002)
 
-    def expect(self, pattern, seconds):
-        """Wait until the second serial port has said it; what follows stays for the next."""
+    def expect(self, pattern, seconds, mark=""):
+        """Wait until the second serial port has said it, a line's end at its own end; what follows
+        stays for the next.  It has `mark` in it, which is looked for first."""
         end = time.monotonic() + seconds
         with self.more:
             while True:
-                found = re.search(pattern, self.text, re.S | re.M)
+                found = mark in self.text and re.search(pattern, self.text, re.S | re.M)
                 if found:
                     self.text = self.text[found.end():]
                     return found
                 left = end - time.monotonic()
                 if left <= 0 or self.popen.poll() is not None:
-                    raise Stuck("%s: no %r in %g s; last: %s\nconsole: %s\nqemu: %s" % (
-                        self.name, pattern, seconds, self.text[-500:], self.log()[-2000:],
-                        self.errors()[-500:]))
+                    raise Stuck("%s: no %r in %g s; last: %s%s\nconsole: %s\nqemu: %s" % (
+                        self.name, pattern, seconds, self.text[-500:], self.part[-500:],
+                        self.log()[-2000:], self.errors()[-500:]))
                 self.more.wait(min(left, 1))
 
     def ready(self, seconds=120):
@@ -169,7 +189,8 @@ class Guest:
         return self.next_id
 
     def finish(self, number, seconds=60):
-        found = self.expect(r"^<%d\r?\n(.*?)\r?\n?^>%d (\d+)\r?\n" % (number, number), seconds)
+        found = self.expect(r"^<%d\r?\n(.*?)\r?\n?^>%d (\d+)\r?\n" % (number, number), seconds,
+                            "\n>%d " % number)
         return int(found.group(2)), found.group(1).replace("\r\n", "\n")
 
     def run(self, command, seconds=60):
