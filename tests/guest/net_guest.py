@@ -95,8 +95,10 @@ class Machine:
         self.host.says("waiting for a guest")
         self.start_guest(w, name, **more)
 
-    def start_guest(self, w, name, **more):
-        self.guest = guest.Guest(w.lab, name, w.tools, w.initrd, self.socket, **more)
+    def start_guest(self, w, name, cpus=1, **more):
+        self.cpus, self.jobs = cpus, 0
+        self.guest = guest.Guest(w.lab, name, w.tools, w.initrd, self.socket, cpus=cpus,
+                                 **more)
         self.run, self.must, self.wait_for = self.guest.run, self.guest.must, self.guest.wait_for
         took = self.guest.ready()
         figure("%s: Linux %s, topology %s, boot to the first command %.1f s"
@@ -149,10 +151,12 @@ class Machine:
         return count_of(self.host, r"slot %d: .* is attached" % slot)
 
     def fio(self, slot, *options, name="job"):
-        """fio's command line for a slot's disk, report in /tmp/NAME.json."""
+        """fio's command line for a slot's disk, report in /tmp/NAME.json; on each processor in
+        turn."""
+        self.jobs += 1
         words = ["fio", "--name=" + name, "--filename=" + self.disk(slot), "--direct=1",
                  "--ioengine=libaio", "--output-format=json", "--output=/tmp/%s.json" % name,
-                 "--randrepeat=0",
+                 "--randrepeat=0", "--cpus_allowed=%d" % (self.jobs % self.cpus),
                  "--allow_file_create=0"]  # in the place of a disk that goes away
         return " ".join(words + list(options))
 
@@ -181,7 +185,7 @@ class Machine:
 
     def verify(self, slot, what, *options, seconds=2 * HANG):
         """Write and verify with fio; a check of its own."""
-        status, output = self.run(self.fio(slot, "--verify=crc32c", "--verify_fatal=1",
+        status, output = self.run(self.fio(slot, "--verify=xxhash", "--verify_fatal=1",
                                            "--do_verify=1", *options), seconds)
         good = status == 0
         if not good:
@@ -227,7 +231,7 @@ class World:
         self.lossy = l.start("dxpu-relay", "--to", self.lossy_disk.at, "--json", "--loss", LOSS)
 
     def boot(self, name, *args, **more):
-        machine = Machine(self, name, *args, **{"cpus": 2, **more})
+        machine = Machine(self, name, *args, **more)
         self.machines.append(machine)
         setattr(self, name, machine)
         return machine
@@ -245,7 +249,8 @@ class World:
 @story
 def boot_and_enumerate(w):
     a = w.boot("a", "root-ports", ["1=%s/1" % w.line.address(), "2=%s/1" % w.other.at],
-               ["--push"], reboots=True, extra=local_disk(w.lab))
+               ["--push"], reboots=True, extra=local_disk(w.lab), cpus=2,
+               append=guest.APART)
     ports = a.must("ls -d /sys/bus/pci/devices/10000:00:*/driver | wc -l").strip()
     check("enumerate_root_ports", ports == "4", ports)
     for n in range(1, 5):
@@ -294,6 +299,8 @@ def hot_add(w):
 # ==== Data ========================================================================================
 
 MIXED, LARGE = "--bsrange=512-1m", "32m" if LONG else "8m"
+# Of a device that works again: as many requests, smaller ones.
+AGAIN = (MIXED, "--size=8m") if LONG else ("--bsrange=512-256k", "--size=2m")
 
 
 @story
@@ -307,7 +314,7 @@ def fio_verify(w):
                                        "--size=1m"))):
         w.a.verify(1, "fio_" + name, *options)
     # Control: verification does see a block that was changed behind its back.
-    job = w.a.fio(1, "--rw=write", "--bs=4k", "--size=64k", "--verify=crc32c", "--verify_fatal=1")
+    job = w.a.fio(1, "--rw=write", "--bs=4k", "--size=64k", "--verify=xxhash", "--verify_fatal=1")
     w.a.must(job + " --do_verify=0")
     w.a.must("dd if=/dev/urandom of=%s bs=512 count=1 seek=64 oflag=direct" % w.a.disk(1))
     status, _ = w.a.run(job + " --verify_only", HANG)
@@ -395,7 +402,7 @@ def submission_queues_without_a_request(w):
     a.must("nvme reset %s" % a.controller(2))
     for method in a.must("cat %s/reset_method" % a.device(2)).split():
         a.must("cd %s && echo %s > reset_method && echo 1 > reset" % (a.device(2), method))
-        a.verify(2, "cmb_reset_%s_fio" % method, "--rw=randrw", MIXED, "--iodepth=8", "--size=4m")
+        a.verify(2, "cmb_reset_%s_fio" % method, "--rw=randrw", "--iodepth=8", *AGAIN)
     before = box_count(w.other, "cmb_writes")
     a.must("dd if=%s of=/dev/null bs=4k count=32 iflag=direct" % a.disk(2))
     written = box_count(w.other, "cmb_writes") - before
@@ -478,7 +485,7 @@ def storm(w):
     box = Box(w.lab, 16, "--device", "nvme", "--size", "16M", "--slots", 2)
     box.start()
     a.background(a.fio(1, "--rw=randrw", "--bs=4k", "--iodepth=4", "--size=8m",
-                       "--verify=crc32c", "--verify_fatal=1", "--do_verify=1"))
+                       "--verify=xxhash", "--verify_fatal=1", "--do_verify=1"))
     for _ in range(STORM):
         slot = chance.choice((3, 4))
         if slot in filled:
@@ -501,8 +508,8 @@ def storm(w):
     status, output = a.ended(seconds=2 * HANG)
     check("storm_other_slot_no_error", status == 0, output)
     for slot in (3, 4):
-        a.verify(slot, "storm_slot_%d_fio_after" % slot, "--rw=randrw", MIXED, "--iodepth=8",
-                 "--size=4m")
+        a.verify(slot, "storm_slot_%d_fio_after" % slot, "--rw=randrw", "--iodepth=8",
+                 *AGAIN)
         a.detach(slot)
         a.emptied(slot)
     box.process.kill()
@@ -529,12 +536,13 @@ def removal_under_load(w):
                                                 % a.disk(2))[0] == 0)
         come(w, way)
         a.filled(1)
-        a.verify(1, what + "_fio_after", "--rw=randwrite", MIXED, "--iodepth=16", "--size=8m")
+        a.verify(1, what + "_fio_after", "--rw=randwrite", "--iodepth=16", *AGAIN)
 
 
 # ==== A mirror ====================================================================================
 
-LOCAL, MIRROR, MIRROR_KB = "beside-the-guest", "/sys/block/md_pair/md", 8192
+LOCAL, MIRROR = "beside-the-guest", "/sys/block/md_pair/md"
+MIRROR_KB = 8192 if LONG else 4096
 
 
 def local_disk(l):
@@ -602,12 +610,12 @@ def worker_killed(w):
     slot's disk, and sees no error.  What was written beside it before is there at the end."""
     a, slow = w.a, 0
     beside = ("--rw=randwrite", "--offset=48m", "--size=4m", "--bs=4k", "--iodepth=16",
-              "--verify=crc32c", "--verify_fatal=1", "--randseed=7")
+              "--verify=xxhash", "--verify_fatal=1", "--randseed=7")
     a.must(a.fio(1, "--do_verify=0", "--end_fsync=1", *beside))
     local = build_mirror(a, 1)
     a.background("until [ -e /tmp/enough ]; do fio --name=steady --filename=/dev/md_pair --size=%dk"
                  " --direct=1 --ioengine=libaio --rw=randwrite --bs=4k --iodepth=8 --randrepeat=0 "
-                 "--verify=crc32c --verify_fatal=1 --do_verify=1 || exit 1; echo round; done"
+                 "--verify=xxhash --verify_fatal=1 --do_verify=1 || exit 1; echo round; done"
                  % MIRROR_KB, "steady")
     for n in range(w.crashes):
         slow = max(slow, crash(w, n))
@@ -625,8 +633,8 @@ def worker_killed(w):
     status, output = a.run(a.fio(1, "--verify_only", *beside), HANG)
     check("worker_killed_data_are_there", status == 0, output)
     for slot in (1, 2):
-        a.verify(slot, "worker_killed_slot_%d_is_whole" % slot, "--rw=randwrite", MIXED,
-                 "--iodepth=16", "--size=8m")
+        a.verify(slot, "worker_killed_slot_%d_is_whole" % slot, "--rw=randwrite",
+                 "--iodepth=16", *AGAIN)
 
 
 @story
@@ -644,7 +652,7 @@ def worker_is_asked_to_end(w):
 def cut_shortly(w):
     """Three times under load: fio's end, datagrams lost, and the time that the longest cut took."""
     w.a.under_way(1, "--rw=randwrite", "--bsrange=512-64k", "--iodepth=8", "--size=24m",
-                  "--verify=crc32c", "--verify_fatal=1", "--do_verify=1")
+                  "--verify=xxhash", "--verify_fatal=1", "--do_verify=1")
     lost, longest = 0, 0
     for _ in range(3):
         start = time.monotonic()
@@ -676,7 +684,7 @@ def long_cut(w):
     a, ups = w.a, w.a.attached(1)
     a.under_way(1, *LOAD)
     a.under_way(2, "--rw=randrw", "--bs=4k", "--iodepth=4", "--size=16m", "--time_based",
-                "--runtime=%d" % (w.cut_seconds + 5), "--rate_iops=200", name="job2")
+                "--runtime=%d" % (w.cut_seconds + 5), "--rate_iops=50", name="job2")
     name, device = os.path.basename(a.device(1)), a.device(1)
     w.cut(True)
     start = time.monotonic()
@@ -698,7 +706,7 @@ def long_cut(w):
     check("long_cut_other_slot_bounded_delay", longest < 10, longest)
     a.filled(1)
     check("long_cut_one_removal", a.attached(1) == ups + 1, a.host.errors()[-500:])
-    a.verify(1, "long_cut_fio_after", "--rw=randwrite", MIXED, "--iodepth=16", "--size=8m")
+    a.verify(1, "long_cut_fio_after", "--rw=randwrite", "--iodepth=16", *AGAIN)
 
 
 @story
@@ -711,8 +719,8 @@ def guest_reboot(w):
     figure("a: reboot %.1f s" % took)
     a.filled(1)
     a.filled(2)
-    a.verify(1, "reboot_fio", "--rw=randrw", MIXED, "--iodepth=8", "--size=8m")
-    a.verify(2, "reboot_fio_other_slot", "--rw=randrw", MIXED, "--iodepth=8", "--size=8m")
+    a.verify(1, "reboot_fio", "--rw=randrw", "--iodepth=8", *AGAIN)
+    a.verify(2, "reboot_fio_other_slot", "--rw=randrw", "--iodepth=8", *AGAIN)
 
 
 @story
@@ -732,7 +740,7 @@ def flapping(w):
     w.disk.start()
     wait_count(a.host, r"slot 1: .* is attached", before + 1)
     a.filled(1)
-    a.verify(1, "flapping_fio_after", "--rw=randwrite", MIXED, "--iodepth=16", "--size=8m")
+    a.verify(1, "flapping_fio_after", "--rw=randwrite", "--iodepth=16", *AGAIN)
 
 
 @story
@@ -741,18 +749,18 @@ def guest_resets(w):
     a = w.a
     name = os.path.basename(a.device(1))
     a.must("nvme reset %s" % a.controller(1))
-    a.verify(1, "controller_reset_fio", "--rw=randrw", MIXED, "--iodepth=8", "--size=4m")
+    a.verify(1, "controller_reset_fio", "--rw=randrw", "--iodepth=8", *AGAIN)
     for method in a.must("cat %s/reset_method" % a.device(1)).split():
         a.must("echo %s > /sys/bus/pci/drivers/nvme/unbind" % name)
         a.must("echo %s > %s/reset_method; echo 1 > %s/reset" % (method, a.device(1), a.device(1)))
         a.must("echo %s > /sys/bus/pci/drivers/nvme/bind" % name)
         a.filled(1)
-        a.verify(1, "reset_%s_fio" % method, "--rw=randrw", MIXED, "--iodepth=8", "--size=4m")
+        a.verify(1, "reset_%s_fio" % method, "--rw=randrw", "--iodepth=8", *AGAIN)
     a.must("echo 1 > %s/remove" % a.device(1))
     a.emptied(1)
     a.must("echo 1 > /sys/bus/pci/rescan")
     a.filled(1)
-    a.verify(1, "rescan_fio", "--rw=randrw", MIXED, "--iodepth=8", "--size=4m")
+    a.verify(1, "rescan_fio", "--rw=randrw", "--iodepth=8", *AGAIN)
 
 
 @story
@@ -766,7 +774,7 @@ def guest_killed(w):
     a.start_guest(w, "a2")
     a.filled(1)
     a.filled(2)
-    a.verify(1, "guest_killed_fio", "--rw=randrw", MIXED, "--iodepth=8", "--size=8m")
+    a.verify(1, "guest_killed_fio", "--rw=randrw", "--iodepth=8", *AGAIN)
 
 
 # ==== Two guests ==================================================================================
@@ -805,13 +813,13 @@ def switch_hot_plug(w):
         else:
             w.lossy_disk.start()
         b.filled(1)
-        b.verify(1, "switch_%s_fio_after" % way, "--rw=randrw", MIXED, "--iodepth=8", "--size=4m")
+        b.verify(1, "switch_%s_fio_after" % way, "--rw=randrw", "--iodepth=8", *AGAIN)
 
 
 @story
 def two_guests(w):
     a, b = w.a, w.b
-    job = ("--rw=randwrite", "--bsrange=512-128k", "--iodepth=8", "--size=16m", "--verify=crc32c",
+    job = ("--rw=randwrite", "--bsrange=512-128k", "--iodepth=8", "--size=16m", "--verify=xxhash",
            "--verify_fatal=1", "--do_verify=1")
     jobs = ((a, 1), (b, 1), (b, 3))
     for m, slot in jobs:
@@ -833,7 +841,7 @@ def dead_slot(w):
     a = w.a
     a.under_way(2, *LOAD, name="job2")
     a.under_way(1, "--rw=randrw", "--bs=4k", "--iodepth=4", "--size=16m", "--time_based",
-                "--runtime=6", name="job1")
+                "--runtime=6", "--rate_iops=100", name="job1")
     w.other.process.popen.send_signal(signal.SIGSTOP)
     # A processor that asks the dead device waits, and QEMU lets no other one out meanwhile.
     identity = a.must("setpci -s %s 0.l" % os.path.basename(a.device(2)), HANG).strip()
@@ -1036,7 +1044,7 @@ class Sharer:
 def three_guests_share_a_drive(w):
     """Each reads what the others have written.  Then one holds a reservation of each type, one is
     registered, and one is not."""
-    w.boot("c", "root-ports", ["1=%s/7" % w.shared.at], cpus=1, memory=256).filled(1)
+    w.boot("c", "root-ports", ["1=%s/7" % w.shared.at], memory=256).filled(1)
     sharers = w.sharers = [Sharer(m, slot, key) for m, slot, key in
                            ((w.a, 4, 0xa1), (w.b, 2, 0xb2), (w.c, 1, 0xc3))]
     a, b, c = sharers
@@ -1101,7 +1109,7 @@ def holder_is_killed(w):
     found = [[s.sum_at(place) for place in range(3)] for s in (a, b)]
     check("holder_killed_data_are_there", found == [w.sums] * 2, found)
     if LONG:
-        c.m.start_guest(w, "c2", cpus=1, memory=256)
+        c.m.start_guest(w, "c2", memory=256)
         c.m.filled(1)
         c.identify()
         check("holder_killed_it_is_fenced_when_it_is_back", c.may() == "r", c.may())
@@ -1128,7 +1136,7 @@ def another_device_is_plugged_in(w):
     b.filled(2)
     size = b.must("cat /sys/block/%s/size" % os.path.basename(b.disk(2))).strip()
     check("plugged_in_is_the_new_one", size == str(8 << 11), size)
-    b.verify(2, "plugged_in_fio", "--rw=randrw", MIXED, "--iodepth=8", "--size=4m")
+    b.verify(2, "plugged_in_fio", "--rw=randrw", "--iodepth=8", *AGAIN)
     b.detach(2)
     b.emptied(2)
 
@@ -1148,7 +1156,7 @@ def functions_are_reset_apart(w):
           [s[-1] for s in seen] == ["0x1", "0x2"], seen)
     for m, (slot, _) in guests.items():
         m.under_way(slot, "--rw=randwrite", MIXED, "--iodepth=8", "--size=8m", "--loops=100",
-                    "--time_based", "--runtime=3", "--verify=crc32c", "--verify_fatal=1",
+                    "--time_based", "--runtime=3", "--verify=xxhash", "--verify_fatal=1",
                     "--do_verify=1")
     for m in guests:
         other = w.b if m is w.a else w.a
@@ -1187,7 +1195,7 @@ def device_of_two_functions(w):
     disk = "/dev/" + re.sub(r"c\d+", "", os.path.basename(
         a.must("ls -d %s/nvme/nvme*/nvme*n[0-9]*" % second).strip()))
     a.under_way(4, "--rw=randwrite", MIXED, "--iodepth=8", "--size=8m", "--loops=100",
-                "--time_based", "--runtime=4", "--verify=crc32c", "--verify_fatal=1",
+                "--time_based", "--runtime=4", "--verify=xxhash", "--verify_fatal=1",
                 "--do_verify=1")
     a.must("echo second | dd of=%s bs=512 seek=9 conv=sync,fsync oflag=direct" % disk)
     a.must("echo flr > %s/reset_method; echo 1 > %s/reset" % (second, second))
@@ -1213,7 +1221,7 @@ def virtual_functions(w):
     total = a.must("cat %s/sriov_totalvfs" % pf).strip()
     check("virtual_functions_can_be_made", total == "3", total)
     a.under_way(4, "--rw=randwrite", MIXED, "--iodepth=8", "--size=8m", "--loops=100",
-                "--time_based", "--runtime=4", "--verify=crc32c", "--verify_fatal=1",
+                "--time_based", "--runtime=4", "--verify=xxhash", "--verify_fatal=1",
                 "--do_verify=1")
     status, output = a.run("echo 2 > %s/sriov_numvfs" % pf)
     check("virtual_functions_are_made", status == 0, output, a.must("dmesg | tail -n 5"))
@@ -1241,7 +1249,7 @@ def host_killed(w):
     """The box takes the slot back; the next host has it.  Guest b does not notice."""
     a, b = w.a, w.b
     a.under_way(1, *LOAD)
-    b.under_way(3, "--rw=randwrite", "--bs=4k", "--iodepth=4", "--size=8m", "--verify=crc32c",
+    b.under_way(3, "--rw=randwrite", "--bs=4k", "--iodepth=4", "--size=8m", "--verify=xxhash",
                 "--verify_fatal=1", "--do_verify=1")
     a.guest.seen = len(a.guest.log())
     a.host.kill()
@@ -1330,6 +1338,7 @@ def processes_end(w):
 def end(w):
     """Everything stops in order, and says what it did."""
     b = w.b
+    b.must("echo 10000 >/sys/block/%s/queue/io_timeout" % os.path.basename(b.disk(3)))  # not 30 s
     b.under_way(3, *LOAD)
     check("host_stops_under_load", b.host.stop() == 0, b.host.errors()[-500:])
     check("host_stops_fio_gets_errors", b.ended()[0] != 0)

@@ -51,7 +51,7 @@ class World:
                                  None, extra=["-device", PORT, "-device",
                                               guest.adapter(self.path + ".1", bus="rp0"),
                                               "-device", PLUGGED_PORT, *monitors],
-                                 cpus=2, reboots=True)
+                                 cpus=2, append=guest.APART, reboots=True)
         figure("%s: boot to the first command %.1f s" % (interrupts, self.guest.ready()))
 
     def start_box(self):
@@ -110,11 +110,11 @@ def verified_load(w, kind):
     check(kind + "_disk_is_in_the_domain_of_the_machine",
           re.fullmatch(r"/sys/devices/pci0000:00/0000:00:\S+/0000:\S+", where), where)
     status, out = g.run("fio --name=j --filename=%s --direct=1 --ioengine=libaio --iodepth=32 "
-                        "--rw=randwrite --bsrange=512-256k --size=16m --verify=crc32c "
-                        "--verify_fatal=1 --do_verify=1" % DISK, 2 * HANG)
+                        "--rw=randwrite --bsrange=512-256k --size=16m --verify=xxhash "
+                        "--verify_fatal=1 --do_verify=1 --cpus_allowed=1" % DISK, 2 * HANG)
     check(kind + "_fio_verifies", status == 0, out)
     g.must("dd if=/dev/urandom of=%s bs=512 count=1 seek=64 oflag=direct" % DISK)
-    status, _ = g.run("fio --name=j --filename=%s --direct=1 --verify=crc32c --rw=randwrite "
+    status, _ = g.run("fio --name=j --filename=%s --direct=1 --verify=xxhash --rw=randwrite "
                       "--bsrange=512-256k --size=16m --verify_only" % DISK, HANG)
     check(kind + "_fio_control_sees_damage", status != 0)
     count, lines = vectors(g)
@@ -161,7 +161,7 @@ def plugged_in_and_out(w, kind):
     g = w.guest
     figure("%s: plugged in after %.1f s" % (kind, attach(w)))
     status, out = g.run("fio --name=j --filename=%s --direct=1 --rw=randwrite --bs=4k --size=1m "
-                        "--verify=crc32c --verify_fatal=1 --do_verify=1" % PLUGGED, HANG)
+                        "--verify=xxhash --verify_fatal=1 --do_verify=1" % PLUGGED, HANG)
     check(kind + "_plugged_in_disk_verifies", status == 0, out)
     migration_is_cancelled(w, kind)
     before = len(g.log())
