@@ -24,7 +24,7 @@ COMPLAINTS = re.compile(r"\bBUG\b|\bWARNING\b|Call Trace|\bhung\b|blocked for mo
 # What a kernel does at its start is not tested: tests of its ciphers, measures against attacks,
 # which cost a software-emulated CPU most, clocks measured on a machine that others use as well.
 QUICK = "cryptomgr.notests mitigations=off nokaslr tsc=reliable lpj=4000000 no_timer_check"
-# For a guest of two processors: nothing runs on the second one unless it is told to.  A task that
+# For a guest of two processors: nothing runs on the second one unless it must.  A task that
 # wanders between emulated processors takes half as long again, or twice; drivers have queues for
 # both all the same.
 APART = "isolcpus=1"

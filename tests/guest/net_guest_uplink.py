@@ -29,8 +29,8 @@ import desktop  # noqa: E402
 import guest  # noqa: E402
 import lab  # noqa: E402
 import suite  # noqa: E402
-import net_guest_virtio_net as net  # noqa: E402
-from net_guest_virtio_net import ip  # noqa: E402
+import kind_network as net  # noqa: E402
+from kind_network import ip  # noqa: E402
 from suite import HANG, check, figure  # noqa: E402
 
 OWN, NEAR, FAR, OTHER = 1, 2, 3, 4  # also the third part of addresses

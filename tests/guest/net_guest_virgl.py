@@ -28,8 +28,8 @@ from desktop import NODE, renderers  # noqa: E402
 import lab  # noqa: E402
 import suite  # noqa: E402
 from suite import HANG, check, figure  # noqa: E402
-from net_guest_virtio_gpu import BDF  # noqa: E402
 
+BDF = "10000:01:00.0"
 SLOTS = 3  # of the second dxpu-host
 FRAMES = 100
 BOXES = {name: ("--listen", "127.0.0.1:0", "--slot", "1=" + slot) for name, slot in (
@@ -46,7 +46,7 @@ class World:
                            "--render", "--json")
         self.relay = l.start("dxpu-relay", "--to", self.box.address(), "--json", "--loss", 10)
         self.host, self.guest = suite.machine(
-            l, tools, self.relay.address() + "/1", desktop.modules(tools),
+            l, tools, [self.relay.address() + "/1"], desktop.modules(tools),
             [suite.program(l, "virgl")], desktop.ports(self.qmp, SLOTS))
         figure("Linux %s" % self.guest.version)
 

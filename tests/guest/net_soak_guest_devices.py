@@ -25,7 +25,7 @@ from cases import case, check, main, until  # noqa: E402
 import desktop  # noqa: E402
 import guest  # noqa: E402
 import lab  # noqa: E402
-import net_guest_virtio_net as net  # noqa: E402
+import kind_network as net  # noqa: E402
 import soak as long_run  # noqa: E402
 import suite  # noqa: E402
 from suite import HANG  # noqa: E402

@@ -23,13 +23,15 @@ LARGE, LARGE_PARAMETER = "4G", "pci=hpmmioprefsize=8G"
 DISPLAY = ("virtio", "virtio_ring", "virtio_pci_legacy_dev", "virtio_pci_modern_dev", "virtio_pci",
            "virtio_dma_buf", "drm", "drm_kms_helper", "drm_shmem_helper", "virtio-gpu")
 failed = 0
+prefix = ""  # of the names of checks: whose turn it is
 
 
 def check(name, truth, *shown):
     global failed
     failed += not truth
     words = " ".join(str(s) for s in shown).replace("\n", " | ")[-1500:]
-    print(("ok " if truth else "not ok ") + name + ("" if truth or not words else "  # " + words))
+    print(("ok " if truth else "not ok ") + prefix + name +
+          ("" if truth or not words else "  # " + words))
     sys.stdout.flush()
     return truth
 
@@ -87,21 +89,25 @@ def modules(tools, names):
     return {name: path for name, path in paths.items() if os.path.exists(path)}
 
 
+# Longer than a busy machine stops a program: drivers hang whose device is lost while they use it.
+HOLD = "--hold-ms", 2000
 # Tasks that wait uninterruptibly, and where.
 WAITING = ("for p in /proc/[0-9]*; do grep -q 'State:.D' $p/status 2>/dev/null && "
            "cat $p/comm $p/stack 2>/dev/null; done; true")
 
 
-def machine(l, tools, slot, modules={}, files=(), extra=(), cpus=1, second=""):
-    """A dxpu-host with two root ports, the first attached to `slot` of a box (and the other to
-    `second`), and a guest that has loaded these modules; files go to /bin of the guest, `extra` to
-    QEMU's command."""
+def machine(l, tools, places, modules={}, files=(), extra=(), options=(), **more):
+    """A dxpu-host with a root port for each of these places, ADDRESS/SLOT of a box, and a guest
+    that has loaded these modules; files go to /bin of the guest, `extra` to QEMU's command,
+    `options` to dxpu-host's."""
     path = l.file("host.sock")
-    host = l.start("dxpu-host", "--vfio-user", path, "--slots", 2, "--topology", "root-ports",
-                   "--attach", "1=" + slot + (",2=" + second if second else ""), "--json")
+    host = l.start("dxpu-host", "--vfio-user", path, "--slots", len(places), "--topology",
+                   "root-ports", "--attach", ",".join("%d=%s" % (n + 1, place)
+                                                      for n, place in enumerate(places)), "--json",
+                   *options)
     host.says("waiting for a guest")
     initrd = guest.initramfs(l.file("initrd"), *files, *modules.values())
-    g = guest.Guest(l, "a", tools, initrd, path, extra=extra, cpus=cpus)
+    g = guest.Guest(l, "a", tools, initrd, path, extra=extra, **more)
     figure("boot to the first command %.1f s" % g.ready())
     for module in modules:
         g.must("insmod /modules/%s.ko" % module)
@@ -138,6 +144,11 @@ class Display:
             if (shot and good(*shot)) or time.monotonic() > end:
                 return shot
             time.sleep(0.2)
+
+
+def below(slot):
+    """Where the device of a slot that is a root port is found."""
+    return "10000:%02x:00.0" % slot
 
 
 def device(bdf):

@@ -1,48 +1,31 @@
-#!/usr/bin/env python3
 """A stock Linux guest's virtio_gpu driver draws on a display of a remote box.
 
 The picture that the box has is compared with what was drawn, byte for byte; the guest removes the
-display and finds it again, and draws through a path that loses 1 % of all datagrams.  Prints
-`ok NAME`, `not ok NAME` or `skip NAME` for each check and `# ...` lines with figures.  Skipped,
-loudly, where no QEMU or no guest can be had.
-
-    tests/guest/net_guest_virtio_gpu.py [--keep FILE.png]      FILE.png gets the last picture"""
-# run.py: --timeout 1200
+display and finds it again, and draws through a path that loses 1 % of all datagrams."""
 # SPDX-License-Identifier: MIT
-import argparse
-import os
-import shutil
-import sys
 import time
-import traceback
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "..", "support"))
-import rooms  # noqa: E402,F401
-import guest  # noqa: E402
-import lab  # noqa: E402
-import suite  # noqa: E402
-from suite import HANG, check, figure  # noqa: E402
+import suite
+from suite import HANG, check, figure
 
-# in the order in which they must be loaded
-BDF = "10000:01:00.0"
+MODULES, PROGRAMS, LOSS, BOX_SLOT = suite.DISPLAY, ("drawfb",), 10, 1
+SCREEN = "screen.png"
 WIDTH, HEIGHT = 1024, 768  # what the display's EDID prefers
 RED = bytes((0xaa, 0, 0))  # colour 1 of the console
 
 
 class World(suite.Display):
-    def __init__(self, l):
-        self.lab = l
-        tools = guest.tools()
-        modules = suite.modules(tools, suite.DISPLAY)
-        self.screen = l.file("screen.png")
-        self.box = l.start("dxpu-box", "--listen", "127.0.0.1:0", "--device", "virtio-gpu",
-                           "--control", ":0", "--json")
-        self.relay = l.start("dxpu-relay", "--to", self.box.address(), "--json", "--loss", 10)
+    def __init__(self, l, at, slot):
+        self.lab, self.at, self.bdf = l, at, suite.below(slot)
+        self.screen, self.bindings = l.file(SCREEN), 0
+
+    def start(self):
+        self.box = self.lab.start("dxpu-box", "--listen", self.at, "--device", "virtio-gpu",
+                                  "--control", ":0", "--json", *suite.HOLD)
         self.control = self.box.says(r"control port (\S+:\d+)\n").group(1)
-        self.host, self.guest = suite.machine(l, tools, self.relay.address() + "/1", modules,
-                                              [suite.program(l, "drawfb")])
-        self.bindings = 0
+
+    def close(self):
+        pass
 
     def bound(self):
         """Wait until the guest's console is on the display."""
@@ -53,9 +36,10 @@ class World(suite.Display):
 
 def found(w):
     g = w.guest
-    figure("driver loaded to console on the display: %.2f s" % w.bound())
+    w.start()
+    figure("box started to console on the display: %.2f s" % w.bound())
     driver = g.must("readlink /sys/bus/virtio/drivers/virtio_gpu/virtio*")
-    check("driver_bound", BDF in driver, driver)
+    check("driver_bound", w.bdf in driver, driver)
     modes = g.must("cat /sys/class/drm/card0-*/modes").split()
     check("edid_modes", modes[0] == "%dx%d" % (WIDTH, HEIGHT) and "640x480" in modes, modes)
     edid = g.must("od -An -v -tx1 /sys/class/drm/card0-*/edid").split()
@@ -68,7 +52,7 @@ def found(w):
 
 def pattern(w, name):
     want = suite.pattern_rows()
-    before = w.shoot()
+    before = w.shoot_until(lambda *now: now[2] != want)  # it comes after the line in the log
     check("control_no_pattern_before_" + name, before and before[2] != want)
     start = time.monotonic()
     w.guest.must("drawfb /dev/dri/card0 >/tmp/draw 2>&1 & echo $! >/tmp/draw.pid")
@@ -112,8 +96,8 @@ def console(w, name):
 def removed_and_found(w):
     """By the guest."""
     g = w.guest
-    g.must("echo 0 >/sys/class/vtconsole/vtcon1/bind; echo 1 >%s/remove" % suite.device(BDF))
-    g.wait_for("[ ! -e %s ]" % suite.device(BDF), HANG)
+    g.must("echo 0 >/sys/class/vtconsole/vtcon1/bind; echo 1 >%s/remove" % suite.device(w.bdf))
+    g.wait_for("[ ! -e %s ]" % suite.device(w.bdf), HANG)
     check("dark_after_remove", w.shoot() is None)
     g.must("echo 1 >/sys/bus/pci/rescan")
     w.bound()
@@ -122,9 +106,7 @@ def removed_and_found(w):
 def end(w):
     check("kernel_is_content", not w.guest.complaints(), *w.guest.complaints())
     w.guest.must("echo 0 >/sys/class/vtconsole/vtcon1/bind; echo 1 >%s/remove"
-                 % suite.device(BDF))
-    w.guest.kill()
-    check("host_stops", w.host.stop() == 0, w.host.errors()[-500:])
+                 % suite.device(w.bdf))
     check("box_stops", w.box.stop() == 0, w.box.errors()[-500:])
     used = w.box.result()["slot_1"]["virtio-gpu"]
     check("nothing_refused", used["broken"] == used["unsupported"] == used["commands_failed"] == 0,
@@ -135,36 +117,10 @@ def end(w):
             used["dma_read_bytes"] >> 10))
 
 
-def run(w):
-    found(w)
-    pattern(w, "first")
-    cursor(w)
-    console(w, "first")
-    removed_and_found(w)
+def drawn_again(w):
     console(w, "found_again")
     pattern(w, "found_again")
-    end(w)
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--keep", help="copy the last picture there at the end")
-    args = parser.parse_args()
-    with lab.Lab() as l:
-        try:
-            w = World(l)
-        except guest.Missing as why:
-            print("skip net_guest_virtio_gpu %s" % why)
-            return 0
-        try:
-            run(w)
-        except Exception as why:
-            traceback.print_exc()
-            check("net_guest_virtio_gpu to its end", False, why, w.guest.log()[-1500:])
-        if args.keep and os.path.exists(w.screen):
-            shutil.copy(w.screen, args.keep)
-    return 1 if suite.failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+STORIES = (found, lambda w: pattern(w, "first"), cursor, lambda w: console(w, "first"),
+           removed_and_found, drawn_again, end)

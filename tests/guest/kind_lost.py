@@ -1,13 +1,9 @@
-#!/usr/bin/env python3
 """A busy virtio network adapter is lost with its box, and a stock guest's driver lets go of it.
 
 The driver resets the device that is gone and waits without limit until its status reads 0: the host
 answers as the device declared (V-51).  Another box follows in the same slot, and the guest uses its
 adapter; twice, with DXPU_WHOLE=1 20 times, and once in a guest with direct attach.  The control is
-a box that declares nothing: its driver never ends.  Prints `ok NAME`, `not ok NAME` or `skip NAME`
-for each check.  Skipped, loudly, where no QEMU, no guest or no tap can be had: it needs root and
-ip."""
-# run.py: --timeout 1200
+a box that declares nothing: its driver never ends."""
 # SPDX-License-Identifier: MIT
 import os
 import subprocess
@@ -15,15 +11,13 @@ import sys
 import time
 import traceback
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "..", "support"))
-import rooms  # noqa: E402,F401
-import guest  # noqa: E402
-import lab  # noqa: E402
-import suite  # noqa: E402
-import net_guest_virtio_net as net  # noqa: E402
-from suite import HANG, check, figure  # noqa: E402
+import guest
+import lab
+import suite
+import kind_network as net
+from suite import HANG, check, figure
 
+MODULES, PROGRAMS, LOSS, BOX_SLOT = net.MODULES, (), 0, 1
 TRIES = 20 if os.environ.get("DXPU_WHOLE") else 2
 STAYS = 4  # seconds after which the control's driver must still wait
 # What is received is dropped; in the namespace.
@@ -43,26 +37,19 @@ SENT = "cat /sys/class/net/eth0/statistics/tx_bytes"
 
 
 class World:
-    bdf = net.BDF
+    def __init__(self, l, at, slot):
+        self.lab, self.at, self.bdf = l, at, suite.below(slot)
+        self.box = self.sink = None
 
-    def __init__(self, l, space):
-        self.lab, self.space = l, space
-        tools = guest.tools()
-        modules = suite.modules(tools, net.MODULES)
-        self.at = lab.address()
-        self.box = None
-        self.sink = None
-        self.start_box()
-        self.machine(tools, modules)
-        figure("kernel %s" % self.guest.version)
-
-    def machine(self, tools, modules):
-        self.host, self.guest = suite.machine(self.lab, tools, self.at + "/1", modules)
+    def close(self):
+        if self.sink:
+            self.sink.kill()
+            self.sink.wait()
 
     def start_box(self, program="dxpu-box"):
         keys = () if program == "dxpu-box" else self.lab.keys("dxpu-box")
         self.box = self.lab.start(program, "--listen", self.at, "--device", "virtio-net", "--tap",
-                                  self.space.tap, "--json", *keys)
+                                  self.space.tap, "--json", *suite.HOLD, *keys)
         self.box.address()
         self.space.move()
         self.sink = subprocess.Popen(["ip", "netns", "exec", self.space.name, sys.executable,
@@ -95,9 +82,12 @@ class Direct(World):
     """The adapter is a function in the machine's own domain.  None says that it is lost: the guest
     removes it."""
 
-    bdf = "0000:01:00.0"
-
-    def machine(self, tools, modules):
+    def __init__(self, l, space):
+        super().__init__(l, lab.address(), 0)
+        self.bdf, self.space = "0000:01:00.0", space
+        tools = guest.tools()
+        modules = suite.modules(tools, net.MODULES)
+        self.start_box()
         path = self.lab.file("direct.sock")
         self.host = self.lab.start("dxpu-host", "--vfio-user", path, "--direct", "--slots", 1,
                                    "--attach", "1=%s/1" % self.at, "--json")
@@ -132,6 +122,7 @@ def lost(w, n):
 
 def losses(w):
     good, took = 0, []
+    w.start_box()
     for n in range(1, TRIES + 1):
         held, seconds = lost(w, n)
         good += held
@@ -148,7 +139,7 @@ def control(w):
     """All ones, as any device reads that is gone."""
     g = w.guest
     w.end_box()
-    g.wait_for("[ ! -e %s ]" % suite.device(net.BDF), HANG)
+    g.wait_for("[ ! -e %s ]" % suite.device(w.bdf), HANG)
     w.start_box(suite.box_with(w.lab, "undeclared"))
     w.up()
     w.end_box()
@@ -156,48 +147,33 @@ def control(w):
     time.sleep(STAYS)
     g.wait_for("cat /proc/[0-9]*/stack | grep -q vp_reset", HANG)  # it sleeps for 1 ms each time
     check("control_without_the_declaration_the_driver_hangs",
-          g.run("[ -e %s ]" % suite.device(net.BDF))[0] == 0, w.waiting())
+          g.run("[ -e %s ]" % suite.device(w.bdf))[0] == 0, w.waiting())
 
 
-def end(w):
-    w.guest.kill()
-    check("host_stops", w.host.stop() == 0, w.host.errors()[-500:])
-    slot = w.host.result()["slot_1"]  # without the keeper's numbers where that is too slow
-    check("nothing_refused", not slot.get("values_refused") and not slot.get("refused"), slot)
+STORIES = (losses, control)
 
 
-def lost_directly(w):
-    lost(w, "directly")
-
-
-def run(space, world, stories):
-    with lab.Lab() as l:
-        w = world(l, space)
-        try:
-            for story in stories:
-                story(w)
-        except Exception as why:
-            traceback.print_exc()
-            check("net_guest_gone to its end", False, why, w.guest.log()[-1000:])
-        finally:
-            w.sink.kill()
-            w.sink.wait()
-
-
-def main():
+def more():
+    """In a guest of its own."""
     space = None
     try:
         space = net.Space()
-        run(space, World, (losses, control, end))
-        if os.environ.get("DXPU_WHOLE"):
-            run(space, Direct, (lost_directly, end))
+        with lab.Lab() as l:
+            w = Direct(l, space)
+            try:
+                lost(w, "directly")
+                w.guest.kill()
+                check("host_stops", w.host.stop() == 0, w.host.errors()[-500:])
+                slot = w.host.result()["slot_1"]
+                check("nothing_refused", not slot.get("values_refused") and
+                      not slot.get("refused"), slot)
+            except Exception as why:
+                traceback.print_exc()
+                check("lost_directly to its end", False, why, w.guest.log()[-1000:])
+            finally:
+                w.close()
     except guest.Missing as why:
-        print("skip net_guest_gone %s" % why)
+        print("skip lost_directly %s" % why)
     finally:
         if space:
             space.close()
-    return 1 if suite.failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
