@@ -357,7 +357,7 @@ static void milliseconds(unsigned long n)
         ;
 }
 
-/* Until so many hosts have counted themselves there. */
+/* Until all hosts have counted themselves there. */
 static void wait_for(atomic_uint *those, unsigned hosts)
 {
     for (unsigned ms = 0; atomic_load(those) < hosts; ms++) {
