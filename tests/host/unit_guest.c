@@ -888,6 +888,26 @@ static void test_s103_devices_reach_each_other_as_the_switch_lets_them(void **st
     assert_int_equal(windows_at(&the_reach[1], BAR2 + PLAIN), 0);
 }
 
+static void test_buses_for_twice_what_the_slots_need(void **state)
+{
+    static const struct {
+        unsigned topology, slots, buses;
+    } want[] = { { DXPU_VSWITCH_ROOT_PORTS, 1, 4 },   { DXPU_VSWITCH_ROOT_PORTS, 4, 16 },
+                 { DXPU_VSWITCH_ROOT_PORTS, 28, 32 }, { DXPU_VSWITCH_SWITCH, 1, 8 },
+                 { DXPU_VSWITCH_SWITCH, 5, 16 },      { DXPU_VSWITCH_SWITCH, 28, 32 } };
+    (void)state;
+    for (unsigned i = 0; i < sizeof want / sizeof *want; i++) {
+        settings.topology = want[i].topology;
+        settings.slots = want[i].slots;
+        assert_int_equal(bridge_open_switch(&the), 0);
+        assert_int_equal(the.vs.cfg.buses, want[i].buses);
+        assert_int_equal(the.vmd.bar_bytes[0] / MB, want[i].buses);
+    }
+    settings.slots = 29;
+    assert_int_equal(bridge_open_switch(&the), -1);
+    settings.slots = SLOTS;
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -911,6 +931,7 @@ int main(void)
         CASE(test_answers_for_another_guest_are_dropped),
         CASE(test_s103_devices_reach_what_the_client_mapped),
         CASE(test_s103_devices_reach_each_other_as_the_switch_lets_them),
+        CASE(test_buses_for_twice_what_the_slots_need),
     };
     cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
