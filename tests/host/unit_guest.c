@@ -892,8 +892,8 @@ static void test_buses_for_twice_what_the_slots_need(void **state)
 {
     static const struct {
         unsigned topology, slots, buses;
-    } want[] = { { DXPU_VSWITCH_ROOT_PORTS, 1, 4 },   { DXPU_VSWITCH_ROOT_PORTS, 4, 16 },
-                 { DXPU_VSWITCH_ROOT_PORTS, 28, 32 }, { DXPU_VSWITCH_SWITCH, 1, 8 },
+    } want[] = { { DXPU_VSWITCH_ROOT_PORTS, 1, 16 },  { DXPU_VSWITCH_ROOT_PORTS, 8, 32 },
+                 { DXPU_VSWITCH_ROOT_PORTS, 28, 32 }, { DXPU_VSWITCH_SWITCH, 1, 16 },
                  { DXPU_VSWITCH_SWITCH, 5, 16 },      { DXPU_VSWITCH_SWITCH, 28, 32 } };
     (void)state;
     for (unsigned i = 0; i < sizeof want / sizeof *want; i++) {

@@ -541,11 +541,12 @@ static int open_function(bridge *g)
     return 0;
 }
 
-/* Room for twice as many as the slots and ports of a switch need.  Not more: Linux's vmd driver
-   looks at each function of each bus when it starts, 288 reads of configuration space a bus. */
+/* Room for twice as many as the slots and ports of a switch need, and for a card with bridges.  Not
+   more: Linux's vmd driver looks at each function of each bus when it starts, 288 reads of
+   configuration space a bus. */
 static uint8_t buses_of(const dxpu_vswitch_config *cfg)
 {
-    unsigned needed = cfg->slots + (cfg->topology == DXPU_VSWITCH_SWITCH ? 3u : 1u), buses = 2;
+    unsigned needed = cfg->slots + (cfg->topology == DXPU_VSWITCH_SWITCH ? 3u : 1u), buses = 16;
     while (buses < 2 * needed && buses < 32)
         buses *= 2;
     return (uint8_t)buses;
