@@ -531,8 +531,12 @@ FAULTS = {"overflow": ("heap-buffer-overflow", "char *volatile p = malloc(4); re
 def sanitizers(f):
     """The flags of the sanitizer build (SAN) make faults seen, and nothing else."""
     with open(os.path.join(ROOT, "Makefile"), encoding="utf-8") as file:
-        flags = re.search(r"(?m)^SAN +=((?:.*\\\n)*.*)$", file.read()).group(1)
+        text = file.read()
+    flags = re.search(r"(?m)^SAN +=((?:.*\\\n)*.*)$", text).group(1)
     flags = [w for w in flags.replace("\\\n", " ").split() if "CONFIG_HEADER" not in w]
+    linked = re.findall(r"-static-lib\w+", re.search(r"(?m)^FLAGS/san = (.*)$", text).group(1))
+    check("sanitizers_are_linked_as_in_the_makefile", len(linked) == 2, linked)
+    flags += linked
     for name, (seen, body) in FAULTS.items():
         source = f.write(name + ".c", "#include <stdlib.h>\nint main(int argc, char **argv)\n"
                          "{\n    (void)argv;\n    %s\n}\n" % body)
