@@ -364,8 +364,8 @@ static int read_text(const char *text, uint8_t *phase, state_key *key)
     return status;
 }
 
-/* Which lease a slot has comes back at the next start, with a key and without; as before without
-   either. */
+/* Which lease a slot has comes back at the next start, with a key and without; without either there
+   is neither. */
 static void test_m174_lease(void **state)
 {
 #define KEY   " key=AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE="
@@ -404,6 +404,9 @@ static void test_m174_lease(void **state)
     assert_string_equal(back, text);
     assert_int_equal(read_text("1 5 1 1 held" LEASE " later=1 still_later=a:b\n", phase, key), 0);
     assert_int_equal(key[0].lease, 0xc3); /* a later version's words are read over */
+    memset(key, 0xff, sizeof key);
+    assert_int_equal(read_text("1 5 1 1 held\n", phase, key), 0);
+    assert_true(!key[0].known && !key[0].lease && !key[0].tenant);
     for (unsigned i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         snprintf(line, sizeof line, "1 5 1 1 held%s\n", bad[i]);
         assert_int_equal(read_text(line, phase, key), PROGRAM_DAMAGED);

@@ -258,17 +258,21 @@ static bool on_one_device(uint32_t a, uint32_t b)
 /* M-158: no other tenant has a function beside an exclusive one. */
 static unsigned wrong_exclusive(void)
 {
-    unsigned wrong = 0, leases = 0;
-    for (uint32_t i = 0; i < LEASES; i++)
-        leases += p->lease[i].count && p->lease[i].exclusive;
+    unsigned wrong = 0, leases = 0, of_tenant[TENANTS] = { 0 };
+    for (uint32_t i = 0; i < LEASES; i++) {
+        bool is_one = p->lease[i].count && p->lease[i].exclusive;
+        leases += is_one;
+        if (is_one)
+            of_tenant[p->lease[i].tenant]++;
+    }
     for (uint32_t i = 0; i < p->slots; i++)
         for (uint32_t j = 0; j < p->slots && p->slot[i].lease != POOL_NONE; j++)
             wrong += p->lease[p->slot[i].lease].exclusive && on_one_device(i, j) &&
                      lease_at(j) != POOL_NONE &&
                      p->lease[lease_at(j)].tenant != p->lease[p->slot[i].lease].tenant;
     for (uint32_t i = 0; i < p->tenants; i++)
-        leases += p->tenant[i].exclusive;
-    return wrong + (leases != 2 * p->exclusive);
+        wrong += p->tenant[i].exclusive != of_tenant[i];
+    return wrong + (leases != p->exclusive);
 }
 
 static unsigned wrong_all(void)
