@@ -70,6 +70,7 @@ class Space:
 class World:
     def __init__(self, l, at, slot):
         self.lab, self.at, self.bdf, self.server = l, at, suite.below(slot), None
+        self.box, self.ended = None, False
 
     def start(self):
         self.box = self.lab.start("dxpu-box", "--listen", self.at, "--device", "virtio-net",
@@ -83,6 +84,9 @@ class World:
         if self.server:
             self.server.kill()
             self.server.wait()
+        if self.box and not self.ended:  # the next kind wants the tap
+            self.box.kill()
+            self.space.back()
 
     def up(self):
         self.guest.wait_for("[ -e /sys/class/net/eth0 ]", HANG)
@@ -152,6 +156,7 @@ def end(w):
     w.guest.must("echo 1 >%s/remove" % suite.device(w.bdf))
     check("box_stops", w.box.stop() == 0, w.box.errors()[-500:])
     w.space.back()
+    w.ended = True
     used = w.box.result()["slot_1"]["virtio-net"]
     check("nothing_refused", used["broken"] == used["unsupported"] == used["control_refused"] == 0,
           used)

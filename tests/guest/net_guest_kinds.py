@@ -44,14 +44,16 @@ class Machine:
                 modules.update(suite.modules(tools, kind.MODULES) if kind.MODULES else {})
                 if kind in TAPPED and not space:
                     raise guest.Missing(why)
+                programs += [suite.program(l, program) for program in kind.PROGRAMS]
             except guest.Missing as missing:
                 print("skip %s %s" % (name, missing))
                 continue
-            programs += [suite.program(l, program) for program in kind.PROGRAMS]
             at = lab.address()
             relay = kind.LOSS and l.start("dxpu-relay", "--to", at, "--json", "--loss", kind.LOSS)
             places.append("%s/%d" % (relay.address() if relay else at, kind.BOX_SLOT))
-            self.kinds[name] = kind.World(l, at, len(places))
+            self.kinds[name] = world = kind.World(l, at, len(places))
+            if kind is kind_process:
+                world.start()  # this one is there when the guest boots
         self.host, self.guest = suite.machine(l, tools, places, modules, programs, cpus=2,
                                               append=guest.APART, options=suite.HOLD)
 
@@ -74,7 +76,7 @@ class Machine:
         suite.prefix = ""
         self.guest.kill()
         check("host_stops", self.host.stop() == 0, self.host.errors()[-500:])
-        slots = [self.host.result().get("slot_%d" % n, {}) for n in range(1, len(self.kinds) + 1)]
+        slots = [self.host.result()["slot_%d" % n] for n in range(1, len(self.kinds) + 1)]
         # without the keeper's numbers where that is too slow
         check("nothing_refused", not any(slot.get("values_refused") or slot.get("refused")
                                          for slot in slots), slots)
