@@ -1,7 +1,8 @@
 """A stock guest's NVMe driver on a controller that another process serves to the box by vfio-user.
 
-The controller is there when the guest boots, carries verified loads, and its process is killed under load: the guest
-sees a surprise removal, and a controller that is reset and hot-added when the process is back."""
+The controller is there when the guest boots, carries verified loads, and its process is killed
+under load: the guest sees a surprise removal, and a controller that is reset and hot-added when the
+process is back."""
 # SPDX-License-Identifier: MIT
 import suite
 from suite import HANG, check, figure
@@ -29,8 +30,8 @@ class World:
 
     def start_device(self):
         self.device = self.lab.start("dxpu-device", "nvme", "--socket", self.socket, "--file",
-                                     self.lab.file("disk"), "--size", "64M", "--serial", "vu7",
-                                     "--stats")
+                                     self.lab.file("process.disk"), "--size", "64M", "--serial",
+                                     "vu7", "--stats")
         self.device.says("nvme at")
 
     def there(self):
