@@ -2549,6 +2549,77 @@ static void test_m179_one_slot_goes_on(void **state)
     assert_false(says(CORE_EVENT_LEASE_PARKED, "since this copy"));
 }
 
+/* So it is where its host has forgotten all, so that the other one gets a new epoch first (M-75),
+   and where the other one's device is broken, but lent. */
+static void test_m179_goes_on_with_new_epochs(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 4; i++) {
+        bool empty = i % 2, broken = i / 2;
+        uint64_t lease = lease_up(2, POOL_ANY, CORE_REPLACE_NO, 0);
+        uint32_t left = slot_of(lease, 1), other = slot_of(lease, 0);
+        uint64_t epoch = core_pool(c)->slot[left].epoch;
+        back_up();
+        dxpu_control_device *d = &box[left / SLOTS][left % SLOTS];
+        for (unsigned p = 0; p < PORTS; p++)
+            if (empty || host[p].epoch == epoch)
+                host[p] = (dxpu_control_device){ .number = (uint16_t)(p + 1) };
+        d->state = DXPU_CONTROL_SLOT_KEPT;
+        d->epoch = d->peer_node = d->peer_slot = 0;
+        d = &box[other / SLOTS][other % SLOTS];
+        d->health = broken ? DXPU_CONTROL_HEALTH_BROKEN : DXPU_CONTROL_HEALTH_GOOD;
+        assert_true(binds_after_copy(true));
+        assert_false(says(CORE_EVENT_LEASE_PARKED, "since this copy"));
+        assert_true(core_pool(c)->slot[left].epoch > epoch);
+        assert_int_equal(box[left / SLOTS][left % SLOTS].state, DXPU_CONTROL_SLOT_HELD);
+        assert_int_equal(state_of(other), broken ? POOL_BROKEN : POOL_LEASED);
+        if (!broken)
+            assert_int_equal(core_lease_now(c, lease), CORE_LEASE_ACTIVE);
+        d->health = DXPU_CONTROL_HEALTH_GOOD;
+        tell(box_of(other), 1, SLOTS);
+        assert_int_equal(bytes_of(left), lease);
+        assert_int_equal(core_release(c, lease, false).code, CORE_OK);
+        (void)after(2 * COREI_YIELD_MS);
+    }
+}
+
+/* A slot that this run gave the lease, in place of a quarantined one, was bound because the store
+   names that host: it is no proof of it. */
+static void test_m179_own_bind_proves_nothing(void **state)
+{
+    (void)state;
+    uint64_t lease = lease_up(2, POOL_SPREAD, CORE_REPLACE_YES, 0);
+    uint32_t other = slot_of(lease, 0), left = slot_of(lease, 1);
+    back_up();
+    assert_int_equal(core_break(c, left, POOL_WHY_OPERATOR).code, CORE_OK);
+    (void)pump();
+    assert_int_not_equal(slot_of(lease, 1), left);
+    assert_int_equal(core_park(c, lease).code, CORE_OK);
+    (void)pump();
+    assert_int_equal(core_attach(c, lease, host_node).code, CORE_OK);
+    (void)pump();
+    assert_int_equal(core_park(c, lease).code, CORE_OK);
+    (void)after(1000);
+    stop();
+    rig_store_free(&disk);
+    disk = backup;
+    start();
+    host_tells(1, PORTS);
+    tell(box_of(left), 1, SLOTS);
+    (void)pump();
+    tell(box_of(other), 1, SLOTS);
+    (void)pump();
+    assert_int_equal(slot_of(lease, 1), left);
+    assert_int_not_equal(slot_of(lease, 0), other); /* the control: bound by this run */
+    assert_int_equal(box[box_of(slot_of(lease, 0))][slot_of(lease, 0) % SLOTS].state,
+                     DXPU_CONTROL_SLOT_HELD);
+    (void)after(2000);
+    (void)after(2 * COREI_YIELD_MS);
+    assert_int_equal(box[box_of(left)][left % SLOTS].state, DXPU_CONTROL_SLOT_KEPT);
+    assert_int_equal(core_lease_now(c, lease), CORE_LEASE_PARKED);
+    assert_int_equal(bytes_of(left), lease);
+}
+
 /* Before all of its boxes have reported nothing follows: one may say that it is lent still. */
 static void test_m179_waits_for_all_boxes(void **state)
 {
@@ -2849,6 +2920,8 @@ int main(void)
         CASE(test_m174_anothers_lease),
         CASE(test_m179_parked_since),
         CASE(test_m179_one_slot_goes_on),
+        CASE(test_m179_goes_on_with_new_epochs),
+        CASE(test_m179_own_bind_proves_nothing),
         CASE(test_m179_waits_for_all_boxes),
         CASE(test_m171_no_attach_before_adoption),
         CASE(test_m171_no_attach_over_anothers),

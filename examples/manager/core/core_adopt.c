@@ -369,6 +369,7 @@ static void fill(core *c, uint32_t slot, uint32_t port, core_adoption *a)
     more->port = port;
     more->yield_ms = 0;
     more->agreed = true;
+    more->lent = a->lease;
     more->up_epoch = t->pool->slot[slot].epoch;
     more->offered_epoch = t->pool->slot[slot].epoch; /* this instance of the host has it (M-75) */
     more->offered_to = host->instance;

@@ -141,7 +141,10 @@ typedef struct corei_slot {
     bool data_unsaved;         /* what its box says of its data, or its attributes, is not stored */
     bool agreed; /* its box has reported, since the start, the lease that the store has: so the
                     store is no old copy in what it says of the slot; or an operator says so */
-    bool late;   /* its report is not acted upon yet: its box said much, or the store has no room */
+    /* The lease that is its host's, as its box said before this run ordered anything, or as an
+       adoption found (M-179); 0: none. */
+    uint64_t lent;
+    bool late; /* its report is not acted upon yet: its box said much, or the store has no room */
     uint64_t asked_ms;                  /* when the last bind went out, */
     corei_refusal refusal;              /* and what came back */
     uint64_t blamed_epoch;              /* somebody was, for the failure of this lease */
@@ -536,6 +539,8 @@ bool corei_may_wipe(const core *c, uint32_t slot);
 bool corei_can_lend(const core *c, uint32_t slot);
 /* The box has the slot's lease: that epoch, for that host's slot. */
 bool corei_is_bound(const core *c, uint32_t slot);
+/* Its box reports it for the first time since the start: is it the store's lease, lent (M-179)? */
+void corei_note_lent(core *c, uint32_t slot);
 void corei_bind_refused(core *c, uint32_t slot, uint64_t epoch, unsigned code);
 /* No other instance of its host learned of the slot's epoch. */
 bool corei_may_offer(const core *c, uint32_t slot);

@@ -101,10 +101,13 @@ static void report_slot(core *c, uint32_t slot, const dxpu_control_device *told)
     corei_slot *more = &c->t.slot_more[slot];
     if (s->reported && told->port_offset != s->device.port_offset && more->port != CORE_NONE)
         c->t.port_more[more->port].moved = true; /* see note_move() */
+    bool first = !s->reported;
     s->reported = true;
     const dxpu_control_device before = s->device;
     bool strange = told->health == DXPU_CONTROL_HEALTH_NONE || !same_inventory(&s->device, told);
     corei_copy_report(&s->device, told);
+    if (first)
+        corei_note_lent(c, slot);
     if (strange) { /* M-90: what another one keeps, and has, says nothing of this one */
         s->device.data = before.data;
         memcpy(s->device.attributes, before.attributes, sizeof before.attributes);

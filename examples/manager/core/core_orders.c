@@ -114,19 +114,18 @@ static void park_kept(core *c, uint32_t slot)
         corei_look_at(c, corei_slot_unit(slot), corei_again_ms(c));
 }
 
-/* Where another slot of the lease is lent to its host yet, that is its host.  What is not known of
-   one is waited for. */
+/* Where another slot of the lease was lent to its host when this run began, that is its host.  What
+   is not known of one is waited for. */
 static void settle_kept(core *c, uint32_t slot)
 {
     const corei_tables *t = &c->t;
+    uint32_t lease = t->pool->slot[slot].lease;
     bool lent = false, known = true;
-    for (uint32_t i = t->pool->lease[t->pool->slot[slot].lease].first; i != POOL_NONE;
-         i = t->pool->slot[i].next) {
+    for (uint32_t i = t->pool->lease[lease].first; i != POOL_NONE; i = t->pool->slot[i].next) {
         const core_slot *s = &t->slot[i];
         known = known && t->node[s->node].connected && s->reported && !t->slot_more[i].late &&
                 t->pool->slot[i].state != POOL_QUARANTINED;
-        lent = lent ||
-               (t->pool->slot[i].state == POOL_LEASED && s->device.epoch && corei_is_bound(c, i));
+        lent = lent || t->slot_more[i].lent == pool_lease_number(t->pool, lease);
     }
     if (!known)
         corei_look_at(c, corei_slot_unit(slot), c->mono_ms + COREI_REPLACE_MS);

@@ -559,6 +559,20 @@ bool corei_is_bound(const core *c, uint32_t slot)
     return c->t.slot[slot].device.epoch == c->t.pool->slot[slot].epoch && !other_peer(c, slot);
 }
 
+/* What this run has bound says nothing of the host: it took that from the store. */
+void corei_note_lent(core *c, uint32_t slot)
+{
+    const corei_tables *t = &c->t;
+    const dxpu_control_device *d = &t->slot[slot].device;
+    uint32_t port = t->slot_more[slot].port;
+    uint64_t lease, tenant;
+    corei_name_lease(c, slot, &lease, &tenant);
+    bool its = !d->lease || (d->lease == lease && d->tenant == tenant);
+    if (lease && port != CORE_NONE && t->port[port].slot == slot && d->epoch &&
+        d->epoch <= c->stored_epoch && its && corei_is_bound(c, slot))
+        c->t.slot_more[slot].lent = lease;
+}
+
 /* An operator has looked at what the slot has now, and has it wiped.  What a box calls `empty` that
    was started since may be on another medium: somebody has to look at that one, too. */
 static bool is_repaired(const core *c, uint32_t slot)
