@@ -2346,6 +2346,42 @@ static void test_m177_retained_under_a_later_epoch(void **state)
     assert_int_equal(bytes_of(slot), lease);
 }
 
+/* The copy's time was almost over, of a retained slot or of a lease that had ended. */
+static void test_m177_retention_begins_again(void **state)
+{
+    (void)state;
+    core_adoption a;
+    for (unsigned ended = 0; ended < 2; ended++) {
+        uint32_t slot;
+        uint64_t lease = ended ? lease_up(1, POOL_ANY, CORE_REPLACE_NO, 0) : lose_one(&slot);
+        slot = ended ? slot_of(lease, 0) : slot;
+        if (ended)
+            assert_int_equal(core_release(c, lease, true).code, CORE_OK);
+        assert_int_equal(after(KEPT_MS - 2000), 0);
+        restart();
+        back_up();
+        if (ended) {
+            assert_int_equal(core_extend(c, lease, 9000).code, CORE_OK);
+            assert_int_equal(core_attach(c, lease, host_node).code, CORE_OK);
+        } else {
+            assert_int_equal(core_recover(c, slot).code, CORE_OK);
+        }
+        (void)pump();
+        assert_int_equal(core_park(c, lease).code, CORE_OK);
+        (void)pump();
+        put_back();
+        assert_int_equal(state_of(slot), POOL_QUARANTINED);
+        assert_int_equal(core_adopt(c, slot, true, "", &a).code, CORE_OK);
+        assert_int_equal(after(KEPT_MS / 2), 0);
+        assert_int_equal(core_slot_state(c, slot), POOL_RETAINED);
+        restart();
+        assert_int_equal(after(KEPT_MS / 2 - 1), 0);
+        assert_int_equal(bytes_of(slot), lease);
+        assert_true(after(1000) > 0); /* it ends */
+        assert_int_equal(bytes_of(slot), 0);
+    }
+}
+
 /* What another tenant's lease left there since is not given to the one of the store, by any word;
    nor what a box of an older program keeps, which does not say whose it is. */
 static void test_m177_kept_of_another_lease(void **state)
@@ -2912,6 +2948,7 @@ int main(void)
         CASE(test_m96_copy_ends_nothing),
         CASE(test_m177_kept_under_a_later_epoch),
         CASE(test_m177_retained_under_a_later_epoch),
+        CASE(test_m177_retention_begins_again),
         CASE(test_m177_kept_of_another_lease),
         CASE(test_m177_kept_where_the_lease_was_before),
         CASE(test_m171_not_adopted),

@@ -408,6 +408,23 @@ static core_result adopt(core *c, uint32_t slot, const char *tenant, core_adopti
     return corei_commit(c);
 }
 
+/* The time that was left is the copy's: the later epoch shows that the data were used since, so all
+   of it is theirs again (M-97). */
+static void retain_again(core *c, uint32_t slot)
+{
+    const pool_slot *s = &c->t.pool->slot[slot];
+    corei_slot *more = &c->t.slot_more[slot];
+    c->t.slot[slot].stored_ms = 0;
+    more->ran_ms = 0;
+    more->counts = false;
+    if (s->lease == POOL_NONE || !c->t.lease[s->lease].ended)
+        return;
+    core_lease *l = &c->t.lease[s->lease];
+    l->stored_ms = l->ran_ms = 0;
+    l->counts = false;
+    corei_mark_changed(c, COREI_LEASE, s->lease);
+}
+
 /* The lease has no host, or the slot is retained for it: no order follows. */
 static core_result adopt_back_kept(core *c, uint32_t slot)
 {
@@ -418,6 +435,7 @@ static core_result adopt_back_kept(core *c, uint32_t slot)
     if (rc != POOL_OK)
         return corei_pool_result(rc);
     c->t.slot[slot].repaired_empty = false;
+    retain_again(c, slot);
     corei_event_slot(c, CORE_EVENT_LEASE_ADOPTED, slot,
                      "its box keeps that lease's data, under a later epoch than the store knew");
     corei_mark_changed(c, COREI_SLOT, slot);
