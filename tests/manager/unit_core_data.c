@@ -2346,6 +2346,51 @@ static void test_m177_retained_under_a_later_epoch(void **state)
     assert_int_equal(bytes_of(slot), lease);
 }
 
+/* Its lease has a host in the copy, which may be another tenant's by now, and no box says that it
+   was parked: the slot is not bound there. */
+static void test_m177_retained_where_the_host_is_old(void **state)
+{
+    (void)state;
+    core_adoption a;
+    for (unsigned later = 0; later < 2; later++) {
+        uint32_t slot, other;
+        uint64_t lease = lose_one(&slot);
+        other = slot_of(lease, 0);
+        back_up();
+        if (later)
+            assert_int_equal(core_recover(c, slot).code, CORE_OK);
+        (void)pump();
+        if (later)
+            assert_int_equal(core_discard(c, other).code, CORE_OK);
+        (void)pump();
+        assert_int_equal(core_park(c, lease).code, CORE_OK);
+        (void)after(1000);
+        stop();
+        rig_store_free(&disk);
+        disk = backup;
+        start();
+        tell(box_of(slot), 1, SLOTS);
+        host_tells(1, PORTS);
+        assert_int_equal(after(2000), 0);
+        assert_int_equal(state_of(slot), later ? POOL_QUARANTINED : POOL_RETAINED);
+        if (later)
+            assert_int_equal(may(slot, true, "", "park that lease"), CORE_ADOPT_NOT);
+        else
+            assert_int_equal(core_recover(c, slot).code, CORE_E_AWAY);
+        assert_int_equal(core_recover_all(c, lease).code, later ? CORE_E_STATE : CORE_E_AWAY);
+        assert_int_equal(core_park(c, lease).code, CORE_OK);
+        if (later)
+            assert_int_equal(core_adopt(c, slot, true, "", &a).code, CORE_OK);
+        assert_int_equal(core_recover(c, slot).code, CORE_OK); /* the control: no host has it */
+        assert_int_equal(pump(), 0);
+        assert_int_equal(box[box_of(slot)][slot % SLOTS].state, DXPU_CONTROL_SLOT_KEPT);
+        assert_int_equal(bytes_of(slot), lease);
+        tell(!box_of(slot), 1, SLOTS);
+        assert_int_equal(core_release(c, lease, false).code, CORE_OK);
+        (void)after(2000);
+    }
+}
+
 /* The copy's time was almost over, of a retained slot or of a lease that had ended. */
 static void test_m177_retention_begins_again(void **state)
 {
@@ -2948,6 +2993,7 @@ int main(void)
         CASE(test_m96_copy_ends_nothing),
         CASE(test_m177_kept_under_a_later_epoch),
         CASE(test_m177_retained_under_a_later_epoch),
+        CASE(test_m177_retained_where_the_host_is_old),
         CASE(test_m177_retention_begins_again),
         CASE(test_m177_kept_of_another_lease),
         CASE(test_m177_kept_where_the_lease_was_before),

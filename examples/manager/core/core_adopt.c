@@ -273,10 +273,10 @@ static void adopt_kept_of(const core *c, uint32_t slot, uint32_t lease, bool nam
     unsigned long long name = a->lease;
     if (*tenant && strcmp(tenant, a->tenant) != 0)
         adopt_not(a, "the store has lease %llx of %s there, not of %s", name, a->tenant, tenant);
-    else if (t->pool->slot[slot].lease != POOL_NONE && t->pool->lease[lease].host != POOL_NONE)
+    else if (t->pool->lease[lease].host != POOL_NONE)
         adopt_not(a,
-                  "its box keeps data of lease %llx of %s, which was parked since, under a later "
-                  "epoch than the store has: park that lease, and adopt again",
+                  "its box keeps data of lease %llx of %s, under a later epoch than the store has, "
+                  "whose host may be another tenant's by now: park that lease, and adopt again",
                   name, a->tenant);
     else if (!named)
         adopt_not(a,

@@ -686,12 +686,39 @@ static core_result check_box_keeps(const core *c, uint32_t slot)
     return all_good;
 }
 
+/* A recovered slot goes to the host of its lease: not where the store may be an old copy, in which
+   that host is no longer the lease's (M-179). */
+static core_result check_host(const core *c, uint32_t lease)
+{
+    const pool_lease *l = &c->t.pool->lease[lease];
+    for (uint32_t i = l->host == POOL_NONE ? POOL_NONE : l->first; i != POOL_NONE;
+         i = c->t.pool->slot[i].next) {
+        const pool_slot *s = &c->t.pool->slot[i];
+        unsigned box = c->t.node[c->t.slot[i].node].number, number = c->t.slot[i].device.number;
+        bool later = s->state == POOL_QUARANTINED && s->reason == POOL_WHY_FOREIGN &&
+                     !corei_is_unknown(&c->t.slot[i].device);
+        if (!c->t.slot[i].reported)
+            return corei_result(CORE_E_AWAY,
+                                "box %u has not reported slot %u of the lease; wait until it has, "
+                                "or park the lease",
+                                box, number);
+        if (later || corei_is_kept(c, i))
+            return corei_result(CORE_E_STATE,
+                                "the box of slot %u.%u of the lease knows a later lease; the host "
+                                "may be another tenant's by now: park the lease first",
+                                box, number);
+    }
+    return all_good;
+}
+
 static core_result check_recover(const core *c, uint32_t slot)
 {
     core_result result = check_owned(c, slot);
     if (result.code == CORE_OK && c->t.lease[c->t.pool->slot[slot].owner].ended)
         result = corei_result(CORE_E_STATE, "its lease has ended; recover the lease first");
-    return result.code == CORE_OK ? check_box_keeps(c, slot) : result;
+    if (result.code == CORE_OK)
+        result = check_box_keeps(c, slot);
+    return result.code == CORE_OK ? check_host(c, c->t.pool->slot[slot].owner) : result;
 }
 
 core_result core_recover(core *c, uint32_t slot)
