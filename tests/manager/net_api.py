@@ -841,8 +841,8 @@ FUNCTIONS = {1: "function=0", 2: "function=1,of=1", 3: "functions=4", 4: "virtua
 
 @case
 def functions_of_a_device():
-    """M-157 to M-159: what slots say, the filter, whole devices and functions, exclusive leases; a
-    refusal does not say whose lease is in the way."""
+    """M-157 to M-159, M-178: what slots say, the filter, whole devices and functions, exclusive
+    leases, what is used; a refusal does not say whose lease is in the way."""
     with lab.Lab(plain=True) as l:
         m = Manager(l, "--tokens", tokens_file(l), "--shared-hosts")
         with Robots(m, [(BOX, 4), (HOST, 4), (HOST, 4)], FUNCTIONS) as robots:
@@ -862,6 +862,8 @@ def functions_of_a_device():
                        token="tenant")
             check(one["device"] == "function" and one["exclusive"] and not one["apart"], one)
             check([s["device"] for s in one["slots"]] == [first], one)
+            listed = good(200, m, "GET", "/v1/tenants", token="tenant")["tenants"]
+            check([t["used"] for t in listed] == [2], listed)  # and the other function: M-178
             no = good(409, m, "POST", "/v1/leases", lease(others, device="function"), token="other")
             check(one["lease"] not in str(no) and "physics" not in str(no) and
                   "exclusive" not in str(no), no)

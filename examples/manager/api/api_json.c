@@ -565,11 +565,11 @@ json_t *api_json_pool(const api *a, const api_caller *caller)
 json_t *api_json_tenant(const api *a, uint32_t tenant)
 {
     uint32_t count;
-    const pool_tenant *t = &core_pool(a->core)->tenant[tenant];
+    const pool *p = core_pool(a->core);
     const core_tenant *of = &core_tenants(a->core, &count)[tenant];
     return json_pack("{s:o, s:o, s:o, s:b}", "tenant", api_json_text(of->name), "quota",
-                     number_or_null(t->quota, POOL_NONE), "used", number(t->used), "direct",
-                     !of->no_direct);
+                     number_or_null(p->tenant[tenant].quota, POOL_NONE), "used",
+                     number(pool_used(p, tenant)), "direct", !of->no_direct);
 }
 
 json_t *api_json_event(const api *a, const core_event *e)
