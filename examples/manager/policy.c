@@ -717,12 +717,10 @@ static uint32_t count_fitting(const pool *p, const pool_request *r)
     return count;
 }
 
-int pool_choose(const pool *p, const pool_request *r, pool_choice *out)
+/* Without what the choice keeps from others. */
+static int choose(const pool *p, const pool_request *r, pool_choice *out)
 {
-    int rc = admit(p, r);
     bool found;
-    if (rc != POOL_OK)
-        return rc;
     if (r->count > p->model[r->model].count[POOL_FREE])
         return POOL_E_FREE;
     pool_choice c = { 0 };
@@ -742,10 +740,28 @@ int pool_choose(const pool *p, const pool_request *r, pool_choice *out)
     }
     if (!found)
         return count_fitting(p, r) < r->count ? POOL_E_FREE : POOL_E_PLACE;
-    if (is_too_much(p, r, &c))
-        return POOL_E_QUOTA;
     *out = c;
     return POOL_OK;
+}
+
+/* Functions go first (M-159): where an exclusive lease would keep too many from others, whole
+   devices may do, which keep none. */
+int pool_choose(const pool *p, const pool_request *r, pool_choice *out)
+{
+    pool_request q = *r;
+    pool_choice c;
+    int rc = admit(p, r);
+    if (rc == POOL_OK)
+        rc = choose(p, r, &c);
+    if (rc == POOL_OK && is_too_much(p, r, &c)) {
+        q.device = POOL_DEVICE_WHOLE;
+        if (!r->exclusive || r->device != POOL_DEVICE_ANY || choose(p, &q, &c) != POOL_OK ||
+            is_too_much(p, &q, &c))
+            return POOL_E_QUOTA;
+    }
+    if (rc == POOL_OK)
+        *out = c;
+    return rc;
 }
 
 bool pool_serves(const pool *p, const pool_request *r, uint32_t slot)

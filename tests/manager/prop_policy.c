@@ -730,7 +730,7 @@ static uint32_t kept_with(const pool_request *r, const pool_choice *c)
     return kept;
 }
 
-/* M-178: what the policy refuses for the quota, it would give without one, and that is too much. */
+/* M-178: what the policy would give without a quota is too much for it. */
 static bool is_over_quota(const pool_request *r, pool_choice *c)
 {
     uint32_t quota = p->tenant[r->tenant].quota;
@@ -743,7 +743,7 @@ static bool is_over_quota(const pool_request *r, pool_choice *c)
 static void test_choices_equal_oracle(void **state)
 {
     (void)state;
-    unsigned seen[16] = { 0 }, beside = 0, shared = 0, kept = 0;
+    unsigned seen[16] = { 0 }, beside = 0, shared = 0, kept = 0, whole = 0;
     for (uint64_t i = 0; i < rounds / 10; i++) {
         pool_request r;
         pool_choice c;
@@ -759,9 +759,14 @@ static void test_choices_equal_oracle(void **state)
         int rc = pool_choose(p, &r, &c);
         if (o.rc == POOL_OK && rc == POOL_E_QUOTA) {
             assert_true(is_over_quota(&r, &c));
+            r.device = r.device == POOL_DEVICE_ANY ? POOL_DEVICE_WHOLE : r.device;
+            assert_int_not_equal(pool_choose(p, &r, &c), POOL_OK);
             kept++;
             continue;
         }
+        pool_choice unlimited;
+        bool second = rc == POOL_OK && is_over_quota(&r, &unlimited); /* whole devices alone */
+        whole += second;
         assert_int_equal(rc, o.rc);
         seen[-rc]++;
         if (rc != POOL_OK)
@@ -781,13 +786,14 @@ static void test_choices_equal_oracle(void **state)
         unsigned squares = squares_without(all, c.count, r.model, by_group_of(&r));
         bool plain = !r.filter && !r.device && !r.exclusive && !r.apart && !p->exclusive;
         assert_true(plain && !o.beside ? squares == o.squares : squares <= o.squares);
-        assert_int_equal(count_beside(r.peer, all, c.count), o.beside);
+        unsigned by_peer = count_beside(r.peer, all, c.count);
+        assert_true(second ? by_peer <= o.beside && r.exclusive : by_peer == o.beside);
         for (unsigned j = 0; j < c.count; j++)
             assert_true(may_stand(r.tenant, r.device, r.exclusive, c.slot[j]));
         beside += o.beside > 0;
         shared += (r.exclusive || r.apart || r.device) && p->slot[c.slot[0]].device;
     }
-    assert_true(beside && shared && kept);
+    assert_true(beside && shared && kept && whole);
     assert_true(seen[0] && seen[-POOL_E_QUOTA] && seen[-POOL_E_HOST] && seen[-POOL_E_FREE] &&
                 seen[-POOL_E_PLACE]);
 }
@@ -1228,6 +1234,11 @@ static void test_m178_what_is_kept_from_others_counts(void **state)
     assert_int_equal(lend(0, POOL_DEVICE_FUNCTION, true, false), 0);
     assert_int_equal(lend(0, POOL_DEVICE_FUNCTION, false, false), 2); /* the controls */
     assert_int_equal(lend(0, POOL_DEVICE_WHOLE, true, false), 1);
+    functions_box(); /* whole devices, where functions would be too many */
+    assert_int_equal(pool_set_quota(p, 0, 2), POOL_OK);
+    assert_int_equal(lend(0, POOL_DEVICE_ANY, true, false), 1);
+    assert_int_equal(pool_used(p, 0), 1);
+    assert_int_equal(lend(0, POOL_DEVICE_ANY, false, false), 2); /* the control: a function */
 }
 
 /* Nor beside one whose user is not known: its box has a lease that the tables do not have, also
