@@ -2725,6 +2725,43 @@ static void test_m179_waits_for_all_boxes(void **state)
     assert_int_equal(core_lease_now(c, lease), CORE_LEASE_PARKED);
 }
 
+/* One of its boxes does not come back: it is waited for as long as its host may have its slot. */
+static void test_m179_a_box_is_lost(void **state)
+{
+    (void)state;
+    for (unsigned has = 0; has < 2; has++) {
+        uint64_t lease = lease_up(2, POOL_SPREAD, CORE_REPLACE_NO, 0);
+        uint32_t slot = slot_of(lease, 0), lost = slot_of(lease, 1);
+        uint64_t epoch = core_pool(c)->slot[lost].epoch;
+        back_up();
+        assert_int_equal(core_park(c, lease).code, CORE_OK);
+        (void)after(1000);
+        stop();
+        rig_store_free(&disk);
+        disk = backup;
+        start();
+        uint32_t port = c->t.slot_more[lost].port;
+        host[port].epoch = has ? epoch : 0;
+        host[port].peer_slot = has ? c->t.slot[lost].device.number : 0;
+        host[port].state = has ? DXPU_CONTROL_SLOT_DIALING : DXPU_CONTROL_SLOT_EMPTY;
+        tell(box_of(slot), 1, SLOTS);
+        host_tells(1, PORTS);
+        (void)after(GRACE_MS);
+        assert_int_not_equal(core_lease_now(c, lease), CORE_LEASE_PARKED); /* it may come yet */
+        (void)after(COREI_DIAL_MS + 1000);
+        (void)after(2000);
+        assert_int_equal(core_lease_now(c, lease) == CORE_LEASE_PARKED, !has);
+        assert_int_equal(box[box_of(slot)][slot % SLOTS].state, DXPU_CONTROL_SLOT_KEPT);
+        tell(!box_of(slot), 1, SLOTS);
+        (void)after(2000);
+        assert_int_equal(core_lease_now(c, lease), CORE_LEASE_PARKED);
+        (void)after(2000);
+        assert_int_equal(core_release(c, lease, false).code, CORE_OK);
+        (void)after(2000);
+        (void)after(2000);
+    }
+}
+
 /* An attach would give the slot a later epoch than its box has, which then no lease's could be. */
 static void test_m171_no_attach_before_adoption(void **state)
 {
@@ -3006,6 +3043,7 @@ int main(void)
         CASE(test_m179_goes_on_with_new_epochs),
         CASE(test_m179_own_bind_proves_nothing),
         CASE(test_m179_waits_for_all_boxes),
+        CASE(test_m179_a_box_is_lost),
         CASE(test_m171_no_attach_before_adoption),
         CASE(test_m171_no_attach_over_anothers),
         CASE(test_m171_reason_names_the_way),

@@ -114,6 +114,16 @@ static void park_kept(core *c, uint32_t slot)
         corei_look_at(c, corei_slot_unit(slot), corei_again_ms(c));
 }
 
+/* Its box is given up, and its host, which would have the lease, does not. */
+static bool is_lost(const core *c, uint32_t slot)
+{
+    const corei_tables *t = &c->t;
+    uint32_t port = t->slot_more[slot].port;
+    const core_port *p = port == CORE_NONE ? NULL : &t->port[port];
+    return p && corei_node_given_up(c, t->slot[slot].node) && t->node[p->node].connected &&
+           p->reported && p->device.epoch != t->pool->slot[slot].epoch;
+}
+
 /* Where another slot of the lease was lent to its host when this run began, that is its host.  What
    is not known of one is waited for. */
 static void settle_kept(core *c, uint32_t slot)
@@ -123,8 +133,8 @@ static void settle_kept(core *c, uint32_t slot)
     bool lent = false, known = true;
     for (uint32_t i = t->pool->lease[lease].first; i != POOL_NONE; i = t->pool->slot[i].next) {
         const core_slot *s = &t->slot[i];
-        known = known && t->node[s->node].connected && s->reported && !t->slot_more[i].late &&
-                t->pool->slot[i].state != POOL_QUARANTINED;
+        bool told = t->node[s->node].connected && s->reported && !t->slot_more[i].late;
+        known = known && (told || is_lost(c, i)) && t->pool->slot[i].state != POOL_QUARANTINED;
         lent = lent || t->slot_more[i].lent == pool_lease_number(t->pool, lease);
     }
     if (!known)
