@@ -299,8 +299,8 @@ def options_of_slots():
         with lab.Lab() as l:
             box = l.start("dxpu-box", "--listen", "127.0.0.1:0", "--slots", 2, *given)
             check(box.wait(10) == 2 and says in box.errors(), given, box.errors())
-    for says, text in (("number of a slot", "3=memory"), ("number of a slot", "0=memory"),
-                       ("number of a slot", "memory"), ("number of a slot", "=memory"),
+    for says, text in (("must be N=KIND", "3=memory"), ("must be N=KIND", "0=memory"),
+                       ("must be N=KIND", "memory"), ("must be N=KIND", "=memory"),
                        ("no such device model", "1=disk"), ("no such device model", "1="),
                        ("socket=PATH", "1=vfio-user"), ("unknown key", "1=memory,colour=red"),
                        ("missing value", "1=memory,colour"), ("is for vfio-user",
