@@ -39,7 +39,7 @@ import xml.etree.ElementTree as ElementTree
 PROGRAMS = re.compile(r"cli_|(build|make|install|dist|complete|tree|bench|cross|ct|footprint|prove|"
                       r"fuzz_replay|mutate|cov)\.py$")
 GUESTS = re.compile(r"net_(soak_)?guest|net_demo")
-AGAIN_MAX = 3
+AGAIN_MAX = 8
 # The C library gives nothing back that a C suite frees: a simulation asks for it again at once, and
 # page faults took a third of its time.
 KEEP_MEMORY = {"MALLOC_TRIM_THRESHOLD_": "1000000000", "MALLOC_MMAP_THRESHOLD_": "1000000000"}
