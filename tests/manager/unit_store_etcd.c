@@ -543,7 +543,7 @@ static void test_bad_answers_to_a_load(void **state)
                                         RELAY_OLD,  RELAY_OTHER_CLUSTER, RELAY_ENDLESS };
     use_members(true, false);
     for (unsigned i = 0; i < 6; i++) {
-        set.load_ms = i < 5 ? 1500 : 3000; /* of a busy machine, too */
+        set.load_ms = i < 5 ? 500 : 2000;
         seen all = { 0 };
         store *s = open_good();
         assert_int_equal(put(s, "a", "1"), STORE_OK);
