@@ -176,7 +176,7 @@ static void adopt_back(const core *c, uint32_t slot, bool named, const char *ten
              c->t.tenant[c->t.pool->lease[pool_lease_index(lease)].tenant].name);
     if (known)
         snprintf(than, sizeof than, " than %llu", known);
-    if (d->lease && (d->lease != lease || d->tenant != its))
+    if (corei_names_other(d, lease, its))
         adopt_not(a,
                   "its box has lease %llx under epoch %llu, and the store %llx of %s, which has "
                   "ended or moved since: the slot can be adopted when that one is released",

@@ -539,6 +539,9 @@ bool corei_may_wipe(const core *c, uint32_t slot);
 bool corei_can_lend(const core *c, uint32_t slot);
 /* The box has the slot's lease: that epoch, for that host's slot. */
 bool corei_is_bound(const core *c, uint32_t slot);
+/* Does the box say that the slot has another lease than this one?  One that names none does not
+   (M-174). */
+bool corei_names_other(const dxpu_control_device *d, uint64_t lease, uint64_t tenant);
 /* Its box reports it for the first time since the start: is it the store's lease, lent (M-179)? */
 void corei_note_lent(core *c, uint32_t slot);
 void corei_bind_refused(core *c, uint32_t slot, uint64_t epoch, unsigned code);

@@ -133,8 +133,8 @@ static void settle_kept(core *c, uint32_t slot)
     bool lent = false, known = true;
     for (uint32_t i = t->pool->lease[lease].first; i != POOL_NONE; i = t->pool->slot[i].next) {
         const core_slot *s = &t->slot[i];
-        bool told = t->node[s->node].connected && s->reported && !t->slot_more[i].late;
-        known = known && (told || is_lost(c, i)) && t->pool->slot[i].state != POOL_QUARANTINED;
+        bool reported = t->node[s->node].connected && s->reported && !t->slot_more[i].late;
+        known = known && (reported || is_lost(c, i)) && t->pool->slot[i].state != POOL_QUARANTINED;
         lent = lent || t->slot_more[i].lent == pool_lease_number(t->pool, lease);
     }
     if (!known)

@@ -353,7 +353,7 @@ static bool goes_on(const core *c, uint32_t slot)
     const dxpu_control_device *p = &t->port[port].device;
     corei_name_lease(c, slot, &lease, &tenant);
     if (!d->epoch || d->epoch != s->epoch || d->peer_node != host->number ||
-        d->peer_slot != p->number || (d->lease && (d->lease != lease || d->tenant != tenant)))
+        d->peer_slot != p->number || corei_names_other(d, lease, tenant))
         return false;
     return !host->connected || !t->port[port].reported ||
            (p->epoch == d->epoch && p->peer_slot == d->number);
@@ -559,6 +559,11 @@ bool corei_is_bound(const core *c, uint32_t slot)
     return c->t.slot[slot].device.epoch == c->t.pool->slot[slot].epoch && !other_peer(c, slot);
 }
 
+bool corei_names_other(const dxpu_control_device *d, uint64_t lease, uint64_t tenant)
+{
+    return d->lease && (d->lease != lease || d->tenant != tenant);
+}
+
 /* What this run has bound says nothing of the host: it took that from the store. */
 void corei_note_lent(core *c, uint32_t slot)
 {
@@ -567,9 +572,9 @@ void corei_note_lent(core *c, uint32_t slot)
     uint32_t port = t->slot_more[slot].port;
     uint64_t lease, tenant;
     corei_name_lease(c, slot, &lease, &tenant);
-    bool its = !d->lease || (d->lease == lease && d->tenant == tenant);
     if (lease && port != CORE_NONE && t->port[port].slot == slot && d->epoch &&
-        d->epoch <= c->stored_epoch && its && corei_is_bound(c, slot))
+        d->epoch <= c->stored_epoch && !corei_names_other(d, lease, tenant) &&
+        corei_is_bound(c, slot))
         c->t.slot_more[slot].lent = lease;
 }
 
