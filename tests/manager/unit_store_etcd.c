@@ -542,7 +542,7 @@ static void test_bad_answers_to_a_load(void **state)
     static const relay_mode modes[] = { RELAY_LOSE, RELAY_UNAVAILABLE,   RELAY_GARBAGE,
                                         RELAY_OLD,  RELAY_OTHER_CLUSTER, RELAY_ENDLESS };
     use_members(true, false);
-    set.ttl_s = 30; /* nobody renews it while a load waits, which on a busy machine takes long */
+    set.ttl_s = 30; /* a waiting load does not renew it, and takes long on a busy machine */
     for (unsigned i = 0; i < 6; i++) {
         set.load_ms = i < 5 ? 1500 : 4000;
         seen all = { 0 };
