@@ -7,23 +7,26 @@ A suite is a cmocka program, or a script that prints `ok NAME`, `not ok NAME` an
 reason`, one a line.  A suite fails as a whole when it crashes, runs out of time, exits non-zero
 without a failed test, or runs no test at all.  The last line is `N passed, N failed, N skipped`.
 
-Suites whose name begins with net_ wait more than they work: they run beside the others, those with
-a guest (GUESTS) one at a time, and those that use only loopback three at a time beside them.  Of
-the others N run at a time: first those that run programs, compilers, other machines and valgrind
-(PROGRAMS), which take long; then the core suites, of dxpu.h and what is in C beside it.  When the
-loopback suites are over, what ran these helps: one lane runs guests, two run core suites (not with
-N = 1), so that no core is idle at the end.
+Network suites (NETWORK) wait more than they work: they run beside the others, those with a guest
+(GUESTS) one at a time, and those that use only loopback three at a time beside them.  Of the others
+N run at a time: first those that run programs, compilers, other machines and valgrind (PROGRAMS),
+which take long; then the core suites, of dxpu.h and what is in C beside it.  The others run at a
+lower priority, on what processor time the network suites leave: these would poll more often and
+fail, where a case is about time, if they had to wait for a compiler.  When the loopback suites are
+over, guests run two at a time.
 
-Suites beside each other on few cores are slow, and some cases of net_ suites are about time.  With
---again each net_ suite that failed is run once more, alone, when all others have ended: it counts
-as its second run says, the first one's failure is printed all the same, and so is how many passed
-only then.  With more than AGAIN_MAX of them something is wrong but the machine: none is run again.
+Suites beside each other on few cores are slow, and some cases of network suites are about time.
+With --again each network suite that failed is run once more, alone, when all others have ended: it
+counts as its second run says, the first one's failure is printed all the same, and so is how many
+passed only then.  With more than AGAIN_MAX of them something is wrong but the machine: none is run
+again.
 
 With --long the lines of scripts that begin with `# ` are printed, which have what they measured,
 and scripts that say `# run.py: --alone` near their top run after all others, one after the other.
 """
 import argparse
 import collections
+import contextlib
 import os
 import queue
 import re
@@ -38,8 +41,10 @@ import xml.etree.ElementTree as ElementTree
 
 PROGRAMS = re.compile(r"cli_|(build|make|install|dist|complete|tree|bench|cross|ct|footprint|prove|"
                       r"fuzz_replay|mutate|cov)\.py$")
+NETWORK = re.compile(r"net_|cli_(pool|enroll)\.py$")
 GUESTS = re.compile(r"net_(soak_)?guest|net_demo")
 AGAIN_MAX = 8
+NICENESS = 10  # of what is no network suite
 # The C library gives nothing back that a C suite frees: a simulation asks for it again at once, and
 # page faults took a third of its time.
 KEEP_MEMORY = {"MALLOC_TRIM_THRESHOLD_": "1000000000", "MALLOC_MMAP_THRESHOLD_": "1000000000"}
@@ -127,6 +132,13 @@ def finish(child, timeout):
     return out, child.returncode, late.is_set(), used.ru_utime + used.ru_stime
 
 
+def lower_priority(session):
+    os.setpriority(os.PRIO_PGRP, session, NICENESS)
+    # Linux shares the processor among sessions first, which have a niceness of their own: sched(7).
+    with contextlib.suppress(OSError), open("/proc/%d/autogroup" % session, "w") as file:
+        file.write(str(NICENESS))
+
+
 def run(suite, timeout):
     name = os.path.basename(suite)
     if os.path.dirname(suite).startswith("build/tests"):
@@ -147,6 +159,8 @@ def run(suite, timeout):
             child = subprocess.Popen(command(suite), env=env, stdin=subprocess.DEVNULL,
                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                      start_new_session=True)
+            if not is_network(suite):
+                lower_priority(child.pid)
             out, status, timed_out, result.cpu_seconds = finish(child, timeout)
         except OSError as error:
             out = str(error).encode()
@@ -195,8 +209,7 @@ def show(result, long=False):
 
 def lanes(jobs):
     """What each of the threads runs: one suite after the other of the first kind that has any."""
-    helps = ("core",) if jobs > 1 else ()
-    return [("program", "core")] * max(1, jobs) + [("network", *helps)] * 2 + \
+    return [("program", "core")] * max(1, jobs) + [("network",)] * 2 + \
         [("network", "guest"), ("guest",)]
 
 
@@ -264,7 +277,7 @@ def run_all(suites, jobs, timeout, long):
 
 
 def is_network(suite):
-    return os.path.basename(suite).startswith("net_")
+    return NETWORK.match(os.path.basename(suite))
 
 
 def main():

@@ -30,6 +30,16 @@ int main(void)
     return WHICH;
 }
 """
+# Its process has this niceness, and its session that one where sessions have any: sched(7).
+NICE = r"""
+import os
+import time
+time.sleep(0.2)
+print("ok" if os.nice(0) == %d else "not ok", "process")
+group = "/proc/self/autogroup"
+text = open(group).read() if os.path.exists(group) else "nice %d\n"
+print("ok" if text.endswith("nice %d\n") else "not ok", "session")
+"""
 failed = 0
 
 
@@ -108,6 +118,11 @@ with tempfile.TemporaryDirectory() as folder:
             for name in "bcdk"]
     expect("runner_runs_no_four_net_suites", ["--jobs", "3", *four], 0,
            "4 passed, 0 failed, 0 skipped")
+
+    for kind, by in (("cli", 10), ("net", 0)):
+        suite = script(kind + "_nice.py", NICE % (os.nice(0) + by, by, by))
+        expect("runner_runs_%s_suites_with_niceness_%d" % (kind, by), [suite],
+               0, "2 passed, 0 failed, 0 skipped")
 
     # Fails while the mark is not there, and sets it: a machine that is slow once.
     once = "test -e %s && echo ok b || { touch %s; echo ok a; echo not ok b; exit 1; }\n"
