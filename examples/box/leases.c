@@ -13,7 +13,7 @@ enum { TEXT_BYTES = 160 };
 
 /* ==== 1  Durable changes ====================================================================== */
 
-/* Nothing is under way for a slot: the change that begins with how it is. */
+/* Returns the change that begins with the slot as it is.  Nothing is under way for it. */
 static lease_change change_of(const box *b, unsigned number, unsigned by)
 {
     lease_change c = { .entry = b->entries[number - 1],
@@ -28,7 +28,8 @@ static bool is_changing(const slot *s)
     return s->change.by != CHANGE_NONE;
 }
 
-/* Until it is on disk the slot is as it was, and an order for it is answered later (S-165). */
+/* Writes a change.  Until it is on disk the slot stays as it was, and an order for it is answered
+   later (S-165). */
 static unsigned change(box *b, unsigned number, const lease_change *c)
 {
     slot *s = &b->slots[number - 1];
@@ -55,7 +56,8 @@ static bool is_of_a_tenant(uint8_t phase)
     return phase != DXPU_CONTROL_SLOT_EMPTY && phase != DXPU_CONTROL_SLOT_WIPED;
 }
 
-/* The medium that a device shows as it is, whoever's data it has; 0: it has its own data. */
+/* Returns the medium that a device shows as it is, regardless of whose data it has; 0: it has data
+   of its own. */
 static uint64_t shown_by(const device_kind *kind, const void *device)
 {
     return kind->shown ? kind->shown(device) : 0;
@@ -68,7 +70,8 @@ static bool shows_data_of_others(const box *b, unsigned number)
     return shown && state_promises(b->state, number, shown);
 }
 
-/* Older files name no medium, 0: a lease goes on, but nothing says what was, or is to be, wiped. */
+/* Is the record about the medium that is here?  Older files name none (0): then a lease goes on,
+   but nothing shows what was wiped, or is to be. */
 static bool speaks_of(uint8_t phase, uint64_t recorded, uint64_t now, bool pristine)
 {
     switch (phase) {
@@ -83,8 +86,8 @@ static bool speaks_of(uint8_t phase, uint64_t recorded, uint64_t now, bool prist
     }
 }
 
-/* What is recorded speaks of other data than are here, which are neither lent nor wiped before an
-   operator has looked; the file is unchanged, so that the lease is back with its medium. */
+/* The record is about other data than are here.  These are neither lent nor wiped before an
+   operator has looked.  The file stays unchanged, so that the lease is back with its medium. */
 static void set_aside(box *b, unsigned number, uint64_t recorded)
 {
     slot *s = &b->slots[number - 1];
@@ -104,8 +107,8 @@ static void do_not_serve(box *b, unsigned number, uint64_t recorded)
     set_aside(b, number, recorded);
 }
 
-/* Without a device the record says whose data are on which medium.  That one is out of sight, and
-   what was wiped is not for long. */
+/* Without a device the record says whose data are on which medium.  That medium is not in the slot:
+   it does not count as wiped any longer. */
 static void look_at_nothing(box *b, unsigned number)
 {
     uint8_t *phase = &b->phase[number - 1];
@@ -158,8 +161,8 @@ static bool compare(box *b, unsigned number)
     return true;
 }
 
-/* A medium does not count as wiped while another slot's record has a tenant's data on it, or could
-   not wipe it, also a slot that this box has no more (S-249). */
+/* A medium does not count as wiped while the record of another slot, even one that this box no
+   longer has, says that a tenant's data are on it, or that it could not be wiped (S-249). */
 static void doubt(box *b)
 {
     for (unsigned i = 0; i < b->count; i++) {
@@ -237,7 +240,8 @@ static bool is_elsewhere(const slot *s)
     return s->elsewhere && s->its_phase != DXPU_CONTROL_SLOT_EMPTY;
 }
 
-/* Keep in its_* what the file says until the change by a device is written: else that stays. */
+/* Keeps in its_* what the file says until the change by a device is written; if it cannot be, that
+   stays. */
 static void remember(box *b, unsigned number)
 {
     b->slots[number - 1].its_phase = b->phase[number - 1];
@@ -291,8 +295,8 @@ static uint8_t phase_of(const box *b, unsigned i)
     return is_elsewhere(&b->slots[i]) ? b->slots[i].its_phase : b->phase[i];
 }
 
-/* Has slot i + 1 the data of slot `number`?  Also one without a device, by what is recorded; the
-   subsystem's name counts where a medium is unknown. */
+/* Does slot i + 1 have the data of slot `number`?  A slot without a device does if its record says
+   so.  Where a medium is unknown, the subsystem's name counts. */
 static bool shares(const box *b, unsigned i, unsigned number)
 {
     const slot *s = &b->slots[number - 1], *t = &b->slots[i];
@@ -304,7 +308,8 @@ static bool shares(const box *b, unsigned i, unsigned number)
     return s->subsystem[0] && !strcmp(t->subsystem, s->subsystem);
 }
 
-/* Another slot with its data that is_such(); all of a subsystem are in this loop. */
+/* Is there another slot with its data for which is_such() holds?  All slots of a subsystem are in
+   this loop. */
 static bool any_other(const box *b, unsigned number, bool (*is_such)(const box *b, unsigned i))
 {
     bool any = false;
@@ -328,13 +333,14 @@ static bool is_kept(const box *b, unsigned i)
     return phase_of(b, i) == DXPU_CONTROL_SLOT_KEPT;
 }
 
-/* Its lease goes on, or its tenant's data are kept. */
+/* Does its lease go on, or are its tenant's data kept? */
 static bool is_in_use(const box *b, unsigned i)
 {
     return is_held(b, i) || is_kept(b, i);
 }
 
-/* Is another slot with its data in use?  Also one in another loop, or that this box has no more. */
+/* Is another slot with its data in use, be it in another loop, or one that this box no longer
+   has? */
 static bool is_used_by_others(const box *b, unsigned number)
 {
     uint64_t medium = b->medium[number - 1];
@@ -342,7 +348,7 @@ static bool is_used_by_others(const box *b, unsigned number)
            (medium > NOTHING_LASTS && state_uses(b->state, number, medium));
 }
 
-/* It is lent, unless the disk is full. */
+/* A bind is being written: it is lent, unless the disk is full. */
 static bool is_being_lent(const box *b, unsigned i)
 {
     return b->slots[i].change.by == CHANGE_BIND;
@@ -358,20 +364,20 @@ bool leases_wiping(const shard *sh)
     return any || (sh->wiping && !b->pool);
 }
 
-/* Unless they were erased through another slot since. */
+/* Could its data not be wiped?  Not if they were erased through another slot since. */
 static bool is_unwiped(const box *b, unsigned i)
 {
     const slot *s = &b->slots[i];
     return phase_of(b, i) == DXPU_CONTROL_SLOT_UNWIPED && (s->kind != &no_device_kind || s->keeps);
 }
 
-/* The data that it shares are being erased, or were to be and could not. */
+/* Are its data being erased, or could they not be erased? */
 static bool is_being_wiped(const box *b, unsigned i)
 {
     return phase_of(b, i) == DXPU_CONTROL_SLOT_WIPING || is_unwiped(b, i);
 }
 
-/* This run of the box has begun to erase its data, and is not through, or could not be. */
+/* Has this run of the box begun to erase its data, without success so far? */
 static bool is_erasing(const box *b, unsigned i)
 {
     return b->slots[i].erases && is_being_wiped(b, i);
@@ -382,8 +388,10 @@ static bool is_being_erased(const box *b, unsigned number)
     return b->slots[number - 1].erased && any_other(b, number, is_erasing);
 }
 
-/* It counts as wiped, but its data were left to others, of which none has them any more or which it
-   is not to share them with, or another one's, which are the same, could not be wiped. */
+/* It counts as wiped, but not all data are gone:
+   - its own were left to others, of which none has them any more, or with which it is not to share
+     them; or
+   - another slot has the same data, which could not be wiped. */
 static bool is_doubtful(const box *b, unsigned number)
 {
     const slot *s = &b->slots[number - 1];
@@ -401,7 +409,7 @@ static void report_others(const box *b, unsigned number)
     }
 }
 
-/* From now on what it shares with others is not what any of them had. */
+/* From now on what it shares with others is no longer what any of them had. */
 static void begin_erasing(box *b, unsigned number)
 {
     b->slots[number - 1].erases = true;
@@ -411,7 +419,7 @@ static void begin_erasing(box *b, unsigned number)
     }
 }
 
-/* All that share what was erased have nothing of anybody's.  The device has made a new layout and
+/* No slot that shares what was erased has any tenant's data.  The device has made a new layout and
    found the medium good for all of its controllers. */
 static void all_clean(box *b, unsigned number)
 {
@@ -467,7 +475,7 @@ static void end_wipe(box *b, unsigned number)
     report_others(b, number);
 }
 
-/* What is out has its data still, unless they were erased through another slot. */
+/* A device that is out still has its data, unless they were erased through another slot. */
 static int wipe_nothing(box *b, unsigned number)
 {
     slot *s = &b->slots[number - 1];
@@ -477,7 +485,7 @@ static int wipe_nothing(box *b, unsigned number)
     return DEVICE_WIPED;
 }
 
-/* Of a device that cannot leave its data to others. */
+/* Does not wipe a device that cannot leave its data to others. */
 static int spare_data(unsigned number)
 {
     log_warning("slot %u: a tenant's data of another slot are on its disk, and are not erased: end "
@@ -486,7 +494,7 @@ static int spare_data(unsigned number)
     return DEVICE_UNWIPED;
 }
 
-/* Of one that leaves its medium as it is. */
+/* Does not wipe a device that leaves its medium as it is. */
 static int show_data(unsigned number)
 {
     log_warning("slot %u: its tenant's data are on its disk, which it only reads: start the box "
@@ -555,8 +563,8 @@ static state_key key_of(const dxpu_control_bind *m)
     return k;
 }
 
-/* The slot's lease is not served since the box was started with keys, or without: see
-   leases_begin().  Its manager names it again. */
+/* The slot's lease is not served, since the box was started with keys, or without: see
+   leases_begin().  Its manager names the lease again. */
 static bool waits(const box *b, const dxpu_control_bind *m)
 {
     const dxpu_box_entry *e = &b->entries[m->slot - 1];
@@ -565,9 +573,10 @@ static bool waits(const box *b, const dxpu_control_bind *m)
            m->host_slot == e->host_slot;
 }
 
-/* It is for a new tenant, and the data there are to be wiped, or are kept for one who is not there.
-   What is empty, or was to be wiped before the start, is bound for the lease that goes on alone
-   (M-77, M-105), whose data no other slot's wipe is to erase. */
+/* A *wiped* slot is bound for a new tenant: it waits while data that it shares are to be wiped, or
+   are kept for a tenant that has no slot lent.  A slot that is empty, or was to be wiped before the
+   start, is bound only for the lease that goes on (M-77, M-105), whose data no other slot's wipe is
+   to erase. */
 static bool waits_for_others(const box *b, unsigned number)
 {
     return b->phase[number - 1] == DXPU_CONTROL_SLOT_WIPED &&
@@ -632,12 +641,12 @@ unsigned leases_bind(box *b, const dxpu_control_bind *m)
     return change(b, m->slot, &next);
 }
 
-/* The phase of a slot whose lease ends, or that is not lent. */
+/* Returns the phase of a slot whose lease ends, or that is not lent. */
 static uint8_t after_unbind(const box *b, const dxpu_control_unbind *m)
 {
     uint8_t phase = is_doubtful(b, m->slot) ? DXPU_CONTROL_SLOT_EMPTY : b->phase[m->slot - 1];
-    /* It never learned of that lease, and an older state file may have come back: then the slot was
-       lent since. */
+    /* The box never learned of that lease, and an older state file may have come back: then the
+       slot was lent since. */
     bool unknown = m->epoch > b->entries[m->slot - 1].epoch_seen;
     if (phase == DXPU_CONTROL_SLOT_WIPING || (phase == DXPU_CONTROL_SLOT_WIPED && !unknown))
         return phase; /* M-64: there are no data any more */
@@ -650,8 +659,8 @@ static uint8_t after_unbind(const box *b, const dxpu_control_unbind *m)
     return has_device(b, m->slot - 1u) ? DXPU_CONTROL_SLOT_WIPED : phase; /* M-64, too */
 }
 
-/* Whose the data are that are kept is reported until they are wiped (M-176); no one is admitted by
-   their lease's key.  Of an epoch that the box has not seen the lease is another one. */
+/* Whose data are kept is reported until they are wiped (M-176); the key of their lease admits no
+   one. Under an epoch that the box has not seen the lease is another one. */
 static state_key key_after(const box *b, const dxpu_control_unbind *m, uint8_t next_phase)
 {
     const state_key *was = &b->lease_key[m->slot - 1];
@@ -763,7 +772,7 @@ void leases_direct(box *b, unsigned number, bool on)
 
 /* ==== 4  Admission ============================================================================ */
 
-/* A host that has missed the end of its lease asks repeatedly: reported once. */
+/* A host that has missed the end of its lease dials repeatedly: that is reported once. */
 static void fenced(box *b, unsigned number, uint32_t node, uint64_t epoch)
 {
     slot *s = &b->slots[number - 1];
@@ -789,8 +798,8 @@ uint8_t leases_admit(box *b, unsigned number, uint32_t node, uint64_t epoch)
 
 /* ==== 5  Reports to the manager =============================================================== */
 
-/* A server that is started again in time was never gone for the manager: only the lease's channel
-   has ended.  One that has not said yet what it is, is no device. */
+/* To the manager a server that is back in time was never gone: only the lease's channel has ended.
+   A server that has not yet said what it is, is no device. */
 static uint8_t health_of(const slot *s, const device_ids *ids)
 {
     if (s->broken)

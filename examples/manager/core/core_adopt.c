@@ -1,9 +1,9 @@
-/* core_adopt.c - leases that run, and that the store does not know: an old copy of it was put back
+/* core_adopt.c - takes back leases that run and that the store does not know: it is an old copy
    SPDX-License-Identifier: MIT
 
-   M-170 to M-175.  What a box and a host report alike of a lease is believed: it is a lease again.
-   Whose it is says the box, or the operator: the store has an older state of things.  It knew more
-   (the tenant's key, the end, which slots belong together), and that is lost. */
+   M-170 to M-175.  When a box and a host report the same of a lease, it is a lease again.  The box
+   or the operator says whose it is, not the store, whose state is older.  What else the store knew
+   of it (the tenant's key, the end, which slots belong together) is lost. */
 #include <sodium.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -13,7 +13,8 @@
 
 #define TENANT_TEXT "dxpu tenant " /* no hash of a name elsewhere is this one */
 
-/* Boxes learn no names.  No one who may choose a tenant's name can have another one's word. */
+/* The word by which boxes know a tenant: they learn no names.  Whoever may choose a tenant's name
+   cannot choose one with another tenant's word. */
 uint64_t corei_tenant_word(const core *c, const char *name)
 {
     uint8_t hash[crypto_generichash_BYTES_MIN];
@@ -45,8 +46,8 @@ static void adopt_not(core_adoption *a, const char *why, ...)
     va_end(args);
 }
 
-/* Another host than the one that the box names has the slot's lease: CORE_NONE where there is none.
-   One epoch is one lease in the whole pool. */
+/* Returns a host that has the slot's lease and is not the one that the box names, or CORE_NONE. One
+   epoch is one lease in the whole pool. */
 static uint32_t other_host(const core *c, const dxpu_control_device *d)
 {
     const corei_tables *t = &c->t;
@@ -59,8 +60,9 @@ static uint32_t other_host(const core *c, const dxpu_control_device *d)
     return CORE_NONE;
 }
 
-/* The numbers of nodes in an empty store are others than those that proxies have from the store
-   before (M-175).  All ports are looked at for one slot that was named, not for each of many. */
+/* Says why the box's host is not found.  An empty store gives nodes other numbers than those that
+   proxies have from the former store (M-175).  All ports are looked at only for a slot that was
+   named, not for each of many. */
 static void explain_host(const core *c, const dxpu_control_device *d, bool named, core_adoption *a)
 {
     uint32_t host = core_find_node(c, d->peer_node), other = named ? other_host(c, d) : CORE_NONE;
@@ -83,8 +85,8 @@ static void explain_host(const core *c, const dxpu_control_device *d, bool named
         adopt_not(a, "it is lent, and its host does not report that lease");
 }
 
-/* The host's port that the box says has the slot's lease; CORE_NONE, with why: it does not say so,
-   too. */
+/* Returns the port that has the slot's lease, as its box and its host both report, or CORE_NONE,
+   and `a` says why. */
 static uint32_t port_of(const core *c, uint32_t slot, bool named, core_adoption *a)
 {
     const corei_tables *t = &c->t;
@@ -109,7 +111,8 @@ static uint32_t port_of(const core *c, uint32_t slot, bool named, core_adoption 
     return CORE_NONE;
 }
 
-/* How many tenants of the store, and *it, fit what its box says, and the last of the others. */
+/* Counts the tenants that fit what the slot's box reports: `it`, and others of the store, of which
+   *other is the last. */
 static unsigned fitting(const core *c, const dxpu_control_device *d, const char *it,
                         const char **other)
 {
@@ -123,9 +126,9 @@ static unsigned fitting(const core *c, const dxpu_control_device *d, const char 
     return count;
 }
 
-/* Whose a lease is that the store does not know: the client says so, else the tenant that its box
-   names, of those that the store has; where its box names none, its host's owner.  False: it cannot
-   be taken, a says why. */
+/* Finds the tenant of a lease that the store does not know: the one that the client names, else the
+   one that its box names, if the store has it; where its box names none, its host's owner.  False:
+   the lease cannot be adopted, and `a` says why. */
 static bool find_tenant(const core *c, uint32_t host, const dxpu_control_device *d, bool named,
                         const char *tenant, core_adoption *a)
 {
@@ -159,8 +162,8 @@ static bool find_tenant(const core *c, uint32_t host, const dxpu_control_device 
     return false;
 }
 
-/* The slot, its host and its host's slot are the same as of a lease in the store, but the epoch is
-   later: another tenant's lease may have come there since. */
+/* The store has a lease of the same slot, host and host's slot, but under an earlier epoch: another
+   tenant's lease may have come there since. */
 static void adopt_back(const core *c, uint32_t slot, bool named, const char *tenant,
                        core_adoption *a)
 {
@@ -199,8 +202,8 @@ static void adopt_back(const core *c, uint32_t slot, bool named, const char *ten
                   a->tenant, tenant);
 }
 
-/* Another lease of the store has the slot, or its host's slot: which, and how to get it out of the
-   way.  None of that wipes anything in a quarantined slot. */
+/* Says which other lease of the store has the slot, or its host's slot, and how to get it out of
+   the way.  None of that wipes anything in a quarantined slot. */
 static void explain_taken(const core *c, uint32_t slot, uint32_t has, core_adoption *a)
 {
     const corei_tables *t = &c->t;
@@ -228,7 +231,7 @@ static void explain_taken(const core *c, uint32_t slot, uint32_t has, core_adopt
                   name, tenant, box, number);
 }
 
-/* Lent now, under the highest epoch that is known of the slot. */
+/* The slot is lent now, under the highest epoch that is known of it. */
 static void adopt_lent(const core *c, uint32_t slot, bool named, const char *tenant,
                        core_adoption *a)
 {
@@ -248,8 +251,8 @@ static void adopt_lent(const core *c, uint32_t slot, bool named, const char *ten
     }
 }
 
-/* Another slot of which a box says that it has data of this lease, where the store has none of it:
-   CORE_NONE where there is none. */
+/* Returns another slot of which a box reports that it has data of this lease, while the store has
+   none of the lease there; else CORE_NONE. */
 static uint32_t other_slot(const core *c, uint32_t slot, uint32_t lease)
 {
     const corei_tables *t = &c->t;
@@ -263,8 +266,8 @@ static uint32_t other_slot(const core *c, uint32_t slot, uint32_t lease)
     return CORE_NONE;
 }
 
-/* The data may be older than those in another slot that the lease moved to since: all slots are
-   looked at for one that was named.  The host of the store may be another tenant's by now. */
+/* The lease may have moved to another slot since, whose data are later: all slots are looked at,
+   but only for one that was named.  The host in the store may be another tenant's by now. */
 static void adopt_kept_of(const core *c, uint32_t slot, uint32_t lease, bool named,
                           const char *tenant, core_adoption *a)
 {
@@ -288,8 +291,8 @@ static void adopt_kept_of(const core *c, uint32_t slot, uint32_t lease, bool nam
                   t->node[t->slot[other].node].number, t->slot[other].device.number, name);
 }
 
-/* Not lent, and its box keeps data under a later epoch than the store knew: those of the lease that
-   the store has there, if its box says so (M-177). */
+/* The slot is not lent, and its box keeps data under a later epoch than the store knew.  They are
+   those of the lease that the store has there, if its box says so (M-177). */
 static void adopt_kept(const core *c, uint32_t slot, bool named, const char *tenant,
                        core_adoption *a)
 {
@@ -347,7 +350,7 @@ bool core_may_adopt(const core *c, uint32_t slot, bool named, const char *tenant
     return true;
 }
 
-/* The tables of a lease of which the proxies know all. */
+/* Fills in a lease as its box and its host report it. */
 static void fill(core *c, uint32_t slot, uint32_t port, core_adoption *a)
 {
     corei_tables *t = &c->t;
@@ -408,8 +411,8 @@ static core_result adopt(core *c, uint32_t slot, const char *tenant, core_adopti
     return corei_commit(c);
 }
 
-/* The time that was left is the copy's: the later epoch shows that the data were used since, so all
-   of it is theirs again (M-97). */
+/* Gives the data the whole retention time (M-97).  The time left in the store is the copy's, and
+   the later epoch shows that the data were used since. */
 static void retain_again(core *c, uint32_t slot)
 {
     const pool_slot *s = &c->t.pool->slot[slot];

@@ -2,8 +2,8 @@
    SPDX-License-Identifier: MIT
 
    Boxes carry requests between the devices of one host, where the host lists them (spec/p2p.md).
-   The manager decides where they may: it forbids that of a box, a tenant, or the whole pool, and
-   places leases that are to be peers together. */
+   The manager decides where they may: it forbids that for a box, a tenant, or the whole pool, and
+   it places leases that are to be peers together. */
 #include <string.h>
 
 #include "core_internal.h"
@@ -163,7 +163,7 @@ bool core_directs(core *c, uint32_t number)
     return are_ordered(c);
 }
 
-/* Of a change alone: each lent slot is ordered again when its box connects. */
+/* Reports a change only: each lent slot is ordered again when its box connects. */
 static void tell_direct(core *c, uint32_t slot, bool on)
 {
     if (c->t.slot_more[slot].forbids == !on)
@@ -183,7 +183,7 @@ void corei_direct_done(core *c, uint32_t slot, bool on)
     tell_direct(c, slot, on);
 }
 
-/* It is a box of an earlier version, which carries what hosts list. */
+/* The box has an earlier version, and carries what hosts list. */
 void corei_direct_unknown(core *c, uint32_t slot)
 {
     c->t.slot_more[slot].direct = COREI_DIRECT_NOT;

@@ -1,10 +1,10 @@
 /* core_history.c - which events are kept, and how much each party may make the pool do
    SPDX-License-Identifier: MIT
 
-   A party is a proxy's key (without one, its node) or a tenant.  When as many events are kept as
-   may be, the party that has most loses its oldest: so none pushes out what the pool knows of the
-   others.  What a proxy says of its own coming and going, and of a lease that goes up and down, is
-   counted apart: it is said most often, and what others cause is among it. */
+   A party is a proxy's key (without one, its node) or a tenant.  When the history is full, the
+   party with the most events loses its oldest: so none displaces what the pool knows of the
+   others.  What a proxy reports of its own connecting and disconnecting, and of a lease that goes
+   up and down, counts as another party: it is the most frequent, and others cause some of it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,8 +15,8 @@
 
 /* -- Parties -- */
 
-/* Number of the party of this name, which may be new; 0 where there is no memory for it: the
-   manager's own. */
+/* Returns the number of the party of this name, which may be new.  0, the manager's own party, when
+   there is no memory for it. */
 static uint32_t party_named(core *c, const char id[COREI_PARTY_BYTES])
 {
     corei_history *h = &c->history;
@@ -45,7 +45,7 @@ corei_party *corei_party_of_key(core *c, const uint8_t key[DXPU_CONTROL_KEY_BYTE
     return &c->history.party[party];
 }
 
-/* kind: 'p' what a proxy says, 's' how it is */
+/* kind: 'p' what a proxy reports, 's' whether it is connected and its leases are up */
 static uint32_t party_of_node(core *c, uint32_t number, char kind)
 {
     char id[COREI_PARTY_BYTES] = { kind };
@@ -149,7 +149,8 @@ static void history_drop(corei_history *h, uint64_t position)
         h->first++;
 }
 
-/* The oldest of the party that has most, and of two the newcomer, who is to have one more. */
+/* Drops the oldest event of the party that has most.  Of two with as many it is the newcomer, who
+   is to have one more. */
 static void make_room(corei_history *h, uint32_t newcomer)
 {
     uint32_t most = 0;
@@ -169,7 +170,7 @@ static void make_room(corei_history *h, uint32_t newcomer)
     history_drop(h, at);
 }
 
-/* Those in the middle that are dropped cost no place any more. */
+/* Frees the places of events that were dropped in the middle. */
 static void close_gaps(corei_history *h)
 {
     uint64_t to = h->first;
@@ -231,7 +232,7 @@ void corei_history_sort(core *c)
 
 /* -- Views -- */
 
-/* The first position whose event has a number above this one; that may be dropped. */
+/* Returns the first position whose event has a number above this one; that event may be dropped. */
 static uint64_t position_after(const corei_history *h, uint64_t number)
 {
     uint64_t low = h->first, high = h->end;

@@ -1,9 +1,9 @@
-/* core_load.c - tables out of the store: at the start, after a failed commit, when they must grow
+/* core_load.c - fills the tables from the store: at the start, after a failed commit, to grow them
    SPDX-License-Identifier: MIT
 
-   Limits are twice what there is, so that loading for want of room is rare, and a few more, so that
-   a small pool has small tables: they are cleared at each load.  What proxies have said
-   is in no record: it is carried over from the tables that there were. */
+   Limits are twice what there is, so that loading for want of room is rare, and a few more.  A
+   small pool has small tables, since they are cleared at each load.  What proxies have reported is
+   in no record: it is carried over from the former tables. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,7 +54,7 @@ static int load_no_memory(loading *l)
     return load_fault(l, corei_result(CORE_E_MEMORY, "out of memory"));
 }
 
-/* Room for one more; old contents stay. */
+/* Makes room for one more; the contents stay. */
 static bool grow(void *array, size_t bytes, uint32_t count, uint32_t *room)
 {
     void **p = array;
@@ -71,7 +71,7 @@ static bool grow(void *array, size_t bytes, uint32_t count, uint32_t *room)
 
 /* -- Records -- */
 
-/* Is it the key that the record is written under?  Under another one it would never go. */
+/* Is it the key that the record is written under?  Under another one it would never be removed. */
 __attribute__((format(printf, 2, 3))) static bool is_key(const char *key, const char *format, ...)
 {
     char wanted[STORE_KEY_MAX_BYTES + 1];
@@ -137,7 +137,7 @@ static int load_node(void *user, const char *key, const void *value, size_t len)
     return 0;
 }
 
-/* Its index; l->models: it is not there. */
+/* Returns its index, or l->models: it is not there. */
 static uint32_t find_model(const loading *l, const char *name)
 {
     uint32_t i = 0;
@@ -146,7 +146,7 @@ static uint32_t find_model(const loading *l, const char *name)
     return i;
 }
 
-/* Its index, made where it is new; 0, or 1 after a fault. */
+/* Gives its index, and makes it where it is new.  0, or 1 after a fault. */
 static int load_model(loading *l, const char *name, uint32_t *model)
 {
     uint32_t room = l->model_room;
@@ -529,8 +529,8 @@ static int load_lease(void *user, const char *key, const void *value, size_t len
     return good ? l->result.code != CORE_OK : load_damaged(l, key);
 }
 
-/* What slots keep for leases.  Where the lease is missing, or is another tenant's, the owner of the
-   data is not known, and the slot is quarantined. */
+/* Finds whose data slots keep.  Where the lease is missing, or is another tenant's, the owner of
+   the data is not known, and the slot is quarantined. */
 static void load_owners(loading *l)
 {
     const pool *p = l->t.pool;
@@ -542,9 +542,9 @@ static void load_owners(loading *l)
     }
 }
 
-/* -- What lives on -- */
+/* -- What is carried over -- */
 
-/* What a proxy says again each time; the rest is its inventory. */
+/* Copies what a proxy reports again each time; the rest is its inventory. */
 void corei_copy_report(dxpu_control_device *to, const dxpu_control_device *from)
 {
     to->state = from->state;
@@ -686,7 +686,7 @@ static void load_end(loading *l)
     corei_hash_free(&l->by_name);
 }
 
-/* What a box has that did not report since the start is unknown: the store may be older. */
+/* What a box has that has not reported since the start is unknown: the store may be older. */
 static void hide_all(corei_tables *t)
 {
     for (uint32_t i = 0; i < t->nodes; i++)
@@ -699,10 +699,12 @@ static uint64_t higher(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* A store that was put back may be older than what this pool's proxies know, so that its highest
-   epoch, and serial, were given already: both go on above the time of day, too.  No run gives a
-   serial before its time, so none gives one of a run before it; only where the clock stands back
-   does it begin, as epochs do always, at another place than one that began with the same store. */
+/* Sets where epochs and serials go on: above the store's highest, and above the time of day.  A
+   store that was put back may be older than what the proxies know, and higher numbers may have been
+   given since.
+   - Serials: no run gives one before its time, so none gives one of an earlier run.  Where the
+     clock was set back, they begin a random distance further on.
+   - Epochs always begin a random distance further on: so two runs with one store differ. */
 static void load_epochs(core *c, loading *l)
 {
     pool *p = l->t.pool;
@@ -723,7 +725,7 @@ static void load_epochs(core *c, loading *l)
     pool_raise_serial(p, c->first_serial);
 }
 
-/* Leases that have ended are released when their time is over. */
+/* Releases leases that have ended when their time is over. */
 static void load_ended(core *c)
 {
     for (uint32_t i = 0; i < c->t.pool->limits.leases; i++)

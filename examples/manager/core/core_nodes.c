@@ -1,4 +1,4 @@
-/* core_nodes.c - what proxies say: registration, reports, alarms, silence
+/* core_nodes.c - what proxies report: registration, state of slots, alarms, silence
    SPDX-License-Identifier: MIT */
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +27,8 @@ static void gather_end(corei_node *more)
     more->missing = more->told_total = 0;
 }
 
-/* Nothing is under way there, and the next connection learns it at once. */
+/* Forgets what was ordered: nothing is under way there, and the next connection is given it at
+   once. */
 static void forget_orders(core *c, uint32_t unit)
 {
     corei_work *w = &c->t.work[unit];
@@ -40,8 +41,8 @@ static void forget_orders(core *c, uint32_t unit)
 void core_disconnected(core *c, uint32_t number)
 {
     uint32_t node = core_find_node(c, number);
-    /* Slots that are hidden are not stored so: those that wait are, before.  Where either fails, no
-       event is stored. */
+    /* What waits for a commit is stored first: slots that are hidden are not stored as hidden.
+       Where either fails, no event is stored. */
     if (c->pending && node != CORE_NONE && c->t.node_more[node].joined)
         (void)corei_commit(c);
     else
@@ -157,7 +158,7 @@ static void note_report(core *c, uint32_t node, const dxpu_control_device *told)
     }
 }
 
-/* What follows from it. */
+/* Does what follows from the report. */
 static void settle_report(core *c, uint32_t node, uint16_t number)
 {
     const core_node *n = &c->t.node[node];
@@ -171,8 +172,8 @@ static void settle_report(core *c, uint32_t node, uint16_t number)
         corei_settle_slot(c, slot);
 }
 
-/* The same, unless reports of this node's key have changed the store so often that others
-   would wait for it: then once more, when the second is over. */
+/* The same, unless reports of this node's key have changed the store so often that others would
+   wait for it.  Then it is done once more, when the second is over. */
 static void settle_in_turn(core *c, uint32_t node, uint16_t number)
 {
     corei_party *party = corei_party_of(c, node);
@@ -231,8 +232,8 @@ uint32_t corei_node_of(const core *c, const dxpu_control_register *r)
     return CORE_NONE;
 }
 
-/* The slot as the pool takes it in: one that was ever lent, and is not known to be wiped since, is
-   left for people to look at, for the store may be new and the pool not. */
+/* Returns the slot as the pool takes it in.  One that was ever lent, and is not known to be wiped
+   since, is left for an operator to look at: the store may be new although the pool is not. */
 static pool_slot slot_at_first(const core *c, const dxpu_control_device *d, uint32_t index)
 {
     pool_slot s = { .state = POOL_FREE, .owner = POOL_NONE };
@@ -300,7 +301,8 @@ static void tell_hosts(core *c, uint32_t node)
     }
 }
 
-/* Whoever reaches the port can register: neither nodes nor their slots fill memory and disk. */
+/* Refuses nodes and slots beyond the limits.  Whoever reaches the port can register, and must not
+   fill memory and disk. */
 static core_result check_room(core *c, bool new_node, uint32_t slots)
 {
     uint64_t all = (uint64_t)c->t.pool->slots + c->t.ports + slots;
@@ -336,7 +338,7 @@ static void note_move(core *c, uint32_t node, const dxpu_control_register *r)
     tell_hosts(c, node);
 }
 
-/* A key that may register does not fill the pool with nodes. */
+/* Refuses a key's nodes beyond its limit: no key fills the pool with nodes. */
 static core_result check_key(const core *c, const uint8_t *key)
 {
     uint32_t count = 0;
@@ -352,7 +354,7 @@ static core_result check_key(const core *c, const uint8_t *key)
                         count);
 }
 
-/* An unknown node; it has no slots before it has reported all. */
+/* Adds an unknown node.  It has no slots before it has reported all. */
 static uint32_t add_node(core *c, const dxpu_control_register *r, const char *program,
                          const uint8_t *key, core_result *why)
 {
@@ -529,7 +531,7 @@ static bool append_box(core *c, uint32_t node, uint32_t total)
     return true;
 }
 
-/* Leases that a new host has, the store has not given. */
+/* Notes the epochs of leases that a new host has and the store has not given. */
 static void see_ports(core *c, uint32_t node, uint32_t total)
 {
     const corei_node *more = &c->t.node_more[node];
@@ -537,8 +539,8 @@ static void see_ports(core *c, uint32_t node, uint32_t total)
         corei_see_epoch(c, more->told[i].epoch);
 }
 
-/* Leases of a box that the store has not given: all of them before anything follows from one, for a
-   slot lent in its place is not to have the epoch of another. */
+/* Notes the epochs of a box's leases that the store has not given.  All come before anything
+   follows from one: a slot lent in its place must not have the epoch of another. */
 static void see_slots(core *c, uint32_t node)
 {
     const core_node *n = &c->t.node[node];
@@ -581,7 +583,7 @@ static core_result check_models(const core *c, uint32_t node, uint32_t first, ui
                         COREI_MODELS_MAX);
 }
 
-/* A node that has slots gets more by rebuilding all tables: not so often that others wait. */
+/* A node that has slots gets more by rebuilding all tables, so not often: others wait meanwhile. */
 static core_result may_enlarge(core *c, uint32_t node)
 {
     corei_node *more = &c->t.node_more[node];
@@ -596,8 +598,8 @@ static core_result may_enlarge(core *c, uint32_t node)
     return (core_result){ CORE_OK, "" };
 }
 
-/* There are more slots than were known.  The first ones of a node go behind all others; for others
-   the tables are rebuilt. */
+/* Takes in slots that were not known.  The first ones of a node go behind all others; for further
+   ones of a node that has some the tables are rebuilt. */
 static core_result enlarge(core *c, uint32_t node)
 {
     uint32_t total = c->t.node_more[node].told_total;
@@ -626,7 +628,7 @@ static core_result enlarge(core *c, uint32_t node)
     return r.code == CORE_OK ? corei_reload(c) : r;
 }
 
-/* The end of a transaction, or of none, if it could not begin: then it is tried again. */
+/* Ends the transaction.  If it failed, or could not begin, the node is stored later. */
 static void save_node(core *c, uint32_t node, bool began)
 {
     if (began && c->t.node_more[node].unsaved)
@@ -647,8 +649,8 @@ void corei_save_node(core *c, uint32_t node)
         corei_look_at(c, corei_node_unit(c, node), gone_ms);
 }
 
-/* What a box says of its slots' data, which it did not say before.  When that fails, each is stored
-   alone. */
+/* Stores what a box reports of its slots' data for the first time.  When that fails, each slot is
+   stored alone. */
 static void save_data(core *c, uint32_t node)
 {
     const core_node *n = &c->t.node[node];
@@ -666,7 +668,7 @@ static void save_data(core *c, uint32_t node)
         c->t.slot_more[i].data_unsaved = false;
 }
 
-/* What follows from what was reported: of a node whose records are in the store.  A slot that was
+/* Does what follows from the report of a node whose records are in the store.  A slot that was
    hidden while its box was disconnected is shown before its record is written. */
 static void node_follow(core *c, uint32_t node)
 {
@@ -811,7 +813,7 @@ void core_name(const dxpu_control_register *r, char out[CORE_NAME_BYTES])
     copy_word(out, r->name.ptr, r->name.len);
 }
 
-/* The first node from `from` on that is called so, and is neither `but` nor of this key. */
+/* Returns the first node from `from` on that has the name, and is neither `but` nor of this key. */
 static uint32_t namesake(const core *c, const char *name, const uint8_t *key, uint32_t but,
                          uint32_t from)
 {
@@ -824,7 +826,8 @@ static uint32_t namesake(const core *c, const char *name, const uint8_t *key, ui
     return CORE_NONE;
 }
 
-/* Proxies dial repeatedly, and whose key may register chooses its names freely. */
+/* May an event report this key's refusal?  Once an interval, and for a limited number of keys:
+   proxies dial repeatedly, and the owner of a key that may register chooses names freely. */
 bool corei_may_tell(const core *c, corei_told *told, const uint8_t *key)
 {
     if (!told->count || c->mono_ms - told->since_ms >= COREI_TOLD_MS) {
@@ -840,7 +843,7 @@ bool corei_may_tell(const core *c, corei_told *told, const uint8_t *key)
     return true;
 }
 
-/* node: that has the name; CORE_NONE: a list has it. */
+/* node: the one that has the name; CORE_NONE: a line of --peers has it. */
 static core_result refuse_name(core *c, const char *name, const uint8_t *key, uint32_t node,
                                const char *why)
 {
@@ -861,7 +864,8 @@ static core_result refuse_name(core *c, const char *name, const uint8_t *key, ui
                   : corei_result(CORE_E_STATE, "%s", why);
 }
 
-/* A list says whose the name is: others are known by their numbers. */
+/* A line of --peers gives the name to this key: other nodes that have it get their numbers as
+   names. */
 static void take_name(core *c, const char *name, const uint8_t *key, uint32_t mine)
 {
     uint32_t node = CORE_NONE;
@@ -908,7 +912,8 @@ static bool pin(core *c, uint32_t node, const uint8_t *key)
     return true;
 }
 
-/* How many changes it may need room for: of slots that are stored already it makes none. */
+/* Returns how many changes a register may need room for.  For slots that are stored it makes
+   none. */
 static unsigned register_changes(const core *c, const dxpu_control_register *r)
 {
     uint32_t node = corei_node_of(c, r);

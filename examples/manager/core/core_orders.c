@@ -1,8 +1,8 @@
-/* core_orders.c - what proxies are ordered, until they say what the tables say; time
+/* core_orders.c - orders to proxies, until they report what the tables have; time
    SPDX-License-Identifier: MIT
 
-   An order names what is to be, so that giving it twice does no harm.  Each is derived from the
-   tables when it is asked for: none is kept, none can be out of date. */
+   An order names the state to reach, so that giving it twice does no harm.  Each is derived from
+   the tables when it is asked for: none is kept, so none can be out of date. */
 #include <stdio.h>
 #include <string.h>
 
@@ -10,8 +10,8 @@
 
 /* -- Boxes -- */
 
-/* Does a connected host still have the slot under this epoch?  For a while it may: its guest then
-   sees the device go, rather than fail. */
+/* Does a connected host still have the slot under this epoch?  It may for a while, so that its
+   guest sees the device removed rather than failing. */
 static bool host_has(core *c, uint32_t slot, uint64_t epoch)
 {
     corei_tables *t = &c->t;
@@ -46,8 +46,8 @@ static bool is_wiping(const core *c, uint32_t slot)
            c->t.slot_more[slot].wipe_told == c->t.node[c->t.slot[slot].node].instance;
 }
 
-/* The lease that the box knows is over; 0: whichever it was.  One that the store does not know is
-   left as it is, also while that could not be stored. */
+/* Unbinds the lease that the box has; where it has none, under the highest epoch that is known. A
+   lease that the store does not know is left as it is, also while that could not be stored. */
 static bool order_unbind(core *c, uint32_t slot, bool keep, dxpu_control *m)
 {
     const dxpu_control_device *d = &c->t.slot[slot].device;
@@ -90,8 +90,8 @@ static void renew_kept(core *c, uint32_t slot)
         corei_look_at(c, corei_slot_unit(slot), corei_again_ms(c));
 }
 
-/* The lease has no host any more (M-179): so it was left, and the host of the store may be another
-   tenant's by now. */
+/* Parks the lease (M-179): its box keeps the data, so it lost its host after the copy was made.
+   The host in the store may be another tenant's by now. */
 static void park_kept(core *c, uint32_t slot)
 {
     uint32_t index = c->t.pool->slot[slot].lease, of[POOL_COUNT_MAX];
@@ -114,7 +114,7 @@ static void park_kept(core *c, uint32_t slot)
         corei_look_at(c, corei_slot_unit(slot), corei_again_ms(c));
 }
 
-/* Its box is given up, and its host, which would have the lease, does not. */
+/* Its box is given up, and the lease's host reports that it does not have the lease. */
 static bool is_lost(const core *c, uint32_t slot)
 {
     const corei_tables *t = &c->t;
@@ -124,8 +124,9 @@ static bool is_lost(const core *c, uint32_t slot)
            p->reported && p->device.epoch != t->pool->slot[slot].epoch;
 }
 
-/* Where another slot of the lease was lent to its host when this run began, that is its host.  What
-   is not known of one is waited for. */
+/* If another slot of the lease was lent to its host when this run began, the lease is that host's
+   still, and gets a new epoch; else it is parked (M-179).  This waits while that is unknown of one
+   of its slots. */
 static void settle_kept(core *c, uint32_t slot)
 {
     const corei_tables *t = &c->t;
@@ -164,8 +165,8 @@ static bool order_bind(const core *c, uint32_t slot, dxpu_control *m)
     return true;
 }
 
-/* What its box has for a lease without a host is kept; a box that lost its state learns so, where
-   it is known that the medium is the lease's. */
+/* Orders to keep what the box has for a lease without a host.  A box that lost its state is ordered
+   that, too, if the medium is known to be the lease's. */
 static bool order_keep(core *c, uint32_t slot, dxpu_control *m)
 {
     const core_slot *s = &c->t.slot[slot];
@@ -173,9 +174,9 @@ static bool order_keep(core *c, uint32_t slot, dxpu_control *m)
     return (s->device.epoch || own) && order_unbind(c, slot, true, m);
 }
 
-/* M-182: before the lease is bound, so that nothing is direct meanwhile; also of what is broken or
-   quarantined, but lent.  Where it may be another lease's that its box has (M-174), this one's
-   tenant allows nothing. */
+/* M-182.  Ordered before the lease is bound, so that nothing is direct meanwhile, and also for a
+   slot that is broken or quarantined but lent.  Where the box may have another lease there (M-174),
+   this one's tenant allows nothing. */
 static bool order_direct(const core *c, uint32_t slot, dxpu_control *m)
 {
     const pool_slot *s = &c->t.pool->slot[slot];
@@ -343,7 +344,7 @@ uint64_t corei_order_epoch(const dxpu_control *m)
     }
 }
 
-/* Its type, and with which intent: an unbind that keeps is another order than one that wipes. */
+/* Returns its type and intent: an unbind that keeps is another order than one that wipes. */
 static uint16_t order_kind(const dxpu_control *m)
 {
     enum { KEEP = 0x8000 };
@@ -351,7 +352,8 @@ static uint16_t order_kind(const dxpu_control *m)
     return (uint16_t)(m->type | (keep ? KEEP : 0));
 }
 
-/* May it be said now?  What was said before, without effect, is said again later and later. */
+/* May the order be given now?  One that had no effect is repeated after longer and longer
+   pauses. */
 static bool order_due(core *c, uint32_t unit, const dxpu_control *m)
 {
     corei_work *w = &c->t.work[unit];
@@ -424,7 +426,7 @@ uint16_t corei_order_slot(const dxpu_control *m)
     }
 }
 
-/* The unit that an order was for; CORE_NONE: it is no more. */
+/* Returns the unit that an order was for; CORE_NONE: it no longer exists. */
 static uint32_t order_unit(const core *c, const core_order *o)
 {
     uint32_t node = core_find_node(c, o->node);
@@ -440,7 +442,7 @@ static uint32_t order_unit(const core *c, const core_order *o)
     return n->role == DXPU_CONTROL_ROLE_BOX ? corei_slot_unit(at) : corei_port_unit(c, at);
 }
 
-/* The proxy took it: what it says of the slot is newer than its last register. */
+/* The proxy has carried out the order: its answer is newer than its last register. */
 static void order_done(core *c, unit_kind k, const core_order *o, const dxpu_control_done *done)
 {
     corei_tables *t = &c->t;
@@ -483,8 +485,8 @@ static void order_done(core *c, unit_kind k, const core_order *o, const dxpu_con
         corei_binds(c, k.index);
 }
 
-/* A refusal may mean that a box does not work, or that a host cannot reach it; not where it passes,
-   or follows from an operator's decision. */
+/* Counts a refusal that may mean that a box does not work, or that a host cannot reach it.  Those
+   that pass, or follow from an operator's decision, do not count. */
 static void note_refusal(core *c, unit_kind k, const core_order *o, unsigned code)
 {
     bool passes = code == DXPU_CONTROL_CODE_BUSY || code == DXPU_CONTROL_CODE_CLOSING ||
@@ -500,8 +502,8 @@ static void note_refusal(core *c, unit_kind k, const core_order *o, unsigned cod
         corei_refused(&c->t.port_more[k.index].refusal, o->m.u.attach.epoch, code);
 }
 
-/* A box that has seen a later lease than ours is asked for no more; one that is drained gives its
-   slot back; the others are asked again. */
+/* A box that has seen a later lease than the store is asked no more.  One that is drained gives its
+   slot back.  The others are asked again. */
 static void order_refused(core *c, uint32_t unit, unit_kind k, const core_order *o, unsigned code)
 {
     corei_tables *t = &c->t;

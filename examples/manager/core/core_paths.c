@@ -1,8 +1,8 @@
-/* core_paths.c - whose an address is: a box says where it is reached, and may name another's
+/* core_paths.c - which box has an address: a register names addresses, and may name another box's
    SPDX-License-Identifier: MIT
 
-   M-87.  Addresses are compared with their ports, as slots are reached at them (M-73): boxes behind
-   one address of a NAT have ports of their own. */
+   M-87.  Addresses are compared with the ports at which slots are reached (M-73): boxes behind one
+   address of a NAT have ports of their own. */
 #include <string.h>
 
 #include "core_internal.h"
@@ -29,7 +29,7 @@ static bool is_same_ip(const dxpu_control_address *a, const dxpu_control_address
     return a->family == b->family && memcmp(a->ip, b->ip, sizeof a->ip) == 0;
 }
 
-/* Where a box is reached at this address; false: nowhere. */
+/* Gives the ports at which a box is reached at this address; false: none. */
 static bool ports_of(const core *c, uint32_t node, const dxpu_control_address *at, port_set *out)
 {
     const core_node *n = &c->t.node[node];
@@ -47,7 +47,7 @@ static bool ports_of(const core *c, uint32_t node, const dxpu_control_address *a
     return any;
 }
 
-/* Is one of the ports at which the register would have it reached among `taken`, and not `own`? */
+/* Does the register name one of the ports in `taken` that is not in `own`? */
 static bool asks_for(const dxpu_control_register *r, const dxpu_control_address *at,
                      const port_set *taken, const port_set *own)
 {
@@ -61,7 +61,7 @@ static bool asks_for(const dxpu_control_register *r, const dxpu_control_address 
     return found;
 }
 
-/* A box of another key, which is here or may be back: it keeps its addresses. */
+/* Is it a box of another key, which is connected or may be back?  It keeps its addresses. */
 static bool is_other(const core *c, uint32_t node, const uint8_t *key)
 {
     const core_node *n = &c->t.node[node];
@@ -69,7 +69,7 @@ static bool is_other(const core *c, uint32_t node, const uint8_t *key)
            memcmp(n->key, key, sizeof n->key) != 0 && !corei_node_given_up(c, node);
 }
 
-/* The box that is reached where this one would be for the first time; CORE_NONE: none. */
+/* Returns the box that has an address which this one registers for the first time, or CORE_NONE. */
 static uint32_t path_holder(const core *c, const dxpu_control_register *r,
                             const dxpu_control_address *at, uint32_t mine, const uint8_t *key)
 {

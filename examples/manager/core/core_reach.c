@@ -2,9 +2,9 @@
    SPDX-License-Identifier: MIT
 
    M-160 to M-166.  A box may refuse to bind (its disk is full), not answer a bind (its disk hangs),
-   or not be reached by hosts, for the network between them is another one than the manager's.  Who
-   fails with whom is kept as doubts: about a box, about a box for one host, about a host.  They are
-   in no record: a manager that starts finds them out again. */
+   or be out of reach for hosts, whose network to it is not the manager's.  Failures are kept as
+   doubts: about a box, about a box for one host, about a host.  They are in no record: a manager
+   that starts finds them again. */
 #include <stdio.h>
 #include <string.h>
 
@@ -53,15 +53,15 @@ static trouble trouble_bind(const core *c, uint32_t slot)
     return out;
 }
 
-/* A host that has made no attempts says nothing of the box (M-164), nor does one that is too old to
-   say. */
+/* Has the host failed to reach the box?  One that has made no attempts shows nothing of the box
+   (M-164), nor does one that is too old to report them. */
 static bool fails(const dxpu_control_device *port)
 {
     return port->state == DXPU_CONTROL_SLOT_DIALING &&
            (port->reach == DXPU_CONTROL_REACH_SILENT || port->reach == DXPU_CONTROL_REACH_REFUSED);
 }
 
-/* Both ends are connected, so what is between them is to be tried for that long. */
+/* Both ends are connected: what is between them is given its time. */
 static trouble trouble_attach(const core *c, uint32_t slot)
 {
     const corei_tables *t = &c->t;
@@ -134,13 +134,13 @@ static corei_doubt *doubt_find(core *c, uint32_t host, uint32_t box)
     return NULL;
 }
 
-/* Is it one that is acted upon?  Later it is remembered alone, so that the next wait is longer. */
+/* Is the doubt acted upon?  Later it is only remembered, so that the next wait is longer. */
 static bool doubt_counts(const core *c, const corei_doubt *d)
 {
     return d && c->mono_ms < d->end_ms;
 }
 
-/* 2: not lent, 1: lent last, 0: as any. */
+/* How a box is lent: 0 like any other, 1 last, 2 not at all. */
 static unsigned doubt_level(const core *c, const corei_doubt *d)
 {
     bool twice = d->host || (d->strikes > 1 && (d->refuses || d->several));
@@ -166,7 +166,7 @@ static corei_doubt *doubt_new(core *c, uint32_t host, uint32_t box)
     return &c->doubt[at];
 }
 
-/* It begins now, as what it is about goes on. */
+/* Begins the doubt now, since its cause continues. */
 static void doubt_renew(core *c, corei_doubt *d)
 {
     uint64_t wait_ms = c->set.reach_ms * COREI_DOUBT_WAITS;
@@ -177,7 +177,7 @@ static void doubt_renew(core *c, corei_doubt *d)
     d->ended = false;
 }
 
-/* Once more; slots of one lease that fail together are one failure. */
+/* Counts a failure.  Slots of one lease that fail together are one failure. */
 static corei_doubt *doubt_strike(core *c, uint32_t host, uint32_t box, const trouble *w)
 {
     corei_doubt *d = doubt_find(c, host, box);
@@ -274,7 +274,8 @@ static bool is_reached(const core *c, uint32_t box, uint32_t host, bool others)
     return false;
 }
 
-/* The box, as a node, that the port has a channel to, or (up: false) has none to; or CORE_NONE. */
+/* Returns the box, as a node, to which the port has a channel, or (up: false) has none; or
+   CORE_NONE. */
 static uint32_t box_behind(const core *c, uint32_t port, bool up)
 {
     uint32_t slot = c->t.port[port].slot;
@@ -283,7 +284,7 @@ static uint32_t box_behind(const core *c, uint32_t port, bool up)
     return c->t.slot[slot].node;
 }
 
-/* To how many boxes does the host have a channel, or none now?  As far as `most`. */
+/* Counts the boxes to which the host has a channel (up), or has none now, as far as `most`. */
 static unsigned count_boxes(const core *c, uint32_t host, bool up, unsigned most)
 {
     const core_node *n = &c->t.node[core_find_node(c, host)];
@@ -306,7 +307,7 @@ static unsigned count_missed(const core *c, uint32_t host)
     return count;
 }
 
-/* Are they somebody's, both?  What one says of a box the other adds nothing to. */
+/* Are both of one party?  What one reports of a box, the other adds nothing to. */
 static bool same_party(const core *c, uint32_t host, uint32_t other)
 {
     uint32_t one = core_find_node(c, host), two = core_find_node(c, other);
@@ -317,7 +318,8 @@ static bool same_party(const core *c, uint32_t host, uint32_t other)
            (a->owner[0] && strcmp(a->owner, b->owner) == 0);
 }
 
-/* Whose hosts, without doubt themselves, do not reach the box: 0, 1, 2 (or more) parties. */
+/* Counts the parties with a host that does not reach the box and is not in doubt itself: 0, 1, or 2
+   for more. */
 static unsigned accusers(core *c, uint32_t box)
 {
     uint32_t first = 0;
@@ -371,7 +373,7 @@ static void strike_box(core *c, uint32_t box, const trouble *w)
         tell_doubt(c, box, d, level_text(c, d));
 }
 
-/* The doubt of a box that none but this host does not reach; NULL: there is none. */
+/* Returns a doubt about a box that no host but this one misses; NULL: there is none. */
 static corei_doubt *doubted_by(core *c, uint32_t host)
 {
     for (unsigned i = 0; i < c->doubts; i++) {
@@ -382,7 +384,7 @@ static corei_doubt *doubted_by(core *c, uint32_t host)
     return NULL;
 }
 
-/* The host fails with every box: it is at fault, and they are not. */
+/* The host fails with every box: it is at fault, and the boxes are not. */
 static void strike_host(core *c, uint32_t host, const trouble *w)
 {
     bool known = doubt_counts(c, doubt_find(c, host, 0));
@@ -399,8 +401,8 @@ static void strike_host(core *c, uint32_t host, const trouble *w)
     }
 }
 
-/* M-162: is it the box, the host, or what is between the two?  A host that misses more boxes than
-   it reaches is no witness. */
+/* M-162: is the box at fault, the host, or what is between the two?  A host that misses more boxes
+   than it reaches is no witness. */
 static void judge(core *c, uint32_t host, uint32_t box, const trouble *w)
 {
     corei_doubt *pair = doubt_find(c, host, box);
@@ -516,7 +518,7 @@ void corei_note_dial(core *c, uint32_t port)
     more->dial_epoch = d->epoch;
 }
 
-/* What a doubt is about goes on; false: there is no such doubt, any more. */
+/* Renews a doubt whose cause continues; false: there is no such doubt any more. */
 static bool goes_on(core *c, uint32_t host, uint32_t box)
 {
     corei_doubt *d = doubt_find(c, host, box), *of = doubt_find(c, 0, box);
@@ -609,8 +611,8 @@ void corei_reach_tick(core *c)
 
 enum { NOTHING_LASTS = 1 }; /* as a medium (M-104) */
 
-/* While the policy chooses, no slot is free in boxes that are doubted so much for this host, nor in
-   `own`, the box that fails. */
+/* Hides free slots while the policy chooses: those of boxes that are doubted this much for the
+   host, and of `own`, the box that fails. */
 static void veil(core *c, uint32_t host, uint32_t own, unsigned level, bool on)
 {
     corei_tables *t = &c->t;
@@ -654,7 +656,7 @@ int corei_choose(core *c, const pool_request *q, pool_choice *out)
     return rc;
 }
 
-/* Would a box for which direct requests are forbidden part it from its peer? */
+/* Would a box for which direct requests are forbidden separate the lease from its peer? */
 static bool is_with_peer(const core *c, uint32_t lease)
 {
     const pool_lease *l = &c->t.pool->lease[lease], *peer = pool_find_lease(c->t.pool, l->peer);
@@ -721,7 +723,7 @@ const char *corei_subsystem_of(const dxpu_control_device *d)
     return word;
 }
 
-/* As the box sees it (S-249): by the medium, or where nothing lasts, by name. */
+/* Compares as the box does (S-249): by the medium, or where nothing lasts, by name. */
 static bool is_same_drive(const dxpu_control_device *a, const dxpu_control_device *b)
 {
     const char *x = corei_subsystem_of(a), *y = corei_subsystem_of(b);
@@ -731,7 +733,7 @@ static bool is_same_drive(const dxpu_control_device *a, const dxpu_control_devic
     return len && len == strcspn(y, ",") && !memcmp(x, y, len);
 }
 
-/* Two that are of one drive to each other slot. */
+/* Are both of one drive to each other slot? */
 static bool is_same_to_all(const dxpu_control_device *a, const dxpu_control_device *b)
 {
     const char *x = corei_subsystem_of(a), *y = corei_subsystem_of(b);

@@ -1,8 +1,8 @@
 /* core_record.c - nodes, slots, leases and events as the records that the store keeps
    SPDX-License-Identifier: MIT
 
-   What is read was written by this program; still nothing of it is believed before it was looked
-   at, since people repair files by hand. */
+   What is read was written by this program.  It is checked all the same: people repair files by
+   hand. */
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@ enum { DATA_KINDS = DXPU_CONTROL_DATA_PERSISTENT + 1 };
 
 static const char *const need_names[POOL_NEEDS] = { "any", "same_box", "same_group", "spread" };
 
-/* The number of a name among `count`; count when it is not among them. */
+/* Returns the number of a name among `count` names, or `count`. */
 static unsigned name_number(const char *name, const char *(*named)(unsigned), unsigned count)
 {
     unsigned i = 0;
@@ -174,7 +174,7 @@ static const char *data_name(unsigned data)
     return data < DATA_KINDS ? names[data] : names[DXPU_CONTROL_DATA_UNKNOWN];
 }
 
-/* For which lease the slot keeps data, whose that is, and how long. */
+/* Adds for which lease the slot keeps data, whose that is, and how long. */
 static void add_owner(json_t *j, const core *c, const pool_slot *s, uint64_t stored_ms)
 {
     char lease[24];
@@ -213,8 +213,8 @@ json_t *corei_slot_json(const core *c, const pool_slot *s, const core_slot *box)
     return j;
 }
 
-/* Members that records of older programs do not have: there was no decision to wipe what is broken
-   and dirty, and devices may keep data. */
+/* Reads members that records of older programs lack: then there was no decision to wipe what is
+   broken and dirty, and devices may keep data. */
 static bool kept_read(json_t *j, core_slot *out, pool_slot *was, corei_owner *owner)
 {
     const char *wipe = pool_reason_name(POOL_WHY_NONE), *data = "unknown", *lease = "",
@@ -272,7 +272,7 @@ bool corei_slot_read(json_t *j, core_slot *out, pool_slot *was, corei_owner *own
 
 /* -- Leases -- */
 
-/* What few leases ask for, and older programs do not know. */
+/* Adds what few leases ask for, and older programs do not know. */
 static void add_wishes(json_t *j, const pool_lease *l)
 {
     char peer[24];

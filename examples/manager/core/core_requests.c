@@ -41,7 +41,7 @@ static uint32_t find_key(const core *c, const char *tenant, const char *key)
     return i;
 }
 
-/* A tenant that leases for the first time. */
+/* Returns the tenant, added if it leases for the first time. */
 uint32_t corei_tenant_for(core *c, const char *name)
 {
     uint32_t tenant = core_find_tenant(c, name);
@@ -59,7 +59,8 @@ uint32_t corei_tenant_for(core *c, const char *name)
     return tenant;
 }
 
-/* The newest, which got nothing: or a client under ever new names fills the tables. */
+/* Drops the newest tenant, which got nothing: else a client fills the tables under ever new
+   names. */
 void corei_drop_tenant(core *c, const char *name)
 {
     corei_tables *t = &c->t;
@@ -68,7 +69,7 @@ void corei_drop_tenant(core *c, const char *name)
         corei_hash_remove(&t->tenant_by_name, corei_hash_name(name, ""), tenant);
 }
 
-/* The key is there already: for the same, or for something else. */
+/* The key is known: for the same request, or for another one. */
 static core_result create_again(const core *c, uint32_t index, const core_request *r,
                                 uint64_t *lease)
 {
@@ -121,8 +122,8 @@ static core_result check_request(const core *c, const core_request *r, pool_requ
     return r->peer ? corei_check_peer(c, r, out->tenant, out->host) : all_good;
 }
 
-/* A slot that serves the request and has these attributes, whose box is disconnected, and may be
-   back; CORE_NONE: there is none. */
+/* Returns a slot that serves the request and has these attributes, but whose box is disconnected
+   and may be back; or CORE_NONE. */
 static uint32_t find_silent(const core *c, const pool_request *q, const char *attributes)
 {
     for (uint32_t i = 0; i < c->t.pool->slots; i++)
@@ -133,7 +134,7 @@ static uint32_t find_silent(const core *c, const pool_request *q, const char *at
     return CORE_NONE;
 }
 
-/* Unassigned ones that would be free but for their boxes, which are given up. */
+/* Counts unassigned slots that would be free if their boxes were not given up. */
 static uint32_t count_gone(const core *c, uint16_t model)
 {
     uint32_t count = 0;
@@ -268,7 +269,7 @@ static core_result too_few_devices(const pool_request *q)
                         q->exclusive ? ", not exclusive" : "");
 }
 
-/* Would it get them where direct requests are forbidden? */
+/* Would it get slots where direct requests are forbidden? */
 static bool is_for_direct(core *c, const core_request *r, const pool_request *q)
 {
     pool_request any = *q;
@@ -322,8 +323,8 @@ static core_result over_host(const core *c, uint32_t host, unsigned asked)
                         asked);
 }
 
-/* A pool that is put back as it was before continues with the numbers of that moment, so none may
-   be given sooner. */
+/* A pool that is put back to an older state continues with the numbers of that moment, so none may
+   be given before its time. */
 core_result corei_may_number(const core *c)
 {
     if (c->t.pool->serial < corei_serial_limit(c))
@@ -334,7 +335,7 @@ core_result corei_may_number(const core *c)
                         COREI_SERIALS);
 }
 
-/* Slots for it, given out. */
+/* Chooses slots for the lease, and lends them. */
 static core_result grant(core *c, const core_request *r, pool_request *q, pool_choice *choice,
                          uint64_t *lease)
 {
@@ -502,7 +503,7 @@ core_result core_park(core *c, uint64_t lease)
     return corei_commit(c);
 }
 
-/* Its data are in these boxes: it waits for them rather than get other slots. */
+/* Its data are in these boxes: it waits for them and gets no other slots. */
 static core_result check_boxes(const core *c, const pool_lease *l)
 {
     for (uint32_t i = l->first; i != POOL_NONE; i = c->t.pool->slot[i].next) {
@@ -516,8 +517,9 @@ static core_result check_boxes(const core *c, const pool_lease *l)
     return all_good;
 }
 
-/* A quarantined slot's epoch is its box's, which adoption compares: a later one would be no
-   lease's.  It may be another lease that runs there.  A box that just connected may say so yet. */
+/* A quarantined slot has the epoch of its box, which adoption compares: under a later one it would
+   belong to no lease.  Another lease may run there, and a box that just connected may yet report
+   it. */
 static core_result check_known(const core *c, const pool_lease *l)
 {
     for (uint32_t i = l->first; i != POOL_NONE; i = c->t.pool->slot[i].next) {
@@ -575,7 +577,8 @@ core_result core_attach(core *c, uint64_t lease, uint32_t host)
 
 /* -- Boxes and slots -- */
 
-/* Another slot of its lease, before it in the box, is still there: so it was looked at. */
+/* Is another slot of its lease, before it in the box, still there?  Then it was looked at
+   already. */
 static bool stayed(const core *c, uint32_t first, uint32_t slot)
 {
     while (first < slot && c->t.pool->slot[first].lease != c->t.pool->slot[slot].lease)
@@ -583,8 +586,8 @@ static bool stayed(const core *c, uint32_t first, uint32_t slot)
     return first < slot;
 }
 
-/* Every lease's slot in a box that has another place, and may be wiped here, goes there, first of
-   leases that need many together; one commit. */
+/* Moves each lease's slot in the box that has another place, and may be wiped here, in one commit.
+   Leases that need many slots together go first. */
 static core_result move_all(core *c, uint32_t node)
 {
     const core_node *n = &c->t.node[node];
@@ -686,8 +689,8 @@ static core_result check_box_keeps(const core *c, uint32_t slot)
     return all_good;
 }
 
-/* A recovered slot goes to the host of its lease: not where the store may be an old copy, in which
-   that host is no longer the lease's (M-179). */
+/* A recovered slot goes to the host of its lease, but not where the store may be an old copy, in
+   which that host is no longer the lease's (M-179). */
 static core_result check_host(const core *c, uint32_t lease)
 {
     const pool_lease *l = &c->t.pool->lease[lease];
@@ -763,7 +766,7 @@ core_result core_discard(core *c, uint32_t slot)
     return corei_commit(c);
 }
 
-/* In a transaction.  False: it is so already. */
+/* Breaks one slot, in a transaction.  False: it is broken already. */
 static bool break_one(core *c, uint32_t slot, pool_reason why)
 {
     corei_show_silent(&c->t, slot);
@@ -791,8 +794,8 @@ core_result core_break(core *c, uint32_t slot, pool_reason why)
     return result;
 }
 
-/* The numbers of the device's slots that were working, of which the first *stored are broken in
-   the store, whatever the result; in changes of as many as one has events. */
+/* Breaks the device's slots that were working, in changes of as many as one has events.  Gives
+   their numbers; the first *stored are broken in the store, whatever the result. */
 static core_result break_all(core *c, uint32_t node, uint16_t device, pool_reason why,
                              uint16_t broken[POOL_FUNCTIONS_MAX], unsigned *stored)
 {
@@ -839,7 +842,7 @@ core_result core_break_device(core *c, uint32_t slot, pool_reason why)
     return result;
 }
 
-/* Hosts that have a lease which the store did not know are to give it up now. */
+/* Has hosts give up a lease which the store did not know. */
 static void own_ports(core *c, uint32_t slot)
 {
     corei_tables *t = &c->t;
@@ -1024,7 +1027,8 @@ static bool is_stranger(const core *c, uint32_t node, uint64_t away_ms)
            check_forget(c, node).code == CORE_OK;
 }
 
-/* In a transaction: records of strangers from this node on, as many as fit.  The next node. */
+/* Marks records of strangers from this node on, in a transaction, as many as fit.  Returns the next
+   node. */
 static uint32_t mark_strangers(core *c, uint32_t node, uint64_t away_ms, uint32_t *count)
 {
     for (; node < c->t.nodes && c->gones + POOL_BOX_SLOTS_MAX < COREI_MARKS_MAX; node++) {

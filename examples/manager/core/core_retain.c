@@ -1,11 +1,11 @@
-/* core_retain.c - what is kept for a lease that left it or has ended, how long, and what would be
+/* core_retain.c - data kept for a lease that left a slot or has ended, how long, and what would be
    erased; the clock by which leases end
    SPDX-License-Identifier: MIT
 
-   Retention times run by the clock that never jumps, and only while this program runs.  That of a
-   slot runs only while its data could be used, which needs the slot and its box; that of an ended
-   lease, while this holds for each of its slots.  What is left is stored now and then, so that a
-   restart lengthens them by an hour at most. */
+   Retention times run by the monotonic clock, and only while this program runs.  That of a slot
+   runs only while its data could be used, which needs the slot and its box; that of an ended lease,
+   while this holds for each of its slots.  The time left is stored now and then, so that a restart
+   lengthens it by an hour at most. */
 #include <stdio.h>
 #include <string.h>
 
@@ -22,7 +22,7 @@ void corei_clock_begin(core *c, bool held)
     c->held = c->unsure = held || c->unix_ms + CORE_STEP_MS < c->last_unix_ms;
 }
 
-/* How far the clock is from where it should be. */
+/* Returns how far the clock is from where it should be. */
 static int64_t step_of(const core *c)
 {
     return (int64_t)(c->unix_ms - c->mono_ms - c->offset_ms);
@@ -33,7 +33,7 @@ static bool is_step(int64_t ms)
     return ms > CORE_STEP_MS || ms < -CORE_STEP_MS;
 }
 
-/* Clocks drift, and are slewed: so slowly the offset follows. */
+/* Clocks drift, and are slewed: the offset follows as slowly. */
 static void drift(core *c)
 {
     int64_t most = (int64_t)((c->mono_ms - c->drift_ms) / DRIFT), step = step_of(c);
@@ -232,8 +232,8 @@ static void wake(core *c, uint32_t slot, uint64_t left_ms)
     save_later(c);
 }
 
-/* Are its data within reach, as far as its box has said?  A copy of a store does not know what was
-   extended or recovered since: it waits to be confirmed (M-96). */
+/* Are its data within reach, as far as its box has reported?  A copy of a store does not know what
+   was extended or recovered since: its times wait to be confirmed (M-96). */
 static bool is_within_reach(const core *c, uint32_t slot)
 {
     return !c->unsure && core_slot_state(c, slot) == POOL_RETAINED && !c->t.slot_more[slot].late &&

@@ -1,4 +1,4 @@
-/* core_slots.c - what follows, for a slot and its lease, from what proxies say or do not say
+/* core_slots.c - what follows, for a slot and its lease, from what proxies report or fail to report
    SPDX-License-Identifier: MIT */
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +40,8 @@ bool corei_take_ports(core *c, uint64_t lease)
     return true;
 }
 
-/* The port no longer is this slot's; the slot remembers it, to wait until the host gave it up. */
+/* The port is no longer this slot's.  The slot remembers it, to wait until the host has given it
+   up. */
 static void leave_port(core *c, uint32_t slot)
 {
     corei_tables *t = &c->t;
@@ -91,8 +92,8 @@ void corei_end_lease(core *c, uint64_t lease, core_event_type type, pool_reason 
 /* -- One host, one epoch -- */
 
 /* Two programs may run under one identity: a host that was started again, or a copy of it.  Each is
-   given epochs of its own, so that the box has one of them alone.  What was given before this
-   program started, either may have. */
+   given epochs of its own, so that the box accepts one of them alone.  An epoch that was given
+   before this program started may be either's. */
 bool corei_may_offer(const core *c, uint32_t slot)
 {
     const corei_tables *t = &c->t;
@@ -119,8 +120,9 @@ bool corei_is_kept(const core *c, uint32_t slot)
            d->epoch_seen == c->t.pool->slot[slot].epoch;
 }
 
-/* Not before the box has reported: with a new epoch it would be hidden that the box knows a
-   lease which the store does not, or keeps one's data that was parked since (M-179). */
+/* Is the port's slot to have a new epoch?  Not before its box has reported: a new epoch would hide
+   that the box knows a lease which the store does not, or keeps the data of one that was parked
+   since (M-179). */
 static bool is_renewed(const core *c, uint32_t port)
 {
     const core_port *p = &c->t.port[port];
@@ -179,8 +181,8 @@ static bool holds_data(const core *c, uint32_t slot)
     return core_keeps_data(c, slot) && !corei_never_served(c, slot);
 }
 
-/* In the place of one slot of a lease another one is to be: its port, what is stored, what proxies
-   are ordered. */
+/* Puts another slot in the place of one in its lease: its port, its records, the orders to
+   proxies. */
 static void take_place(core *c, uint32_t slot, uint32_t other, uint32_t port)
 {
     corei_tables *t = &c->t;
@@ -295,7 +297,7 @@ static core_result move_group(core *c, uint64_t lease)
     return r;
 }
 
-/* One slot, but not where the lease would no longer have what it asks for, and has. */
+/* Moves one slot, but not where the lease would lose what it asks for and has now. */
 static core_result move_one(core *c, uint32_t slot, bool need_kept)
 {
     pool_other other;
@@ -308,7 +310,8 @@ static core_result move_one(core *c, uint32_t slot, bool need_kept)
     return move_to(c, slot, other, POOL_WHY_DRAIN, false);
 }
 
-/* Moved, its data would be wiped: does it, or who made it, say that they are kept? */
+/* May a drain move the lease?  Its data would be wiped.  It stays if they are kept here, or if it
+   was made without replacement. */
 core_result corei_may_move_out(const core_lease *l)
 {
     if (l->kept)
@@ -335,8 +338,8 @@ core_result corei_move_out(core *c, uint32_t slot)
     return r;
 }
 
-/* Quarantined, but its lease runs there, as its box and its host say alike: adoption brings it back
-   (M-170).  Who has not said anything yet may say so. */
+/* Does its lease run in the quarantined slot, as its box and its host both report?  Then adoption
+   brings it back (M-170).  One that has not reported yet may still say so. */
 static bool goes_on(const core *c, uint32_t slot)
 {
     const corei_tables *t = &c->t;
@@ -359,8 +362,8 @@ static bool goes_on(const core *c, uint32_t slot)
            (p->epoch == d->epoch && p->peer_slot == d->number);
 }
 
-/* Is the slot replaced when it fails?  A lease whose data are kept waits for them; and no more is
-   retained for a lease than it has slots. */
+/* Is the slot replaced when it fails?  A lease whose data are kept waits for them, and no more
+   slots are retained for a lease than it has. */
 static bool is_replaced(const core *c, uint32_t slot)
 {
     uint32_t lease = c->t.pool->slot[slot].lease;
@@ -383,7 +386,7 @@ bool core_lease_replaces(const core *c, uint64_t lease)
     return how != CORE_REPLACE_NO;
 }
 
-/* Its lease gets another slot when it asked for that; where there is none, later.  What it holds is
+/* Replaces the slot if its lease asked for that; where no slot is free, later.  What it holds is
    kept. */
 static void replace_broken(core *c, uint32_t slot, pool_reason why)
 {
@@ -395,7 +398,7 @@ static void replace_broken(core *c, uint32_t slot, pool_reason why)
         corei_look_at(c, corei_slot_unit(slot), c->mono_ms + COREI_REPLACE_MS);
 }
 
-/* A change that no user asked for.  The store refuses it: looked at again then. */
+/* Begins a change that no user asked for.  If the store refuses, the slot is looked at again. */
 static bool change_begin(core *c, uint32_t slot)
 {
     if (corei_begin(c).code == CORE_OK)
@@ -404,7 +407,7 @@ static bool change_begin(core *c, uint32_t slot)
     return false;
 }
 
-/* The same of what follows from a report: until then no order goes there (M-100). */
+/* The same for what follows from a report: until it is stored no order goes to the slot (M-100). */
 static bool settle_begin(core *c, uint32_t slot)
 {
     bool began = change_begin(c, slot);
@@ -412,7 +415,7 @@ static bool settle_begin(core *c, uint32_t slot)
     return began;
 }
 
-/* A failed commit loads other tables, where the slot may stand elsewhere. */
+/* A failed commit loads other tables, where the slot may have another index. */
 static bool settle_commit(core *c, uint32_t slot)
 {
     uint32_t node = c->t.node[c->t.slot[slot].node].number, number = c->t.slot[slot].device.number;
@@ -434,8 +437,8 @@ static void settle_end(core *c, uint32_t slot)
     (void)settle_commit(c, slot);
 }
 
-/* May its lease have another slot, though the device works?  A lease that was never up has no data
-   to wait for; what may be in the slot all the same is retained. */
+/* May its lease have another slot, although the device works?  A lease that was never up has no
+   data to wait for; what may be in the slot all the same is retained. */
 static bool may_evade(const core *c, uint32_t slot)
 {
     uint32_t lease = c->t.pool->slot[slot].lease;
@@ -447,7 +450,8 @@ static bool may_evade(const core *c, uint32_t slot)
     return is_replaced(c, slot) || (!was_up && l->retained_count < l->count);
 }
 
-/* Each of them may, none is in use by its guest, and no more is retained than the lease has. */
+/* Can all of them move?  None may be in use by its guest, and no more is retained than the lease
+   has. */
 static bool may_evade_all(const core *c, uint64_t lease, const uint32_t *slot, unsigned n)
 {
     unsigned kept = pool_find_lease(c->t.pool, lease)->retained_count;
@@ -459,7 +463,8 @@ static bool may_evade_all(const core *c, uint64_t lease, const uint32_t *slot, u
     return kept <= n;
 }
 
-/* All slots of a lease that was never up and asks for one box, or group; false: they stay. */
+/* Moves all slots of a lease that was never up and asks for one box, or group.  False: they
+   stay. */
 static bool evade_together(core *c, uint64_t lease, pool_reason why)
 {
     pool_choice to;
@@ -542,7 +547,7 @@ static bool is_clean(const pool_slot *s)
     return s->state == POOL_FREE || s->state == POOL_SPARE || s->state == POOL_DRAINED;
 }
 
-/* Its lease is to be another port's than the box says; false also when it is unassigned. */
+/* Does the box name another port than the slot's?  False also when the slot is unassigned. */
 static bool other_peer(const core *c, uint32_t slot)
 {
     const corei_tables *t = &c->t;
@@ -564,7 +569,8 @@ bool corei_names_other(const dxpu_control_device *d, uint64_t lease, uint64_t te
     return d->lease && (d->lease != lease || d->tenant != tenant);
 }
 
-/* What this run has bound says nothing of the host: it took that from the store. */
+/* Notes that the box has the lease under an epoch of the store.  What this run has bound shows
+   nothing of the host: it took that from the store. */
 void corei_note_lent(core *c, uint32_t slot)
 {
     const corei_tables *t = &c->t;
@@ -578,8 +584,8 @@ void corei_note_lent(core *c, uint32_t slot)
         c->t.slot_more[slot].lent = lease;
 }
 
-/* An operator has looked at what the slot has now, and has it wiped.  What a box calls `empty` that
-   was started since may be on another medium: somebody has to look at that one, too. */
+/* Has an operator looked at what the slot has now, and had it wiped?  When a box that was started
+   since calls the slot `empty`, it may be on another medium: that one must be looked at, too. */
 static bool is_repaired(const core *c, uint32_t slot)
 {
     const pool_slot *s = &c->t.pool->slot[slot];
@@ -603,8 +609,8 @@ bool corei_is_unknown(const dxpu_control_device *d)
            !d->epoch;
 }
 
-/* The wipe was decided when its box called the slot `empty`; a box that was started since has a
-   lease there, or its data: the medium of that lease is back. */
+/* The wipe was decided while the box called the slot `empty`.  A box that was started since has a
+   lease there, or its data: so the medium of that lease is back. */
 static bool is_other_medium(const core *c, uint32_t slot)
 {
     const core_slot *s = &c->t.slot[slot];
@@ -618,11 +624,13 @@ bool corei_may_wipe(const core *c, uint32_t slot)
            !is_other_medium(c, slot);
 }
 
-/* Its box calls a slot `empty` that is wiped, or whose lease's data are to be wiped: the box was
-   reinstalled, or another disk stands there (M-77, M-98).  One that is lent, and was up, has its
-   own tenant's data where the box lost its state: see corei_is_own().  A box that has seen an epoch
-   there did not: it has wiped what the lease had, and another disk stands there.  Or the slot has a
-   lease's medium again, and the wipe was decided for another one. */
+/* Is it unknown whose data the slot has (M-77, M-98)?
+   - Its box calls a slot `empty` that is wiped, or whose lease's data are to be wiped: the box was
+     reinstalled, or another disk is there.
+   - Its box calls a lent slot `empty`.  One that was up has its own tenant's data where the box
+     lost its state: see corei_is_own().  A box that has seen an epoch there did not lose it: it has
+     wiped what the lease had, and another disk is there.
+   - The slot has a lease's medium again, and the wipe was decided for another one. */
 static bool is_unknown(const core *c, uint32_t slot)
 {
     const pool_slot *s = &c->t.pool->slot[slot];
@@ -651,8 +659,8 @@ static void settle_unknown(core *c, uint32_t slot)
 }
 
 /* The box has seen a lease that the store does not know to be this slot's: the store is older than
-   the pool, or another's.  So it is when the two gave one epoch to different hosts.  Nothing is
-   lent or wiped there until somebody has looked. */
+   the pool, or another pool's.  The same holds when the two gave one epoch to different hosts.
+   Nothing is lent or wiped there until an operator has looked. */
 static bool settle_foreign(core *c, uint32_t slot)
 {
     const pool_slot *s = &c->t.pool->slot[slot];
@@ -691,8 +699,8 @@ static bool move_in_pool(core *c, uint32_t slot)
     return model != CORE_NONE && pool_change_slot(c->t.pool, slot, &now) == POOL_OK;
 }
 
-/* A slot that none has and none is to have.  False: what the new device says is still to be looked
-   at. */
+/* Takes in the new device of a slot that no lease has or is to have.  False: what the new device
+   reports is still to be looked at. */
 static bool take_in(core *c, uint32_t slot)
 {
     const pool_slot *s = &c->t.pool->slot[slot];
@@ -728,7 +736,7 @@ static bool take_in(core *c, uint32_t slot)
     return true;
 }
 
-/* Another device stands there. */
+/* Another device is in the slot. */
 static bool settle_inventory(core *c, uint32_t slot)
 {
     const pool_slot *s = &c->t.pool->slot[slot];
@@ -751,8 +759,9 @@ static bool settle_inventory(core *c, uint32_t slot)
     return take_in(c, slot);
 }
 
-/* The box did what was to be done: wiped, or not; or there is more to wipe than we knew.  What it
-   says about a lease before the last one, of which it never learned, is no answer. */
+/* The box has done what was ordered: the slot is wiped, or could not be; or there is more to wipe
+   than was known.  What it says about a lease before the last one, of which it never learned, is no
+   answer. */
 static void settle_wipe(core *c, uint32_t slot)
 {
     const pool_slot *s = &c->t.pool->slot[slot];
@@ -781,7 +790,7 @@ static void settle_wipe(core *c, uint32_t slot)
     }
 }
 
-/* What the box says of the slot's data is stored. */
+/* Stores what the box reports of the slot's data. */
 static void settle_data(core *c, uint32_t slot)
 {
     if (!c->t.slot_more[slot].data_unsaved || !change_begin(c, slot))
@@ -793,8 +802,8 @@ static void settle_data(core *c, uint32_t slot)
         corei_look_at(c, corei_slot_unit(slot), corei_again_ms(c));
 }
 
-/* Its box has the lease that the store has, or keeps its data: that is stored, and on which medium,
-   for a box may forget it. */
+/* Stores that the box has the lease that the store has, or keeps its data, and on which medium: a
+   box may forget it. */
 static void note_agreement(core *c, uint32_t slot)
 {
     const pool_slot *s = &c->t.pool->slot[slot];
@@ -900,8 +909,8 @@ bool corei_node_given_up(const core *c, uint32_t node)
     return !c->t.node[node].connected && gone && c->mono_ms >= gone;
 }
 
-/* Its box is gone.  As long as its host has TLPs from it, it is gone for the manager alone; and as
-   long as its host has not reported, that is unknown. */
+/* Its box is given up.  While its host receives TLPs from it, the box is gone for the manager
+   alone; while its host has not reported, that is unknown. */
 static void settle_silent(core *c, uint32_t slot)
 {
     const corei_tables *t = &c->t;
@@ -934,7 +943,8 @@ void corei_show_silent(corei_tables *t, uint32_t slot)
     t->slot_more[slot].silent = false;
 }
 
-/* The slots of a box without a lease: none is lent while it is gone.  All in one commit. */
+/* Breaks the slots without a lease of a box that is given up, so that none is lent, and repairs
+   them when it is back.  All in one commit. */
 void corei_settle_free(core *c, uint32_t node)
 {
     const corei_tables *t = &c->t;
@@ -975,7 +985,7 @@ void corei_settle_slot(core *c, uint32_t slot)
         settle_silent(c, slot);
     s = &c->t.pool->slot[slot];
     bool lost = s->state == POOL_BROKEN || s->state == POOL_QUARANTINED;
-    if (lost && goes_on(c, slot)) /* as long as they say so */
+    if (lost && goes_on(c, slot)) /* while they report it */
         corei_look_at(c, corei_slot_unit(slot), c->mono_ms + COREI_REPLACE_MS);
     if (lost && is_replaced(c, slot) && s->reason != POOL_WHY_NONE && settle_begin(c, slot)) {
         replace_broken(c, slot, (pool_reason)s->reason);
@@ -1035,7 +1045,7 @@ void corei_settle_lease(core *c, uint32_t lease)
         corei_look_at(c, corei_slot_unit(first), corei_again_ms(c));
 }
 
-/* The box knows better than the pool, or takes no lease any more. */
+/* The box has seen a later lease than the pool, or accepts no lease any more. */
 void corei_bind_refused(core *c, uint32_t slot, uint64_t epoch, unsigned code)
 {
     const pool_slot *s = &c->t.pool->slot[slot];

@@ -189,8 +189,8 @@ core_result corei_reload(core *c)
     return loaded;
 }
 
-/* What waited for this commit is not in the store.  What is said of nodes and slots that are there
-   is stored later; the others are gone. */
+/* What waited for this commit is not in the store.  Reports of nodes and slots that are there are
+   stored later; new ones are gone. */
 static void lose_pending(core *c, bool pending)
 {
     for (unsigned i = 0; pending && i < c->marks && i < COREI_MARKS_MAX; i++) {
@@ -206,7 +206,8 @@ static void lose_pending(core *c, bool pending)
     c->lost = c->lost || pending;
 }
 
-/* As it was, and not again at once: a disk without room would be read all the time. */
+/* Restores the former state, but not again at once: a disk without room would be read all the
+   time. */
 static core_result commit_failed(core *c, const store_fault *f)
 {
     if (f->code == STORE_E_ARG) { /* the change is at fault, not the disk */

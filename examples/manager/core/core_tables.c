@@ -187,7 +187,7 @@ void corei_tables_free(corei_tables *t)
 
 /* -- Models -- */
 
-/* No slot has it any more, and no spares of it are set. */
+/* No slot has the model any more, and no spares of it are set. */
 static bool is_vacant(const corei_tables *t, uint32_t model)
 {
     const pool_model *m = &t->pool->model[model];
@@ -306,7 +306,7 @@ static int attribute_number(const char *attributes, const char *key)
     return -1;
 }
 
-/* The number of the slot with the first function; 0: the device is this slot's alone. */
+/* Returns the number of the slot with the first function; 0: the device is this slot's alone. */
 static unsigned device_of(const dxpu_control_device *d)
 {
     int function = attribute_number(d->attributes, "function");
