@@ -54,7 +54,7 @@ static trouble trouble_bind(const core *c, uint32_t slot)
 }
 
 /* Has the host failed to reach the box?  One that has made no attempts shows nothing of the box
-   (M-164), nor does one that is too old to report them. */
+   (M-160), nor does one that is too old to report them. */
 static bool fails(const dxpu_control_device *port)
 {
     return port->state == DXPU_CONTROL_SLOT_DIALING &&
