@@ -1,14 +1,15 @@
 /* core.h - the pool as the manager knows it: nodes, slots, leases, what is stored, what is ordered
    SPDX-License-Identifier: MIT
 
-   All of the manager but its sockets.  Whoever speaks to proxies (wire.h) reports here what they
-   say, and carries out the orders that come out; whoever speaks to users (api.h) reads the tables
-   and calls the requests.  The only I/O is the store's; time is what core_clock() was given.
+   All of the manager but its sockets.  The part that speaks to proxies (wire.h) reports here what
+   they say, and carries out the orders that result.  The part that speaks to users (api.h) reads
+   the tables and calls the requests.  The only I/O is the store's; time is what core_clock() was
+   given.
 
    A request is durable when it returns CORE_OK: the records it changes are committed together.
-   When the store refuses, everything is as before (it is loaded again).  What has to be done about
-   it at proxies follows from comparing, slot by slot, what the tables want with what the proxy said
-   last: orders are made until they agree, and again after a restart of either side.
+   When the store refuses, everything is as before (it is loaded again).  Orders to proxies follow
+   from comparing, slot by slot, the tables with the proxy's last report: they are given until both
+   agree, and again after a restart of either side.
 
    CONTENTS   1 Results   2 Tables   3 Opening   4 From proxies   5 Orders   6 Requests
               7 Events */
@@ -89,7 +90,7 @@ typedef struct core_port {
     bool foreign; /* it has a lease that the store does not know; it gets no orders */
 } core_port;
 
-/* Does a lease get another slot in place of one whose device or box fails, without being asked?
+/* When a lease gets another slot, without being asked, in place of one whose device or box fails.
    The slot that it leaves is retained when it keeps data. */
 typedef enum core_replacing {
     CORE_REPLACE_DEFAULT, /* when the slot keeps no data over a reset */
@@ -174,17 +175,18 @@ typedef enum core_way {
 const char *core_way_name(unsigned way);
 core_way core_way_between(const core *c, uint64_t a, uint64_t b);
 enum { CORE_PEERS_MAX = 64 };
-/* Leases that it was made a peer of, or that were made its peers and have the same host, in no
-   order: how many, of which the first are in `out`. */
+/* Counts the peers of a lease, and gives the first ones in `out`, in no order: leases that it was
+   made a peer of, or that were made its peers and have the same host. */
 unsigned core_lease_peers(const core *c, uint64_t lease, uint64_t out[CORE_PEERS_MAX]);
 /* Would a slot of the lease that fails be replaced without being asked? */
 bool core_lease_replaces(const core *c, uint64_t lease);
-/* Of the retention time: of what the slot keeps for the lease that it left, and of a lease that has
-   ended.  UINT64_MAX: there is no limit, or nothing is kept so.  It runs only while the slot, or
-   each of the lease's, works and its box is connected. */
+/* What is left of the retention time of a slot that keeps data for the lease that it left, and of a
+   lease that has ended.  UINT64_MAX: there is no limit, or nothing is kept so.  It runs only while
+   the slot, or each slot of the lease, works and its box is connected. */
 uint64_t core_slot_left_ms(const core *c, uint32_t slot);
 uint64_t core_lease_left_ms(const core *c, uint64_t lease);
-/* For which lease that it left, or that has ended, the slot keeps data: its number; 0: for none. */
+/* Returns the number of the lease for which the slot keeps data: one that it left, or that has
+   ended. 0: none. */
 uint64_t core_slot_owner(const core *c, uint32_t slot);
 /* The slot's pool_state as users see it: one that works and is of an ended lease is retained. */
 unsigned core_slot_state(const core *c, uint32_t slot);
@@ -199,8 +201,8 @@ uint32_t core_find_node(const core *c, uint32_t number);
 uint32_t core_find_slot(const core *c, uint32_t node_number, uint32_t slot_number);
 uint32_t core_find_tenant(const core *c, const char *name);
 uint32_t core_find_model(const core *c, const char *name);
-/* A model's name, which was another one in stores and boxes of earlier versions; and that one,
-   NULL: it had no other. */
+/* Returns a model's name of now, where stores and boxes of earlier versions have another; and that
+   earlier one, or NULL. */
 const char *core_model_name(const char *name);
 const char *core_model_was(const char *name);
 
@@ -226,7 +228,7 @@ typedef enum core_lease_state {
 } core_lease_state;
 const char *core_lease_state_name(unsigned state);
 core_lease_state core_lease_now(const core *c, uint64_t lease);
-/* How long the lease that has waited longest is pending; 0: none is. */
+/* Returns how long the lease that has waited longest is pending; 0: none is. */
 uint64_t core_pending_ms(const core *c);
 
 enum { CORE_TROUBLE_BYTES = 96 };
@@ -236,7 +238,8 @@ bool core_slot_trouble(const core *c, uint32_t slot, char out[CORE_TROUBLE_BYTES
    0: no.  out: why. */
 unsigned core_suspect(const core *c, uint32_t node, uint64_t *since_unix_ms,
                       char out[CORE_TROUBLE_BYTES]);
-/* Hosts, by number, that have had no channel to the box of a lease lately: how many. */
+/* Counts the hosts that have had no channel to the box of a lease lately, and gives their
+   numbers. */
 unsigned core_unreached_by(const core *c, uint32_t node, uint32_t *hosts, unsigned max);
 
 /* ==== 3  Opening ============================================================================== */
@@ -275,12 +278,12 @@ void core_settings_default(core_settings *set);
 core *core_open(store *s, const core_settings *set, uint64_t unix_ms, uint64_t mono_ms,
                 core_result *why);
 void core_close(core *c);
-/* The time of all that follows: of day, and one that never jumps.  When the first makes a step
-   against the second, of more than CORE_STEP_MS, an alarm event says so, and no lease expires until
+/* Sets the time of all that follows: the time of day, and a monotonic one.  When the first steps
+   against the second by more than CORE_STEP_MS, an alarm event says so, and no lease expires until
    it has stepped back, or core_confirm_clock(). */
 void core_clock(core *c, uint64_t unix_ms, uint64_t mono_ms);
-/* Is that so?  *step_ms: how far it is from where it should be; 0 when that is not known, after a
-   restart. */
+/* Is the clock in doubt?  *step_ms: how far it is from where it should be; 0 when that is not
+   known, after a restart. */
 bool core_clock_held(const core *c, int64_t *step_ms);
 /* The time of day is right.  CORE_E_STATE: it is not in doubt. */
 core_result core_confirm_clock(core *c);
@@ -288,13 +291,14 @@ core_result core_confirm_clock(core *c);
 void core_tick(core *c);
 /* When core_tick() has something to do next, in mono_ms; UINT64_MAX: never. */
 uint64_t core_next_ms(const core *c);
-/* Higher than that of each program that had the store before, and, when the clock is right, of
-   those that had copies of it (M-144); stored by the first call.  0: it could not be. */
+/* Returns this program's term (M-144), stored by the first call: higher than that of each program
+   that had the store before, and, when the clock is right, of those that had copies of it.  0: it
+   could not be stored. */
 uint64_t core_term(core *c);
-/* All that the store has, as --export writes it; *text is the caller's to free.  CORE_E_STORE: it
-   cannot be read, or has lately refused a change. */
+/* Gives all that the store has, as --export writes it; *text is the caller's to free.
+   CORE_E_STORE: it cannot be read, or has lately refused a change. */
 core_result core_snapshot(core *c, char **text, size_t *bytes);
-/* The tables may not be what the store says, and nothing is done with them any more: restart. */
+/* The tables may differ from the store.  Nothing is done with them any more: restart. */
 bool core_is_dead(const core *c);
 /* The store cannot be written since its last change failed. */
 bool core_store_failed(const core *c, char text[256]);
@@ -307,44 +311,46 @@ core_result core_check_key(core *c, const dxpu_control_register *r,
                            const uint8_t key[DXPU_CONTROL_KEY_BYTES]);
 /* The name in a register message, as the node has it. */
 void core_name(const dxpu_control_register *r, char out[CORE_NAME_BYTES]);
-/* May the owner of this public key be called so (M-86)?  Before each register.
-   why   "", or what lists of keys have against it, with the remedy
-   own   a list says that the name is this key's alone: other nodes that have it lose it
-   CORE_E_STATE: not, or another key's node has it; an event says so, once an hour of each key. */
+/* May the owner of this public key have this name (M-86)?  Before each register.
+   why   "", or why lines of --peers forbid it, with the remedy
+   own   a line gives the name to this key alone: other nodes that have it lose it
+   CORE_E_STATE: no, or another key's node has it; an event reports it, once an hour of each key. */
 core_result core_check_name(core *c, const dxpu_control_register *r,
                             const uint8_t key[DXPU_CONTROL_KEY_BYTES], const char *why, bool own);
-/* May the owner of this public key be reached there (M-87)?  Before each register of a box.
-   CORE_E_STATE: another key's box is, and was first; an event says so, once an hour of each key. */
+/* May a box with this public key be reached there (M-87)?  Before each register of a box.
+   CORE_E_STATE: another key's box is, and was first; an event reports it, once an hour of each
+   key. */
 core_result core_check_paths(core *c, const dxpu_control_register *r,
                              const uint8_t key[DXPU_CONTROL_KEY_BYTES]);
 /* May the owner of this public key connect another proxy now (M-133)?  Before the first register of
-   a connection; it counts.  CORE_E_STATE: not yet. */
+   a connection; each call counts.  CORE_E_STATE: not yet. */
 core_result core_check_pace(core *c, const uint8_t key[DXPU_CONTROL_KEY_BYTES]);
-/* A register message (views are copied), of the owner of `key`; NULL: this manager has no keys.
-   The node's number, or 0 with *why: refused. */
+/* Takes a register message (views are copied), of the owner of `key`; NULL: this manager has no
+   keys. Returns the node's number, or 0 with *why: refused. */
 uint32_t core_register(core *c, const dxpu_control_register *r, const char *program,
                        const uint8_t *key, core_result *why);
-/* Registers and ends of connections between the two share a commit of the store, or a few.  Only
-   they, and the checks before registers, come in between; what else is committed takes along what
-   waits.  core_batch_end() begins with what follows from them.  False: the store failed, and it is
-   unknown which of them are in it: no answer to any of them may be sent, and their connections must
-   end.
-   From then on registers are refused until the next batch. */
+/* Between the two calls registers and ends of connections share a commit of the store, or a few.
+   Only they, and the checks before registers, come in between; another commit takes along what
+   waits. core_batch_end() begins with what follows from them.
+   False: the store failed, and it is unknown which of them it has.  No answer to any of them may be
+   sent, and their connections must end.  From then on registers are refused until the next
+   batch. */
 void core_batch(core *c);
 bool core_batch_end(core *c);
-/* What follows from registers may be much: core_batch_end() leaves the rest to this one.  To be
+/* Does more of what follows from registers, which core_batch_end() leaves to this one.  To be
    called when the connections of a batch that was lost have ended.  True: there is more, after a
    few commits of the store. */
 bool core_follow(core *c);
 
-/* This instance was refused since another one is connected, which has spoken since: two programs
-   with one identity run.  It is refused for a while after that one's connection ends, too. */
+/* This instance was refused: another one is connected, and has sent something since, so two
+   programs with one identity run.  It is refused for a while after that one's connection ends,
+   too. */
 void core_rival(core *c, uint32_t node, uint64_t instance);
 /* What both are sent. */
 #define CORE_DOUBLE                                                                                \
     "another running proxy has this identity; if its identity file was copied here, remove the "   \
     "copy, and a new one is made"
-/* Its connection is over, or it is silent. */
+/* The proxy's connection has ended, or it is silent. */
 void core_disconnected(core *c, uint32_t node);
 void core_alarm(core *c, uint32_t node, const dxpu_control_alarm *a);
 
@@ -356,11 +362,12 @@ typedef struct core_order {
     dxpu_control m; /* but for its request number */
 } core_order;
 
-/* The next one; false: none now.  No two are out for one slot of a proxy: after each, either
-   core_answered() is called or core_disconnected(). */
+/* Gives the next order; false: none now.  No two are out for one slot of a proxy: after each,
+   either core_answered() is called or core_disconnected(). */
 bool core_next_order(core *c, core_order *out);
-/* The proxy's answer to it: DXPU_CONTROL_CODE_NONE and its done, or the code of its error.  False:
-   no epoch of this pool is so high (M-74), and the connection is to end. */
+/* Takes the proxy's answer to an order: DXPU_CONTROL_CODE_NONE and its done, or the code of its
+   error. False: the done has an epoch too high for this pool (M-74), and the connection must
+   end. */
 bool core_answered(core *c, const core_order *o, unsigned code, const dxpu_control_done *done);
 /* The proxy is connected and has not answered it for this time: an event says so. */
 void core_unanswered(core *c, const core_order *o, uint64_t ms);
@@ -382,42 +389,44 @@ typedef struct core_request {
                       which they may reach directly; 0: none */
 } core_request;
 
-/* A tenant's lease with the same key that asks for the same is given again, with *existed. */
+/* Makes a lease.  The tenant's lease with the same key that asks for the same is returned again,
+   with *existed. */
 core_result core_create(core *c, const core_request *r, uint64_t *lease, bool *existed);
-/* From now; 0: no end.  A lease that had ended is back, parked. */
+/* Sets when the lease ends, from now; 0: never.  A lease that had ended is back, parked. */
 core_result core_extend(core *c, uint64_t lease, uint64_t seconds);
-/* The lease is over; its slots, and what is retained for it, are wiped.  keep: it ends as one that
-   expires does: parked, and its data are kept for the retention time; a lease without data is over
-   all the same. */
+/* Ends the lease; its slots, and what is retained for it, are wiped.  keep: it ends like one that
+   expires: parked, and its data are kept for the retention time.  A lease without data is over at
+   once. */
 core_result core_release(core *c, uint64_t lease, bool keep);
-/* The host gives the slots up, their data stay: until the lease is up again only an operator's
-   core_replace() takes a slot from it.  Attach gives them to a host again; CORE_E_STATE when a box
-   of theirs is draining or not connected. */
+/* Park: the host gives the slots up, and their data stay.  Until the lease is up again only an
+   operator's core_replace() takes a slot from it.  Attach gives them to a host again; CORE_E_STATE
+   when a box of theirs is draining or not connected. */
 core_result core_park(core *c, uint64_t lease);
 core_result core_attach(core *c, uint64_t lease, uint32_t host);
 
-/* No new lease of this box; move: those there are get other slots, as when one is broken, but for
-   those whose data are kept, and those that would no longer stand as they ask.
+/* Drains the box: it gets no new lease.  move: its leases get other slots, as when one is broken,
+   but for those whose data are kept, and those that would lose the arrangement that they ask for.
    *left: slots that still are leased. */
 core_result core_drain(core *c, uint32_t node, bool on, bool move, unsigned *left);
-/* Another slot takes the place of this one in its lease, and this one is wiped.  CORE_E_CAPACITY
-   when the lease's slots would no longer stand as it asks; force: all the same. */
+/* Puts another slot in the place of this one in its lease, and wipes this one.  CORE_E_CAPACITY
+   when the lease would lose the arrangement that it asks for; force: all the same. */
 core_result core_replace(core *c, uint32_t slot, pool_reason why, bool force);
-/* The lease that the slot is retained for has it back, in place of what it got for it, which is
-   retained in turn if it keeps data.  Not while the lease has ended: core_extend() first. */
+/* Gives the slot back to the lease that it is retained for, in place of the slot that the lease got
+   for it.  That one is retained in turn if it keeps data.  Not while the lease has ended:
+   core_extend() first. */
 core_result core_recover(core *c, uint32_t slot);
-/* All that is retained for the lease, or nothing: of two slots for one place it has the one back
-   that left it first. */
+/* Recovers all slots that are retained for the lease, or none.  Of two slots for one place it gets
+   the one that left it first. */
 core_result core_recover_all(core *c, uint64_t lease);
-/* What the slot keeps for the lease that it left is given up: it is wiped. */
+/* Gives up what the slot keeps for the lease that it left: it is wiped. */
 core_result core_discard(core *c, uint32_t slot);
 core_result core_break(core *c, uint32_t slot, pool_reason why);
-/* So are all functions of the device that it has one of (M-157), as one change. */
+/* Breaks all functions of the device that the slot has one of (M-157), as one change. */
 core_result core_break_device(core *c, uint32_t slot, pool_reason why);
 core_result core_repair(core *c, uint32_t slot);
-/* The operator says that what the slot has is still the data of its lease, or of the lease that it
-   is kept for, though its box has lost its state: nothing is wiped.  CORE_E_STATE: the box has
-   another medium there than when it served the lease, or is not known to have that one. */
+/* The operator says that the slot still has the data of its lease, or of the lease that it is kept
+   for, though its box has lost its state.  Nothing is wiped.  CORE_E_STATE: the box has another
+   medium there than when it served the lease, or is not known to have that one. */
 core_result core_keep(core *c, uint32_t slot);
 /* What can be done with a slot that is quarantined since its box knows a lease that the store does
    not, as after an old copy of the store was put back (M-170). */
@@ -440,34 +449,36 @@ typedef struct core_adoption {
     char tenant[CORE_NAME_BYTES]; /* whose that lease is, or a new one would be */
     char why[CORE_ADOPT_WHY_BYTES];
 } core_adoption;
-/* False: it is not such a slot.
-   named   the operator has named this slot: without that nothing is taken of which it is not known
-           whose it is (M-174)
-   tenant  whose the lease is; "": not said */
+/* False: the slot is not quarantined so.
+   named   the operator has named this slot: else nothing is taken whose owner is not known (M-174)
+   tenant  whose the lease is; "": not named */
 bool core_may_adopt(const core *c, uint32_t slot, bool named, const char *tenant,
                     core_adoption *out);
-/* Do it; nothing is ever wiped. */
+/* Adopts the slot.  Nothing is ever wiped. */
 core_result core_adopt(core *c, uint32_t slot, bool named, const char *tenant, core_adoption *out);
 core_result core_reset(core *c, uint32_t slot); /* the device, in its lease or without */
-/* A node that is not connected, has no leases and retains nothing is forgotten; its number is never
+/* Forgets a node that is not connected, has no leases and retains nothing.  Its number is never
    used again. */
 core_result core_forget(core *c, uint32_t node);
-/* The next key under which a node that is not connected registers is its key. */
+/* Releases the key of a node that is not connected: the next one under which it registers is its
+   key. */
 core_result core_forget_key(core *c, uint32_t node);
-/* Whose a host is; "": unassigned.  Who may then name it is the callers' rule; leases
-   that it has are left as they are. */
+/* Sets the owner of a host; "": unassigned.  Who may then name it is the callers' rule; leases that
+   it has stay as they are. */
 core_result core_set_owner(core *c, uint32_t node, const char *tenant);
-/* So are all that never had a lease and were disconnected for that long, as far as this program saw
-   since it began: strangers that registered.  *count: how many. */
+/* Forgets all nodes that never had a lease and were disconnected for that long, as far as this
+   program saw since it began: strangers that registered.  *count: how many. */
 core_result core_forget_unused(core *c, uint64_t away_ms, uint32_t *count);
-/* quota in slots; POOL_NONE: no limit */
+/* Sets the quota, in slots; POOL_NONE: no limit. */
 core_result core_set_tenant(core *c, const char *name, uint32_t quota);
-/* Either, or both; NULL: as it is. */
+/* Changes either, or both; NULL: stays as it is. */
 core_result core_change_tenant(core *c, const char *name, const uint32_t *quota,
                                const bool *direct);
-/* May requests of the box's devices pass by their hosts?  Boxes are ordered what follows. */
+/* Sets whether requests of the box's devices may pass by their hosts.  Boxes are ordered what
+   follows. */
 core_result core_set_direct(core *c, uint32_t node, bool on);
-/* A proxy is about to be answered a register: is it ordered which of its slots may (M-180)? */
+/* A register is about to be answered: is the proxy ordered which of its slots are direct
+   (M-180)? */
 bool core_directs(core *c, uint32_t node);
 core_result core_set_spares(core *c, const char *model, uint32_t count);
 
@@ -484,7 +495,8 @@ typedef struct core_erased {
     uint64_t lease;               /* 0: it is not known whose the data are */
     char tenant[CORE_NAME_BYTES]; /* "": the same */
 } core_erased;
-/* Slots that keep data and would be wiped, at most max of them; how many there are. */
+/* Gives the slots that keep data and would be wiped, at most max of them, and returns how many
+   there are. */
 unsigned core_would_erase(const core *c, core_deed deed, uint64_t of, core_erased *out,
                           unsigned max);
 
@@ -549,10 +561,11 @@ struct core_event {
     char text[160];               /* a sentence: what and why */
 };
 
-/* Those after number `after`, oldest first, at most max; how many.  When as many are kept as may
-   be, the key or tenant that has most of them loses its oldest: none pushes out the others'. */
+/* Gives the events after number `after`, oldest first, at most max; returns how many.  When the
+   history is full, the key or tenant with the most events loses its oldest: none displaces
+   others'. */
 unsigned core_events_after(const core *c, uint64_t after, core_event *out, unsigned max);
-/* Those before number `before`, newest first, at most max; how many. */
+/* Gives the events before number `before`, newest first, at most max; returns how many. */
 unsigned core_events_before(const core *c, uint64_t before, core_event *out, unsigned max);
 
 #endif /* CORE_H_INCLUDED */

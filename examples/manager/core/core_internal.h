@@ -351,7 +351,8 @@ typedef struct corei_owner {
 bool corei_slot_read(json_t *j, core_slot *out, pool_slot *was, corei_owner *owner);
 bool corei_event_read(json_t *j, core_event *out);
 
-/* Names of devices are words, as requests and the store's keys need them: `_` for others. */
+/* Makes names of devices words, as requests and the store's keys need them: `_` for other
+   characters. */
 void corei_clean_name(char *text);
 void corei_clean_model(char *model); /* under its name of now */
 
@@ -373,15 +374,15 @@ bool corei_lease_read(json_t *j, corei_lease_record *out);
 /* The pool's device of the slot is the one that its attributes name. */
 void corei_set_device(corei_tables *t, uint32_t slot);
 
-/* What was found of the slot before, for the next one: most are of the same box and drive. */
+/* What was found of the slot before, for the next slot: most are of the same box and drive. */
 typedef struct corei_seen {
     bool any, keeps; /* a slot of the box keeps data */
     bool withheld;   /* the slot */
     uint32_t node, slot;
 } corei_seen;
 
-/* A filter of slots that have these attributes and are not withheld; NULL: all have and are.
-   `wanted` and `filter` are the caller's. */
+/* Returns a filter of slots that have these attributes and are not withheld; NULL: all are such
+   slots. `wanted` and the filter are the caller's. */
 typedef struct corei_wanted {
     const core *core;
     const char *attributes;
@@ -391,7 +392,7 @@ typedef struct corei_wanted {
 } corei_wanted;
 const pool_filter *corei_filter(const core *c, const char *attributes, bool direct,
                                 corei_wanted *wanted);
-/* That of the lease that has the slot. */
+/* Returns the filter of the lease that has the slot. */
 const pool_filter *corei_lease_filter(const core *c, uint32_t slot, bool direct,
                                       corei_wanted *wanted);
 
@@ -399,15 +400,16 @@ const pool_filter *corei_lease_filter(const core *c, uint32_t slot, bool direct,
 
 /* May requests of the leased slot's device pass by its host? */
 bool corei_is_direct(const core *c, uint32_t slot);
-/* A lease that does not exist may not be a peer, nor one of another tenant or host. */
+/* Checks a peer: the lease must exist, and be of this tenant and host. */
 core_result corei_check_peer(const core *c, const core_request *r, uint32_t tenant, uint32_t host);
-/* In the first change of a manager: what the one before forbade is allowed. */
+/* Reports, in the first change of a manager, that what the one before forbade is allowed. */
 void corei_tell_allowed(core *c);
-/* What follows for all slots that are lent, as far as is known, is looked at again. */
+/* Looks again at what follows for all slots that are lent, as far as is known. */
 void corei_touch_leased(core *c);
-/* The manager starts: what is forbidden was reported when that was carried out. */
+/* The manager starts.  What is forbidden was reported when it was carried out. */
 void corei_direct_load(core *c);
-/* A box has registered: none of its slots is as a manager before this connection had ordered. */
+/* A box has registered.  What managers ordered before this connection no longer holds for its
+   slots. */
 void corei_direct_begin(core *c, uint32_t node);
 /* Its box has carried out the order, or does not know it. */
 void corei_direct_done(core *c, uint32_t slot, bool on);
@@ -415,7 +417,8 @@ void corei_direct_unknown(core *c, uint32_t slot);
 
 /* -- Orders (core_orders.c) -- */
 
-/* Of one: number of the slot, 0: none; and the epoch that it gives or takes, 0: none. */
+/* Return the number of the slot of an order, 0: none; and the epoch that it gives or takes, 0:
+   none. */
 uint16_t corei_order_slot(const dxpu_control *m);
 uint64_t corei_order_epoch(const dxpu_control *m);
 
@@ -431,38 +434,39 @@ json_t *corei_json_of(const core *c, corei_mark m);
 
 /* -- Load (core_load.c) -- */
 
-/* Tables as the store has them, in place of those there are; those stay after an error. */
+/* Loads the tables from the store, in place of the present ones.  These stay after an error. */
 core_result corei_load(core *c);
-/* The same where those there are say what the store does not: after an error nothing is done with
+/* The same where the present tables are not what the store has: after an error nothing is done with
    them any more. */
 core_result corei_reload(core *c);
 core_result corei_load_events(core *c);
 void corei_tables_free(corei_tables *t);
 bool corei_tables_init(corei_tables *t, const pool_limits *l, uint32_t ports);
-/* Index of a model, which may be new (instead: it may have the place of one that nothing has any
-   more); CORE_NONE: there is no room. */
+/* Returns the index of a model, which is added if it is new (instead: it may get the place of one
+   that nothing has any more); CORE_NONE: there is no room. */
 uint32_t corei_model_for(corei_tables *t, const char *name, bool instead);
 uint32_t corei_models_used(const corei_tables *t);
-/* Slots or ports of a node as they are before anything is known of them. */
+/* Sets the slots or ports of a node to what they are before anything is known of them. */
 void corei_init_slots(corei_tables *t, uint32_t node);
 void corei_copy_report(dxpu_control_device *to, const dxpu_control_device *from);
 
 /* -- The transaction (core_store.c) -- */
 
-/* Nothing is changed before it says CORE_OK. */
+/* Begins a change.  Nothing may be changed before it returns CORE_OK. */
 core_result corei_begin(core *c);
 void corei_mark_changed(core *c, corei_kind kind, uint32_t index);
-/* A record of what is in no table yet. */
+/* Adds a record of what is in no table yet. */
 void corei_mark_new(core *c, json_t *record, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void corei_mark_gone(core *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* All that was marked, and the events, or everything is as it was (loaded again). */
+/* Commits all that was marked, and the events.  If that fails, everything is as before (loaded
+   again). */
 core_result corei_commit(core *c);
-/* The same, in a batch later, with what else is marked until then. */
+/* The same; in a batch it is committed later, with what else is marked until then. */
 core_result corei_commit_later(core *c);
 /* Commits what waits in a batch that has no room for `more` changes. */
 core_result corei_make_room(core *c, unsigned more);
-/* When to try again what could not be changed. */
+/* Returns when to try again what could not be changed. */
 uint64_t corei_again_ms(const core *c);
 
 /* -- Events (core_events.c) -- */
@@ -482,12 +486,12 @@ void corei_events_keep(core *c); /* those of the transaction are durable */
 bool corei_history_init(corei_history *h, uint32_t events); /* false: out of memory */
 void corei_history_free(corei_history *h);
 void corei_history_keep(core *c, const core_event *e);
-/* The same of one out of the store, before its tables are loaded; after they were: sort. */
+/* The same for an event from the store, before the tables are loaded; after they were: sort. */
 void corei_history_load(core *c, const core_event *e);
 void corei_history_sort(core *c);
-/* Whose a node is, with all others of its key; good until the next call. */
+/* Returns the party of a node: all nodes of its key.  Valid until the next call. */
 corei_party *corei_party_of(core *c, uint32_t node);
-/* The same of a key whose node may not be there yet. */
+/* The same for a key whose node may not be there yet. */
 corei_party *corei_party_of_key(core *c, const uint8_t key[DXPU_CONTROL_KEY_BYTES]);
 /* Is less than `most` counted in this second? */
 bool corei_party_may(uint64_t *since_ms, uint64_t *count, uint64_t most, uint64_t now_ms);
@@ -500,61 +504,64 @@ uint32_t corei_node_of(const core *c, const dxpu_control_register *r);
 uint32_t corei_find_box(const core *c, uint32_t number);
 /* Is an event to report that this key was refused?  Once an hour of each. */
 bool corei_may_tell(const core *c, corei_told *told, const uint8_t *key);
-/* It is not connected; `extra` beyond the grace it is given up. */
+/* The node is not connected: it is given up after the grace period and `extra_ms`. */
 void corei_node_gone(core *c, uint32_t node, uint64_t extra_ms);
 
 /* -- Slots, leases (core_slots.c) -- */
 
-/* What the proxy said, or did not say for long, has consequences in the pool. */
+/* Changes the pool as follows from what the proxy reported, or did not report for long. */
 void corei_settle_slot(core *c, uint32_t slot);
 void corei_settle_lease(core *c, uint32_t lease);
 void corei_settle_free(core *c, uint32_t node);
-/* While a box is not connected none of its free slots is chosen; no record says so, since it may be
-   back in a moment. */
+/* Hides the free slots of a box while it is not connected: none is chosen.  No record says so,
+   since it may be back in a moment. */
 void corei_hide_silent(corei_tables *t, uint32_t node);
 void corei_show_silent(corei_tables *t, uint32_t slot);
 bool corei_node_given_up(const core *c, uint32_t node);
-/* What its registers said of a node is stored, if it is not yet. */
+/* Stores what registers said of a node, if it is not stored yet. */
 void corei_save_node(core *c, uint32_t node);
 /* The host's port has a lease that the store does not know: it is left as it is. */
 bool corei_port_foreign(const core *c, uint32_t port);
 void corei_settle_port(core *c, uint32_t port);
-/* M-74: the highest that a proxy may say that it has seen. */
+/* M-74: returns the highest epoch that a proxy may say that it has seen. */
 uint64_t corei_epoch_told_max(const core *c);
-/* In a transaction: an epoch that a proxy knows. */
+/* In a transaction: notes an epoch that a proxy knows. */
 void corei_see_epoch(core *c, uint64_t epoch);
-/* A slot that the store takes for free, or never knew, is not: a lease, or what one left. */
+/* Does the box report a lease in the slot, or data of one?  The store may take the slot for free,
+   or not know it. */
 bool corei_has_data(const dxpu_control_device *d);
 /* M-77: its box does not know whose data it has. */
 bool corei_is_unknown(const dxpu_control_device *d);
-/* Its box lost its state, and the data are the lease's all the same: of one that was up here, in a
-   store that is no old copy, on the same medium (M-77). */
+/* Its box lost its state, and the data are still the lease's (M-77): it was up here, the store is
+   no old copy, and the medium is the same. */
 bool corei_is_own(const core *c, uint32_t slot);
-/* M-98: may the contents of a slot that is to be wiped be wiped?  Not when its box does not know
-   whose data that has, unless an operator has repaired it: whether the box said so before the
-   decision or after. */
+/* M-98: may a slot that is to be wiped be wiped?  Not when its box does not know whose data it has,
+   regardless of whether it said so before the decision or after, unless an operator has repaired
+   it. */
 bool corei_may_wipe(const core *c, uint32_t slot);
-/* Its box has reported since the start, knows no lease of it that the store does not, and whose
-   data it has; and the manager has acted upon that. */
+/* Can the slot be lent?  Its box has reported since the start, knows no lease that the store does
+   not know, and knows whose data the slot has; and the manager has acted upon that. */
 bool corei_can_lend(const core *c, uint32_t slot);
-/* The box has the slot's lease: that epoch, for that host's slot. */
+/* Does the box have the slot's lease: that epoch, for that host's slot? */
 bool corei_is_bound(const core *c, uint32_t slot);
-/* Does the box say that the slot has another lease than this one?  One that names none does not
+/* Does the box name another lease than this one for the slot?  One that names none does not
    (M-174). */
 bool corei_names_other(const dxpu_control_device *d, uint64_t lease, uint64_t tenant);
-/* Its box reports it for the first time since the start: is it the store's lease, lent (M-179)? */
+/* The box reports the slot for the first time since the start: notes whether it is lent under the
+   store's lease (M-179). */
 void corei_note_lent(core *c, uint32_t slot);
 void corei_bind_refused(core *c, uint32_t slot, uint64_t epoch, unsigned code);
-/* No other instance of its host learned of the slot's epoch. */
+/* May the slot's epoch be given to its host?  Not when another instance of the host learned of
+   it. */
 bool corei_may_offer(const core *c, uint32_t slot);
-/* It was parked, and the store is a copy from before (M-74): the box has ended that epoch and keeps
-   this lease's data, for no other had it.  It takes a later one only. */
+/* The slot was parked, and the store is a copy from before (M-74).  The box has ended that epoch
+   and keeps this lease's data, for no other had it.  It accepts only a later epoch. */
 bool corei_is_kept(const core *c, uint32_t slot);
-/* New epochs for this port and those behind it whose epochs another instance of the host may have:
-   a batch. */
+/* Gives new epochs, in one batch, to this port and those behind it whose epochs another instance of
+   the host may have. */
 void corei_renew(core *c, uint32_t port);
-/* In a transaction, by an operator; CORE_E_CAPACITY: there is no other slot, or none that stands as
-   the lease asks. */
+/* In a transaction, by an operator.  CORE_E_CAPACITY: there is no other slot, or none that keeps
+   the arrangement that the lease asks for. */
 core_result corei_replace(core *c, uint32_t slot, pool_reason why, bool force);
 /* In a transaction. */
 core_result corei_recover(core *c, uint32_t slot);
