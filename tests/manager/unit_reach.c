@@ -288,19 +288,25 @@ static unsigned box_of(uint64_t lease)
     return (unsigned)(proxy_of(core_nodes(c, &count)[s[slot_of(lease)].node].number) - at);
 }
 
-/* One that stays in that box: the others take none meanwhile. */
-static uint64_t lease_in(unsigned host, unsigned box)
+/* One that is made in that box: the others take none meanwhile. */
+static uint64_t made_in(unsigned host, unsigned box, unsigned replace)
 {
     uint64_t lease;
     unsigned left;
     for (unsigned i = 0; i < BOXES; i++)
         assert_int_equal(core_drain(c, box_at(i)->node, i != box, false, &left).code, CORE_OK);
-    core_result r = ask(host, CORE_REPLACE_NO, 1, &lease);
+    core_result r = ask(host, replace, 1, &lease);
     if (r.code != CORE_OK)
         fail_msg("%s", r.text);
     for (unsigned i = 0; i < BOXES; i++)
         assert_int_equal(core_drain(c, box_at(i)->node, false, false, &left).code, CORE_OK);
     return lease;
+}
+
+/* One that stays in that box. */
+static uint64_t lease_in(unsigned host, unsigned box)
+{
+    return made_in(host, box, CORE_REPLACE_NO);
 }
 
 static unsigned state_of(uint32_t slot)
@@ -613,6 +619,43 @@ static void test_m163_tried_again(void **state)
     says(box_at(sick), 1, SLOTS);
     assert_int_equal(suspect(box_at(sick)), 0);
     assert_int_equal(events(CORE_EVENT_NODE_TRUSTED, box_at(sick), "restarted"), 1);
+}
+
+/* Returns how long the box stays as suspect as it is now: 1 lent last, 2 not at all. */
+static uint64_t lasts(const proxy *p, unsigned level)
+{
+    uint64_t from_ms = now_ms;
+    assert_int_equal(suspect(p), level);
+    while (suspect(p) == level)
+        run(STEP_MS);
+    return now_ms - from_ms;
+}
+
+/* A lease in this box, which does not answer its bind: the lease moves, and the box is suspect. */
+static void fail_once(unsigned box)
+{
+    uint64_t lease = made_in(0, box, CORE_REPLACE_DEFAULT);
+    assert_int_equal(box_of(lease), box);
+    while (box_of(lease) == box)
+        run(STEP_MS);
+}
+
+/* First it is lent last for two units; then not at all for two or four, and last for as long. */
+static void test_m163_how_long(void **state)
+{
+    (void)state;
+    const uint64_t unit_ms = COREI_DOUBT_WAITS * REACH_MS, late_ms = 2 * STEP_MS;
+    box_at(1)->hangs = true;
+    fail_once(1);
+    assert_in_range(lasts(box_at(1), 1), 2 * unit_ms - late_ms, 2 * unit_ms + late_ms);
+    for (unsigned units = 2; units <= 4; units *= 2) {
+        assert_int_equal(suspect(box_at(1)), 0);
+        fail_once(1);
+        for (unsigned level = 2; level; level--)
+            assert_in_range(lasts(box_at(1), level), units * unit_ms - late_ms,
+                            units * unit_ms + late_ms);
+    }
+    assert_int_equal(suspect(box_at(1)), 0);
 }
 
 /* One host that reaches no box does not make them suspect, nor does its lease go through all. */
@@ -1251,6 +1294,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_m163_attributes, begin, end),
         cmocka_unit_test_setup_teardown(test_m163_forgotten, begin, end),
         cmocka_unit_test_setup_teardown(test_m163_tried_again, begin, end),
+        cmocka_unit_test_setup_teardown(test_m163_how_long, begin, end),
         cmocka_unit_test_setup_teardown(test_m162_one_bad_host, begin, end),
         cmocka_unit_test_setup_teardown(test_m162_host_loses_all, begin, end),
         cmocka_unit_test_setup_teardown(test_m162_half_bad_host, begin, end),

@@ -51,7 +51,7 @@ enum {
     COREI_TOLD_MS = 3600000,
     COREI_REFUSALS = 3,    /* of one order: then the slot's lease goes elsewhere */
     COREI_DOUBTS = 256,    /* of boxes and hosts, at once */
-    COREI_DOUBT_WAITS = 6, /* times reach_ms: how long a doubt lasts, the first time */
+    COREI_DOUBT_WAITS = 6, /* times reach_ms: half of how long the first doubt lasts */
     COREI_KEY_NODES = 64,  /* that one key may register: a node for each guest of a proxy */
     COREI_NO_REPORT = 0xff
 };
