@@ -449,19 +449,25 @@ static void test_m93_place(void **state)
     assert_int_equal(core_lease_now(c, lease), CORE_LEASE_ACTIVE);
 }
 
+/* The slot at this place fails, is replaced, and works again: returns it, retained. */
+static uint32_t leave(uint64_t lease, unsigned place)
+{
+    uint32_t slot = slot_of(lease, place);
+    assert_int_equal(core_break(c, slot, POOL_WHY_DEVICE).code, CORE_OK);
+    (void)after(1);
+    assert_int_not_equal(slot_of(lease, place), slot);
+    assert_int_equal(core_repair(c, slot).code, CORE_OK);
+    assert_int_equal(pump(), 0);
+    return slot;
+}
+
 /* Both slots of a lease are retained, first the one at place 0; false: the box of that one reports
    that it is empty. */
 static uint64_t both_retained(uint32_t slot[2], bool kept)
 {
     uint64_t lease = lease_up(2, POOL_ANY, CORE_REPLACE_YES, 0);
-    for (unsigned i = 0; i < 2; i++) {
-        slot[i] = slot_of(lease, i);
-        assert_int_equal(core_break(c, slot[i], POOL_WHY_DEVICE).code, CORE_OK);
-        (void)after(1);
-        assert_int_not_equal(slot_of(lease, i), slot[i]);
-        assert_int_equal(core_repair(c, slot[i]).code, CORE_OK);
-        assert_int_equal(pump(), 0);
-    }
+    for (unsigned i = 0; i < 2; i++)
+        slot[i] = leave(lease, i);
     unsigned b = box_of(slot[0]), number = c->t.slot[slot[0]].device.number;
     box[b][number - 1].state = kept ? DXPU_CONTROL_SLOT_KEPT : DXPU_CONTROL_SLOT_EMPTY;
     tell(b, number, 1);
@@ -508,13 +514,8 @@ static void test_m93_all_of_one_place(void **state)
     (void)state;
     uint64_t lease = lease_up(2, POOL_ANY, CORE_REPLACE_YES, 0);
     uint32_t left[2], other = slot_of(lease, 1);
-    for (unsigned i = 0; i < 2; i++) {
-        left[i] = slot_of(lease, 0);
-        assert_int_equal(core_break(c, left[i], POOL_WHY_DEVICE).code, CORE_OK);
-        (void)after(1);
-        assert_int_equal(core_repair(c, left[i]).code, CORE_OK);
-        assert_int_equal(pump(), 0);
-    }
+    for (unsigned i = 0; i < 2; i++)
+        left[i] = leave(lease, 0);
     uint32_t now = slot_of(lease, 0);
     assert_int_equal(core_recover_all(c, lease).code, CORE_OK);
     assert_int_equal(pump(), 0);
@@ -524,6 +525,29 @@ static void test_m93_all_of_one_place(void **state)
     assert_int_equal(state_of(now), POOL_RETAINED);
     assert_int_equal(bytes_of(left[1]), lease);
     assert_int_equal(core_lease_now(c, lease), CORE_LEASE_ACTIVE);
+}
+
+/* So it is after a restart, whichever of them has the lower number. */
+static void test_m93_all_of_one_place_restarted(void **state)
+{
+    (void)state;
+    for (unsigned again = 0; again < 2; again++) { /* the first slot returns, and leaves again? */
+        uint64_t lease = lease_up(2, POOL_ANY, CORE_REPLACE_YES, 0);
+        uint32_t first = leave(lease, 0), second = slot_of(lease, 0);
+        if (again) {
+            assert_int_equal(core_recover(c, first).code, CORE_OK);
+            (void)after(1);
+        }
+        assert_int_equal(leave(lease, 0), again ? first : second);
+        restart();
+        (void)after(1);
+        assert_int_equal(core_recover_all(c, lease).code, CORE_OK);
+        (void)after(1);
+        assert_int_equal(slot_of(lease, 0), again ? second : first);
+        assert_int_equal(core_lease_now(c, lease), CORE_LEASE_ACTIVE);
+        (void)end(state);
+        (void)begin(state);
+    }
 }
 
 /* Not while its box cannot say that the data are there. */
@@ -2984,6 +3008,7 @@ int main(void)
         CASE(test_m93_place),
         CASE(test_m93_all_or_none),
         CASE(test_m93_all_of_one_place),
+        CASE(test_m93_all_of_one_place_restarted),
         CASE(test_m93_box_says_kept),
         CASE(test_m94_default_by_data),
         CASE(test_m91_release_wipes_what_is_retained),

@@ -734,6 +734,19 @@ core_result core_recover(core *c, uint32_t slot)
     return result.code == CORE_OK ? corei_commit(c) : result;
 }
 
+/* Puts the slots that left the lease first last: of those of one place, the last one stays there.
+   A lease gets later slots under later epochs. */
+static void sort_newest_first(const pool *p, uint32_t slot[POOL_COUNT_MAX], unsigned count)
+{
+    for (unsigned i = 1; i < count; i++) {
+        for (unsigned j = i; j && p->slot[slot[j]].epoch > p->slot[slot[j - 1]].epoch; j--) {
+            uint32_t newer = slot[j];
+            slot[j] = slot[j - 1];
+            slot[j - 1] = newer;
+        }
+    }
+}
+
 core_result core_recover_all(core *c, uint64_t lease)
 {
     uint32_t slot[POOL_COUNT_MAX];
@@ -750,6 +763,7 @@ core_result core_recover_all(core *c, uint64_t lease)
     }
     if (result.code == CORE_OK)
         result = corei_begin(c);
+    sort_newest_first(c->t.pool, slot, count);
     for (unsigned i = 0; i < count && result.code == CORE_OK; i++)
         result = corei_recover(c, slot[i]);
     return result.code == CORE_OK ? corei_commit(c) : result;
