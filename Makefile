@@ -90,9 +90,9 @@ FLAGS/cov1 = $(COV) -DDXPU_CRC_TABLES=1
 FLAGS/cov8 = $(COV) -DDXPU_CRC_TABLES=8
 FLAGS/fuzz = $(SAN) -fsanitize=fuzzer-no-link
 compile = $(or $(CC$1),$(CC)) $(BASE) $(CFLAGS) $(FLAGS$1)
-GOLD = $(if $(shell command -v ld.gold),-fuse-ld=gold) # takes a third of the time
+SOON = -no-pie $(if $(shell command -v ld.gold),-fuse-ld=gold) # linked, and started, sooner
 # $(call link,VARIANT,ROOM)
-link = $(call say,LD,$@)$(or $(CC$1),$(CC)) $(CFLAGS) $(FLAGS$1) -pthread -o $@ $(if $1,$(GOLD),\
+link = $(call say,LD,$@)$(or $(CC$1),$(CC)) $(CFLAGS) $(FLAGS$1) -pthread -o $@ $(if $1,$(SOON),\
   -pie -Wl$(comma)-z$(comma)relro$(comma)-z$(comma)now$(comma)-z$(comma)noexecstack) \
   $(filter %.o,$^) -Wl,--as-needed -Wl,--start-group $(filter %.a,$^) -Wl,--end-group \
   $(call libs,$2)
@@ -106,7 +106,7 @@ build$1/dxpu.o: dxpu.h bindings/zlib/dxpu_zlib.h
 	@mkdir -p $$(@D)
 	$$(call say,CC,$$<)$$(call compile,$1) -iquote . -include bindings/zlib/dxpu_zlib.h \
 	  -DDXPU_IMPLEMENTATION -include $$< -x c -c -o $$@ $$<
-build$1/libdxpu.a: build$1/dxpu.o
+build$1/libdxpu.a: build$1/dxpu.o $(filter build/san/%,build$1/tests/support/leak_scan.o)
 build$1/%.a:
 	@mkdir -p $$(@D) && rm -f $$@
 	$$(call say,AR,$$@)$$(AR) rcs $$@ $$^
