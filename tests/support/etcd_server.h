@@ -183,19 +183,24 @@ static inline bool relay_picks(const char *request)
     return true;
 }
 
-static inline size_t relay_read(int fd, char *out, size_t room, bool request)
+/* Up to 8 MiB, into memory that grows: large blocks are dear with sanitizers. */
+static inline size_t relay_read(int fd, char **out, bool request)
 {
-    size_t len = 0, want = room;
+    size_t len = 0, want = 8 << 20, room = 1 << 14;
     ssize_t n;
-    while (len < want && (n = read(fd, out + len, want - len)) > 0) {
+    *out = (char *)malloc(room + 1);
+    while (*out && len < want &&
+           (n = read(fd, *out + len, (want < room ? want : room) - len)) > 0) {
         len += (size_t)n;
-        out[len] = 0;
-        const char *end = request ? strstr(out, "\r\n\r\n") : NULL;
-        const char *size = end ? strstr(out, "Content-Length: ") : NULL;
+        (*out)[len] = 0;
+        const char *end = request ? strstr(*out, "\r\n\r\n") : NULL;
+        const char *size = end ? strstr(*out, "Content-Length: ") : NULL;
         if (size)
-            want = (size_t)(end + 4 - out) + strtoul(size + 16, NULL, 10);
+            want = (size_t)(end + 4 - *out) + strtoul(size + 16, NULL, 10);
+        if (len == room)
+            *out = (char *)realloc(*out, (room *= 4) + 1);
     }
-    return len;
+    return *out ? len : 0;
 }
 
 static inline void relay_write(int fd, const char *bytes, size_t len)
@@ -215,7 +220,7 @@ static inline void relay_text(int fd, const char *text)
 }
 
 /* etcd's answer; its length, 0: none. */
-static inline size_t relay_ask(const char *request, char *answer, size_t room)
+static inline size_t relay_ask(const char *request, char **answer)
 {
     char head[256], path[64];
     const char *body = strstr(request, "\r\n\r\n");
@@ -232,7 +237,7 @@ static inline size_t relay_ask(const char *request, char *answer, size_t room)
              path, strlen(body));
     relay_text(fd, head);
     relay_text(fd, body);
-    size_t len = relay_read(fd, answer, room, false);
+    size_t len = relay_read(fd, answer, false);
     close(fd);
     return len;
 }
@@ -240,7 +245,7 @@ static inline size_t relay_ask(const char *request, char *answer, size_t room)
 /* All digits of the number behind `name` become this one. */
 static inline void relay_number(char *answer, const char *name, char digit)
 {
-    for (char *at = answer; (at = strstr(at, name));) {
+    for (char *at = answer; at && (at = strstr(at, name));) {
         at += strlen(name);
         for (; *at >= '0' && *at <= '9'; at++)
             *at = digit;
@@ -250,7 +255,7 @@ static inline void relay_number(char *answer, const char *name, char digit)
 /* Members of this name get another one. */
 static inline void relay_rename(char *answer, const char *name)
 {
-    for (char *at = answer; (at = strstr(at, name));)
+    for (char *at = answer; at && (at = strstr(at, name));)
         at[1] = '_';
 }
 
@@ -262,9 +267,9 @@ static inline void relay_endless(int fd)
         relay_write(fd, spaces, sizeof spaces);
 }
 
-static inline void relay_deal(int fd, relay_mode mode, const char *request, char *answer,
-                              size_t room)
+static inline void relay_deal(int fd, relay_mode mode, const char *request)
 {
+    char *answer = NULL;
     if (mode == RELAY_HOLD) {
         relay.held++;
         while (relay.holds)
@@ -274,7 +279,7 @@ static inline void relay_deal(int fd, relay_mode mode, const char *request, char
         usleep(RELAY_SLOW_MS * 1000);
     size_t len = mode == RELAY_LOSE || mode == RELAY_REFUSE || mode == RELAY_TEXT
                      ? 0
-                     : relay_ask(request, answer, room);
+                     : relay_ask(request, &answer);
     switch (mode) {
     case RELAY_LOSE:
     case RELAY_LOSE_ANSWER:
@@ -320,22 +325,18 @@ static inline void relay_deal(int fd, relay_mode mode, const char *request, char
     default:
         relay_write(fd, answer, len);
     }
+    free(answer);
 }
 
 static inline void *relay_serve(void *user)
 {
-    enum { ROOM = 8 << 20 };
     int fd = *(int *)user;
-    char *request = malloc(ROOM + 1), *answer = malloc(ROOM + 1);
+    char *request;
     free(user);
-    if (request && answer && relay_read(fd, request, ROOM, true)) {
-        relay_mode mode = relay_picks(request) ? relay.mode : RELAY_PASS;
-        answer[0] = 0;
-        relay_deal(fd, mode, request, answer, ROOM);
-    }
+    if (relay_read(fd, &request, true))
+        relay_deal(fd, relay_picks(request) ? relay.mode : RELAY_PASS, request);
     close(fd);
     free(request);
-    free(answer);
     return NULL;
 }
 
