@@ -85,6 +85,8 @@ class Rig:
         for key, value in settings.items():
             env[key if key.startswith(("STANDIN_", "CUDA_")) else "DXPU_INJECT_" + key] = str(value)
         own = [self.path("libdxpu-inject.so")] if preload else []
+        if not preload:  # looked for with the library: the stand-in's megabytes are read for it
+            env["ASAN_OPTIONS"] = "detect_leaks=0"
         env["LD_PRELOAD"] = ":".join(self.preload + own + list(before))
         try:
             done = subprocess.run([self.path(program), *words], env=env, cwd=self.folder,

@@ -197,6 +197,17 @@ static CUresult operation(const char *name, char kind, CUstream stream, uint64_t
 #define NS_HTOD(n) (STANDIN_HTOD_NS + (double)(n) / 12)
 #define NS_DTOH(n) (STANDIN_DTOH_NS + (double)(n) / 12.5)
 
+/* By words where it can: memmove() of the address sanitizer goes byte by byte. */
+static void move(uintptr_t dst, uintptr_t src, uint64_t bytes)
+{
+    typedef uint64_t word __attribute__((may_alias));
+    uint64_t apart = dst > src ? dst - src : bytes, i = 0;
+    if ((dst | src) % sizeof(word) == 0 && apart >= bytes)
+        for (; i + sizeof(word) <= bytes; i += sizeof(word))
+            *(word *)(dst + i) = *(const word *)(src + i);
+    memmove((void *)(dst + i), (const void *)(src + i), bytes - i);
+}
+
 static CUresult copy(const char *name, char kind, CUstream stream, uintptr_t dst, uintptr_t src,
                      uint64_t bytes)
 {
@@ -210,7 +221,7 @@ static CUresult copy(const char *name, char kind, CUstream stream, uintptr_t dst
                                               : STANDIN_KERNEL_NS,
                                 !async);
     if (result == CUDA_SUCCESS && !captured) {
-        memmove((void *)dst, (const void *)src, bytes);
+        move(dst, src, bytes);
     }
     return result;
 }
