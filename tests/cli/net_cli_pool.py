@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
@@ -54,13 +55,17 @@ class Pool:
                               "--slots", 4, "--memory", 65536, *more)
 
     def until_connected(self, count):
-        end = time.monotonic() + 20
-        while time.monotonic() < end:
-            nodes = (self.json("list", "boxes")["nodes"] + self.json("list", "hosts")["nodes"])
-            if sum(n["connected"] for n in nodes) == count:
-                return
-            time.sleep(0.05)
-        raise AssertionError("the proxies do not register")
+        until(lambda: sum(n["connected"] for n in self.get("nodes")["nodes"]) == count,
+              "the proxies register")
+        nodes = self.json("list", "boxes")["nodes"] + self.json("list", "hosts")["nodes"]
+        check(sum(n["connected"] for n in nodes) == count, nodes)
+
+    def get(self, path):
+        """What the manager answers: for what is asked until it is as wanted."""
+        headers = {"Authorization": "Bearer " + self.token} if self.token else {}
+        request = urllib.request.Request("http://%s/v1/%s" % (self.http, path), headers=headers)
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return json.load(answer)
 
     def environment(self, **more):
         env = {k: v for k, v in os.environ.items() if k not in ("DXPU_TOKEN", "DXPU_MANAGER")}
@@ -143,12 +148,12 @@ def m95_released_with_its_data():
                 path, "--quiet")
         p.until_connected(4)
         words = ("lease", "create", "--host", "h", "--model", "nvme", "--wait")
-        until(lambda: p.json("list", "slots", "--model", "nvme")["slots"][0]["state"] in
+        until(lambda: p.get("slots?model=nvme")["slots"][0]["state"] in
               ("free", "quarantined"), "the disk is known")
         slot = p.json("list", "slots", "--model", "nvme")["slots"][0]
         if slot["state"] == "quarantined":  # its contents are unknown
             p.run("repair", slot["slot"], "--yes")
-        until(lambda: p.json("show", "slot", slot["slot"])["state"] == "free", "wiped")
+        until(lambda: p.get("slots/" + slot["slot"])["state"] == "free", "wiped")
         lease = p.json(*words)["lease"]
         with open(path, "r+b") as f:
             f.seek(4096)
@@ -165,7 +170,7 @@ def m95_released_with_its_data():
         check("slot " + slot["slot"] in p.run("lease", "discard", lease, status=4)[1])
         check(written(), "nobody said yes")
         p.run("lease", "discard", lease, "--yes")
-        until(lambda: p.json("show", "slot", slot["slot"])["state"] == "free", "wiped")
+        until(lambda: p.get("slots/" + slot["slot"])["state"] == "free", "wiped")
         check(not written(), "it is still there")
         p.run("show", "lease", lease, status=1)
 
@@ -243,9 +248,10 @@ def lease_in_a_silent_box():
         for box in p.boxes.values():
             box.stop()
         end = time.monotonic() + 20
-        while p.json("pool")["boxes"]["connected"]:
+        while p.get("pool")["boxes"]["connected"]:
             check(time.monotonic() < end, p.run("list", "boxes")[0])
             time.sleep(0.05)
+        check(p.json("pool")["boxes"]["connected"] == 0)
         err = p.run("lease", "create", "--host", "h", "--model", "memory", status=1)[1]
         check(any("free slots, %s, has not reported" % name in err for name in p.boxes), err)
         out = p.run("show", "lease", lease)[0]
@@ -267,9 +273,10 @@ def broken_slots():
         check([s["slot"] for s in p.json("list", "slots", "--state", "broken")["slots"]] == [slot])
         p.run("repair", slot)
         end = time.monotonic() + 20
-        while p.json("show", "slot", slot)["state"] != "free":
+        while p.get("slots/" + slot)["state"] != "free":
             check(time.monotonic() < end, p.run("show", "slot", slot)[0])
             time.sleep(0.05)
+        check(p.json("show", "slot", slot)["state"] == "free")
         now = p.json("show", "lease", lease["lease"])["slots"][0]["slot"]
         p.run("reset", now)
         p.run("replace", now)
@@ -302,16 +309,17 @@ def m156_gpu_is_replaced_by_one_that_serves():
         check(re.search("(?m)^data +none: nothing is kept over a reset$", shown), shown)
 
         def box_of(lease):
-            node = p.json("show", "lease", lease["lease"])["slots"][0]["slot"].split(".")[0]
-            return p.json("show", "node", node)["name"]
+            node = p.get("leases/" + lease["lease"])["slots"][0]["slot"].split(".")[0]
+            return p.get("nodes/" + node)["name"]
         before = box_of(gpu)
         p.boxes[before].kill()
         p.boxes["d"].kill()
         other = {"g7": "h7", "h7": "g7"}[before]
         until(lambda: box_of(gpu) == other, "the other GPU of the rack")
-        until(lambda: p.json("show", "lease", gpu["lease"])["state"] == "active", "it is up")
+        until(lambda: p.get("leases/" + gpu["lease"])["state"] == "active", "it is up")
         p.boxes[other].kill()  # there is none left of the rack: the one of another stays free
-        until(lambda: p.json("show", "lease", gpu["lease"])["state"] == "degraded", "it is lost")
+        until(lambda: p.get("leases/" + gpu["lease"])["state"] == "degraded", "it is lost")
+        check(p.json("show", "lease", gpu["lease"])["state"] == "degraded")
         time.sleep(2 * p.grace_ms / 1000)
         check(box_of(gpu) == other and box_of(disk) == "d", gpu, disk)
         left = p.json("list", "slots", "--model", "gpu", "--attributes", "rack=8")["slots"]
