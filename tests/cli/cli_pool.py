@@ -29,11 +29,18 @@ import urllib.request
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 import rooms  # noqa: E402,F401
 from cases import case, check, main, sanitized, until  # noqa: E402
-sanitized()
 import openapi  # noqa: E402
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-BIN = os.path.join(os.environ.get("DXPU_BIN", os.path.join(ROOT, "build")), "dxpu")
+
+
+def program():
+    return os.path.join(os.environ.get("DXPU_BIN", os.path.join(ROOT, "build")), "dxpu")
+
+
+PLAIN = program()  # starts sooner: for commands that other cases run as well
+sanitized()
+BIN = program()
 DONE, REFUSED, USAGE, CONNECTION, UNCONFIRMED = 0, 1, 2, 3, 4
 
 
@@ -186,8 +193,8 @@ class Done:
         return json.loads(lines[0])
 
 
-def dxpu(fake, *words, status=DONE, **env):
-    p = subprocess.run([BIN] + [str(w) for w in words], stdin=subprocess.DEVNULL,
+def dxpu(fake, *words, status=DONE, binary=BIN, **env):
+    p = subprocess.run([binary] + [str(w) for w in words], stdin=subprocess.DEVNULL,
                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60,
                        env=environment(fake, **env), check=False)
     done = Done(p.returncode, p.stdout.decode("utf-8", "replace"),
@@ -605,7 +612,7 @@ def requests_are_as_specified():
     with Fake(routes) as fake:
         for words in EVERY:
             fake.requests.clear()
-            dxpu(fake, *words)
+            dxpu(fake, *words, binary=PLAIN)
             for r in fake.requests:
                 found = wrong_request(doc, r)
                 check(not found, words, r["method"], r["path"], found)
@@ -1442,9 +1449,26 @@ def hostile_server():
 WRONG = [None, True, -1, 2 ** 62, 1.5, "text", "", [], [1], [None], [[]], {}, {"a": {}}]
 
 
+def replay(inputs):
+    """Command lines and answers, through fuzz/fuzz_answers.c: the same commands in one process."""
+    with open(os.path.join(ROOT, "fuzz", "fuzz_answers.c"), encoding="utf-8") as f:
+        text = f.read().split("static const char *const commands[] = {")[1].split("};")[0]
+    commands = re.findall(r'"(.*)",', text)
+    with tempfile.TemporaryDirectory() as folder:
+        for n, (words, answers) in enumerate(inputs):
+            with open(os.path.join(folder, "%d" % n), "wb") as f:
+                f.write(bytes([commands.index(words), 0]) + b"".join(
+                    b"d" + json.dumps(a).encode() + b"\xff" for a in answers))
+        return subprocess.run([os.path.join(ROOT, "build", "san", "replay_fuzz_answers"), folder],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False,
+                              env=environment(None), timeout=300)
+
+
 @case
 def hostile_types():
-    """Each member of each answer is once of each other type: nothing crashes."""
+    """Each member of each answer is once of each other type: nothing crashes.  Rows of lists are
+    so in one list, and each is printed; of other answers one in four comes over HTTP, and all of
+    them to the same code without it."""
     paths = {"GET /v1/pool": (("pool",), ("top",)), "GET /v1/boxes": (("list", "boxes"),),
              "GET /v1/nodes/10": (("show", "node", 10),),
              "GET /v1/slots": (("list", "slots"), ("drain", 10, "--wait", 0)),
@@ -1452,40 +1476,63 @@ def hostile_types():
              "GET /v1/leases": (("list", "leases"),),
              "GET /v1/leases/c3": (("show", "lease", "c3"),),
              "GET /v1/events": (("events", "--after", 29),)}
-    runs = 0
+    good = everything()
+    good["PUT /v1/boxes/10/drain"] = dict(left=0)
+    runs, inputs = 0, []
+
+    def run(fake, words, path, broken):
+        fake.routes[path] = broken if path != "GET /v1/events" else lambda r: (
+            broken if r["query"].get("after") == "29" else dict(events=[], next=30))
+        p = subprocess.run([BIN] + [str(w) for w in words], stdin=subprocess.DEVNULL,
+                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60,
+                           env=environment(fake), check=False)
+        check(p.returncode in (DONE, REFUSED, CONNECTION), words, broken, p)
+        check(p.returncode == DONE or p.stderr, words, broken)
+        return p
+    good["GET /v1/events"] = lambda r: dict(
+        events=[event(30)] if r["query"].get("after") == "29" else [], next=30)
     for path, commands in paths.items():
-        good = everything()
-        good["PUT /v1/boxes/10/drain"] = dict(left=0)
-        good["GET /v1/events"] = lambda r: dict(
-            events=[event(30)] if r["query"].get("after") == "29" else [], next=30)
         with Fake(good) as fake:
             document = good[path] if not callable(good[path]) else dict(events=[event(30)], next=30)
-            for n, broken in enumerate(mutations(document)):
-                if path == "GET /v1/events":
-                    fake.routes[path] = lambda r, b=broken: (
-                        b if r["query"].get("after") == "29" else dict(events=[], next=30))
-                else:
-                    fake.routes[path] = broken
-                words = commands[n % len(commands)]
-                p = subprocess.run([BIN] + [str(w) for w in words], stdin=subprocess.DEVNULL,
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60,
-                                   env=environment(fake), check=False)
+            rows = [k for k, v in document.items() if isinstance(v, list) and path != "GET /v1/pool"
+                    and len(document) == 2]
+            for key in rows:
+                many = list(mutations(document[key][0]))
+                runs += len(many)
+                for words in commands:
+                    p = run(fake, words, path, dict(document, **{key: many}))
+                    check(len(p.stdout.splitlines()) == len(many) + 1 or words[0] == "drain" and
+                          b" %d slots leased" % len(many) in p.stderr, words, p)
+            asked = []
+            for words in commands:
+                fake.routes[path] = good[path]
+                fake.requests.clear()
+                dxpu(fake, *words, status=REFUSED if words[0] == "drain" else DONE)
+                asked.append([(r, r["method"] + " " + r["path"]) for r in fake.requests])
+            for n, broken in enumerate(mutations(document, rows=not rows)):
                 runs += 1
-                check(p.returncode in (DONE, REFUSED, CONNECTION), words, broken, p)
-                check(p.returncode == DONE or p.stderr, words, broken)
-    check(runs > 200, runs)
+                words = commands[n % len(commands)]
+                if rows or n % 4 == 0:
+                    run(fake, words, path, broken)
+                if not rows:
+                    inputs.append((" ".join(str(w) for w in words), [
+                        broken if at == path else good[at](r) if callable(good[at]) else good[at]
+                        for r, at in asked[n % len(commands)]]))
+    check(runs > 400, runs)
+    p = replay(inputs)
+    check(p.returncode == 0 and b"%d inputs" % len(inputs) in p.stdout, len(inputs), p)
 
 
-def mutations(document, depth=0):
-    """The document with one member of another type, or without it."""
+def mutations(document, depth=0, rows=True):
+    """The document with one member of another type, or without it; rows: those of lists, too."""
     if isinstance(document, dict):
         for key, value in document.items():
             yield {k: v for k, v in document.items() if k != key}
             step = len(str(key)) + depth  # another wrong type for each member
             yield dict(document, **{key: WRONG[step % len(WRONG)]})
-            for inner in mutations(value, depth + 1):
+            for inner in mutations(value, depth + 1, rows):
                 yield dict(document, **{key: inner})
-    elif isinstance(document, list) and document:
+    elif isinstance(document, list) and document and rows:
         for inner in mutations(document[0], depth + 1):
             yield [inner] + document[1:]
 
@@ -2018,7 +2065,7 @@ def help_and_man_page():
         page = f.read().replace("\\-", "-")
     main_help = dxpu(None, "--help").out
     for name in COMMANDS:
-        text = dxpu(None, *name.split(), "--help").out
+        text = dxpu(None, *name.split(), "--help", binary=PLAIN).out
         check(text.startswith("usage: dxpu " + name), name, text)
         check(re.search(r"\b%s\b" % name.split()[-1], main_help), name, "is not in dxpu --help")
         check("dxpu " + name in page, name, "is not in the man page")
