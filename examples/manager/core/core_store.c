@@ -118,26 +118,40 @@ json_t *corei_json_of(const core *c, corei_mark m)
 
 /* -- All -- */
 
+typedef struct batch_record {
+    corei_key key;
+    char *value;
+} batch_record;
+
 typedef struct record_batch {
-    store_change change[STORE_CHANGES_MAX];
-    corei_key key[STORE_CHANGES_MAX];
-    char *value[STORE_CHANGES_MAX];
-    unsigned count;
+    store_change *change;
+    unsigned count, room;
     bool failed;
+    batch_record record[];
 } record_batch;
+
+/* NULL without memory.  Most have a few records: room for the most takes longer than the rest. */
+static record_batch *batch_new(unsigned room)
+{
+    room = room < STORE_CHANGES_MAX ? room : STORE_CHANGES_MAX;
+    record_batch *b = malloc(sizeof *b + room * (sizeof b->record[0] + sizeof b->change[0]));
+    if (!b)
+        return NULL;
+    *b = (record_batch){ .change = (store_change *)(void *)&b->record[room], .room = room };
+    return b;
+}
 
 static void batch_add(record_batch *b, corei_key key, json_t *j)
 {
-    if (b->count == STORE_CHANGES_MAX) {
+    if (b->count == b->room) {
         b->failed = true;
         json_decref(j);
         return;
     }
     char *value = j ? json_dumps(j, JSON_COMPACT) : NULL;
-    b->key[b->count] = key;
-    b->value[b->count] = value;
-    b->change[b->count] = (store_change){ b->key[b->count].text, value, value ? strlen(value) : 0 };
-    b->count++;
+    batch_record *r = &b->record[b->count];
+    *r = (batch_record){ key, value };
+    b->change[b->count++] = (store_change){ r->key.text, value, value ? strlen(value) : 0 };
     json_decref(j);
 }
 
@@ -145,7 +159,7 @@ static void batch_put(record_batch *b, corei_key key, json_t *j)
 {
     unsigned at = b->count;
     batch_add(b, key, j);
-    b->failed = b->failed || !b->value[at]; /* out of memory */
+    b->failed = b->failed || !b->record[at].value; /* out of memory */
 }
 
 static corei_key event_key(uint64_t number)
@@ -157,7 +171,6 @@ static corei_key event_key(uint64_t number)
 
 static void batch_fill(core *c, record_batch *b)
 {
-    b->count = 0;
     if (c->older) /* whoever knows no other format is to refuse it from now on */
         corei_mark_changed(c, COREI_META, 0);
     b->failed = c->marks > COREI_MARKS_MAX || c->gones > COREI_MARKS_MAX;
@@ -256,14 +269,14 @@ core_result corei_commit(core *c)
 {
     bool pending = c->pending;
     store_fault f = { STORE_E_FULL, "a change has too many records, or there is no memory for it" };
-    record_batch *b = malloc(sizeof *b);
+    record_batch *b = batch_new(count_changes(c) + 1); /* see batch_fill() */
     store_error rc = STORE_E_FULL;
     if (b) {
         batch_fill(c, b);
         if (!b->failed)
             rc = b->count ? store_commit(c->store, b->change, b->count, &f) : STORE_OK;
         for (unsigned i = 0; i < b->count; i++)
-            free(b->value[i]);
+            free(b->record[i].value);
         free(b);
     }
     c->commits++;
