@@ -533,7 +533,7 @@ static void start(void)
     set.early = (uint64_t)1 << 32; /* so short a run has no second */
     set.events = 16;
     set.nodes = 16;
-    set.slots = 64;
+    set.slots = 256; /* a byte names any lease */
     set.grace_ms = 5000;
     c = core_open(&disk.base, &set, UNIX_MS + rig_ns / 1000000u, rig_ns / 1000000u, &why);
     wire_settings_default(&at);

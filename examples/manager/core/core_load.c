@@ -1,9 +1,9 @@
 /* core_load.c - fills the tables from the store: at the start, after a failed commit, to grow them
    SPDX-License-Identifier: MIT
 
-   Limits are twice what there is, so that loading for want of room is rare, and a few more.  A
-   small pool has small tables, since they are cleared at each load.  What proxies have reported is
-   in no record: it is carried over from the former tables. */
+   Limits are twice what there is, so that loading for want of room is rare, and a few more, but no
+   more than the settings allow.  So a small pool has small tables, since they are cleared at each
+   load.  What proxies have reported is in no record: it is carried over from the former tables. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -350,10 +350,17 @@ static uint32_t twice(uint32_t count, uint32_t least)
     return room < 1u << 24 ? (uint32_t)room : 1u << 24;
 }
 
+/* The same for slots and ports, of which the pool gets no more than its settings say. */
+static uint32_t twice_allowed(const loading *l, uint32_t count, uint32_t least)
+{
+    uint32_t room = twice(count, least), most = l->c->set.slots > count ? l->c->set.slots : count;
+    return room < most ? room : most;
+}
+
 static bool load_tables(loading *l)
 {
     uint32_t models = twice(l->models, 4);
-    pool_limits limits = { .slots = twice(l->slots, POOL_BOX_SLOTS_MAX),
+    pool_limits limits = { .slots = twice_allowed(l, l->slots, POOL_BOX_SLOTS_MAX),
                            .boxes = twice(l->nodes - l->hosts, 16),
                            .hosts = twice(l->hosts, 16),
                            .tenants = twice(l->tenants, 16),
@@ -364,7 +371,7 @@ static bool load_tables(loading *l)
         old->limits.models > limits.models) /* who makes them come and go does it for little */
         limits.models = old->limits.models;
     limits.leases = limits.slots > l->lease_end ? limits.slots : l->lease_end;
-    if (!corei_tables_init(&l->t, &limits, twice(l->ports, 2 * POOL_COUNT_MAX))) {
+    if (!corei_tables_init(&l->t, &limits, twice_allowed(l, l->ports, 2 * POOL_COUNT_MAX))) {
         load_no_memory(l);
         return false;
     }
