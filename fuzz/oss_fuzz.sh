@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 : "${LIB_FUZZING_ENGINE:=-fsanitize=fuzzer}"
 rooms="bindings examples/common examples/devices examples/host examples/box examples/manager
 examples/cli examples/inject fuzz tests/support"
-include=$(find $rooms -name '*.h' -exec dirname {} \; | sort -u | sed 's/^/-iquote /')
+include=$(find $rooms -name '*.h' | sed 's,/[^/]*$,,; s/^/-iquote /' | sort -u)
 # CONFIG= leaves the assertions out.
 : "${CONFIG=-DDXPU_CONFIG_HEADER=\"asserts.h\"}"
 flags="$CFLAGS -std=c11 -pthread -iquote . $include $CONFIG"

@@ -45,6 +45,21 @@ def has_assertions(**more):
             return b"__assert_fail" in file.read()
 
 
+def replay(program, files):
+    return subprocess.run([program, *files], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True, errors="replace")
+
+
+def replay_both(program, plain, changed):
+    """Both in one process; by themselves only to see which fails, as starting one takes longer than
+    most."""
+    both = replay(program, plain + changed)
+    if not both.returncode:
+        return ("seeds", both), ("changed", both)
+    seeds, after = replay(program, plain), replay(program, changed)
+    return ("seeds", seeds), ("changed", after if seeds.returncode or after.returncode else both)
+
+
 def main():
     global failed
     fuzz = os.path.join(ROOT, "fuzz")
@@ -75,9 +90,7 @@ def main():
                     changed.append(os.path.join(folder, "%s.%d" % (seed, i)))
                     with open(changed[-1], "wb") as file:
                         file.write(other)
-            for name, files in (("seeds", plain), ("changed", changed)):
-                done = subprocess.run([program, *files], stdout=subprocess.PIPE,
-                                      stderr=subprocess.STDOUT, text=True, errors="replace")
+            for name, done in replay_both(program, plain, changed):
                 failed += done.returncode != 0
                 print("%s fuzz_%s_%s" % ("not ok" if done.returncode else "ok", target, name))
                 if done.returncode:
