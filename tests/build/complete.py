@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Shell completion against the programs: bash, zsh and fish offer what --help-options lists, and
 what that lists is in --help."""
+import functools
 import os
 import re
+import shlex
 import shutil
 import sys
 import tempfile
@@ -15,42 +17,63 @@ BIN = os.environ.get("DXPU_BIN", os.path.join(ROOT, "build"))
 PROGRAMS = ("dxpu", "dxpu-host", "dxpu-box", "dxpu-manager", "dxpu-device",
             "dxpu-render")
 
+# Each case in a process of its own, but of one shell, whose start takes longer than the rest.
 BASH = """source %s/dxpu.bash
-COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _dxpu
-printf '%%s\\n' "${COMPREPLY[@]}"
+one() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _dxpu; printf '%%s\\n' "${COMPREPLY[@]}"; }
 """
 # zsh's own functions, as far as ours calls them; they would filter by the word.
-ZSH = """word=${@[-1]}
-_describe() {
+ZSH = """_describe() {
   local i
   for i in ${(P)2}; do [[ ${i%%%%:*} != $word* ]] || print -r -- ${i%%%%:*}; done
 }
 _files() { print -rl -- $word*(N) }
 compset() { word=${word#*=} }
-words=("$@"); CURRENT=$#
-f() { source %s/_dxpu }; f
+f() { source %s/_dxpu }
+one() { word=${@[-1]}; words=("$@"); CURRENT=$#; f }
 """
 FISH = """source %s/dxpu.fish
-complete -C "$argv"
+function one; complete -C "$argv"; end
 """
+END = "\x1e"
 
 
-def bash(words):
-    split = [part for w in words for part in (re.split("(=)", w, maxsplit=1) if w[:2] == "--"
-                                              else [w]) if part or w == ""]
-    return run("bash", "--norc", "-c", BASH % PLACE, "bash", *split)
+def each(shell, script, cases, line):
+    """(status, output) of every case; `line` makes one line of the script of its words."""
+    text = script % PLACE + "".join(line(" ".join(map(shlex.quote, words))) for words in cases)
+    status, out = run(*shell, "-c", text)
+    found = re.findall(r"(?s)(.*?)%s(\d+)\n" % END, out)
+    if status or len(found) != len(cases):
+        return [(1, out)] * len(cases)
+    return [(int(code), said) for said, code in found]
 
 
-def zsh(words):
-    return run("zsh", "-f", "-c", ZSH % PLACE, "zsh", *words)
+def in_subshell(words):
+    return "(one %s); printf '%s%%d\\n' $?\n" % (words, END)
 
 
-def fish(words):
-    status, out = run("fish", "--no-config", "-c", FISH % PLACE, " ".join(words))
-    lines = [line.split("\t")[0] for line in out.splitlines()]
-    return status, "\n".join(re.sub("^--[^=]*=", "", line) for line in lines)
+def in_fish(words):
+    return "one %s; printf '%s%%d\\n' $status\n" % (words, END)
 
 
+def bash(cases):
+    split = [[part for w in words for part in (re.split("(=)", w, maxsplit=1) if w[:2] == "--"
+                                               else [w]) if part or w == ""] for words in cases]
+    return each(("bash", "--norc"), BASH, split, in_subshell)
+
+
+def zsh(cases):
+    return each(("zsh", "-f"), ZSH, cases, in_subshell)
+
+
+def fish(cases):
+    found = []
+    for status, out in each(("fish", "--no-config"), FISH, cases, in_fish):
+        lines = [line.split("\t")[0] for line in out.splitlines()]
+        found.append((status, "\n".join(re.sub("^--[^=]*=", "", line) for line in lines)))
+    return found
+
+
+@functools.lru_cache(maxsize=None)
 def rows(program):
     status, out = run(os.path.join(BIN, program), "--help-options")
     return [line.split("\t") for line in out.splitlines()] if status == 0 else []
@@ -98,21 +121,21 @@ def shells(name, complete):
         return
     with tempfile.TemporaryDirectory() as directory:
         os.environ["PATH"] = BIN + ":" + os.environ["PATH"]
-        for program in PROGRAMS:
-            wrong = []
-            for words, expected in cases(program, rows(program)):
-                status, out = complete([program, *words])
-                if status or set(out.split()) != expected:
-                    wrong.append((words, sorted(set(out.split()) ^ expected)))
-            check("complete_%s_%s" % (name, program), not wrong, "\n".join(map(str, wrong)))
         file = os.path.join(directory, "capture.pcap")
         with open(file, "w", encoding="utf-8"):
             pass
-        for words in (["dxpu", "pcap", directory + "/cap"],
-                      ["dxpu-box", "--file", directory + "/cap"]):
-            status, out = complete(words)
-            check("complete_%s_file_%s" % (name, words[0]),
-                  status == 0 and out.strip() == file, out)
+        asked = [([program, *words], expected) for program in PROGRAMS
+                 for words, expected in cases(program, rows(program))]
+        asked += [(words, {file}) for words in (["dxpu", "pcap", directory + "/cap"],
+                                                ["dxpu-box", "--file", directory + "/cap"])]
+        wrong = {}
+        for (words, expected), (status, out) in zip(asked, complete([w for w, _ in asked])):
+            name_of = ("" if expected != {file} else "file_") + words[0]
+            wrong.setdefault(name_of, [])
+            if status or set(out.split()) != expected:
+                wrong[name_of].append((words, sorted(set(out.split()) ^ expected)))
+        for name_of, seen in wrong.items():
+            check("complete_%s_%s" % (name, name_of), not seen, "\n".join(map(str, seen)))
 
 
 def agree(program, table):
