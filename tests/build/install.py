@@ -248,6 +248,8 @@ def manuals(directory, own):
 
 CMAKE = """cmake_minimum_required(VERSION 3.13)
 project(user %s)
+set_property(GLOBAL PROPERTY RULE_MESSAGES OFF) # each is a process of cmake
+set_property(GLOBAL PROPERTY TARGET_MESSAGES OFF)
 find_package(dxpu %s REQUIRED COMPONENTS %s)
 foreach(l %s)
   add_library(${l}-object OBJECT ../dxpu-${l}.c)
@@ -265,7 +267,9 @@ target_link_libraries(header dxpu::zlib)
 
 def configure(directory, place, *asked):
     write(os.path.join(place, "CMakeLists.txt"), CMAKE % asked + (ALONE if asked[-1] else ""))
-    return run("cmake", "-S", place, "-B", os.path.join(place, "build", asked[0] + asked[1]),
+    # By make it starts several processes for each file.
+    kind = ["-G", "Ninja"] if shutil.which("ninja") else []
+    return run("cmake", *kind, "-S", place, "-B", os.path.join(place, "build", asked[0] + asked[1]),
                "-DCMAKE_PREFIX_PATH=" + os.path.join(directory, PREFIX))
 
 
