@@ -132,8 +132,10 @@ void nvme_finish(nvme *n, nvme_command *c, uint16_t status)
     n->count.commands++;
     if (status != NVME_SUCCESS) {
         n->count.commands_failed++;
-        c->status |= NVME_MORE;
-        nvme_log_error(n, c);
+        if (status != NVME_HOST_FORMAT) { /* Linux knows only this value, without other bits */
+            c->status |= NVME_MORE;
+            nvme_log_error(n, c);
+        }
     }
     if (!cq->valid) {
         command_release(n, c);

@@ -437,7 +437,7 @@ uint16_t nvme_reserve_report(nvme *n, nvme_command *c)
     if (bytes > NVME_TRANSFER_BYTES)
         return NVME_INVALID_FIELD | NVME_DNR;
     if (p.extended != n->subsystem->extended && any_identifier(n, NULL))
-        return NVME_HOST_FORMAT | NVME_DNR;
+        return NVME_HOST_FORMAT; /* Linux's driver then asks for 64 bits; not after DNR */
     if (!nvme_io_buffer(n, c, (uint32_t)bytes))
         return nvme_io_starve(n, c);
     memset(c->buffer, 0, bytes);
