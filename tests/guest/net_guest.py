@@ -981,17 +981,20 @@ ALL_HOLD = (5, 6)
 
 
 class Sharer:
-    """A guest as one of the hosts of the shared drive; its key, which is its identifier, too."""
+    """A guest as one of the hosts of the shared drive; its key, which is the first and the last
+    byte of its identifier, too."""
 
     def __init__(self, m, slot, key):
-        self.m, self.key = m, key
+        self.m, self.key, self.who = m, key, "%x%x" % (key, key)
         self.disk, self.controller = m.disk(slot), m.controller(slot)
 
-    def identify(self):
+    def identify(self, form="\\%o" + "\\0" * 14 + "\\%o", wide=1):
         """Linux sets no host identifier: without one a registration ends with the first reset of
-        the controller, such as the end of the guest."""
-        self.m.must("printf '\\%o\\0\\0\\0\\0\\0\\0\\0' >/tmp/host; "
-                    "nvme set-feature %s -f 0x81 -l 8 -d /tmp/host" % (self.key, self.controller))
+        the controller, such as the end of the guest.  It has 128 bits: where a drive may have
+        those, nvme-cli 2.12 and later can report no others."""
+        self.m.must("printf '%s' >/tmp/host; nvme set-feature %s -f 0x81 --value=%d -l %d "
+                    "-d /tmp/host" % (form.replace("%o", "%o" % self.key), self.controller, wide,
+                                      16 if wide else 8))
 
     def reserve(self, command, **options):
         """Exit status and output of `nvme resv-COMMAND`."""
@@ -1012,11 +1015,13 @@ class Sharer:
         return self.reserve("release", crkey=self.key, rtype=kind, rrela=0)
 
     def report(self):
-        """Type of the reservation, and {key: (identifier, holds)} of the registrants."""
-        text = self.m.must("nvme resv-report " + self.disk)
-        rows = re.findall(r"rcsts\s*: (\w+)\s+hostid\s*: (\w+)\s+rkey\s*: (\w+)", text)
+        """Type of the reservation, and {key: (identifier, holds)} of the registrants.  Of an
+        identifier nvme-cli prints no leading zeros of a byte, or all of them: here are none."""
+        text = self.m.must("nvme resv-report --eds " + self.disk)
+        rows = re.findall(r"rcsts\s*: (\w+)\s+rkey\s*: (\w+)\s+hostid\s*: (\w+)", text)
         return (int(re.search(r"^rtype\s*: (\d+)", text, re.M).group(1)),
-                {int(key, 16): (int(host, 16), int(status, 16) & 1) for status, host, key in rows})
+                {int(key, 16): (host.replace("0", ""), int(status, 16) & 1)
+                 for status, key, host in rows})
 
     def may(self):
         """Which of reading and writing a block succeeds.  What does not must be a conflict: another
@@ -1055,6 +1060,11 @@ def three_guests_share_a_drive(w):
     check("three_guests_read_what_each_wrote", found == [w.sums] * 3 and len(set(w.sums)) == 3,
           found, w.sums)
     check("three_guests_write_without_a_reservation", [s.may() for s in sharers] == ["rw"] * 3)
+    b.identify("\\%o" + "\\0" * 7, wide=0)
+    status, output = b.m.run("nvme resv-report --eds " + b.disk)
+    check("three_guests_64_bits_are_not_reported_as_128", status != 0 and
+          "Host Identifier" in output, output)
+    b.identify("\\0" * 8, wide=0)
     for sharer in sharers:
         sharer.identify()
     for sharer in (a, c):
@@ -1068,7 +1078,7 @@ def three_guests_share_a_drive(w):
         found = b.report()
         holds = int(kind in ALL_HOLD)
         check("three_guests_type_%d_report" % kind,
-              found == (kind, {a.key: (a.key, holds), c.key: (c.key, 1)}), found)
+              found == (kind, {a.key: (a.who, holds), c.key: (c.who, 1)}), found)
         found = [s.may() for s in (c, a, b)]
         check("three_guests_type_%d_access" % kind, found == ["rw", registrant, other], found)
         status, output = (a if holds else c).releases(kind)  # else the next type conflicts
@@ -1100,14 +1110,14 @@ def holder_is_killed(w):
     found = [s.may() for s in (a, b)]
     check("holder_killed_others_do_not_write", found == ["r", "r"], found)
     found = a.report()
-    check("holder_killed_it_still_holds", found == (1, {a.key: (a.key, 0), c.key: (c.key, 1)}),
+    check("holder_killed_it_still_holds", found == (1, {a.key: (a.who, 0), c.key: (c.who, 1)}),
           found)
     status, output = b.preempts(c, 1)
     check("holder_killed_who_is_not_registered_does_not_preempt", status != 0, output)
     status, output = a.preempts(c, 1)
     check("holder_killed_another_preempts_it", status == 0, output)
     found = a.report(), [s.may() for s in (a, b)]
-    check("holder_killed_another_holds", found == ((1, {a.key: (a.key, 1)}), ["rw", "r"]), found)
+    check("holder_killed_another_holds", found == ((1, {a.key: (a.who, 1)}), ["rw", "r"]), found)
     found = [[s.sum_at(place) for place in range(3)] for s in (a, b)]
     check("holder_killed_data_are_there", found == [w.sums] * 2, found)
     if LONG:
