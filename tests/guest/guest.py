@@ -23,7 +23,9 @@ COMPLAINTS = re.compile(r"\bBUG\b|\bWARNING\b|Call Trace|\bhung\b|blocked for mo
 
 # What a kernel does at its start is not tested: tests of its ciphers, measures against attacks,
 # which cost a software-emulated CPU most, clocks measured on a machine that others use as well.
-QUICK = "cryptomgr.notests mitigations=off nokaslr tsc=reliable lpj=4000000 no_timer_check"
+# A console's cursor is not shown: with each blink of it virtio_gpu sends the whole picture.
+QUICK = "cryptomgr.notests mitigations=off nokaslr tsc=reliable lpj=4000000 no_timer_check " \
+        "vt.global_cursor_default=0"
 # For a guest of two processors: nothing runs on the second one unless it must.  A task that
 # wanders between emulated processors takes half as long again, or twice; drivers have queues for
 # both all the same.
