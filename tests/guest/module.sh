@@ -5,7 +5,8 @@
 # signatures are checked, nothing is installed, root is not needed).  Exit status 1 and a reason on
 # standard error when it cannot be had.
 #
-# DXPU_MODULE_DIR names another place; DXPU_GUEST_FETCH=no forbids fetching.
+# DXPU_MODULE_DIR names another place, and so does DXPU_GUEST_DIR: its module/, so that trees which
+# share a guest share the module; DXPU_GUEST_FETCH=no forbids fetching.
 # SPDX-License-Identifier: MIT
 set -eu
 export LC_ALL=C
@@ -16,7 +17,8 @@ fail() {
 }
 
 top=$(cd "$(dirname "$0")/../.." && pwd)
-dir=${DXPU_MODULE_DIR:-$top/build/guest-module}
+shared=${DXPU_GUEST_DIR:+$DXPU_GUEST_DIR/module}
+dir=${DXPU_MODULE_DIR:-${shared:-$top/build/guest-module}}
 case $dir in
 /*) ;;
 *) dir=$PWD/$dir ;;
