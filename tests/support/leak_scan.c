@@ -1,10 +1,11 @@
 /* leak_scan.c - linked into sanitized programs: their leak check skips memory never touched
    SPDX-License-Identifier: MIT
 
-   LeakSanitizer looks for pointers in all writable segments, also in 5 MB of tables of its own, and
-   to touch each of their pages first costs more than all else at the end of a program.  A page never
-   touched holds what the file has, or zeros, and no pointer to the heap.  So the check sees the
-   touched parts of a segment as segments; where the kernel does not say which they are, the whole. */
+   LeakSanitizer looks for pointers in all writable segments, also in 5 MB of tables of its own,
+   and to touch each of their pages first costs more than all else at the end of a program.  A page
+   never touched holds what the file has, or zeros, and no pointer to the heap.  So the check sees
+   the touched parts of a segment as segments, or the whole where the kernel does not say which
+   they are. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
