@@ -1015,8 +1015,8 @@ class Sharer:
         return self.reserve("release", crkey=self.key, rtype=kind, rrela=0)
 
     def report(self):
-        """Type of the reservation, and {key: (identifier, holds)} of the registrants.  Of an
-        identifier nvme-cli prints no leading zeros of a byte, or all of them: here are none."""
+        """Type of the reservation, and {key: (identifier, holds)} of the registrants, without
+        the identifier's zeros: how many of them nvme-cli prints depends on its version."""
         text = self.m.must("nvme resv-report --eds " + self.disk)
         rows = re.findall(r"rcsts\s*: (\w+)\s+rkey\s*: (\w+)\s+hostid\s*: (\w+)", text)
         return (int(re.search(r"^rtype\s*: (\d+)", text, re.M).group(1)),
@@ -1293,7 +1293,7 @@ def other_hosts(w):
                            "root-ports", "--attach", "1=%s/%d" % (w.ends.at, number + 1))
         host.says("waiting for a guest")
         w.hosts.append(host)
-        # QEMU waits so long for an answer; that of others, 5 s, would only take longer
+        # for how long QEMU waits for an answer: less than its 5 s, which show nothing more
         options += ["-device", guest.adapter(path, **{"x-msg-timeout": 2000})]
     return options
 
