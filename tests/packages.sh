@@ -3,10 +3,6 @@
 # Installs them when run as root; otherwise prints the line that would, and fails.
 set -eu
 
-have() {
-    dpkg-query -W -f '${db:Status-Abbrev}\n' "$1" 2>/dev/null | grep -q '^ii'
-}
-
 command -v dpkg-query >/dev/null || exit 0 # not Debian: the compiler will name what is missing
 
 packages='gcc libc6-dev make pkg-config libevent-dev libpcap-dev libjansson-dev libdeflate-dev
@@ -35,10 +31,15 @@ if [ "$tests" ]; then
               libvirglrenderer-dev libegl1 libegl-mesa0 libgl1 libgl1-mesa-dri"
 fi
 
+# All by one call: each reads dpkg's whole database.
+# shellcheck disable=SC2086 # a list
+there=$(dpkg-query -W -f '${db:Status-Abbrev} ${Package}\n' $packages pkgconf 2>/dev/null |
+    sed -n 's/^ii *\([^ ]*\).*/\1/p' | tr '\n' ' ')
+# pkgconf provides pkg-config in Debian 12 and later
+case " $there" in *" pkgconf "*) there="$there pkg-config " ;; esac
 missing=
 for p in $packages; do
-    # pkgconf provides pkg-config in Debian 12 and later
-    have "$p" || { [ "$p" = pkg-config ] && have pkgconf; } || missing="$missing $p"
+    case " $there" in *" $p "*) ;; *) missing="$missing $p" ;; esac
 done
 [ -n "$missing" ] || exit 0
 
