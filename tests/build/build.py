@@ -126,7 +126,8 @@ def dialects(f):
         status, out = f.compile(compiler, std, own, "-fsyntax-only")
         check("option_own_crc_" + label(compiler), status == 0, out)
         for option in ("DXPU_CRC_TABLES=0", "DXPU_CRC_TABLES=2", "DXPU_PREFIXES_MAX=3"):
-            status, out = f.compile(compiler, std, body, "-D" + option, "-fsyntax-only")
+            status, out = f.compile(compiler, std, body, "-D" + option, "-fsyntax-only",
+                                    "-Wfatal-errors")
             check("option_refused_" + label(option, compiler), status != 0 and "#error" in out, out)
     for compiler in ("gcc", "clang"):
         status, out = f.compile(compiler, "c99", "body.c", "-m32", "-ffreestanding", "-I" + FREE,
