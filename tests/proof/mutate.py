@@ -70,13 +70,13 @@ def build(name, text, program):
     out = os.path.join(folder, program)
     pcap = os.path.join(ROOT, "bindings", "pcap")
     more = [os.path.join(pcap, "dxpu_pcap.c"), os.path.join(rooms.TESTS, "sim", "library.c"),
-            "-lpcap"] if program.startswith("sim_") else []
+            "-lpcap", "-lz"] if program.startswith("sim_") else []
     if program.startswith("api_"):
         more.append("-DDXPU_IMPLEMENTATION")
     subprocess.run([*shlex.split(os.environ.get("CC", "cc")), *FLAGS, "-I" + folder, "-I" + ROOT,
                     "-I" + os.path.join(rooms.TESTS, "support"),
                     "-I" + os.path.join(rooms.TESTS, "support", "sim"), "-I" + pcap,
-                    "-I" + os.path.join(ROOT, "bindings", "bytes"),
+                    *("-I" + os.path.join(ROOT, "bindings", n) for n in ("bytes", "zlib")),
                     "-o", out, rooms.c_test(program),
                     *more, "-lcmocka"], check=True, cwd=ROOT)
     return out
