@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# make: $(PROGRAMS:%=build/san/%)
+# make: $(PROGRAMS:%=build/san/%) build/san/replay_fuzz_answers
 """dxpu pool, list, show, lease, drain, events, top and so on against a manager that is a fake: what
 is asked of it, what is printed, and what comes of answers that no manager gives.
 
@@ -612,7 +612,7 @@ def requests_are_as_specified():
     with Fake(routes) as fake:
         for words in EVERY:
             fake.requests.clear()
-            dxpu(fake, *words, binary=PLAIN)
+            dxpu(fake, *words, binary=BIN if words[-1] in ("--all", "--force") else PLAIN)
             for r in fake.requests:
                 found = wrong_request(doc, r)
                 check(not found, words, r["method"], r["path"], found)
@@ -2065,7 +2065,7 @@ def help_and_man_page():
         page = f.read().replace("\\-", "-")
     main_help = dxpu(None, "--help").out
     for name in COMMANDS:
-        text = dxpu(None, *name.split(), "--help", binary=PLAIN).out
+        text = dxpu(None, *name.split(), "--help").out
         check(text.startswith("usage: dxpu " + name), name, text)
         check(re.search(r"\b%s\b" % name.split()[-1], main_help), name, "is not in dxpu --help")
         check("dxpu " + name in page, name, "is not in the man page")
