@@ -101,6 +101,7 @@ __attribute__((visibility("hidden"))) int dl_iterate_phdr(visitor *visit, void *
 /* The runtime asks before each check. */
 int __lsan_is_turned_off(void)
 {
-    pagemap = allocator ? open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC) : -1;
+    const bool can = allocator && sysconf(_SC_PAGESIZE) == PAGE;
+    pagemap = can ? open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC) : -1;
     return 0;
 }
