@@ -189,6 +189,8 @@ static inline size_t relay_read(int fd, char **out, bool request)
     size_t len = 0, want = 8 << 20, room = 1 << 14;
     ssize_t n;
     *out = (char *)malloc(room + 1);
+    if (*out)
+        **out = 0;
     while (*out && len < want &&
            (n = read(fd, *out + len, (want < room ? want : room) - len)) > 0) {
         len += (size_t)n;
