@@ -894,7 +894,8 @@ def s249_data_of_a_slot_in_another_thread():
         plant(one, 4096)
         box, b = restart(*reversed(disks))
         check([b.slots[n].state for n in (1, 2)] == [HELD, EMPTY], b.slots)
-        check(b.unbind(2, 5)[0] == WIPING)
+        state = b.unbind(2, 5)[0]
+        check(state in (WIPING, EMPTY), state)  # it may be over before the answer leaves
         b.becomes(2, EMPTY)  # left: slot 1's lease waits
         check(has(one))
         refused(BUSY, b.bind, 2, 78, 1, 6)
