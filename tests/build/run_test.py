@@ -109,11 +109,16 @@ with tempfile.TemporaryDirectory() as folder:
     expect("runner_runs_net_suites_three_at_a_time", ["--timeout", "30", *ring], 0,
            "3 passed, 0 failed, 0 skipped")
     pair = [script(name, wait % way) for name, way in (
-        ("net_guest_one.sh", ("guest1", "guest2")), ("net_guest_two.sh", ("guest2", "guest1")))]
-    expect("runner_runs_a_guest_where_loopback_is_over", ["--timeout", "30", net, *pair], 0,
-           "3 passed, 0 failed, 0 skipped")
+        ("cli_one.sh", ("program1", "program2")), ("cli_two.sh", ("program2", "program1")))]
+    visit = script("net_guest_first.sh", "echo ok guest\n")
+    expect("runner_runs_others_where_guests_are_over",
+           ["--jobs", "2", "--timeout", "30", *pair, visit], 0, "3 passed, 0 failed, 0 skipped")
     room = ("cd %s; for n in %s; do if mkdir %s$n; then sleep 0.2; rmdir %s$n; echo ok room; "
             "exit; fi; done; exit 1\n")
+    guests = [script("net_guest_%s.sh" % name, room % (folder, "1", "visit", "visit"))
+              for name in "abc"]
+    expect("runner_runs_guests_one_at_a_time", ["--jobs", "3", *guests], 0,
+           "3 passed, 0 failed, 0 skipped")
     four = [script("net_%s.sh" % name, room % (folder, "1 2 3", "busy", "busy"))
             for name in "bcdk"]
     expect("runner_runs_no_four_net_suites", ["--jobs", "3", *four], 0,
