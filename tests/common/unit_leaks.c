@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -117,6 +118,7 @@ static int after(void (*act)(void))
     assert_true(child >= 0);
     if (child == 0) {
         dup2(ends[1], STDERR_FILENO);
+        (void)prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0); /* a test counts faults of small pages */
         act();
         clear_stack();
         exit(0);
