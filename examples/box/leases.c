@@ -808,15 +808,20 @@ static uint8_t health_of(const slot *s, const device_ids *ids)
                                                      : DXPU_CONTROL_HEALTH_GOOD;
 }
 
+uint8_t leases_state(const box *b, unsigned number)
+{
+    uint8_t state = slots_state(&b->slots[number - 1]);
+    bool may_hold_data = is_doubtful(b, number) ||
+                         (state == DXPU_CONTROL_SLOT_WIPED && shows_data_of_others(b, number));
+    return may_hold_data ? DXPU_CONTROL_SLOT_EMPTY : state;
+}
+
 void leases_device(const box *b, unsigned number, dxpu_control_device *out)
 {
     const slot *s = &b->slots[number - 1];
     const dxpu_box_entry *e = &b->entries[number - 1];
     device_ids ids = s->ids;
-    out->state = slots_state(s);
-    if (is_doubtful(b, number) ||
-        (out->state == DXPU_CONTROL_SLOT_WIPED && shows_data_of_others(b, number)))
-        out->state = DXPU_CONTROL_SLOT_EMPTY; /* they may hold data */
+    out->state = leases_state(b, number);
     if (s->kind->ids)
         (void)s->kind->ids(s->device, &ids);
     out->health = health_of(s, &ids);

@@ -45,6 +45,9 @@ void leases_work(shard *sh);
 /* leases_work() is to be called again at once; else when jobs are over. */
 bool leases_wiping(const shard *sh);
 
+/* What its answers, its statuses and its reports call the slot: not *wiped* while it may hold data
+   (S-249). */
+uint8_t leases_state(const box *b, unsigned number);
 /* The report of a slot to the manager. */
 void leases_device(const box *b, unsigned number, dxpu_control_device *out);
 /* device_port.fault */

@@ -1381,7 +1381,7 @@ void slots_describe(const box *b, unsigned number, dxpu_control_slot *out)
 {
     const slot *s = &b->slots[number - 1];
     const dxpu_box_entry *e = &b->entries[number - 1];
-    out->state = slots_state(s);
+    out->state = leases_state(b, number);
     out->error = (int16_t)s->last_error;
     out->reason = s->last_reason;
     out->epoch_seen = e->epoch_seen;

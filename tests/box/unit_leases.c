@@ -283,7 +283,10 @@ static void test_s163_a_damaged_layout_is_recorded_as_not_wiped(void **state)
 static uint8_t reported(unsigned number)
 {
     dxpu_control_device d;
+    dxpu_control_slot shown = { .number = 0 };
     leases_device(&b, number, &d);
+    slots_describe(&b, number, &shown); /* in an answer, too */
+    assert_int_equal(shown.state, d.state);
     return d.state;
 }
 
