@@ -41,7 +41,7 @@ import xml.etree.ElementTree as ElementTree
 
 PROGRAMS = re.compile(r"cli_|(build|make|install|dist|complete|tree|bench|cross|ct|footprint|prove|"
                       r"fuzz_replay|mutate|cov)\.py$")
-NETWORK = re.compile(r"net_|cli_(pool|enroll)\.py$|unit_store_etcd$")
+NETWORK = re.compile(r"net_|cli_(embed|enroll|notify|pool|sandbox)\.py$|unit_store_etcd$")
 GUESTS = re.compile(r"net_(soak_)?guest|net_demo")
 AGAIN_MAX = 8
 NICENESS = 10  # of what is no network suite, above this program's own
