@@ -256,7 +256,7 @@ void slots_drop_completions(slot *s, bool (*is)(slot *s, dxpu_bytes tlp));
 void slots_answer(slot *s, dxpu_bytes tlp);
 /* There was none for a TLP that must not be lost: the channel ends. */
 void slots_no_memory(slot *s);
-/* DXPU_CONTROL_SLOT_*, by its own channel, lease and wipe: others are told leases_state(). */
+/* DXPU_CONTROL_SLOT_*, by its own channel, lease and wipe; leases_state() is what is reported. */
 uint8_t slots_state(const slot *s);
 /* manager_proxy.paths; user is the box.  Those of the first shard. */
 unsigned slots_paths(void *user, const dxpu_udp_address *here,
