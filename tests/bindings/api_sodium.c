@@ -11,6 +11,7 @@
 
 #include "directory_sync.h"
 #include "dxpu_sodium.h"
+#include "sanitized.h"
 #include "seeds.h"
 
 #include <errno.h>
@@ -2086,15 +2087,6 @@ static void test_s60_public_keys_as_text(void **state)
     dxpu_sodium_key_free(p);
 }
 
-/* AddressSanitizer makes mlock() do nothing. */
-#if defined(__SANITIZE_ADDRESS__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#define SANITIZED __has_feature(address_sanitizer)
-#else
-#define SANITIZED 0
-#endif
-
 /* Kilobytes that this process has locked; -1 when the system does not say. */
 static long locked_kb(void)
 {
@@ -2117,7 +2109,7 @@ static void test_s61_locked_memory(void **state)
     (void)state;
     world_init(&w);
     bool locked = dxpu_sodium_locked(w.end[0]) && dxpu_sodium_locked(w.end[1]);
-    if (before < 0 || !locked || SANITIZED) {
+    if (before < 0 || !locked || SANITIZED) { /* AddressSanitizer makes mlock() do nothing */
         world_free(&w);
         skip();
     }

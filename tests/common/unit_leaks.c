@@ -20,13 +20,7 @@
 
 #include <cmocka.h>
 
-#ifdef __SANITIZE_ADDRESS__
-#define SANITIZED 1
-#elif defined(__has_feature)
-#define SANITIZED __has_feature(address_sanitizer)
-#else
-#define SANITIZED 0
-#endif
+#include "sanitized.h"
 
 enum { SLOTS = 4 << 20, FAR = SLOTS / 2 + 7, LEAKS = 16, OUTER = 1240, INNER = 568, STATUS = 1 };
 static void *zeros[SLOTS];                             /* 32 MB, of which a page is touched */
