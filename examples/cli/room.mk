@@ -1,3 +1,3 @@
 # dxpu
 uses/examples/cli = $(uses/examples/common/program) bindings/model
-libs/examples/cli := -ljansson -lcurl
+libs/examples/cli := -ljansson

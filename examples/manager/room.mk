@@ -1,3 +1,3 @@
 # dxpu-manager
 uses/examples/manager = $(uses/examples/common/program) examples/common/program
-libs/examples/manager := -ljansson -lsqlite3 -lcurl
+libs/examples/manager := -ljansson -lsqlite3
