@@ -12,15 +12,17 @@ VERSION := $(shell sed -n 's/.*DXPU_VERSION  *"\(.*\)".*/\1/p' dxpu.h)
 
 # These targets install the Debian packages they need as root, before anything is built; with
 # `make -n` none does.
-NEED := $(if $(findstring n,$(filter-out --%,$(firstword -$(MAKEFLAGS)))),,$(firstword $(foreach \
-  n,cross check plots demo-ha demo bench asan cov firmware fuzz prove ship size soak,$(if \
-  $(filter $n%,$(MAKECMDGOALS)),$n))))
+flags := $(filter-out --%,$(firstword -$(MAKEFLAGS)))
+NEED := $(if $(findstring n,$(flags)),,$(firstword $(foreach n,cross check plots demo-ha demo \
+  bench asan cov firmware fuzz prove ship size soak,$(if $(filter $n%,$(MAKECMDGOALS)),$n))))
 ifneq ($(if $(NEED),$(shell tests/packages.sh $(NEED) </dev/null >&2 || echo missing)),)
 $(error packages are missing, see above)
 endif
 
-# Short lines: $(call say,CC,FILE) in front of a command; `make V=1` prints the commands instead.
-say = $(if $(V)$(findstring s,$(firstword -$(MAKEFLAGS))),,@printf '  %-3s %s\n' $1 $2;)
+# $(call say,CC,FILE) in front of a command makes $@'s directory and prints a line, or by `make V=1`
+# the command, which needs no shell so.
+into = $(if $(findstring n,$(flags))$(filter $1,$(made)),,$(eval made += $1)$(shell mkdir -p $1))
+say = $(call into,$(@D))$(if $(V)$(findstring s,$(flags)),,@$(info $()  $1 $2))
 has = $(shell pkg-config --exists $2 2>/dev/null && echo $1)
 DEFLATE := $(call has,-DDXPU_ZLIB_USE_LIBDEFLATE=1,libdeflate)
 XDP := $(call has,-DDXPU_AF_XDP=1,libxdp libbpf)
@@ -100,15 +102,13 @@ comma := ,
 # $(call variant,VARIANT): every object, archive, C test and program, in build$1
 define variant
 build$1/%.o: %.c | build/include/dxpu.h
-	@mkdir -p $$(@D)
 	$$(call say,CC,$$<)$$(call compile,$1) $$(INC) -c -o $$@ $$<
 build$1/dxpu.o: dxpu.h bindings/zlib/dxpu_zlib.h
-	@mkdir -p $$(@D)
 	$$(call say,CC,$$<)$$(call compile,$1) -iquote . -include bindings/zlib/dxpu_zlib.h \
 	  -DDXPU_IMPLEMENTATION -include $$< -x c -c -o $$@ $$<
 build$1/libdxpu.a: build$1/dxpu.o $(filter build/san/%,build$1/tests/support/leak_scan.o)
 build$1/%.a:
-	@mkdir -p $$(@D) && rm -f $$@
+	@rm -f $$@
 	$$(call say,AR,$$@)$$(AR) rcs $$@ $$^
 endef
 # $(call room,VARIANT,ROOM)

@@ -19,7 +19,6 @@ FLAGS/pic = -fPIC -fstack-protector-strong -fstack-clash-protection -U_FORTIFY_S
 # Without a library of its own: the CRC by tables.  Included in itself because clang reports inline
 # functions of the file it compiles, not of a header, when nothing calls them.
 build/pic/dxpu_core.o: dxpu.h
-	@mkdir -p $(@D)
 	$(call say,CC,$<)$(call compile,/pic) -DDXPU_IMPLEMENTATION -include $< \
 	  -x c -c -o $@ $<
 
@@ -43,7 +42,6 @@ endef
 # $(call bound,BINDING)
 define bound
 build/pic/bindings/$1/pure.o: bindings/$1/dxpu_$1.h dxpu.h | build/include/dxpu.h
-	@mkdir -p $$(@D)
 	$$(call say,CC,$$<)$$(call compile,/pic) $$(call inc,bindings/$1) \
 	  -D$(pure/bindings/$1)_IMPLEMENTATION -x c -c -o $$@ $$<
 $(call library,$(call lib,$1),$(if $(pure/bindings/$1),build/pic/bindings/$1/pure.o,$(patsubst \

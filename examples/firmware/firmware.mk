@@ -21,7 +21,6 @@ define firmware
 build/firmware/$1/bindings/portable/%.o: FW_FLAGS += -O2 # X25519 takes long enough
 build/firmware/$1/%.o: export CCACHE_DISABLE = 1 # it loses the call graph
 build/firmware/$1/%.o: %.c examples/firmware/firmware.mk
-	@mkdir -p $$(@D)
 	$$(call say,CC,$$<)$$(FW_CC_$1) $$(FW_FLAGS) -Iexamples/firmware/boards/$1 -c -o $$@ $$<
 build/firmware/$1/box.elf: $(patsubst %,build/firmware/$1/%,$(FW_DEVICE) \
   $(patsubst %,examples/firmware/%.o,main pages))
