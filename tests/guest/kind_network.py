@@ -152,7 +152,8 @@ def removed_and_found(w):
 
 
 def end(w):
-    check("kernel_is_content", not w.guest.complaints(), *w.guest.complaints())
+    said = w.guest.complaints()
+    check("kernel_is_content", not said, *said)
     w.guest.must("echo 1 >%s/remove" % suite.device(w.bdf))
     check("box_stops", w.box.stop() == 0, w.box.errors()[-500:])
     w.space.back()

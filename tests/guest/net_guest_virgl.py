@@ -84,7 +84,8 @@ def killed(w):
 
 def put_away(w):
     """What is behind VMD, and its driver."""
-    check("kernel_is_content", not w.guest.complaints(), *w.guest.complaints())
+    said = w.guest.complaints()
+    check("kernel_is_content", not said, *said)
     w.guest.must("echo 0 >/sys/class/vtconsole/vtcon1/bind; echo 1 >%s/remove"
                  % suite.device(BDF))
     w.guest.must("rmmod vmd", HANG)
