@@ -785,6 +785,8 @@ def tenants_see_their_own():
             no = ask(m, "POST", "/v1/leases", body, token="tenant")
             check(no.status == 403 and "tenant" in no.detail(), no)
             ours = good(201, m, "POST", "/v1/leases", body, token="operator")
+            until(lambda: all(e["state"] == "active" for e in m.get("/v1/leases")["leases"]),
+                  "up, before what is shown is compared")
             for wanted, count in (("made=here", 4), ("made=there", 0), ("made=here,rack=7", 0)):
                 found = good(200, m, "GET", "/v1/slots?attributes=" +
                              urllib.parse.quote(wanted), token="tenant")
