@@ -19,8 +19,8 @@ ifneq ($(if $(NEED),$(shell tests/packages.sh $(NEED) </dev/null >&2 || echo mis
 $(error packages are missing, see above)
 endif
 
-# $(call say,CC,FILE) in front of a command makes $@'s directory and prints a line, or by `make V=1`
-# the command, which needs no shell so.
+# $(call say,CC,FILE) in front of a command makes the directory of $@ and prints a short line; with
+# V=1 it prints the command instead.  Neither needs a shell.
 into = $(if $(findstring n,$(flags))$(filter $1,$(made)),,$(eval made += $1)$(shell mkdir -p $1))
 say = $(call into,$(@D))$(if $(V)$(findstring s,$(flags)),,@$(info $()  $1 $2))
 has = $(shell pkg-config --exists $2 2>/dev/null && echo $1)

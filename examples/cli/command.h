@@ -11,7 +11,7 @@ enum {
     EXIT_ALL = 0,        /* everything decoded, or identical, or done */
     EXIT_REFUSED = 1,    /* something was refused, or differs */
     EXIT_USAGE = 2,      /* wrong usage, or a file that cannot be read or written */
-    EXIT_CONNECTION = 3, /* no answer at the control port, or no manager */
+    EXIT_CONNECTION = 3, /* no answer at the control port, or no manager; no library */
     EXIT_UNCONFIRMED = 4 /* it would erase data, and was not confirmed */
 };
 

@@ -23,8 +23,8 @@ static const char tail[] =
     "  dxpu attach 127.0.0.1 1 10.0.0.7 3     slot 1 of this host is slot 3 of that box\n"
     "\n"
     "See 'dxpu COMMAND --help' for details, dxpu(1) for everything.\n"
-    "Exit status: 0 all decoded or done, 1 some refused, 2 wrong usage, 3 no connection,\n"
-    "4 erases data and was not confirmed (--yes).\n";
+    "Exit status: 0 all decoded or done, 1 some refused, 2 wrong usage, 3 no connection\n"
+    "(or no libcurl or libpcap), 4 erases data and was not confirmed (--yes).\n";
 
 void out_of_memory(void)
 {

@@ -69,7 +69,7 @@ def box_with(l, name):
                         "build/include", "examples/box", "examples/devices",
                         "examples/common/base")],
                     os.path.join(HERE, name + ".c"), "-Wl,--start-group", *archives,
-                    "-Wl,--end-group", "-levent", "-lpcap", "-lsodium", "-lpng", "-lz", "-lm",
+                    "-Wl,--end-group", "-levent", "-lsodium", "-lpng", "-lz", "-lm",
                     *optional], check=True)
     return path
 

@@ -107,8 +107,8 @@ int __lsan_is_turned_off(void)
     return 0;
 }
 
-/* The runtime guesses where the thread-local data of a library are that was loaded late, and has
-   been seen to take another place for it, where its leak check then ended the program. */
+/* The runtime guesses where the thread-local data of a library loaded late are.  A wrong guess has
+   made the leak check end the program. */
 const char *__asan_default_options(void)
 {
     return "intercept_tls_get_addr=0";

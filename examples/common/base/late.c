@@ -24,7 +24,7 @@ void *late_find(void *library, const char *name)
 {
     void *address = dlsym(library, name);
     if (!address) {
-        log_error("%s: a newer one is needed", dlerror());
+        log_error("%s: a newer version is required", dlerror());
         exit(PROGRAM_SYSTEM);
     }
     return address;

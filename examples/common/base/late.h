@@ -1,23 +1,23 @@
 /* late.h - a library that is loaded when one of its functions is called for the first time
    SPDX-License-Identifier: MIT
 
-   Few runs of a program talk HTTP (libcurl), read or write a capture (libpcap), and these two bring
-   36 and 8 more libraries with them.  To load them takes longer than most commands of `dxpu` take
-   for the rest, and what a proxy does not use shall not lie in its memory.  late_curl.c and
-   late_pcap.c define the functions of each that the programs call, under their own names: who calls
-   them includes <curl/curl.h> or <pcap/pcap.h> as ever, and is not linked with the library.  A
-   further function has to be added there: without it the program does not link.
+   Few runs of a program need HTTP (libcurl) or captures (libpcap), and these two bring 36 and 8
+   more libraries with them.  Loading all takes longer than the rest of most commands of `dxpu`, and
+   a proxy should have no code in its memory that it does not use.  late_curl.c and late_pcap.c
+   define the functions that the programs call, under the library's names.  A caller includes
+   <curl/curl.h> or <pcap/pcap.h> as usual; the program is not linked with the library.  A function
+   that is used for the first time must be added there: without it the program does not link.
 
-   A sandbox (sandbox.h) lets nothing be loaded: the first call comes before sandbox_enter(). */
+   The first call must come before sandbox_enter() (sandbox.h), after which nothing is loaded. */
 #ifndef LATE_H_INCLUDED
 #define LATE_H_INCLUDED
 
 #include <pthread.h>
 
-/* dlopen() of the first of these names (up to NULL) that is there.  Else the program ends with
-   PROGRAM_SYSTEM, after a message that names the Debian package. */
+/* Loads the first of these names (up to NULL) that exists.  Without any it prints a message with
+   the Debian package and ends the program with PROGRAM_SYSTEM. */
 void *late_open(const char *const *names, const char *package);
-/* The address of a function, else the program ends as above. */
+/* Returns the address of a function, or ends the program as above. */
 void *late_find(void *library, const char *name);
 
 /* For a list FUNCTIONS(F, P, V) of F(type, name, parameters, arguments), or P for those of type

@@ -35,7 +35,7 @@
     V(CURLcode, curl_easy_setopt, (CURL * c, CURLoption option, ...), )                            \
     V(CURLcode, curl_easy_getinfo, (CURL * c, CURLINFO what, ...), )
 
-static const char *const names[] = { "libcurl.so.4", NULL };
+static const char *const names[] = { "libcurl.so.4", "libcurl-gnutls.so.4", NULL };
 LATE_LIBRARY(FUNCTIONS, names, "libcurl4")
 
 CURLcode late_curl_easy_setopt(CURL *c, CURLoption option, ...)

@@ -1,2 +1,2 @@
 # options, log, JSON, files written durably, statistics, jobs, console
-libs/examples/common/base := -pthread -lm
+libs/examples/common/base := -pthread -lm -ldl
