@@ -19,6 +19,8 @@ from measure import added_ns  # noqa: E402
 SOURCES = sorted(glob.glob(os.path.join(ROOT, "examples", "inject", "*.c")))
 WARN = ("-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wundef -Wvla -Wstrict-prototypes "
         "-Wmissing-prototypes -Wwrite-strings -Wformat=2 -Werror").split()
+NM = ["--target=default"]  # else it loads all of LLVM, for objects of link-time optimisation
+BUILT = os.path.join(ROOT, "build", "libdxpu-inject.so")
 SANITIZE = ["-Og", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
 WAYS = ("dlsym", "default", "next", "proc_v1", "proc_v2", "proc_of_proc")
 RTT_US = 6.8
@@ -34,27 +36,41 @@ def check(name, truth, shown=""):
 
 
 class Rig:
-    """The library, the stand-in and the programs, compiled in one way into one directory."""
+    """The library, the stand-in and the programs in one directory; of `programs`, another rig, only
+    the library is compiled again.  The library that is neither sanitized nor by another compiler
+    is the one that `make` builds."""
 
-    def __init__(self, folder, compiler="gcc", flags=(), more=("scenes", "steps")):
+    def __init__(self, folder, compiler="gcc", flags=(), more=("scenes", "steps"), programs=None):
         self.folder = folder
         self.flags = list(flags)
         self.compiler = compiler
         self.preload = []
+        self.natives = programs.natives if programs else {}
         if flags:
             self.preload = [subprocess.run([compiler, "-print-file-name=libasan.so"], text=True,
                                            stdout=subprocess.PIPE).stdout.strip()]
-        shared = ["-fPIC", "-shared"]
-        self.problems = self.library(*shared)
-        driver = os.path.join(HERE, "standin.c")
-        soname = ["-Wno-unused-parameter", "-Wl,-soname,libcuda.so.1"]
-        self.problems += self.compile("libcuda.so.1", *shared, *soname, driver)
+        self.problems = ""
+        if flags or compiler != "gcc":
+            self.problems += self.library("-fPIC", "-shared")
+        else:
+            os.symlink(BUILT, self.path("libdxpu-inject.so"))
+        if programs:
+            for name in ("libcuda.so.1", "ways", "ways_linked", *more):
+                os.symlink(programs.path(name), self.path(name))
+            return
+        self.problems += self.compile("standin.o", "-fPIC", "-c", "-Wno-unused-parameter",
+                                      os.path.join(HERE, "standin.c"))
+        self.problems += self.driver("libcuda.so.1")
         link = ["-L" + folder, "-l:libcuda.so.1"]
         self.problems += self.compile("ways", "-DLINKED=0", os.path.join(HERE, "ways.c"))
         self.problems += self.compile("ways_linked", "-DLINKED=1", os.path.join(HERE, "ways.c"),
                                       *link)
         for name in more:
             self.problems += self.compile(name, os.path.join(HERE, name + ".c"), *link)
+
+    def driver(self, path, *words):
+        return self.compile(path, "-shared", "-Wl,-soname,libcuda.so.1", *words,
+                            self.path("standin.o"))
 
     def path(self, name):
         return os.path.join(self.folder, name)
@@ -77,6 +93,13 @@ class Rig:
         self.flags = flags
         return problems + self.compile("libdxpu-inject.so", *shared, *late, self.path("lookup.o"),
                                        "-lm")
+
+    def native(self, program, *words, **settings):
+        """run() without the library; what it says is the same each time."""
+        key = (program, words, tuple(sorted(settings.items())))
+        if key not in self.natives:
+            self.natives[key] = self.run(program, *words, preload=False, **settings)
+        return self.natives[key]
 
     def run(self, program, *words, preload=True, before=(), drivers=None, **settings):
         """(status, output) of a program; settings are DXPU_INJECT_*, or whole names."""
@@ -140,9 +163,9 @@ def injected_problems(out, native):
 
 def entries(rig):
     """Names that the library exports, and those the programs call."""
-    status, out = rig.run("ways", "dlsym", preload=False)
+    status, out = rig.native("ways", "dlsym")
     called = {line.split()[0] for line in out.splitlines()}
-    told = subprocess.run(["nm", "-D", "--defined-only", rig.path("libdxpu-inject.so")],
+    told = subprocess.run(["nm", *NM, "-D", "--defined-only", rig.path("libdxpu-inject.so")],
                           stdout=subprocess.PIPE, text=True).stdout
     exported = {line.split()[2] for line in told.splitlines()}
     others = {n for n in exported if re.match(r"cu(GetProcAddress|CtxDestroy|DevicePrimaryCtx)", n)}
@@ -158,7 +181,7 @@ def ways(rig, kind):
         for inner in ((False, True) if way.startswith("proc") else (False,)):
             name = way + ("_inner" if inner else "") + kind
             told = {"STANDIN_INNER": 1} if inner else {}
-            status, native = rig.run(program, way, preload=False, **told)
+            status, native = rig.native(program, way, **told)
             check("control_native_" + name, status == 0 and len(native.splitlines()) == 200
                   and not native_problems(native), native_problems(native) or native)
             status, out = rig.run(program, way, RTT_US=RTT_US, **told)
@@ -175,9 +198,7 @@ def versions(rig):
         script = os.path.join(folder, "map")
         with open(script, "w", encoding="utf-8") as file:
             file.write("STANDIN_1 { global: *; };\n")
-        problem = rig.compile(os.path.join(folder, "libcuda.so.1"), "-fPIC", "-shared",
-                              "-Wno-unused-parameter", "-Wl,-soname,libcuda.so.1",
-                              "-Wl,--version-script=" + script, os.path.join(HERE, "standin.c"))
+        problem = rig.driver(os.path.join(folder, "libcuda.so.1"), "-Wl,--version-script=" + script)
         check("versioned_stand_in", not problem, problem)
         _, native = rig.run("ways", "dlvsym", preload=False, drivers=folder)
         _, out = rig.run("ways", "dlvsym", drivers=folder, RTT_US=RTT_US)
@@ -275,12 +296,12 @@ def delays(rig):
 
 def costs_nothing_when_off(rig):
     """Instructions of a copy and a launch, natively and with the library preloaded and off."""
-    def steps(**more):
-        status, out = rig.run("steps", STANDIN_INNER=1, **more)
+    def steps(run=rig.run, **more):
+        status, out = run("steps", STANDIN_INNER=1, **more)
         return status, {w: int(n) for w, n in (line.split() for line in out.splitlines()
                                                if len(line.split()) == 2)}
 
-    status, native = steps(preload=False)
+    status, native = steps(rig.native)
     if status == 77:
         print("skip off_costs_nothing a process may not watch its child here")
         return
@@ -288,7 +309,7 @@ def costs_nothing_when_off(rig):
     check("control_steps_are_counted", status == 0 and all(
         native[w] > native["nothing"] + calls * 30 for w in ("linked", "dlsym", "proc")), native)
     for name, settings in (("unset", {}), ("zero", {"RTT_US": 0}), ("native", {"RTT_US": 1.2})):
-        _, native = steps(preload=False, **settings)  # the stand-in's getenv() sees it, too
+        _, native = steps(rig.native, **settings)  # the stand-in's getenv() sees it, too
         status, off = steps(**settings)
         check("off_costs_nothing_found_" + name, status == 0 and all(
             off[w] == native[w] for w in ("nothing", "dlsym", "proc")), (native, off))
@@ -563,7 +584,8 @@ def cuda(rig):
     if stub:
         exported, known = (
             set(re.findall(r"(?m) (cu[A-Z]\w+)$", subprocess.run(
-                ["nm", "-D", "--defined-only", path], stdout=subprocess.PIPE, text=True).stdout))
+                ["nm", *NM, "-D", "--defined-only", path], stdout=subprocess.PIPE,
+                text=True).stdout))
             for path in (rig.path("libdxpu-inject.so"), stub))
         check("cuda_exports_every_entry", len(exported) > 100 and exported <= known,
               exported - known)
@@ -592,6 +614,16 @@ def cuda(rig):
           "\n".join(told))
 
 
+def by_clang(programs):
+    if not shutil.which("clang"):
+        print("skip clang not here")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        rig = Rig(folder, "clang", more=(), programs=programs)
+        check("built_clang", not rig.problems, rig.problems)
+        ways(rig, "_clang")
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         rig = Rig(folder)
@@ -613,6 +645,7 @@ def main():
         page()
         measure(rig)
         cuda(rig)
+        by_clang(rig)
     with tempfile.TemporaryDirectory() as folder:
         rig = Rig(folder, flags=SANITIZE, more=("scenes",))
         check("built_sanitized", not rig.problems, rig.problems)
@@ -621,13 +654,6 @@ def main():
             same(rig, "_sanitized")
             profiles(rig, "_sanitized")
             forks(rig, "_sanitized")
-    if shutil.which("clang"):
-        with tempfile.TemporaryDirectory() as folder:
-            rig = Rig(folder, compiler="clang", more=())
-            check("built_clang", not rig.problems, rig.problems)
-            ways(rig, "_clang")
-    else:
-        print("skip clang not here")
     return 1 if failed else 0
 
 
