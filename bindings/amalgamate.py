@@ -10,6 +10,7 @@ one source file, one behind the other, that of zlib first.  Not together: firmwa
 operating system, and pcap and af_xdp, whose libraries both define struct bpf_insn.
 """
 import collections
+import functools
 import glob
 import os
 import re
@@ -30,6 +31,7 @@ HEAD = """/* {file} - dxpu.h {version} and bindings/{name}{others} in one file
 """
 
 
+@functools.lru_cache(maxsize=None)
 def read(path):
     with open(path, encoding="utf-8") as file:
         return file.read()
@@ -75,8 +77,10 @@ def body(path, names=()):
     """A file without its includes of others; `names` get the file's own in front, where they are no
     members, nor in strings and comments."""
     own = re.sub(r"^dxpu_|\.\w+$", "", os.path.basename(path))
-    text = TOKEN.sub(lambda m: "%s_%s" % (own, m.group(0)) if m.group(0) in names else m.group(0),
-                     INCLUDE.sub("", read(path)))
+    text = INCLUDE.sub("", read(path))
+    if names:
+        text = TOKEN.sub(lambda m: "%s_%s" % (own, m.group(0)) if m.group(0) in names
+                         else m.group(0), text)
     macros = sorted(set(re.findall(r"(?m)^#define ([A-Z]\w*)", text)))
     macros = [m for m in macros if path.endswith(".c")]
     return "\n/* ---- %s ---- */\n%s%s" % (os.path.relpath(path, ROOT), text, "".join(
@@ -90,6 +94,7 @@ ENUM = re.compile(r"(?ms)^(?:typedef )?enum(?: \w+)? \{(.*?)\}")
 TYPE = re.compile(r"(?m)^(?:typedef )?(?:struct|union) (\w+) \{|^\} (\w+);")
 
 
+@functools.lru_cache(maxsize=None)
 def file_scope(path):
     text = re.sub(r"/\*.*?\*/", "", read(path), flags=re.S)
     names = set(STATIC.findall(text))
@@ -104,6 +109,7 @@ def every_source():
     return sorted(glob.glob(os.path.join(HERE, "*", "*.c")))
 
 
+@functools.lru_cache(maxsize=None)
 def shared_names():
     """Those of more than one source, of whichever bindings: a program may use several."""
     count = collections.Counter(n for p in every_source() for n in file_scope(p))
