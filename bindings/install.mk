@@ -121,7 +121,7 @@ install: all $(LIBRARIES) $(addprefix build/install/,$(NAMES:%=%.pc) $(CMAKE) $(
 
 ## uninstall  remove what install has put there: with the same tree, DESTDIR, PREFIX and LIBDIR
 uninstall:
-	@set -e; for e in $(PUT); do rm -f "$(DESTDIR)$${e##*:}"; done
+	@rm -f $(foreach e,$(PUT),"$(DESTDIR)$(lastword $(subst :, ,$e))")
 	@rmdir $(addprefix $(DESTDIR),$(LIBDIR)/cmake/dxpu $(PREFIX)/share/doc/dxpu/examples/embed \
 	  $(PREFIX)/share/doc/dxpu/examples $(PREFIX)/share/doc/dxpu/spec \
 	  $(PREFIX)/share/doc/dxpu) 2>/dev/null || :

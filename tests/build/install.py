@@ -28,6 +28,8 @@ PUBLIC = {"acceptor": "dxpu_acceptor", "af_xdp": "dxpu_af_xdp", "control": "dxpu
           "vfio_user": "dxpu_vfio_user dxpu_vfio_user_client",
           "vswitch": "dxpu_vswitch", "zlib": "dxpu_zlib"}
 PRIVATE = ("dxpu_xdp_hops_open", "dxpu_seal_begin", "vfu_copy")
+# With no target named it loads all of LLVM, for objects of link-time optimisation.
+NM = ("nm", "--target=default")
 
 
 def package(binding):
@@ -141,7 +143,7 @@ def header_alone(directory):
 
 
 def exported(path):
-    status, out = run("nm", "--defined-only", *(["-gD"] if ".so" in path else ["-g"]), path)
+    status, out = run(*NM, "--defined-only", *(["-gD"] if ".so" in path else ["-g"]), path)
     names = re.findall(r"(?m)^\w+ ([A-Z]) (\w+)(?:@\S+)?$", out)
     return {name for kind, name in names if kind != "A"} if status == 0 else set()
 
@@ -161,7 +163,7 @@ def symbols(directory):
         status, out = run("readelf", "-d", where + library + ".so")
         check("soname_" + library, status == 0 and
               "soname: [lib%s.so.%s]" % (library, soname()) in out, out)
-    there = run("nm", *glob.glob(os.path.join(ROOT, "build/pic/bindings/*/*.o")))[1]
+    there = run(*NM, *glob.glob(os.path.join(ROOT, "build/pic/bindings/*/*.o")))[1]
     every = {s for names in own.values() for s in names}
     check("private_not_exported", not every & set(PRIVATE), every & set(PRIVATE))
     check("control_private_exists", all(" T %s\n" % p in there for p in PRIVATE))
