@@ -26,6 +26,8 @@ WARN = ("-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wundef -Wvla -Wwrite-st
 WARN_C = ["-Wstrict-prototypes", "-Wmissing-prototypes"]
 IMPLEMENTATION = '#define DXPU_IMPLEMENTATION\n#include "dxpu.h"\n'
 MEM = {"memcpy", "memset", "memmove", "memcmp"}
+# Where no target is named it loads all of LLVM, for objects of link-time optimisation.
+NM = ["--target=default"]
 COMMENT_PROGRAM_PRINTS = "MWr of 1 dwords to 0x95e7f000\n"
 failed = 0
 
@@ -64,14 +66,25 @@ class Folder:
         return self.run(compiler, "-std=" + std, *WARN, *([] if plus else WARN_C),
                         "-I" + self.include, *more, source)
 
+    def together(self, compiler, std, sources, *more):
+        """{source: what compile() gives} of -fsyntax-only: by one command, and by one each only if
+        that fails.  clang's takes all of them in one process: to start one takes longer than most.
+        Of its options these are the same within and without: -D, -I, -ffreestanding."""
+        if "clang" in compiler:
+            done = self.run(*inner_clang(compiler, std, self.include), *more, *sources)
+        else:
+            done = self.compile(compiler, std, sources[0], *more, "-fsyntax-only", *sources[1:])
+        return {s: (0, "") if done[0] == 0 else
+                self.compile(compiler, std, s, *more, "-fsyntax-only") for s in sources}
+
     def symbols(self, tool, which, name):
-        status, out = self.run(tool + "nm", which, name)
+        status, out = self.run(tool + "nm", *NM, which, name)
         assert status == 0, out
         return [(line.split()[-2], line.split()[-1]) for line in out.splitlines() if line.split()]
 
     def undefined(self, tool, names):
         """What each of several objects calls, by its name."""
-        status, out = self.run(tool + "nm", "-A", "-u", *names)
+        status, out = self.run(tool + "nm", *NM, "-A", "-u", *names)
         assert status == 0, out
         found = {name: set() for name in names}
         for name, symbol in re.findall(r"(?m)^(.*?):.* (\S+)$", out):
@@ -79,8 +92,22 @@ class Folder:
         return found
 
 
+@functools.lru_cache(maxsize=None)
+def inner_clang(compiler, std, include):
+    """The command that clang's driver starts for -fsyntax-only, but for the names of sources."""
+    f = Folder(include)
+    source = f.write("any" + extension(compiler), "")
+    line = f.compile(compiler, std, source, "-fsyntax-only", "-###")[1].splitlines()[-1]
+    words = [w for w in shlex.split(line) if w != "-fcolor-diagnostics"]
+    at = words.index("-main-file-name")
+    return words[:at] + words[at + 2:-1]
+
+
 # Of each compiler one of the oldest and the newest of C and of C++; those between are no news.
 DIALECTS = [("gcc", "c99"), ("g++", "c++20"), ("clang", "c17"), ("clang++", "c++11")]
+# Those whose object others need, too, and those that each option is tried by.
+ALONE = [("gcc", "c99"), ("g++", "c++20")]
+OPTIONS_BY = [("gcc", "c99"), ("clang++", "c++11")]
 # Those that whole programs are built by.
 LINKERS = [("gcc", "c99"), ("g++", "c++11")]
 LEVELS = ["-Os"]  # for which sizes are compared
@@ -99,40 +126,62 @@ def label(*words):
     return re.sub(r"\W+", "_", "_".join(words).replace("+", "x"))
 
 
+HEAD = ('#include "dxpu.h"\nint user(void);\nint user(void)\n{\n    return DXPU_OK;\n}\n')
+STRAY = ('int stray(void);\nint kept;\nint puts(const char *);\n'
+         'int stray(void)\n{\n    return puts("") + kept;\n}\n')
+OWN_CRC = ("#include <stddef.h>\n#include <stdint.h>\n"
+           "static inline uint32_t own(uint32_t crc, const void *p, size_t n)\n"
+           "{\n    (void)p;\n    return crc ^ (uint32_t)n;\n}\n"
+           "#define DXPU_CRC32(crc, p, n) own((crc), (p), (n))\n" + IMPLEMENTATION)
+OPTIONS = ("DXPU_CRC_TABLES=1", "DXPU_CRC_TABLES=8", "DXPU_PREFIXES_MAX=4", "DXPU_STATIC=1",
+           "DXPU_CHANNEL=0", "DXPU_TABLES=0")
+REFUSED = ("DXPU_CRC_TABLES=0", "DXPU_CRC_TABLES=2", "DXPU_PREFIXES_MAX=3")
+
+
+@functools.lru_cache(maxsize=None)
+def alone(compiler, std):
+    """dxpu.h as one object: what the compiler says, and the directory with body.o."""
+    f = Folder()
+    # gcc gives some warnings only when it optimises, some only at -O1; at -O2 as C the build is
+    level = {"g++": "-O2", "gcc": "-O1"}.get(compiler, "-O0")
+    return (*f.compile(compiler, std, f.write("body" + extension(compiler), IMPLEMENTATION), level,
+                       "-c", "-o", "body.o"), f)
+
+
 def dialects(f):
     """dxpu.h alone under every dialect, each option value, hosted and freestanding."""
     for compiler, std in DIALECTS:
+        e = extension(compiler)
+        texts = {"declarations": HEAD, "alone": IMPLEMENTATION}
+        if (compiler, std) in ALONE:
+            status, out, _ = alone(compiler, std)
+            check("alone_" + label(compiler, std), status == 0, out)
+            texts.pop("alone")
+        if (compiler, std) in OPTIONS_BY:
+            texts.update(("option_" + label(option), "#define %s\n" % option.replace("=", " ") +
+                          IMPLEMENTATION) for option in OPTIONS)
+            texts["option_own_crc"] = OWN_CRC
+        done = f.together(compiler, std, [f.write(n + e, text) for n, text in texts.items()])
+        for name in texts:
+            status, out = done[name + e]
+            with_std = [] if "option" in name else [std]
+            check(name + "_" + label(compiler, *with_std), status == 0, out)
+    for compiler, std in OPTIONS_BY:
         body = f.write("body" + extension(compiler), IMPLEMENTATION)
-        head = f.write("head" + extension(compiler),
-                       '#include "dxpu.h"\nint user(void);\nint user(void)\n'
-                       '{\n    return DXPU_OK;\n}\n')
-        # gcc gives some warnings only when it optimises, some only at -O1; at -O2 as C the build is
-        level = {("g++", "c++20"): "-O2", ("gcc", "c99"): "-O1"}.get((compiler, std))
-        work = [level, "-c", "-o", "body.o"] if level else ["-fsyntax-only"]
-        status, out = f.compile(compiler, std, body, *work)
-        check("alone_" + label(compiler, std), status == 0, out)
-        status, out = f.compile(compiler, std, head, "-fsyntax-only")
-        check("declarations_" + label(compiler, std), status == 0, out)
-    for compiler, std in (("gcc", "c99"), ("clang++", "c++11")):
-        body = f.write("body" + extension(compiler), IMPLEMENTATION)
-        for option in ("DXPU_CRC_TABLES=1", "DXPU_CRC_TABLES=8", "DXPU_PREFIXES_MAX=4",
-                       "DXPU_STATIC=1", "DXPU_CHANNEL=0", "DXPU_TABLES=0"):
-            status, out = f.compile(compiler, std, body, "-D" + option, "-fsyntax-only")
-            check("option_" + label(option, compiler), status == 0, out)
-        own = f.write("own" + extension(compiler), "#include <stddef.h>\n#include <stdint.h>\n"
-                      "static inline uint32_t own(uint32_t crc, const void *p, size_t n)\n"
-                      "{\n    (void)p;\n    return crc ^ (uint32_t)n;\n}\n"
-                      "#define DXPU_CRC32(crc, p, n) own((crc), (p), (n))\n" + IMPLEMENTATION)
-        status, out = f.compile(compiler, std, own, "-fsyntax-only")
-        check("option_own_crc_" + label(compiler), status == 0, out)
-        for option in ("DXPU_CRC_TABLES=0", "DXPU_CRC_TABLES=2", "DXPU_PREFIXES_MAX=3"):
-            status, out = f.compile(compiler, std, body, "-D" + option, "-fsyntax-only",
-                                    "-Wfatal-errors")
+        for option in REFUSED:
+            status, out = f.compile(compiler, std, body, "-D" + option, "-E", "-o", "refused.i")
             check("option_refused_" + label(option, compiler), status != 0 and "#error" in out, out)
+    f.write("body.c", IMPLEMENTATION)
     for compiler in ("gcc", "clang"):
         status, out = f.compile(compiler, "c99", "body.c", "-m32", "-ffreestanding", "-I" + FREE,
                                 "-fsyntax-only")
         check("m32_" + compiler, status == 0, out)
+    sources = [f.write(n + ".cc", text) for n, text in (
+        ("first", HEAD), ("wrong", "int wrong(unsigned);\nint wrong(unsigned n)\n{\n"
+                                   "    return n;\n}\n"), ("last", HEAD))]
+    done = f.together("clang++", "c++11", sources)
+    check("control_together", [status != 0 for status, _ in done.values()] == [False, True, False],
+          done)
 
 
 @functools.lru_cache(maxsize=None)
@@ -205,35 +254,42 @@ PURE = {"vswitch": "DXPU_VSWITCH", "control": "DXPU_CONTROL", "model": "DXPU_MOD
 def pure_bindings(f):
     """The bindings that are headers as dxpu.h is: all of them under every dialect, behind dxpu.h,
     which so is compiled freestanding, too; each by itself; and with functions that are static."""
-    def text(names):
-        macros = "".join("#define %s_IMPLEMENTATION\n" % PURE[name] for name in names)
-        first = IMPLEMENTATION if len(names) > 1 else IMPLEMENTATION.splitlines()[0] + "\n"
+    def text(names, before=""):
+        macros = before + "".join("#define %s_IMPLEMENTATION\n" % PURE[name] for name in names)
+        # declared before it is implemented, as in a file that includes a header of its own first
+        first = ('#include "dxpu.h"\n' + IMPLEMENTATION if len(names) > 1 else
+                 IMPLEMENTATION.splitlines()[0] + "\n")
         return macros + first + "".join(
             '#include "bindings/%s/dxpu_%s.h"\n' % (name, name) * 2 for name in names)
-    alone = [(name, [name], [("gcc", "c99"), ("clang++", "c++11")]) for name in PURE]
-    for label_of, names, dialects_of in [("all", list(PURE), DIALECTS)] + alone:
-        for compiler, std in dialects_of:
-            body = f.write(label_of + extension(compiler), text(names))
-            work = ["-fsyntax-only"]
-            for more in (["-DDXPU_STATIC"], []):
-                if more and label_of != "all":
-                    continue
-                if (label_of, compiler, std, more) == ("all", "gcc", "c99", []):
-                    work = ["-Os", "-c", "-o", "all.o"]
-                status, out = f.compile(compiler, std, body, *more, "-ffreestanding", "-I" + FREE,
-                                        *work)
-                check("pure_%s_%s%s" % (label_of, label(compiler, std), "_static" if more else ""),
-                      status == 0, out)
-                if label_of == "all" and not more:
-                    check("freestanding_" + label(compiler, std), status == 0, out)
-            if "-c" in work:
-                undefined = {s for kind, s in f.symbols("", "-u", "all.o") if kind == "U"}
-                check("pure_needs_" + label(compiler, std), undefined <= MEM, undefined)
+    free = ["-ffreestanding", "-I" + FREE]
+    for compiler, std in DIALECTS:
+        texts = {"all": text(PURE), "all_static": text(PURE, "#define DXPU_STATIC 1\n")}
+        if (compiler, std) in (("gcc", "c99"), ("clang++", "c++11")):
+            texts.update((name, text([name])) for name in PURE)
+        sources = {n: f.write(n + extension(compiler), words) for n, words in texts.items()}
+        made = {}
+        if (compiler, std) == ("gcc", "c99"):
+            # what is called without optimisation is all that can be, but for what is in MEM
+            made["all"] = f.compile(compiler, std, sources["all"], *free, "-c", "-o", "all.o")
+        done = f.together(compiler, std, [s for n, s in sources.items() if n not in made], *free)
+        for name, source in sources.items():
+            status, out = made.get(name) or done[source]
+            if name.startswith("all"):
+                check("pure_all_%s%s" % (label(compiler, std), name[3:]), status == 0, out)
+            else:
+                check("pure_%s_%s" % (name, label(compiler, std)), status == 0, out)
+            if name == "all":
+                check("freestanding_" + label(compiler, std), status == 0, out)
+        if made:
+            undefined = {s for kind, s in f.symbols("", "-u", "all.o") if kind == "U"}
+            check("pure_needs_" + label(compiler, std), undefined <= MEM, undefined)
 
 
 # Bindings of .c files that need neither a library nor an operating system, and their C.
 FREESTANDING = {"firmware": "c99", "foreign": "c99", "guard": "c99", "portable": "c11",
                 "push": "c99", "secure": "c11"}
+FREE_INCLUDES = [*["-I" + os.path.join(ROOT, "bindings", n)
+                   for n in ("acceptor", "bytes", *FREESTANDING)], "-ffreestanding", "-I" + FREE]
 # What gcc calls for arithmetic that a processor has no instruction for.
 ARITHMETIC = re.compile(r"__aeabi_\w+")
 
@@ -241,27 +297,28 @@ ARITHMETIC = re.compile(r"__aeabi_\w+")
 def freestanding_bindings(f):
     for name, std in FREESTANDING.items():
         freestanding_binding(f, name, std, with_control=name == "guard")
+    sources = {name: f.write(name + ".cc", '#include "dxpu_%s.h"\n' % name)
+               for name in FREESTANDING}
+    for compiler, std in (("g++", "c++11"), ("clang++", "c++17")):
+        done = f.together(compiler, std, list(sources.values()), *FREE_INCLUDES)
+        for name, source in sources.items():
+            status, out = done[source]
+            check("%s_header_%s" % (name, label(compiler, std)), status == 0, out)
 
 
 def freestanding_binding(f, name, std, with_control):
-    """A binding without a C library, calling nothing but mem* and dxpu.h; its headers also as C++.
-    The control calls something else."""
+    """A binding without a C library, calling nothing but mem* and dxpu.h.  The control calls
+    something else."""
     folder = os.path.join(ROOT, "bindings", name)
     sources = sorted(n for n in os.listdir(folder) if n.endswith(".c"))
-    rooms = ("acceptor", "bytes", *FREESTANDING)
-    own = [*["-I" + os.path.join(ROOT, "bindings", n) for n in rooms],
-           "-ffreestanding", "-I" + FREE]
     sources = [os.path.join(folder, n) for n in sources]
     if with_control:
-        with open(os.path.join(folder, "dxpu_%s.c" % name), encoding="utf-8") as file:
-            sources.append(f.write("stray.c", file.read() + "int puts(const char *);\n"
-                                   'int stray(void);\nint stray(void)\n{\n'
-                                   '    return puts("");\n}\n'))
+        sources.append(f.write("stray.c", STRAY))
     for compiler, tool, flags in (("gcc", "", ["-O2"]), ("clang", "", ["-O2"]),
                                   (ARM + "gcc", ARM, ["-Os", "-mcpu=cortex-m4", "-mthumb"])):
         for source in sources:
             made = os.path.basename(source) + ".o"
-            status, out = f.compile(compiler, std, source, *own, *flags, "-c", "-o", made)
+            status, out = f.compile(compiler, std, source, *FREE_INCLUDES, *flags, "-c", "-o", made)
             check("%s_%s" % (name, label(compiler, made[:-2])), status == 0, out)
         found = f.undefined(tool, [os.path.basename(source) + ".o" for source in sources])
         called = {made[:-2]: {s for s in names if not s.startswith("dxpu_") and
@@ -270,10 +327,6 @@ def freestanding_binding(f, name, std, with_control):
             check("control_%s_calls_%s" % (name, label(compiler)),
                   called.pop("stray.c") == {"puts"}, called)
         check("%s_calls_%s" % (name, label(compiler)), not any(called.values()), called)
-    head = f.write("head.cc", '#include "dxpu_%s.h"\n' % name)
-    for compiler, plus in (("g++", "c++11"), ("clang++", "c++17")):
-        status, out = f.compile(compiler, plus, head, *own, "-fsyntax-only")
-        check("%s_header_%s" % (name, label(compiler, plus)), status == 0, out)
 
 
 FIRMWARE_PORT = """#include "dxpu_firmware.h"
@@ -354,15 +407,22 @@ CXX_HEADERS = {"acceptor/dxpu_acceptor.h": None,  # its functions are static, as
 def cxx_headers(f):
     """The headers of the other bindings as C++; the functions have C's names, which a second
     declaration with another linkage would not."""
-    for name, function in CXX_HEADERS.items():
-        for linkage in ("C", "C++") if function else ("C",):
-            again = 'extern "%s" decltype(%s) %s;\n' % (linkage, function, function)
-            source = f.write("head.cc", '#include "bindings/%s"\n%s' % (name, again if function
-                                                                      else ""))
-            status, out = f.compile("g++", "c++11", source, "-fsyntax-only",
-                                    "-I" + os.path.join(ROOT, "bindings", "secure"))
-            check("%scxx_%s" % ("" if linkage == "C" else "control_", label(name)),
-                  (status == 0) == (linkage == "C"), out)
+    secure = "-I" + os.path.join(ROOT, "bindings", "secure")
+    include = {name: '#include "bindings/%s"\n' % name for name in CXX_HEADERS}
+    again = {name: 'extern "%%s" decltype(%s) %s;\n' % (function, function)
+             for name, function in CXX_HEADERS.items() if function}
+    sources = {name: f.write(label(name) + ".cc", text + (again[name] % "C" if name in again
+                                                          else ""))
+               for name, text in include.items()}
+    done = f.together("g++", "c++11", list(sources.values()), secure)
+    for name, source in sources.items():
+        status, out = done[source]
+        check("cxx_" + label(name), status == 0, out)
+    wrong = f.write("wrong.cc", "".join(include[n] + again[n] % "C++" for n in again))
+    out = f.compile("g++", "c++11", wrong, "-fsyntax-only", secure)[1]
+    seen = "".join(re.findall(r"(?m)^.*error: conflicting declaration of .* linkage$", out))
+    for name in again:
+        check("control_cxx_" + label(name), re.search(r"\b%s\(" % CXX_HEADERS[name], seen), out)
 
 
 def linking(f):
@@ -373,15 +433,17 @@ def linking(f):
             '    return one() == 0xcbf43926u && two() == one() ? 0 : 1;\n}\n')
     for compiler, std in LINKERS:
         e = extension(compiler)
-        f.write("one" + e, user % ("one", "one", crc))
-        f.write("two" + e, user % ("two", "two", crc))
-        f.write("main" + e, main)
-        f.write("body" + e, '#include "dxpu.h"\n' + IMPLEMENTATION)
-        parts = ["main" + e, "one" + e, "two" + e]
-        status, out = f.compile(compiler, std, "body" + e, *parts, "-o", "whole")
+        parts = [f.write(n + e, text) for n, text in (("main", main), ("one", user % (
+            "one", "one", crc)), ("two", user % ("two", "two", crc)))]
+        status, out = f.compile(compiler, std, parts[0], "-c", *parts[1:])
+        parts = ["main.o", "one.o", "two.o"]
+        if status == 0:
+            status, out, body = alone(compiler, dict(ALONE).get(compiler, std))
+        status, out = (status, out) if status else f.run(
+            compiler, *parts, os.path.join(body.path, "body.o"), "-o", "whole")
         ran = f.run("./whole")[0] if status == 0 else None
         check("one_implementation_" + label(compiler), ran == 0, out)
-        status, out = f.compile(compiler, std, parts[0], *parts[1:], "-o", "whole")
+        status, out = f.run(compiler, *parts, "-o", "whole")
         check("control_without_implementation_" + label(compiler),
               status != 0 and "dxpu_crc32" in out, out)
         # One object under two names: a second private copy need not be compiled.
@@ -394,17 +456,15 @@ def linking(f):
             "objcopy", *("--redefine-sym=%s=%s" % pair for pair in other.items()),
             "one.o", "two.o")
         status, out = (status, out) if status else f.compile(
-            compiler, std, "main" + e, "one.o", "two.o", "-o", "whole")
+            compiler, std, "main.o", "one.o", "two.o", "-o", "whole")
         ran = f.run("./whole")[0] if status == 0 else None
         check("static_twice_" + label(compiler), len(other) == 1 and ran == 0, out or names)
 
 
 def symbols(f):
     """What the object exports, asks for and keeps; each with a control that is seen."""
-    stray = ('int stray(void);\nint kept;\nint puts(const char *);\n'
-             'int stray(void)\n{\n    return puts("") + kept;\n}\n')
     f.write("body.c", IMPLEMENTATION)
-    f.write("stray.c", stray)
+    f.write("stray.c", STRAY)
     for name, tool, flags in (
             ("gcc", "", ["gcc", "-Os", "-fno-pic"]),
             ("cortex_m4", ARM, [ARM + "gcc", "-Os", "-mcpu=cortex-m4", "-mthumb",
@@ -504,9 +564,10 @@ def programs(f):
     sodium, secure = (os.path.join(ROOT, "bindings", name) for name in ("sodium", "secure"))
     text, expected = readme_program("bindings/sodium/README.md")
     check("program_sodium_there", bool(text) and expected is not None)
-    status, out = f.compile("gcc", "c11", f.write("sealed.c", text), "-I" + ROOT,
-                            "-I" + sodium, "-I" + secure, "-o", "sealed",
-                            *glob.glob(sodium + "/*.c"), *glob.glob(secure + "/*.c"), "-lsodium")
+    libraries = [os.path.join(ROOT, "build", "bindings", n) for n in ("sodium.a", "secure.a")]
+    status, out = f.run("gcc", "-std=c11", *WARN, *WARN_C, "-I" + ROOT, "-I" + sodium,
+                        "-I" + secure, "-o", "sealed", f.write("sealed.c", text), *libraries,
+                        "-lsodium")
     ran = f.run("./sealed") if status == 0 else (status, out)
     check("program_sodium_gcc", ran == (0, expected), ran)
     loop = manual_loop()
@@ -527,10 +588,11 @@ def programs(f):
                 check("block_%s_%d" % (label(path), number), status == 0, out)
 
 
-FAULTS = {"overflow": ("heap-buffer-overflow", "char *volatile p = malloc(4); return p[argc + 3];"),
-          "leak": ("LeakSanitizer", "return !malloc((size_t)argc + 3);"),
-          "signed": ("signed integer overflow", "int i = 2147483646; return i + argc + argc;"),
-          "nothing": ("", "return argc - 1;")}
+FAULTS = {"overflow": ("heap-buffer-overflow",
+                       "char *volatile p = malloc(4); return p[argc + 2];"),
+          "leak": ("LeakSanitizer", "return !malloc((size_t)argc + 2);"),
+          "signed": ("signed integer overflow", "int i = 2147483646; return i + argc;"),
+          "nothing": ("", "return argc - 2;")}
 
 
 def sanitizers(f):
@@ -542,27 +604,31 @@ def sanitizers(f):
     linked = re.findall(r"-static-lib\w+", re.search(r"(?m)^FLAGS/san = (.*)$", text).group(1))
     check("sanitizers_are_linked_as_in_the_makefile", len(linked) == 2, linked)
     flags += linked
-    for name, (seen, body) in FAULTS.items():
-        source = f.write(name + ".c", "#include <stdlib.h>\nint main(int argc, char **argv)\n"
-                         "{\n    (void)argv;\n    %s\n}\n" % body)
-        status, out = f.run("gcc", *flags, "-o", name, source)
-        ran = f.run("./" + name) if status == 0 else (status, out)
+    source = f.write("faults.c", "#include <stdlib.h>\nint main(int argc, char **argv)\n{\n"
+                     "    switch (*argv[1]) {\n%s    }\n    return 2;\n}\n" % "".join(
+                         "    case '%s': {\n        %s\n    }\n" % (name[0], body)
+                         for name, (_, body) in FAULTS.items()))
+    status, out = f.run("gcc", *flags, "-o", "faults", source)
+    for name, (seen, _) in FAULTS.items():
+        ran = f.run("./faults", name) if status == 0 else (status, out)
         check("sanitizers_see_" + name, (ran[0] != 0) == bool(seen) and seen in ran[1], ran)
 
 
 def clang_sources(f):
     """What clang says of what `make fuzz` compiles, by the commands of the Makefile: dxpu.h, the
     bindings and three rooms, in one process, as starting one takes longer than most."""
+    targets = ["build/fuzz/dxpu.o", "build/fuzz/fuzz/fuzz_tlp.o"]
+    out = f.run("make", "-C", ROOT, "-s", "-n", "-B", "V=1", *targets)[1].replace("\\\n", " ")
+
     def plan(target):
-        out = f.run("make", "-C", ROOT, "-s", "-n", "-B", "V=1", target)[1].replace("\\\n", " ")
-        words = shlex.split("".join(re.findall(r"(?m)^clang .*", out)))
+        words = shlex.split("".join(re.findall(r"(?m)^clang .* -o %s .*" % target, out)))
         return ["env", "-C", ROOT, *(w for w in words if w not in ("-MMD", "-MP")), "-fsyntax-only"]
-    header = plan("build/fuzz/dxpu.o")
+    header = plan(targets[0])
     check("clang_header_itself", f.run(*header) == (0, ""), header)
     at = len(header) - header[::-1].index("-include")
-    out = f.run(*header[:at - 1], *header[at + 1:])[1]
-    check("control_clang_header_itself", "-Wunused-function" in out, out)
-    line = f.run(*plan("build/fuzz/fuzz/fuzz_tlp.o"), "-###")[1].splitlines()[-1]
+    said = f.run(*header[:at - 1], *header[at + 1:])[1]
+    check("control_clang_header_itself", "-Wunused-function" in said, said)
+    line = f.run(*plan(targets[1]), "-###")[1].splitlines()[-1]
     words = [w for w in shlex.split(line) if w != "-fcolor-diagnostics"]
     sources = [n for room in ("bindings", "examples/common", "examples/manager", "examples/render")
                for n in glob.glob(os.path.join(ROOT, room, "**", "*.c"), recursive=True)]
