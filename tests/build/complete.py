@@ -37,9 +37,15 @@ function one; complete -C "$argv"; end
 END = "\x1e"
 
 
-def each(shell, script, cases, line):
-    """(status, output) of every case; `line` makes one line of the script of its words."""
-    text = script % PLACE + "".join(line(" ".join(map(shlex.quote, words))) for words in cases)
+def each(shell, script, cases, line, function):
+    """(status, output) of every case; `line` makes one line of the script of its words.  Of each
+    program the first case starts it; `function` then stands for it, which says what it said."""
+    text, seen = script % PLACE, set()
+    for words in cases:
+        text += line(" ".join(map(shlex.quote, words)))
+        if words[0] not in seen:
+            seen.add(words[0])
+            text += function % (words[0], shlex.quote(listed(words[0])))
     status, out = run(*shell, "-c", text)
     found = re.findall(r"(?s)(.*?)%s(\d+)\n" % END, out)
     if status or len(found) != len(cases):
@@ -51,6 +57,9 @@ def in_subshell(words):
     return "(one %s); printf '%s%%d\\n' $?\n" % (words, END)
 
 
+FUNCTION = "%s() { printf '%%s' %s; }\n"
+
+
 def in_fish(words):
     return "one %s; printf '%s%%d\\n' $status\n" % (words, END)
 
@@ -58,25 +67,30 @@ def in_fish(words):
 def bash(cases):
     split = [[part for w in words for part in (re.split("(=)", w, maxsplit=1) if w[:2] == "--"
                                                else [w]) if part or w == ""] for words in cases]
-    return each(("bash", "--norc"), BASH, split, in_subshell)
+    return each(("bash", "--norc"), BASH, split, in_subshell, FUNCTION)
 
 
 def zsh(cases):
-    return each(("zsh", "-f"), ZSH, cases, in_subshell)
+    return each(("zsh", "-f"), ZSH, cases, in_subshell, FUNCTION)
 
 
 def fish(cases):
     found = []
-    for status, out in each(("fish", "--no-config"), FISH, cases, in_fish):
+    function = "function %s; printf '%%s' %s; end\n"
+    for status, out in each(("fish", "--no-config"), FISH, cases, in_fish, function):
         lines = [line.split("\t")[0] for line in out.splitlines()]
         found.append((status, "\n".join(re.sub("^--[^=]*=", "", line) for line in lines)))
     return found
 
 
 @functools.lru_cache(maxsize=None)
-def rows(program):
+def listed(program):
     status, out = run(os.path.join(BIN, program), "--help-options")
-    return [line.split("\t") for line in out.splitlines()] if status == 0 else []
+    return out if status == 0 else ""
+
+
+def rows(program):
+    return [line.split("\t") for line in listed(program).splitlines()]
 
 
 def wanted(table, given, word):
