@@ -183,7 +183,7 @@ class Machine:
 
 def other(folder, name, level):
     tool = QEMU.get(name, name)
-    qemu = shutil.which("qemu-" + tool) or os.path.join(folder, "bin", "qemu-%s-static" % tool)
+    qemu = shutil.which("qemu-" + tool) or os.path.join(folder, "bin", "qemu-" + tool)
     return Machine("%s_%s" % (name, level), [os.path.join(folder, "bin", name + "-linux-gnu-gcc")],
                    ["-" + level, "-g", "-static", "-I" + os.path.join(folder, "include")], [qemu],
                    [os.path.join(folder, name + "-linux-gnu", "libcmocka.a")])

@@ -6,7 +6,7 @@
 #
 #     MACHINE: s390x i686 aarch64 riscv64; none: all of them
 #     bin/ARCH-gcc  ARCH/libcmocka.a  include/cmocka.h       for each of them
-#     bin/qemu-*-static                                      where the machine has no qemu-user
+#     bin/qemu-*                                             where the machine has no qemu-user
 #
 # DXPU_CROSS_DIR names another place than build/cross; DXPU_CROSS_FETCH=no forbids fetching.
 # SPDX-License-Identifier: MIT
@@ -28,21 +28,26 @@ root=$dir/root
 apt=$dir/apt
 archs=
 libraries=
+emulators=
 [ $# -gt 0 ] || set -- s390x i686 aarch64 riscv64
 for machine in "$@"; do
     case $machine in
-    i686) libc=i386 ;;
-    aarch64) libc=arm64 ;;
-    s390x | riscv64) libc=$machine ;;
+    i686) libc=i386 qemu=i386 ;;
+    aarch64) libc=arm64 qemu=aarch64 ;;
+    s390x | riscv64) libc=$machine qemu=$machine ;;
     *) fail "no machine $machine: s390x, i686, aarch64 or riscv64" ;;
     esac
     archs="$archs $machine-linux-gnu"
     libraries="$libraries libc6-dev-$libc-cross"
+    command -v "qemu-$qemu" >/dev/null || emulators="$emulators qemu-$qemu"
 done
 
 have() {
     for arch in $archs; do
         grep -qsxF "$arch" "$dir/ready" || return 1
+    done
+    for emulator in $emulators; do
+        [ -x "$dir/bin/$emulator" ] || return 1
     done
 }
 
@@ -63,12 +68,13 @@ fi
 # A compiler finds its parts beside itself, also when the directory was moved; its libraries are
 # unpacked, the C library is this machine's, for which its suite built it.
 wrap() {
-    cat >"$dir/bin/$1-gcc" <<END
+    cat >"$dir/bin/$1" <<END
 #!/bin/sh
 root=\$(cd "\$(dirname "\$0")/../root" && pwd)
-LD_LIBRARY_PATH=\$root/usr/lib/x86_64-linux-gnu exec "\$root/usr/bin/$1-gcc" "\$@"
+path=\$root/usr/lib/x86_64-linux-gnu:\$root/lib/x86_64-linux-gnu
+LD_LIBRARY_PATH=\$path exec "\$root/usr/bin/$1" "\$@"
 END
-    chmod +x "$dir/bin/$1-gcc"
+    chmod +x "$dir/bin/$1"
 }
 
 build_cmocka() {
@@ -83,24 +89,24 @@ suite=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
 . "$top/tests/guest/apt.sh"
 rm -rf "$dir/ready" "$root" "$dir/bin" "$dir/include"
 mkdir -p "$root" "$dir/bin" "$dir/include"
+apt_kinds="deb deb-src"
 apt_open "$apt" "$suite"
-sed 's/^deb /deb-src /' "$apt/sources.list" >"$apt/src"
-cat "$apt/src" >>"$apt/sources.list"
-apt_private update
+# The emulators that are not static: a fifth of the size, with their libraries.
 # shellcheck disable=SC2086 # lists
-apt_private install -y --download-only $(printf 'gcc-%s ' $archs) $libraries
-if ! command -v qemu-s390x >/dev/null; then
-    (cd "$apt/cache/archives" && apt_private download qemu-user-static)
-fi
+apt_private install -y --download-only $(printf 'gcc-%s ' $archs) $libraries \
+    ${emulators:+qemu-user}
 for package in "$apt"/cache/archives/*.deb; do
     case ${package##*/} in
     libc6_* | libgcc-s1_* | libstdc++* | lib*san* | libgomp* | libitm* | libquadmath*) ;;
-    *) dpkg -x "$package" "$root" || fail "cannot unpack ${package##*/} (disk full?)" ;;
+    *) dpkg-deb -x "$package" "$root" || fail "cannot unpack ${package##*/} (disk full?)" ;;
     esac
 done
 rm -rf "$root/usr/share/doc" "$root/usr/share/man" "$root/usr/share/locale"
-for qemu in "$root"/usr/bin/qemu-*-static; do
-    [ ! -e "$qemu" ] || mv "$qemu" "$dir/bin/"
+for emulator in $emulators; do
+    wrap "$emulator"
+done
+for qemu in "$root"/usr/bin/qemu-*; do
+    [ -e "$dir/bin/${qemu##*/}" ] || rm -f "$qemu"
 done
 
 (cd "$apt/cache" && apt_private source --download-only cmocka)
@@ -121,7 +127,7 @@ cat >"$dir/include/config.h" <<'END'
 #define HAVE_STRUCT_TIMESPEC 1
 END
 for arch in $archs; do
-    wrap "$arch"
+    wrap "$arch-gcc"
     build_cmocka "$arch"
 done
 find "$root" -name '*.d' -prune -exec rm -rf {} + # make takes such names for lists of headers

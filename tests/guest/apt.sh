@@ -3,7 +3,8 @@
 # an empty list of installed packages makes apt-get fetch everything that one depends on.
 #
 #     fail() { echo "$*" >&2; exit 1; }
-#     apt_open DIR SUITE...             make the state in DIR and read the lists of the suites
+#     apt_open DIR SUITE...             make the state in DIR and read the lists of the suites,
+#                       of the packages; with apt_kinds="deb deb-src" of their sources, too
 #     apt_private install -y --download-only PACKAGE...     into DIR/cache/archives
 #     apt_programs FILE...              unpack these packages into $all, a new directory; programs
 #                       and libraries (by their place in it) go to $dir/root, its lib
@@ -39,7 +40,9 @@ apt_open() {
         fail "cannot write to $apt_dir"
     : >"$apt_dir/status"
     for suite in "$@"; do
-        echo "deb [signed-by=$keyring] $mirror $suite main"
+        for kind in ${apt_kinds:-deb}; do
+            echo "$kind [signed-by=$keyring] $mirror $suite main"
+        done
     done >"$apt_dir/sources.list"
     apt_settings >"$apt_dir/conf"
     # the lists of hooks cannot be emptied by a file that is merely read later
