@@ -3,30 +3,33 @@
 # All that can be typed comes from the program that is called, by --help-options: lines of "verb
 # NAME WORDS BRIEF" and "option VERB --NAME VALUE KIND HELP" with tabs between the fields.
 
-# The words of a verb when they begin with a choice: one|two|three.
-_dxpu_words()
-{
-    awk -F'\t' -v name="$2" '$1 == "verb" && $2 == name { split($3, words, " ")
-        if (index(words[1], "|")) print words[1]; exit }' <<<"$1"
-}
-
-# The VALUE of an option; nothing for a flag, or one that may be left out.
-_dxpu_value()
-{
-    awk -F'\t' -v name="$2" '$1 == "option" && $3 == name && $4 !~ /^\[/ { print $4; exit }' \
-        <<<"$1"
-}
-
+# Without other programs: to start one takes longer than all that is done here.
 _dxpu()
 {
-    local IFS=$'\n' word=${COMP_WORDS[COMP_CWORD]} list value='' verb='' i next
-    local -a given=()
+    local - IFS=$'\n' word=${COMP_WORDS[COMP_CWORD]} list value='' verb='' first i next row
+    local -a given=() rows fields names=() options=() offered=()
+    local -A values=() words=() seen=()
+    set -f
     COMPREPLY=()
     list=$("${COMP_WORDS[0]}" --help-options 2>/dev/null) || return 0
+    rows=(${list//$'\t'/$'\x1f'}) # which is no white space: a field may be empty
+    IFS=$'\x1f'
+    for row in "${rows[@]}"; do
+        fields=($row)
+        if [[ ${fields[0]} == verb ]]; then
+            names+=("${fields[1]}")
+            words[=${fields[1]}]=${fields[2]}
+        elif [[ ${fields[0]} == option ]]; then # with a VALUE unless it may be left out
+            options+=("${fields[1]}=${fields[2]}")
+            [[ ${fields[3]} == '['* || ${values[${fields[2]}]+known} ]] ||
+                values[${fields[2]}]=${fields[3]}
+        fi
+    done
+    IFS=' '
     for ((i = 1; i < COMP_CWORD; i++)); do
         case ${COMP_WORDS[i]} in
         -*) # bash takes --name=value for three words
-            value=$(_dxpu_value "$list" "${COMP_WORDS[i]}")
+            value=${values[${COMP_WORDS[i]}]-}
             next=$((i + 1))
             if [[ ${COMP_WORDS[next]} == = ]]; then
                 next=$((i + 2))
@@ -41,28 +44,36 @@ _dxpu()
         esac
     done
     for i in "${given[0]} ${given[1]}" "${given[0]}"; do
-        [[ $verb ]] || verb=$(awk -F'\t' -v name="$i" '$1 == "verb" && $2 == name { print $2 }' \
-            <<<"$list")
+        [[ $verb || ! ${words[=$i]+known} ]] || verb=$i
     done
-    if [[ ! $value && $verb && $word != -* && "${given[*]}" == "${verb// /$'\n'}" ]]; then
-        value=$(_dxpu_words "$list" "$verb")
+    # the words of a verb when they begin with a choice: one|two|three
+    if [[ ! $value && $verb && $word != -* && ${given[*]} == "$verb" ]]; then
+        first=${words[=$verb]%% *}
+        [[ $first != *'|'* ]] || value=$first
     fi
     if [[ $value == *'|'* ]]; then
-        mapfile -t COMPREPLY < <(compgen -W "${value//|/$'\n'}" -- "$word")
+        offered=(${value//|/ })
     elif [[ $value ]]; then
         [[ $value != FILE* ]] || mapfile -t COMPREPLY < <(compgen -f -- "$word")
     elif [[ $word == -* ]]; then
-        mapfile -t COMPREPLY < <(compgen -W "$(awk -F'\t' -v verb="$verb" \
-            '$1 == "option" && ($2 == verb || $2 == "*") { print $3 }' <<<"$list")" -- "$word")
-    elif [[ ! $verb && $list == *$'verb\t'* ]]; then
-        mapfile -t COMPREPLY < <(compgen -W "$(awk -F'\t' -v given="${given[*]}" '
-            $1 == "verb" && index($2 " ", given ? given " " : "") == 1 {
-                split(substr($2, given ? length(given) + 2 : 1), rest, " ")
-                if (rest[1] != "" && !seen[rest[1]]++) print rest[1]
-            }' <<<"$list")" -- "$word")
+        for i in "${options[@]}"; do
+            [[ ${i%%=*} != "$verb" && ${i%%=*} != '*' ]] || offered+=("${i#*=}")
+        done
+    elif [[ ! $verb && ${#names[@]} -gt 0 ]]; then
+        first=${given[*]:+${given[*]} }
+        for i in "${names[@]}"; do
+            [[ $i == "$first"* ]] || continue
+            i=${i#"$first"}
+            i=${i%% *}
+            [[ ! $i || ${seen[$i]+known} ]] || offered+=("$i")
+            [[ ! $i ]] || seen[$i]=1
+        done
     else
         mapfile -t COMPREPLY < <(compgen -f -- "$word")
     fi
+    for i in "${offered[@]}"; do
+        [[ $i != "$word"* ]] || COMPREPLY+=("$i")
+    done
 }
 
 complete -o filenames -F _dxpu dxpu dxpu-host dxpu-box dxpu-manager dxpu-device dxpu-render
