@@ -185,7 +185,7 @@ def other(folder, name, level):
     tool = QEMU.get(name, name)
     qemu = shutil.which("qemu-" + tool) or os.path.join(folder, "bin", "qemu-" + tool)
     return Machine("%s_%s" % (name, level), [os.path.join(folder, "bin", name + "-linux-gnu-gcc")],
-                   ["-" + level, "-g", "-static", "-I" + os.path.join(folder, "include")], [qemu],
+                   ["-" + level, "-static", "-I" + os.path.join(folder, "include")], [qemu],
                    [os.path.join(folder, name + "-linux-gnu", "libcmocka.a")])
 
 

@@ -78,7 +78,7 @@ class Rig:
     def compile(self, name, *words):
         include = ["-I" + os.path.join(ROOT, where) for where in (
             "", "bindings/model", "examples/inject", "tests/inject")]
-        done = subprocess.run([self.compiler, "-std=c11", "-O2", "-g", "-pthread", *WARN,
+        done = subprocess.run([self.compiler, "-std=c11", "-O1", "-pthread", *WARN,
                                *include, *self.flags, "-o", self.path(name), *words],
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         return done.stdout if done.returncode else ""
@@ -89,10 +89,11 @@ class Rig:
         early = [s for s in SOURCES if s.endswith("/lookup.c")]
         late = [s for s in SOURCES if s not in early]
         flags, self.flags = self.flags, [f.replace("address,", "") for f in self.flags]
-        problems = self.compile("lookup.o", "-fPIC", "-c", *early)
+        shipped = [] if flags else ["-O2"]
+        problems = self.compile("lookup.o", *shipped, "-fPIC", "-c", *early)
         self.flags = flags
-        return problems + self.compile("libdxpu-inject.so", *shared, *late, self.path("lookup.o"),
-                                       "-lm")
+        return problems + self.compile("libdxpu-inject.so", *shipped, *shared, *late,
+                                       self.path("lookup.o"), "-lm")
 
     def native(self, program, *words, **settings):
         """run() without the library; what it says is the same each time."""
