@@ -114,8 +114,11 @@ CMAKE := dxpu-config.cmake dxpu-config-version.cmake
 
 ## install    libraries, headers, programs, manuals, completion, units; DESTDIR, PREFIX, LIBDIR
 install: all $(LIBRARIES) $(addprefix build/install/,$(NAMES:%=%.pc) $(CMAKE) $(UNITS))
-	@set -e; for e in $(PUT); do IFS=:; set -- $$e; unset IFS; echo "  PUT $$3"; \
+	@set -e; many=; put() { [ -z "$$many" ] || install -Dm $${to%%:*} -t "$(DESTDIR)$${to#*:}" \
+	  $$many; many=; }; for e in $(PUT) end; do IFS=:; set -- $$e; unset IFS; \
+	  [ "$$1:$${3%/*}" = "$$to" ] || put; to=$$1:$${3%/*}; [ $$1 = end ] || echo "  PUT $$3"; \
 	  if [ $$1 = link ]; then ln -sf $$2 "$(DESTDIR)$$3"; \
+	  elif [ "$${2##*/}" = "$${3##*/}" ]; then many="$$many $$2"; \
 	  else install -Dm $$1 $$2 "$(DESTDIR)$$3"; fi; done
 	@[ "$(DESTDIR)" ] || [ "$$(id -u)" != 0 ] || ldconfig
 
