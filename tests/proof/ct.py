@@ -12,7 +12,8 @@ api_sodium it runs altered opens and resets (test_s3*), channels over a bad netw
 old key, and key files; of unit_portable RFC 8439, Poly1305's corners, and X25519 of points of small
 order.  With DXPU_ROUNDS (make check-long) it runs the rest of api_sodium, too (handshakes, cookies,
 new keys, enrollment, random frames, a million lies), and X25519, BLAKE2b and the AEAD of portable
-beside libsodium's; and every byte of a message where every 23rd is tried otherwise.
+beside libsodium's; and every byte of a message, and every TLP over the bad network, where one of 23
+is tried otherwise.
 """
 # run.py: --timeout 900
 # make: build/pic/dxpu_core.o
