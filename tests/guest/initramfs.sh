@@ -16,11 +16,15 @@ esac
 dir=$("$here/fetch.sh")
 tree=$(mktemp -d)
 trap 'rm -rf "$tree"' EXIT
-# fio's libraries are replaced once for each version of what does it
-short=$dir/short-$(cksum <"$here/stubs.py" | cut -d ' ' -f 1)
+# libraries are replaced, and busybox gets its names, once for each version of what does it
+short=$dir/short-$(cat "$0" "$here/stubs.py" | cksum | cut -d ' ' -f 1)
 if [ ! -d "$short" ]; then
     cp -R "$dir/root/." "$tree"
     python3 "$here/stubs.py" "$tree"
+    mkdir -p "$tree/sbin"
+    for name in $("$tree/bin/busybox" --list); do
+        ln -s ../bin/busybox "$tree/sbin/$name"
+    done
     made=$short.$$
     { cp -R "$tree" "$made" && mv -T "$made" "$short"; } 2>/dev/null || rm -rf "$made"
 else

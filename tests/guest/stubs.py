@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Make fio's start short: put stubs in the place of the libraries of its engines that no test uses.
+"""Make the guest's programs start soon: stubs in the place of libraries that no test has a use for.
 
     tests/guest/stubs.py ROOT
 
 Debian's fio is linked with those of Ceph, RDMA and others, 60 MB in all, and binds each of their
-symbols whenever it starts: a second of a software-emulated CPU.  A stub has the functions that fio
-names and does nothing in them.  ROOT is a tree as fetch.sh leaves it, a copy of it: what only those
-libraries needed goes too.  Without a C compiler, or `nm`, nothing changes."""
+symbols whenever it starts: a second of a software-emulated CPU.  nvme and lspci are linked, by
+their libraries, with those for keys, D-Bus and packed modules, which are half of what the guest's
+kernel unpacks.  A stub has the functions that are named and does nothing in them.  ROOT is a tree
+as fetch.sh leaves it, a copy of it: what only those libraries needed goes too.  Without a C
+compiler, or `nm`, nothing changes."""
 # SPDX-License-Identifier: MIT
 import os
 import shlex
@@ -16,6 +18,7 @@ import sys
 
 USED = ("libc.", "libm.", "libz.", "libaio.", "libnuma.", "libpthread.", "libdl.", "librt.",
         "ld-linux")
+UNUSED = ("libcrypto.", "libdbus-1.", "libzstd.", "liblzma.")  # whoever is linked with them
 
 
 def symbols(path, *options):
@@ -56,6 +59,16 @@ def stub(library, wanted):
     return True
 
 
+def all_needed(libraries, programs):
+    """Names of the libraries that they load, those of libraries among them."""
+    used, todo = set(), programs
+    while todo:
+        more = {name for path in todo for name in needed(path)} - used
+        used |= more
+        todo = [p for p in (os.path.join(libraries, name) for name in more) if os.path.exists(p)]
+    return used
+
+
 def main():
     root = sys.argv[1]
     if not all(map(shutil.which, (shlex.split(os.environ.get("CC", "cc"))[0], "nm", "objdump"))):
@@ -68,12 +81,14 @@ def main():
             stub(path, wanted)
     programs = [os.path.join(folder, name) for part in ("bin", "usr/bin", "usr/sbin")
                 for folder, _, names in os.walk(os.path.join(root, part)) for name in names]
-    used, todo = set(), programs
-    while todo:
-        more = {name for path in todo for name in needed(path)} - used
-        used |= more
-        todo = [p for p in (os.path.join(libraries, name) for name in more) if os.path.exists(p)]
-    for name in set(os.listdir(libraries)) - used:
+    links = {path: needed(path) for path in programs + [
+        os.path.join(libraries, name) for name in all_needed(libraries, programs)]}
+    for name in sorted(set(sum(links.values(), []))):
+        path = os.path.join(libraries, name)
+        if name.startswith(UNUSED) and os.path.exists(path):
+            stub(path, {s[1:] for user, names in links.items() if name in names
+                        for s in symbols(user, "--undefined-only")})
+    for name in set(os.listdir(libraries)) - all_needed(libraries, programs):
         if ".so" in name and not name.startswith(("ld-linux", "libgcc_s")):  # the C library's own
             os.remove(os.path.join(libraries, name))
 
