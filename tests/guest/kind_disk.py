@@ -58,7 +58,7 @@ def hot_add(w):
 
 def verified_load(w):
     for name, options in (  # each by another queue
-            ("deep", "--rw=randwrite --bsrange=512-256k --iodepth=32 --size=16m --cpus_allowed=1"),
+            ("deep", "--rw=randwrite --bsrange=512-256k --iodepth=32 --size=8m --cpus_allowed=1"),
             ("single", "--rw=write --bs=4k --iodepth=1 --size=1m --cpus_allowed=0")):
         status, out = w.guest.run(
             "fio --name=j --filename=%s --direct=1 --ioengine=libaio --verify=xxhash "
@@ -76,7 +76,7 @@ def verified_load(w):
 
 def file_system(w):
     w.guest.must("mke2fs -F %s && mkdir -p /tmp/m && mount -t ext4 %s /tmp/m" % (DISK, DISK))
-    w.guest.must("dd if=/dev/urandom of=/tmp/m/a bs=64k count=96 && "
+    w.guest.must("dd if=/dev/urandom of=/tmp/m/a bs=64k count=32 && "
                  "cp $(ls -d /modules/* | head -n 24) /tmp/m/")
     w.sums = w.guest.must("cd /tmp/m && find . -type f | sort | xargs md5sum")
     w.guest.must("umount /tmp/m")

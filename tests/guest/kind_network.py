@@ -18,7 +18,7 @@ from suite import HANG, check, figure
 MODULES = ("virtio", "virtio_ring", "virtio_pci_legacy_dev", "virtio_pci_modern_dev", "virtio_pci",
            "failover", "net_failover", "virtio_net")
 PROGRAMS, LOSS, BOX_SLOT = (), 10, 1
-SERVER, CLIENT, MEGABYTES = "10.99.0.1", "10.99.0.2", 16
+SERVER, CLIENT, MEGABYTES = "10.99.0.1", "10.99.0.2", 8
 
 # Port 5000 sends what port 5001 got; both in the namespace.
 SERVE = """

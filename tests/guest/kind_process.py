@@ -46,7 +46,7 @@ def found(w):
 
 
 def verified_load(w, name):
-    for kind, options in (("deep", "--rw=randwrite --bsrange=512-128k --iodepth=32 --size=8m"),
+    for kind, options in (("deep", "--rw=randwrite --bsrange=512-128k --iodepth=32 --size=4m"),
                           ("single", "--rw=write --bs=4k --iodepth=1 --size=512k")):
         status, out = w.guest.run(FIO % (DISK, options), 2 * HANG)
         check("fio_%s_%s" % (kind, name), status == 0, out)

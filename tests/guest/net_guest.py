@@ -685,7 +685,7 @@ def long_cut(w):
     a, ups = w.a, w.a.attached(1)
     a.under_way(1, *LOAD)
     a.under_way(2, "--rw=randrw", "--bs=4k", "--iodepth=4", "--size=16m", "--time_based",
-                "--runtime=%d" % (w.cut_seconds + 5), "--rate_iops=50", name="job2")
+                "--runtime=%d" % (w.cut_seconds + 5), "--rate_iops=20", name="job2")
     name, device = os.path.basename(a.device(1)), a.device(1)
     w.cut(True)
     start = time.monotonic()
@@ -843,7 +843,7 @@ def dead_slot(w):
     a = w.a
     a.under_way(2, *LOAD, name="job2")
     a.under_way(1, "--rw=randrw", "--bs=4k", "--iodepth=4", "--size=16m", "--time_based",
-                "--runtime=6", "--rate_iops=100", name="job1")
+                "--runtime=6", "--rate_iops=25", name="job1")
     w.other.process.popen.send_signal(signal.SIGSTOP)
     # A processor that asks the dead device waits, and QEMU lets no other one out meanwhile.
     identity = a.must("setpci -s %s 0.l" % os.path.basename(a.device(2)), HANG).strip()
@@ -1261,7 +1261,7 @@ def host_killed(w):
     """The box takes the slot back; the next host has it.  Guest b does not notice."""
     a, b = w.a, w.b
     a.under_way(1, *LOAD)
-    b.under_way(3, "--rw=randwrite", "--bs=4k", "--iodepth=4", "--size=8m", "--verify=xxhash",
+    b.under_way(3, "--rw=randwrite", "--bs=4k", "--iodepth=4", "--size=4m", "--verify=xxhash",
                 "--verify_fatal=1", "--do_verify=1")
     a.guest.seen = len(a.guest.log())
     a.host.kill()
