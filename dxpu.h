@@ -3811,10 +3811,9 @@ static void *dxpui_arena_take(dxpui_arena *a, uint64_t bytes)
 
 static void dxpui_queue_layout(dxpui_queue *q, dxpui_arena *a, uint32_t headers, uint32_t units)
 {
-    uint64_t bytes = dxpui_queue_bytes(headers, units);
+    q->cap = (uint32_t)dxpui_queue_bytes(headers, units);
     q->items = (dxpui_item *)dxpui_arena_take(a, (uint64_t)headers * sizeof *q->items);
-    q->mem = (uint8_t *)dxpui_arena_take(a, bytes);
-    q->cap = (uint32_t)bytes;
+    q->mem = (uint8_t *)dxpui_arena_take(a, q->cap);
     q->header_max = headers;
     q->data_max = units;
 }
@@ -3825,8 +3824,7 @@ static void dxpui_events_layout(dxpui_events *e, dxpui_arena *a)
     e->order = (uint32_t *)dxpui_arena_take(a, DXPUI_EVENTS * sizeof *e->order);
 }
 
-/* Begin a channel of this configuration, which may be its own, with its arrays in a block at base.
-   Returns the bytes of the block. */
+/* Begin a channel of this configuration, maybe its own, in a block at base; returns its bytes. */
 static uint64_t dxpui_layout(dxpu_channel *ch, const dxpu_channel_config *cfg, void *base)
 {
     dxpui_arena a = { (uint8_t *)base, 0 };
@@ -3837,18 +3835,13 @@ static uint64_t dxpui_layout(dxpu_channel *ch, const dxpu_channel_config *cfg, v
     ch->link.trailer = c->suite ? c->suite->tag_bytes : (uint32_t)DXPU_FRAME_CRC_BYTES;
     ch->flight.overhead_bytes = (uint32_t)DXPU_FRAME_FULL_BYTES + ch->link.trailer;
     ch->flight.mask = window - 1;
-    for (unsigned i = 0; i < DXPU_CLASSES; i++) {
-        dxpui_queue_layout(&ch->tx.queue[i], &a, c->tx.header[i], c->tx.data[i]);
-        dxpui_queue_layout(&ch->rx.queue[i], &a, c->rx.header[i], c->rx.data[i]);
+    for (unsigned i = 0; i < DXPU_CLASSES; i++)
         list += c->tx.header[i];
-    }
-    for (ch->tx.placed_mask = 1; ch->tx.placed_mask < list; ch->tx.placed_mask *= 2)
-        ;
+    while (ch->tx.placed_mask < list - 1)
+        ch->tx.placed_mask = 2 * ch->tx.placed_mask + 1;
     ch->tx.placed =
-        (uint32_t *)dxpui_arena_take(&a, (uint64_t)ch->tx.placed_mask * sizeof *ch->tx.placed);
-    ch->tx.placed_mask--;
-    ch->flight.frame =
-        (dxpui_sent *)dxpui_arena_take(&a, (uint64_t)window * sizeof *ch->flight.frame);
+        (uint32_t *)dxpui_arena_take(&a, (ch->tx.placed_mask + 1u) * sizeof *ch->tx.placed);
+    ch->flight.frame = (dxpui_sent *)dxpui_arena_take(&a, window * sizeof *ch->flight.frame);
     ch->paths.count = c->paths;
     ch->paths.path = (dxpui_path *)dxpui_arena_take(&a, c->paths * sizeof *ch->paths.path);
     uint16_t *log = (uint16_t *)dxpui_arena_take(&a, (uint64_t)c->paths * log_size * sizeof *log);
@@ -3856,11 +3849,17 @@ static uint64_t dxpui_layout(dxpu_channel *ch, const dxpu_channel_config *cfg, v
     dxpui_events_layout(&ch->rx.events, &a);
     ch->paths.replay_bits = 4 * window < 256 ? 256 : 4 * window;
     uint64_t *replay = (uint64_t *)dxpui_arena_take(&a, c->paths * (ch->paths.replay_bits / 8));
+    ch->rx.early_bytes = (uint16_t *)dxpui_arena_take(&a, window * sizeof *ch->rx.early_bytes);
+    if (base)
+        dxpui_zero(base, (size_t)a.used); /* the queues and bodies behind it are written first */
     for (unsigned i = 0; base && i < c->paths; i++) {
         ch->paths.path[i].log = log + (size_t)i * log_size;
         ch->paths.path[i].replay = replay + (size_t)i * (ch->paths.replay_bits / 64);
     }
-    ch->rx.early_bytes = (uint16_t *)dxpui_arena_take(&a, window * sizeof *ch->rx.early_bytes);
+    for (unsigned i = 0; i < DXPU_CLASSES; i++) {
+        dxpui_queue_layout(&ch->tx.queue[i], &a, c->tx.header[i], c->tx.data[i]);
+        dxpui_queue_layout(&ch->rx.queue[i], &a, c->rx.header[i], c->rx.data[i]);
+    }
     ch->rx.early_bodies = (uint8_t *)dxpui_arena_take(
         &a, (uint64_t)window * (c->frame_limit_bytes - ch->flight.overhead_bytes));
     return a.used;
@@ -3897,7 +3896,6 @@ DXPU_API int dxpu_channel_init_sized(dxpu_channel *ch, size_t ch_bytes,
     if (ch_bytes != sizeof *ch || need == 0 || dxpu_channel_check(cfg, NULL) != DXPU_OK ||
         mem_bytes < need || ((uintptr_t)mem & 7u) != 0)
         return DXPU_E_ARG;
-    dxpui_zero(mem, need);
     dxpui_layout(ch, cfg, mem);
     ch->link.hold_ns = dxpui_ns(cfg->hold_ms);
     ch->flight.una = ch->flight.next = ch->flight.lost_from = cfg->sequence;

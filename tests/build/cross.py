@@ -57,7 +57,7 @@ LOAD32 = HIGH.ljust(99) + "\\\n               dxpu_get_##order##16(p + 2 * (low)
 NATIVE = "uint32_t v; memcpy(&v, p, 4); return (high) ? v : __builtin_bswap32(v);"
 AT_ONCE = ("uint32_t v = *(const uint32_t *)(const void *)p; "
            "return (high) ? v : __builtin_bswap32(v);")
-ZEROED = "    dxpui_zero(mem, need);\n"
+ZEROED = "        dxpui_zero(base, (size_t)a.used);"
 FOUR_BYTES = "crc ^= dxpu_get_le32(p);"
 AS_THEY_STAND = "uint32_t v; memcpy(&v, p, 4); crc ^= v;"
 ZLIB = """#include "dxpu.h"
@@ -290,7 +290,7 @@ def prepare():
             ("kind.c", KIND), ("libc.c", LIBC), ("zlib/zlib.h", ZLIB), ("faults.c", FAULTS),
             ("native_crc/dxpu.h", text.replace(FOUR_BYTES, AS_THEY_STAND)),
             ("native_order/dxpu.h", text.replace(LOAD32, NATIVE)),
-            ("not_zeroed/dxpu.h", text.replace(ZEROED, "    (void)mem;\n")),
+            ("not_zeroed/dxpu.h", text.replace(ZEROED, "        (void)base;")),
             ("loads_at_once/dxpu.h", text.replace(LOAD32, AT_ONCE)),
             ("library.c", '#define DXPU_IMPLEMENTATION\n#include "dxpu.h"\n'),
             ("broken.c", "int at(int i);\nint at(int i)\n{\n    int *none = 0, a[2] = { 1, 2 };\n"
