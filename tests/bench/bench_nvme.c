@@ -3,6 +3,9 @@
    First with the submission queue in the controller memory buffer, or with its entries pushed by
    the host, then, as the baseline, in host memory.  Of the last row the data are in the buffer,
    too. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* madvise */
+#endif
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -124,7 +124,7 @@ static inline void queue_restart(queue_pair *q, uint32_t depth)
 static inline void drv_enable(driver *d)
 {
     rc *r = &d->r;
-    memset(r->mem + MEM_QUEUES, 0, 0x200000);
+    rc_mem_zero(r, MEM_QUEUES, 0x200000);
     queue_restart(&d->q[0], ADMIN_DEPTH);
     reg_set32(r, 0x24, (ADMIN_DEPTH - 1) << 16 | (ADMIN_DEPTH - 1));
     reg_set64(r, 0x28, sq_address(0));
