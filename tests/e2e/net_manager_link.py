@@ -282,8 +282,8 @@ def wipe_that_does_not_verify():
 @case
 def wipe_survives_a_kill():
     with lab.Lab(plain=True) as l, fm.Manager() as m:
-        path = disk(l, "disk", 512 * MIB)
-        plant(path, 512 * MIB - 100)
+        path = disk(l, "disk", 256 * MIB)
+        plant(path, 256 * MIB - 100)
         box = start_box(l, m, "--device", "nvme", "--file", path)
         b = m.link(BOX)
         b.bind(1, 77, 1, 4)
@@ -302,7 +302,7 @@ def wipe_survives_a_kill():
         check(again.unbind(1, 4)[0] == WIPING)  # M-105
         again.becomes(1, WIPED)
         with open(path, "rb") as f:
-            f.seek(512 * MIB - 100)
+            f.seek(256 * MIB - 100)
             check(f.read() == bytes(100))
         check(box.process.stop() == 0)
 
