@@ -153,6 +153,7 @@ def u14_controller_reset(l):
 def figures():
     """Latency of a 4 KB read and write by one driver, in us, the least and the median, and requests
     of each."""
+    nvme_client.Disk.pause_s = 0
     print("%-8s %-8s %8s %8s %8s %8s %8s %8s" % ("RTT us", "entries", "read", "p50", "write", "p50",
                                                  "requests", "requests"))
     with lab.Lab() as l:
