@@ -36,6 +36,14 @@ def ip(*words, may_fail=False):
     return done.stdout
 
 
+def ip_batch(lines, *options, may_fail=False):
+    """Commands of ip, one a line, by one process."""
+    done = subprocess.run([IP, *options, "-batch", "-"], input="\n".join(lines) + "\n",
+                          capture_output=True, text=True)
+    if done.returncode and not may_fail:
+        raise RuntimeError("ip %s %s: %s" % (" ".join(options), lines, done.stderr.strip()))
+
+
 def at(address, port):
     return ("[%s]:%d" if ":" in address else "%s:%d") % (address, port)
 
@@ -56,30 +64,28 @@ class Net(lab.Lab):
         return self
 
     def build(self):
-        for name in self.space.values():
-            ip("netns", "add", name)
-            ip("-n", name, "link", "set", "lo", "up")
-        queues = ("numrxqueues", 2, "numtxqueues", 2)
-        for one, inner, other, outer in (("host", "h0", "router", "r0"),
-                                         ("box", "b0", "router", "r1")):
-            ip("link", "add", inner, *queues, "netns", self.space[one], "type", "veth", "peer",
-               "name", outer, *queues, "netns", self.space[other])
-        for where, device, index in (("host", "h0", 0), ("router", "r0", 1), ("router", "r1", 2),
-                                     ("box", "b0", 3)):
-            # veth hands on what UDP segmentation left joined; a card does not
-            self.ip(where, "link", "set", device, "gso_max_segs", "1", "up")
-            self.ip(where, "addr", "add", V4[index] + "/24", "dev", device)
-            self.ip(where, "addr", "add", V6[index] + "/64", "dev", device, "nodad")
-        for where, index in (("host", 1), ("box", 2)):
-            self.ip(where, "route", "add", "default", "via", V4[index])
-            self.ip(where, "-6", "route", "add", "default", "via", V6[index])
+        queues = "numrxqueues 2 numtxqueues 2"
+        ip_batch(["netns add " + name for name in self.space.values()] + [
+            "link add %s %s netns %s type veth peer name %s %s netns %s" %
+            (inner, queues, self.space[one], outer, queues, self.space["router"])
+            for one, inner, outer in (("host", "h0", "r0"), ("box", "b0", "r1"))])
+        for where, devices, router in (("router", (("r0", 1), ("r1", 2)), None),
+                                       ("host", (("h0", 0),), 1), ("box", (("b0", 3),), 2)):
+            lines = ["link set lo up"]
+            for device, index in devices:
+                # veth hands on what UDP segmentation left joined; a card does not
+                lines += ["link set %s gso_max_segs 1 up" % device,
+                          "addr add %s/24 dev %s" % (V4[index], device),
+                          "addr add %s/64 dev %s nodad" % (V6[index], device)]
+            if router:
+                lines += ["route add default via " + of[router] for of in (V4, V6)]
+            ip_batch(lines, "-n", self.space[where])
         self.inside("router", "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward && "
                     "echo 1 > /proc/sys/net/ipv6/conf/all/forwarding")
 
     def __exit__(self, *unused):
         super().__exit__(*unused)
-        for name in self.space.values():
-            ip("netns", "del", name, may_fail=True)
+        ip_batch(["netns del " + name for name in self.space.values()], "-force", may_fail=True)
 
     def ip(self, where, *words):
         return ip("-n", self.space[where], *words)
