@@ -57,7 +57,7 @@ def in_subshell(words):
     return "(one %s); printf '%s%%d\\n' $?\n" % (words, END)
 
 
-FUNCTION = "%s() { printf '%%s' %s; }\n"
+FUNCTION = "%s() { [ \"$*\" = --help-options ] && printf '%%s' %s; }\n"
 
 
 def in_fish(words):
@@ -76,7 +76,7 @@ def zsh(cases):
 
 def fish(cases):
     found = []
-    function = "function %s; printf '%%s' %s; end\n"
+    function = "function %s; test \"$argv\" = --help-options; and printf '%%s' %s; end\n"
     for status, out in each(("fish", "--no-config"), FISH, cases, in_fish, function):
         lines = [line.split("\t")[0] for line in out.splitlines()]
         found.append((status, "\n".join(re.sub("^--[^=]*=", "", line) for line in lines)))
@@ -142,6 +142,8 @@ def shells(name, complete):
                  for words, expected in cases(program, rows(program))]
         asked += [(words, {file}) for words in (["dxpu", "pcap", directory + "/cap"],
                                                 ["dxpu-box", "--file", directory + "/cap"])]
+        if name == "bash":  # a word as it was typed, with the quote that it begins with
+            asked.append((["dxpu", '"at'], wanted(rows("dxpu"), [], "at")))
         wrong = {}
         for (words, expected), (status, out) in zip(asked, complete([w for w, _ in asked])):
             name_of = ("" if expected != {file} else "file_") + words[0]

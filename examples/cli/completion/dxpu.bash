@@ -6,16 +6,14 @@
 # Without other programs: to start one takes longer than all that is done here.
 _dxpu()
 {
-    local - IFS=$'\n' word=${COMP_WORDS[COMP_CWORD]} list value='' verb='' first i next row
+    local IFS=' ' word=${COMP_WORDS[COMP_CWORD]} list value='' verb='' first i next row
     local -a given=() rows fields names=() options=() offered=()
     local -A values=() words=() seen=()
-    set -f
     COMPREPLY=()
     list=$("${COMP_WORDS[0]}" --help-options 2>/dev/null) || return 0
-    rows=(${list//$'\t'/$'\x1f'}) # which is no white space: a field may be empty
-    IFS=$'\x1f'
+    mapfile -t rows <<<"${list//$'\t'/$'\x1f'}" # which is no white space: a field may be empty
     for row in "${rows[@]}"; do
-        fields=($row)
+        IFS=$'\x1f' read -ra fields <<<"$row"
         if [[ ${fields[0]} == verb ]]; then
             names+=("${fields[1]}")
             words[=${fields[1]}]=${fields[2]}
@@ -25,7 +23,6 @@ _dxpu()
                 values[${fields[2]}]=${fields[3]}
         fi
     done
-    IFS=' '
     for ((i = 1; i < COMP_CWORD; i++)); do
         case ${COMP_WORDS[i]} in
         -*) # bash takes --name=value for three words
@@ -52,7 +49,7 @@ _dxpu()
         [[ $first != *'|'* ]] || value=$first
     fi
     if [[ $value == *'|'* ]]; then
-        offered=(${value//|/ })
+        IFS='|' read -ra offered <<<"$value"
     elif [[ $value ]]; then
         [[ $value != FILE* ]] || mapfile -t COMPREPLY < <(compgen -f -- "$word")
     elif [[ $word == -* ]]; then
@@ -71,6 +68,7 @@ _dxpu()
     else
         mapfile -t COMPREPLY < <(compgen -f -- "$word")
     fi
+    word=${word#[\"\']} # as typed, with a quote
     for i in "${offered[@]}"; do
         [[ $i != "$word"* ]] || COMPREPLY+=("$i")
     done
