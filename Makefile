@@ -182,7 +182,8 @@ quick: $(QUICK:%.c=build/%)
 	$(PYTHON) tests/run.py --jobs 2 $(or $^,$(error R=$R is no directory of tests/ with C tests))
 
 ## check-long check with many more simulation seeds, hot-plug cycles, a large pool, a cut of 60 s
-check-long: all firmware $(SAN_ALL) $(COV_ALL) $(C_TESTS:%.c=build/%) $(BENCHES:%.c=build/%)
+check-long: all firmware $(LIBRARIES) $(SAN_ALL) $(COV_ALL) $(C_TESTS:%.c=build/%) \
+  $(BENCHES:%.c=build/%)
 	DXPU_SEEDS=1000000 $(PYTHON) tests/run.py --timeout 14400 build/tests/sim/sim_channel
 	DXPU_WHOLE=1 DXPU_SEEDS=20000 DXPU_DEPTH=8 DXPU_ROUNDS=2000000 DXPU_SLOTS=100000 \
 	  DXPU_STEPS=10000 $(PYTHON) tests/run.py --long --jobs 2 --timeout 3600 $(C_TESTS:%.c=build/%) \

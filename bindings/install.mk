@@ -131,7 +131,7 @@ uninstall:
 
 ## dist       archive of the last commit, and one file per binding, reproducible: build/dist
 NAME = dxpu-$(VERSION)
-PACK = gzip -9n
+LEVEL = 9
 TAR = tar --sort=name --format=ustar --owner=0 --group=0 --numeric-owner --mode=a+rX,u+w,go-w
 dist:
 	@git rev-parse -q --verify HEAD >/dev/null || \
@@ -141,7 +141,7 @@ dist:
 	  tar -x -C build/dist
 	$(PYTHON) build/dist/$(NAME)/bindings/amalgamate.py build/dist/$(NAME)-single
 	cd build/dist && $(TAR) --mtime=@$$(git log -1 --format=%ct) -cf $(NAME)-single.tar \
-	  $(NAME)-single && rm -r $(NAME) && $(PACK) $(NAME).tar $(NAME)-single.tar && \
+	  $(NAME)-single && rm -r $(NAME) && gzip -$(LEVEL)n $(NAME).tar $(NAME)-single.tar && \
 	  sha256sum *.gz >SHA256SUMS
 
 .PHONY: FORCE
