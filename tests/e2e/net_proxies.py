@@ -980,8 +980,8 @@ def idle_slot_takes_little_memory():
                        ",".join("%d=%s/%d" % (n, at[1], n) for n in range(1, 9)), "--json")
         for n in range(1, 9):
             host.says("slot %d: slot %d of .* is attached" % (n, n))
-        busy = resident_kb(many)
-        check((busy - idle) / 8 > 32, idle, busy)  # the control: a channel is seen to need more
+        # the control: a channel is seen, whose buffers take memory when they are used
+        until(lambda: (resident_kb(many) - idle) / 8 > 16, "more for each channel")
         check(host.stop() == 0 and one.stop() == 0 and many.stop() == 0, many.errors())
 
 
