@@ -92,15 +92,20 @@ class Folder:
         return found
 
 
-@functools.lru_cache(maxsize=None)
-def inner_clang(compiler, std, include):
-    """The command that clang's driver starts for -fsyntax-only, but for the names of sources."""
-    f = Folder(include)
-    source = f.write("any" + extension(compiler), "")
-    line = f.compile(compiler, std, source, "-fsyntax-only", "-###")[1].splitlines()[-1]
-    words = [w for w in shlex.split(line) if w != "-fcolor-diagnostics"]
+def without_source(shown):
+    """The command that clang's driver would start, from what it shows for -### and one source, but
+    for that one's name: others can follow."""
+    words = [w for w in shlex.split(shown.splitlines()[-1]) if w != "-fcolor-diagnostics"]
     at = words.index("-main-file-name")
     return words[:at] + words[at + 2:-1]
+
+
+@functools.lru_cache(maxsize=None)
+def inner_clang(compiler, std, include):
+    """That command for -fsyntax-only."""
+    f = Folder(include)
+    source = f.write("any" + extension(compiler), "")
+    return without_source(f.compile(compiler, std, source, "-fsyntax-only", "-###")[1])
 
 
 # Of each compiler one of the oldest and the newest of C and of C++; those between are no news.
@@ -628,14 +633,11 @@ def clang_sources(f):
     at = len(header) - header[::-1].index("-include")
     said = f.run(*header[:at - 1], *header[at + 1:])[1]
     check("control_clang_header_itself", "-Wunused-function" in said, said)
-    line = f.run(*plan(targets[1]), "-###")[1].splitlines()[-1]
-    words = [w for w in shlex.split(line) if w != "-fcolor-diagnostics"]
+    words = without_source(f.run(*plan(targets[1]), "-###")[1])
     sources = [n for room in ("bindings", "examples/common", "examples/manager", "examples/render")
                for n in glob.glob(os.path.join(ROOT, room, "**", "*.c"), recursive=True)]
     stray = f.write("stray.c", "unsigned u(int);\nunsigned u(int n)\n{\n    return n;\n}\n")
-    at = words.index("-main-file-name")
-    said = f.run("env", "-C", ROOT, *words[:at], *words[at + 2:-1], *sources,
-                 os.path.join(f.path, stray))[1]
+    said = f.run("env", "-C", ROOT, *words, *sources, os.path.join(f.path, stray))[1]
     errors = re.findall(r"(?m)^(\S+?):.* error: .*\[(.*)\]$", said)
     check("clang_sources", len(sources) > 80 and errors == [
         (os.path.join(f.path, stray), "-Werror,-Wsign-conversion")], said)
