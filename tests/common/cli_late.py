@@ -54,11 +54,11 @@ def control_a_library_needs_it():
 def with_a_library(name, make):
     """Runs the command that uses the library, and one that does not, with what make(PATH) makes in
     the library's place, under each of its names."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as directory:
         for one in (name, OTHERS[name]):
-            make(os.path.join(folder, one))
-        return run(COMMANDS[name][0], LD_LIBRARY_PATH=folder), \
-            run(("dxpu", "--version"), LD_LIBRARY_PATH=folder)
+            make(os.path.join(directory, one))
+        return run(COMMANDS[name][0], LD_LIBRARY_PATH=directory), \
+            run(("dxpu", "--version"), LD_LIBRARY_PATH=directory)
 
 
 def damaged(path):
