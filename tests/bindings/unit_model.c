@@ -100,7 +100,8 @@ static void test_reads_stop_at_the_link(void **state)
 static double bytes_on_the_cable(uint32_t payload, bool completion, unsigned count)
 {
     static uint8_t data[4096], tlp[4200], body[65535];
-    size_t cap = m.mtu_bytes - 28 - DXPU_FRAME_FULL_BYTES - DXPU_FRAME_CRC_BYTES, len, frames = 0;
+    size_t cap = m.mtu_bytes - 28 - DXPU_FRAME_FULL_BYTES - DXPU_FRAME_CRC_BYTES;
+    size_t len = 0, frames = 0;
     dxpu_tlp t;
     dxpui_builder b;
     memset(&t, 0, sizeof t);

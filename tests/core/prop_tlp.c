@@ -265,7 +265,7 @@ static void test_t1_decode_of_encode(void **state)
     memset(seen, 0, sizeof seen);
     for (i = 0; i < rounds; i++) {
         dxpu_tlp t = draw_tlp(), strict, header;
-        dxpu_tlp_shape s;
+        dxpu_tlp_shape s = { 0 };
         encode_drawn(&t);
         seen[t.type]++;
         assert_int_equal(dxpu_tlp_decode(wire_view(), &strict), DXPU_OK);
@@ -364,7 +364,7 @@ static void test_t40_noise(void **state)
         uint8_t *noise = (uint8_t *)malloc(len ? len : 1);
         dxpu_bytes in;
         dxpu_tlp t;
-        dxpu_tlp_shape s;
+        dxpu_tlp_shape s = { 0 };
         assert_non_null(noise);
         for (k = 0; k < len; k++)
             noise[k] = (uint8_t)draw(256);
