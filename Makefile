@@ -92,12 +92,12 @@ FLAGS/cov8 = $(COV) -DDXPU_CRC_TABLES=8
 FLAGS/fuzz = $(SAN) -fsanitize=fuzzer-no-link
 compile = $(or $(CC$1),$(CC)) $(BASE) $(CFLAGS) $(FLAGS$1)
 SOON = -no-pie $(if $(shell command -v ld.gold),-fuse-ld=gold) # linked, and started, sooner
+PLAIN_AR = $(AR) $(if $(filter ar-,$(AR)-$(findstring -flto,$(CFLAGS))),--target=default) # no LLVM
 # $(call link,VARIANT,ROOM)
 link = $(call say,LD,$@)$(or $(CC$1),$(CC)) $(CFLAGS) $(FLAGS$1) -pthread -o $@ $(if $1,$(SOON),\
-  -pie -Wl$(comma)-z$(comma)relro$(comma)-z$(comma)now$(comma)-z$(comma)noexecstack) \
+  -pie -z relro -z now -z noexecstack) \
   $(filter %.o,$^) -Wl,--as-needed -Wl,--start-group $(filter %.a,$^) -Wl,--end-group \
   $(call libs,$2)
-comma := ,
 # $(call variant,VARIANT): every object, archive, C test and program, in build$1
 define variant
 build$1/%.o: %.c | build/include/dxpu.h
@@ -108,7 +108,7 @@ build$1/dxpu.o: dxpu.h bindings/zlib/dxpu_zlib.h
 build$1/libdxpu.a: build$1/dxpu.o $(filter build/san/%,build$1/tests/support/leak_scan.o)
 build$1/%.a:
 	@rm -f $$@
-	$$(call say,AR,$$@)$$(AR) rcs $$@ $$^
+	$$(call say,AR,$$@)$$(PLAIN_AR) rcs $$@ $$^
 endef
 # $(call room,VARIANT,ROOM)
 define room
