@@ -26,11 +26,19 @@ if(NOT TARGET dxpu::header)
       INTERFACE_LINK_LIBRARIES "${_dxpu_static};${_dxpu_LIBS}")
   endfunction()
 
+  # _dxpu_inline(NAME NEEDS...): a header whose functions are inline, so no library of its own
+  function(_dxpu_inline name)
+    set(_dxpu_static ${ARGN})
+    list(TRANSFORM _dxpu_static APPEND "-static" REGEX "^dxpu::[^h]")
+    add_library(dxpu::${name} INTERFACE IMPORTED)
+    set_target_properties(dxpu::${name} PROPERTIES INTERFACE_LINK_LIBRARIES "${ARGN}")
+    add_library(dxpu::${name}-static INTERFACE IMPORTED)
+    set_target_properties(dxpu::${name}-static PROPERTIES
+      INTERFACE_LINK_LIBRARIES "${_dxpu_static}")
+  endfunction()
+
 @LIBRARIES@
-  # A header whose functions are static, so no library of its own.
-  add_library(dxpu::zlib INTERFACE IMPORTED)
-  set_target_properties(dxpu::zlib PROPERTIES
-    INTERFACE_LINK_LIBRARIES "dxpu::header;@ZLIB@"
+  set_target_properties(dxpu::zlib dxpu::zlib-static PROPERTIES
     INTERFACE_COMPILE_DEFINITIONS "DXPU_ZLIB_USE_LIBDEFLATE=@DEFLATE@")
 endif()
 

@@ -71,13 +71,16 @@ $(NAMES:%=build/install/%.pc): build/install/%.pc: FORCE
 	  'Cflags: -I$${includedir}$(MORE)' | sed 's/ *$$//' >$@
 # $(call target,CMAKE'S NAME,FILE,ROOM,WHAT IT NEEDS)
 target = echo '  _dxpu_library($1 $2 NEEDS $4$(if $(libs/$3), LIBS $(libs/$3)))';
+# What an inline binding needs, when that is not libdxpu.
+below/zlib = dxpu::header $(if $(DEFLATE),deflate,z)
 build/install/dxpu-config.cmake: bindings/dxpu-config.cmake FORCE
 	@mkdir -p $(@D)
 	@($(call target,dxpu,dxpu,,dxpu::header)$(foreach b,$(SHARED),$(call target,$(subst \
 	  _,-,$b),$(call lib,$b),bindings/$b,dxpu::dxpu $(foreach u,$(uses/bindings/$b),dxpu::$(subst \
-	  _,-,$(notdir $u)))))) >$@.libraries
+	  _,-,$(notdir $u)))))$(foreach b,$(INLINE),echo '  _dxpu_inline($(subst _,-,$b) $(or \
+	  $(below/$b),dxpu::dxpu))';)) >$@.libraries
 	@sed -e 's,@INCLUDE@,$(shell realpath -m --relative-to=$(LIBDIR)/cmake/dxpu $(PREFIX)/include),' \
-	  -e 's/@SONUM@/$(SONUM)/' -e 's/@ZLIB@/$(if $(DEFLATE),deflate,z)/' \
+	  -e 's/@SONUM@/$(SONUM)/' \
 	  -e 's/@DEFLATE@/$(if $(DEFLATE),1,0)/' -e '/@LIBRARIES@/{r $@.libraries' -e 'd}' $< >$@
 build/install/dxpu-config-version.cmake: bindings/dxpu-config-version.cmake FORCE
 	@mkdir -p $(@D) && sed -e 's/@VERSION@/$(VERSION)/' -e 's/@SONUM@/$(SONUM)/' $< >$@

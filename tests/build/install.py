@@ -275,11 +275,25 @@ def configure(directory, place, *asked):
                "-DCMAKE_PREFIX_PATH=" + os.path.join(directory, PREFIX))
 
 
+def without(directory, binding):
+    """What cmake says where the package file does not have that binding."""
+    parts = os.path.join(PREFIX, "lib/cmake/dxpu")
+    other = tempfile.mkdtemp(dir=directory)
+    shutil.copytree(os.path.join(directory, parts), os.path.join(other, parts))
+    file = os.path.join(other, parts, "dxpu-config.cmake")
+    write(file, re.sub(r".*_dxpu_inline\(%s .*\n" % binding, "", read(file)))
+    return configure(other, other, "NONE", version(), binding, "")
+
+
 def by_cmake(directory, own):
     if not shutil.which("cmake"):
         print("skip cmake NO CMAKE HERE: the package file is not tested")
         return
     shutil.copy(os.path.join(directory, "dxpu.c"), os.path.join(directory, "dxpu-dxpu.c"))
+    own = dict(own, **{package(binding): names for binding, names in INLINE.items()})
+    for binding, functions in INLINE.items():
+        write(os.path.join(directory, package(binding) + ".c"),
+              user(["dxpu_" + binding], functions))
     names = [library.replace("dxpu-", "", 1) for library in own]
     place = os.path.join(directory, "cmake")
     os.mkdir(place)
@@ -288,6 +302,9 @@ def by_cmake(directory, own):
         status, out = configure(directory, place, "NONE", asked, parts, "")
         check("%scmake_%s%s" % ("" if found else "control_", asked, parts),
               (status == 0) == found and (found or "dxpu" in out), out)
+    status, out = without(directory, "acceptor")
+    check("control_cmake_without_acceptor",
+          status != 0 and "dxpu has no binding acceptor" in out, out)
     status, out = configure(directory, place, "C", version(), " ".join(names), " ".join(names))
     check("cmake_finds", status == 0, out)
     build = os.path.join(place, "build", "C" + version())
