@@ -58,7 +58,7 @@ BENCHES   := $(sort $(wildcard tests/bench/bench_*.c))
 SCRIPTS   := $(sort $(wildcard $(patsubst %,tests/*/%,cli_*.py net_*.py) \
                tests/core/reader/test_*.py tests/firmware/footprint.py)) \
              $(patsubst %,tests/build/%.py,build make install dist complete tree layers words \
-               bench cov cross toc spec run_test fuzz_replay) \
+               bench_check cov cross toc spec run_test fuzz_replay) \
              $(patsubst %,tests/proof/%.py,ct mutate prove)
 FUZZERS   := $(filter-out fuzz/fuzz_main.c,$(wildcard fuzz/fuzz_*.c))
 TARGETS    = $(FUZZERS:fuzz/fuzz_%.c=%)
@@ -169,11 +169,11 @@ check: all firmware $(LIBRARIES) $(SAN_ALL) $(COV_ALL) $(LONG_SIMS) $(BENCHES:%.
 	  $(filter-out %_guest_mesa.py %_guest_uplink.py %_guest_devices.py %_soak_guest.py,$(SCRIPTS))
 
 ## test       one test: make test T=unit_tlp [K=test_t9*], make test T=net_proxies [K=case]
-TEST := $(wildcard $(addprefix tests/*/$(T),.c .py))
-# A script says in a line of its own what it runs beside the programs of `all`.
+TEST := $(filter %/$(T).c %/$(T).py,$(C_TESTS) $(SCRIPTS))
+$(if $(filter test,$(MAKECMDGOALS)),$(if $(filter 1,$(words $(TEST))),,$(error T=$(T) names $(or \
+  $(TEST),no test): give the name of one file of tests/ without its suffix)))
 $(eval TEST_NEEDS := $(if $(filter %.py,$(TEST)),all $(shell sed -n 's/^# make: //p' $(TEST))))
 test: $(if $(TEST:%.py=),$(TEST:%.c=build/san/%),$(TEST_NEEDS))
-	$(if $(TEST),,$(error T=$(T) is no test: give the name of a file of tests/ without its suffix))
 	$(if $(TEST:%.py=),DXPU_TEST='$(or $(K),*)' $(TEST:%.c=build/san/%),$(PYTHON) $(TEST) $(K))
 
 ## quick      the C tests of dxpu.h, without sanitizers, in a minute; R=box: those of tests/box

@@ -38,7 +38,7 @@ import time
 import xml.etree.ElementTree as ElementTree
 
 
-PROGRAMS = re.compile(r"cli_|(build|make|install|dist|complete|tree|bench|cross|ct|footprint|prove|"
+PROGRAMS = re.compile(r"cli_|(build|make|install|dist|complete|tree|cross|ct|footprint|prove|"
                       r"fuzz_replay|mutate|cov)\.py$")
 NETWORK = re.compile(r"net_|cli_(embed|enroll|notify|pool|sandbox)\.py$|unit_store_etcd$")
 GUESTS = re.compile(r"net_(soak_)?guest|net_demo")

@@ -81,6 +81,28 @@ def one_test():
               and "  LD %s" % other not in plan, "\n".join(re.findall("  LD .*", plan)))
 
 
+def twins(names):
+    """Base names without suffix that several of the files have."""
+    stems = [os.path.splitext(os.path.basename(name))[0] for name in names]
+    return sorted({stem for stem in stems if stems.count(stem) > 1})
+
+
+def names():
+    """`make test T=NAME` finds each test by its name alone."""
+    told = run("make", "-n", "test", "T=")[1]
+    check("test_needs_a_name", "T= names no test: " in told, told)
+    tests = run("make", "-s", "--eval=list: ; @echo $(C_TESTS) $(SCRIPTS)", "list")[1].split()
+    check("test_names_are_unique", len(tests) > 180 and not twins(tests), twins(tests))
+    check("control_test_names_are_unique", twins(["a/x.c", "b/x.py", "a/y.c"]) == ["x"])
+    status, told = run("make", "-n", "test", "T=unit_tlp", "C_TESTS=tests/a/unit_tlp.c "
+                       "tests/b/unit_tlp.c")
+    check("test_refuses_two", status == 2 and
+          "T=unit_tlp names tests/a/unit_tlp.c tests/b/unit_tlp.c: " in told, told)
+    for name in ("test_vectors", "bench_check", "unit_manager_wire"):
+        status, told = run("make", "-n", "test", "T=" + name)
+        check("test_finds_" + name, status == 0 and "/%s" % name in told, told)
+
+
 def compilers():
     """CC may be of several words: "ccache gcc"."""
     one = re.compile(r"(?<!shlex\.split\()os\.environ(?:\.get\(|\[)[\"']CC\b")
@@ -149,6 +171,7 @@ def main():
         packages(folder)
     targets()
     one_test()
+    names()
     compilers()
     return 1 if failed else 0
 

@@ -1,4 +1,4 @@
-/* unit_wire.c - the manager's port for proxies over loopback, with keys: what one key may take
+/* unit_manager_wire.c - the manager's port for proxies over loopback, with keys: what one may take
    SPDX-License-Identifier: MIT */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* what store.c asks of the system */
@@ -37,7 +37,7 @@ static core *c;
 static wire *w;
 static keys *lists;
 static dxpu_noise_pair *own[KEYS];
-static char peers[] = "/tmp/unit_wire.XXXXXX";
+static char peers[] = "/tmp/unit_manager_wire.XXXXXX";
 static end ends[MOST];
 
 /* -- Proxies -- */
@@ -188,7 +188,7 @@ static int begin_test(void **state)
     c = core_open(&disk.base, &set, (uint64_t)time(NULL) * 1000u, dxpu_udp_now_ns() / 1000000u,
                   &bad);
     base = event_base_new();
-    snprintf(peers, sizeof peers, "/tmp/unit_wire.XXXXXX");
+    snprintf(peers, sizeof peers, "/tmp/unit_manager_wire.XXXXXX");
     int fd = mkstemp(peers);
     FILE *f = fd < 0 ? NULL : fdopen(fd, "w");
     if (!c || !base || !f)
