@@ -488,4 +488,4 @@ if __name__ == "__main__":
     if "--figures" in sys.argv:
         figures([a for a in sys.argv[1:] if a != "--figures"])
     else:
-        main()
+        sys.exit(main())
