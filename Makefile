@@ -174,7 +174,7 @@ $(if $(filter test,$(MAKECMDGOALS)),$(if $(filter 1,$(words $(TEST))),,$(error T
   $(TEST),no test): give the name of one file of tests/ without its suffix)))
 $(eval TEST_NEEDS := $(if $(filter %.py,$(TEST)),all $(shell sed -n 's/^# make: //p' $(TEST))))
 test: $(if $(TEST:%.py=),$(TEST:%.c=build/san/%),$(TEST_NEEDS))
-	$(if $(TEST:%.py=),DXPU_TEST='$(or $(K),*)' $(TEST:%.c=build/san/%),$(PYTHON) $(TEST) $(K))
+	$(PYTHON) tests/pick.py $(TEST:%.c=build/san/%) '$(K)'
 
 ## quick      the C tests of dxpu.h, without sanitizers, in a minute; R=box: those of tests/box
 QUICK := $(filter-out tests/cli/sim_% %/sim_core.c,$(filter tests/$(or $R,core)/%,$(C_TESTS)))

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <cmocka.h>
 #include <string.h>
 
@@ -256,5 +257,6 @@ int main(void)
         cmocka_unit_test(test_w29_what_is_late_moves_nothing),
         cmocka_unit_test(test_p27_back_to_an_address_that_answered),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

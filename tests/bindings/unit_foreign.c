@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <cmocka.h>
 #include <string.h>
 
@@ -270,5 +271,6 @@ int main(void)
         cmocka_unit_test(test_n5_lengths_that_do_not_fit),
         cmocka_unit_test(test_n5_endless),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests_name("unit_foreign", tests, NULL, NULL);
 }

@@ -887,5 +887,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_server_that_comes_and_goes, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_full_backlog_is_tried_again, setup, teardown),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

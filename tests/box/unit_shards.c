@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 #include <cmocka.h>
 
@@ -197,5 +198,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_job_is_seen_before_its_eventfd, setup, teardown),
         cmocka_unit_test_setup_teardown(test_a_job_wakes_its_slot_alone, setup, teardown),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

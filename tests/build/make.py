@@ -9,7 +9,13 @@ import subprocess
 import sys
 import tempfile
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import tree
+
+ROOT = tree.ROOT
+sys.path.insert(0, os.path.join(ROOT, "tests"))
+import pick  # noqa: E402
+
+FILTER = '\n    cmocka_set_test_filter(getenv("DXPU_TEST"));'
 failed = 0
 
 
@@ -87,6 +93,13 @@ def twins(names):
     return sorted({stem for stem in stems if stems.count(stem) > 1})
 
 
+def picks_none(name, source):
+    """Whether all cases of a test run whatever K is."""
+    if name.endswith(".py"):
+        return re.search(r"(?m)^@case\b", source) and not pick.CASES.search(source)
+    return FILTER not in source[source.find("\nint main("):]
+
+
 def names():
     """`make test T=NAME` finds each test by its name alone."""
     told = run("make", "-n", "test", "T=")[1]
@@ -98,6 +111,14 @@ def names():
                        "tests/b/unit_tlp.c")
     check("test_refuses_two", status == 2 and
           "T=unit_tlp names tests/a/unit_tlp.c tests/b/unit_tlp.c: " in told, told)
+    problems = [name for name in tests if picks_none(name, tree.text(name))]
+    check("tests_pick_cases", not problems, "\n".join(problems))
+    seen = [picks_none(*given) for given in (
+        ("a.c", "int main(void)\n{\n    return cmocka_run_group_tests(tests, NULL, NULL);\n}\n"),
+        ("a.c", 'FILTER(getenv("DXPU_TEST"));\nint main(void)\n{\n    return 0;\n}\n'
+         .replace("FILTER", "cmocka_set_test_filter")),
+        ("a.py", "from cases import case, check\n\n\n@case\ndef a():\n    pass\n"))]
+    check("control_tests_pick_cases", all(seen), seen)
     for name in ("test_vectors", "bench_check", "unit_manager_wire"):
         status, told = run("make", "-n", "test", "T=" + name)
         check("test_finds_" + name, status == 0 and "/%s" % name in told, told)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The test runner itself: it must see a failure, a crash, silence, a hang and an empty suite."""
+"""The test runner itself: it must see a failure, a crash, silence, a hang and an empty suite; and
+what picks cases of one test must see that there is none."""
 import os
 import shlex
 import subprocess
@@ -27,6 +28,7 @@ int main(void)
     const struct CMUnitTest dies[] = { cmocka_unit_test(test_good), cmocka_unit_test(test_abort) };
     const struct CMUnitTest kill[] = { cmocka_unit_test(test_good), cmocka_unit_test(test_signal) };
     (void)good, (void)bad, (void)dies, (void)kill;
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return WHICH;
 }
 """
@@ -51,10 +53,21 @@ def check(name, truth, shown=""):
         print(shown)
 
 
-def runner(*args):
-    done = subprocess.run([sys.executable, os.path.join(HERE, "..", "run.py"), *args],
+def started(name, *args):
+    done = subprocess.run([sys.executable, os.path.join(HERE, "..", name), *args],
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    return done.returncode, done.stdout, done.stdout.splitlines()[-1]
+    return done.returncode, done.stdout
+
+
+def runner(*args):
+    status, out = started("run.py", *args)
+    return status, out, out.splitlines()[-1]
+
+
+def picks(name, test, wanted, code, *words):
+    """What `make test T=TEST K=WANTED` prints."""
+    status, out = started("pick.py", test, *wanted)
+    check(name, status == code and all(word in out for word in words), out)
 
 
 def expect(name, args, code, last, word=""):
@@ -173,7 +186,23 @@ with tempfile.TemporaryDirectory() as folder:
            1, "0 passed, 1 failed, 0 skipped", "SIGABRT")
     expect("runner_sees_cmocka_empty", [program("c_none", "0")],
            1, "0 passed, 1 failed, 0 skipped", "ran no test")
-    two = "%s + %s" % (GROUP % "good", GROUP % "good")
-    expect("runner_adds_two_groups", [program("c_two", two)], 0, "2 passed, 0 failed, 2 skipped")
+    two = "%s + %s" % (GROUP % "good", GROUP % "bad")
+    both = program("c_two", two)
+    expect("runner_adds_two_groups", [both], 1, "2 passed, 1 failed, 1 skipped")
+
+    picks("pick_refuses_what_no_test_matches", both, ["test_goo"], 1, "no test matches test_goo\n")
+    picks("pick_runs_a_test_of_the_second_group", both, ["*bad"], 1, " test_bad\n", "1 test(s) run")
+    picks("pick_runs_what_matches", both, ["test_g*"], 0, "[       OK ] test_good\n")
+    picks("pick_runs_all", both, [], 1, "2 test(s) run.", "[       OK ] test_good\n")
+    cases = script("cases.py", "import sys\nsys.path.insert(0, %r)\n"
+                   "from cases import case, main\n\n\n@case\ndef one():\n    pass\n\n\n@case\n"
+                   "def two():\n    assert False\n\n\nsys.exit(main())\n"
+                   % os.path.join(HERE, "..", "support"))
+    picks("pick_refuses_no_case", cases, ["one three"], 1, "no case three; it has: one two\n")
+    picks("pick_runs_a_case", cases, ["one"], 0, "ok one\n")
+    picks("pick_runs_all_cases", cases, [""], 1, "ok one\nnot ok two\n")
+    whole = script("whole.py", "print('ok whole')\n")
+    picks("pick_refuses_a_script_without_cases", whole, ["one"], 1, "has no cases to choose from")
+    picks("pick_runs_a_script_without_cases", whole, [""], 0, "ok whole\n")
 
 sys.exit(1 if failed else 0)

@@ -133,5 +133,6 @@ int main(void)
         cmocka_unit_test(test_ends),
         cmocka_unit_test(test_answers),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

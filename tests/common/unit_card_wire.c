@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <cmocka.h>
 
 #include <arpa/inet.h>
@@ -317,5 +318,6 @@ int main(void)
         cmocka_unit_test(test_n10_nor_those_of_before),
     };
     loopback_claim(addresses, 3);
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests_name("unit_card_wire", tests, NULL, NULL);
 }

@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 #include <cmocka.h>
 #include <errno.h>
@@ -112,5 +113,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_excess_descriptors_are_closed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_errors, set_up, tear_down),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

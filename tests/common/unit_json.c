@@ -180,5 +180,6 @@ int main(void)
         cmocka_unit_test(test_any_bytes), cmocka_unit_test(test_room),
         cmocka_unit_test(test_file),      cmocka_unit_test(test_nearest),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -263,5 +263,6 @@ int main(void)
         TEST(levels), TEST(journal), TEST(time),    TEST(hostile_text), TEST(json),
         TEST(long),   TEST(full),    TEST(console), TEST(threads),      TEST(no_reader),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

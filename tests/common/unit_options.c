@@ -496,5 +496,6 @@ int main(void)
         TEST(words),  TEST(levels),         TEST(help),           TEST(list),
         TEST(file),   TEST(sections),       TEST(long_arguments),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

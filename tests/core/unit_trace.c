@@ -3,6 +3,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <cmocka.h>
 
 #define DXPU_TRACE(ch, event, number) seen((ch), (event), (long long)(number))
@@ -130,5 +131,6 @@ int main(void)
         cmocka_unit_test(test_what_changes_nothing_and_what_is_dropped),
         cmocka_unit_test(test_loss),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

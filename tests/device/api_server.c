@@ -366,5 +366,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_model_without_a_turn_is_not_looked_at, setup_noticed,
                                         teardown),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

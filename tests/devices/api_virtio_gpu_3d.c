@@ -1617,6 +1617,7 @@ int main(void)
         cmocka_unit_test(test_s246_killed),
         cmocka_unit_test(test_s247_hangs),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     int failed = cmocka_run_group_tests_name("3D", tests, NULL, NULL);
     if (!render_works())
         return failed;

@@ -379,5 +379,6 @@ int main(void)
         cmocka_unit_test(test_removed_while_it_writes),
         cmocka_unit_test(test_control_lost_writes_are_seen),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests_name("hot-removal", tests, NULL, NULL);
 }

@@ -1417,6 +1417,7 @@ def main():
     parser.add_argument("--keep", help="copy all logs there at the end")
     parser.add_argument("stories", nargs="*")
     args = parser.parse_args()
+    suite.known(args.stories, [story.__name__ for story in stories])
     start = time.monotonic()
     with lab.Lab() as l:
         try:

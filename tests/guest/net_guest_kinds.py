@@ -100,6 +100,7 @@ def main():
     parser.add_argument("--keep", help="copy the last picture there at the end")
     parser.add_argument("kinds", nargs="*", metavar="KIND", help=" ".join(KINDS))
     args = parser.parse_args()
+    suite.known(args.kinds, KINDS)
     kinds = {name: KINDS[name] for name in KINDS if name in (args.kinds or KINDS)}
     space = why = None
     try:

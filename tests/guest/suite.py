@@ -15,6 +15,7 @@ import rooms  # noqa: E402,F401
 import guest  # noqa: E402
 import lab  # noqa: E402
 import picture  # noqa: E402
+from cases import known  # noqa: E402,F401
 
 HANG = 90  # seconds after which something hangs that takes a few under a software-emulated CPU
 # A BAR, and what a guest below a switch must be booted with to have it hot-added.

@@ -266,5 +266,6 @@ int main(void)
         cmocka_unit_test_setup(test_v17_completions_that_lie, setup),
         cmocka_unit_test_setup(test_writes_are_combined_within_a_line, setup),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

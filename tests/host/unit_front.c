@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <cmocka.h>
 
 #include "front.c" /* not linked: reaches device_request(), may_pass() and struct front */
@@ -481,5 +482,6 @@ int main(void)
         cmocka_unit_test(test_n23_space_that_makes_no_sense),
     };
     loopback_claim(addresses, 3);
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests_name("unit_front", tests, NULL, NULL);
 }

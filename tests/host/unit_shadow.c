@@ -422,5 +422,6 @@ int main(void)
         cmocka_unit_test_setup(test_v42_largest_payload, setup),
         cmocka_unit_test_setup(test_v43_msi_enabled_by_a_dword, setup),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

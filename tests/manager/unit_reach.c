@@ -1323,5 +1323,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_m168_two_beside_kept_data_do_not_wait_for_each_other,
                                         begin, end),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -407,6 +407,7 @@ int main(void)
         cmocka_unit_test(test_s245_sandbox),
         cmocka_unit_test(test_s245_short_memory),
     };
+    cmocka_set_test_filter(getenv("DXPU_TEST"));
     int rc = cmocka_run_group_tests_name("render wire", without, NULL, NULL);
     if (!render_works())
         return rc;

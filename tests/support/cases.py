@@ -1,6 +1,7 @@
 """The cases of a script of tests: functions marked @case, run one after the other.  A case that
 returns a reason was skipped, one that raises has failed; each prints its line for tests/run.py.
-Arguments of the script name the cases to run; DXPU_TIMES prints what each took."""
+Arguments of the script name the cases to run, and one that names none is an error; DXPU_TIMES
+prints what each took."""
 import os
 import sys
 import time
@@ -38,14 +39,24 @@ def sanitized():
         os.environ.setdefault("DXPU_BIN", folder)
 
 
+def known(wanted, names):
+    """Ends the script when someone wants a case that it does not have."""
+    strange = sorted(set(wanted) - set(names))
+    if strange:
+        sys.exit("%s has no case %s; it has: %s" % (os.path.basename(sys.argv[0]),
+                                                    " ".join(strange), " ".join(names)))
+
+
 def main(why_not=None, must_run=False):
     """The exit status.  why_not: a reason to skip all of them; must_run: a skip is a failure."""
     failed = 0
     wanted = sys.argv[1:]
-    for function in cases:
+    own = [f for f in cases if f.__module__ == "__main__"]  # a script may import another one
+    known(wanted, [f.__name__ for f in own])
+    for function in own:
         name = function.__name__
-        if function.__module__ != "__main__" or wanted and name not in wanted:
-            continue  # a script may import another one
+        if wanted and name not in wanted:
+            continue
         begin = time.monotonic()
         try:
             reason = why_not or function()
