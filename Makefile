@@ -179,7 +179,7 @@ test: $(if $(TEST:%.py=),$(TEST:%.c=build/san/%),$(TEST_NEEDS))
 ## quick      the C tests of dxpu.h, without sanitizers, in a minute; R=box: those of tests/box
 QUICK := $(filter-out tests/cli/sim_% %/sim_core.c,$(filter tests/$(or $R,core)/%,$(C_TESTS)))
 quick: $(QUICK:%.c=build/%)
-	$(PYTHON) tests/run.py --jobs 2 $(or $^,$(error R=$R is no directory of tests/ with C tests))
+	$(PYTHON) tests/run.py --jobs 2 $(or $^,$(error R=$R is not a directory of tests/ with C tests))
 
 ## check-long check with many more simulation seeds, hot-plug cycles, a large pool, a cut of 60 s
 check-long: all firmware $(LIBRARIES) $(SAN_ALL) $(COV_ALL) $(C_TESTS:%.c=build/%) \

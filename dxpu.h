@@ -821,7 +821,7 @@ typedef struct dxpu_tags {
                                   flight (by deadline), resting (withheld for a timeout), expired
                                   before the peer had the request */
     uint32_t unsent;           /* requests that are over and that a channel's queue still has */
-    uint32_t reserve_header, reserve_data; /* completions that may still come, in credit units */
+    uint32_t reserve_header, reserve_data; /* completions that may still arrive, in credit units */
     uint64_t count_unexpected, count_bytes, count_expired;
 } dxpu_tags;
 
@@ -2570,7 +2570,7 @@ DXPU_API int dxpu_host_init(dxpu_host_table *t, dxpu_host_entry *entries, dxpu_h
     return DXPU_OK;
 }
 
-/* Fill the registers of a new row from its presets; {0, 0} is no window, nor is base > limit.
+/* Fill the registers of a new row from its presets; {0, 0} is not a window, nor is base > limit.
    DXPU_OK, or E_ARG for what registers cannot hold. */
 static int dxpui_host_presets(dxpu_host_entry *e)
 {
@@ -2868,7 +2868,7 @@ DXPU_API void dxpu_tags_worst(uint8_t lower_addr, uint32_t bytes, uint32_t *head
     *data = pieces * 4;
 }
 
-/* Completions that may still come for an entry in flight, in credit units (F-25). */
+/* Completions that may still arrive for an entry in flight, in credit units (F-25). */
 static void dxpui_tag_reserve(const dxpu_tag_entry *e, uint32_t *header, uint32_t *data)
 {
     *header = 1;
@@ -5826,7 +5826,7 @@ static int dxpui_dispatch(dxpu_channel *ch, const dxpu_frame *f, uint64_t now_ns
     }
 }
 
-/* One counter per reason; a fatal error is no refused frame. */
+/* One counter per reason; a fatal error is not a refused frame. */
 static void dxpui_count_refusal(dxpu_counters *c, int error)
 {
     static const int errors[] = { DXPU_E_SHORT,   DXPU_E_MAGIC,  DXPU_E_VERSION, DXPU_E_KIND,

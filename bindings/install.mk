@@ -138,7 +138,7 @@ LEVEL = 9
 TAR = tar --sort=name --format=ustar --owner=0 --group=0 --numeric-owner --mode=a+rX,u+w,go-w
 dist:
 	@git rev-parse -q --verify HEAD >/dev/null || \
-	  { echo 'make dist: this is no clone; get one with git clone' >&2; exit 2; }
+	  { echo 'make dist: this is not a clone; get one with git clone' >&2; exit 2; }
 	rm -rf build/dist && mkdir -p build/dist
 	git -c tar.umask=0022 archive --prefix=$(NAME)/ HEAD | tee build/dist/$(NAME).tar | \
 	  tar -x -C build/dist

@@ -149,7 +149,7 @@ static struct answers {
     const struct kind *kind;
     bool again; /* the last one, once there is none left */
     unsigned asked, heavy;
-    bool confirmed; /* something was answered that is no refusal */
+    bool confirmed; /* something was answered that is not a refusal */
 } answers;
 
 void out_of_memory(void)

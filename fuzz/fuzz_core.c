@@ -47,7 +47,7 @@ static void start(void)
     outs = 0;
 }
 
-/* Its orders: their answers never come. */
+/* Its orders: their answers never arrive. */
 static void forget_out(uint32_t node)
 {
     unsigned kept = 0;

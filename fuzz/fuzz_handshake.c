@@ -1,7 +1,7 @@
 /* Fuzz target: a host and a box that agree on keys, a stranger with a key of its own, and a network
    that does what the input says: passes handshake frames on, from one address or another, alters,
    repeats and invents them, with CRCs made right or not.
-   The box answers nothing by more bytes than came; it computes no Diffie-Hellman and keeps nothing
+   The box never answers by more bytes than arrived; it computes no Diffie-Hellman and keeps nothing
    for who does not prove its address by a cookie that went there; it responds to initiations of the
    host alone, and to none that is not newer than all before; a session is keyed only with the owner
    of the public key that was asked for; an open leads to a session only when its keys read it; and

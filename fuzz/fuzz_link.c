@@ -1,8 +1,8 @@
 /* Fuzz target: a proxy's connection to its manager (manager_link.c over requests.c), whatever the
-   manager says, in any cut, whatever the network does, and whenever slots change and alarms come.
+   manager says, in any cut, whatever the network does, and whenever slots change and alarms arrive.
    Each message that the proxy sends can be read and is due: all slots are registered, in order,
    as they are then (M-40), and again as soon as somebody says that they changed, or at the next
-   heartbeat (M-53); heartbeats are sent when the last node says (M-52); alarms come one by one, the
+   heartbeat (M-53); heartbeats are sent when the last node says (M-52); alarms are sent singly, the
    oldest first, until each is answered.  It answers no liar (M-50), dials when it is time and never
    stops to (M-58), and says nothing on the terminal that is not text.
    libFuzzer: -max_len=1024 */

@@ -35,7 +35,7 @@ static int run_path(const char *path)
 {
     struct stat st;
     struct dirent *entry;
-    DIR *folder;
+    DIR *directory;
     int rc = 0;
     if (stat(path, &st) != 0) {
         fprintf(stderr, "no such file: %s\n", path);
@@ -43,10 +43,10 @@ static int run_path(const char *path)
     }
     if (!S_ISDIR(st.st_mode))
         return run_file(path, (size_t)st.st_size);
-    folder = opendir(path);
-    if (!folder)
+    directory = opendir(path);
+    if (!directory)
         return 2;
-    while (rc == 0 && (entry = readdir(folder)) != NULL) {
+    while (rc == 0 && (entry = readdir(directory)) != NULL) {
         char below[4096];
         if (entry->d_name[0] == '.')
             continue;
@@ -55,7 +55,7 @@ static int run_path(const char *path)
         else
             rc = run_path(below);
     }
-    closedir(folder);
+    closedir(directory);
     return rc;
 }
 
@@ -63,7 +63,7 @@ int main(int argc, char **argv)
 {
     int i, rc = 0;
     if (argc < 2) {
-        fprintf(stderr, "usage: %s FILE-OR-FOLDER...\n", argv[0]);
+        fprintf(stderr, "usage: %s FILE-OR-DIRECTORY...\n", argv[0]);
         return 2;
     }
     for (i = 1; i < argc && rc == 0; i++)

@@ -2,7 +2,7 @@
    port (control.c, requests.c) and from its manager at once, in any cut.  Each message has the
    answer that the rules name, at once, in order, with its request number (M-9, M-17), or ends its
    own connection and no other; the proxy is asked for slots that it has, and for what is a
-   manager's by its manager alone (M-51); pictures come whole (M-22, M-23); and what is counted is
+   manager's by its manager alone (M-51); pictures arrive whole (M-22, M-23); and what is counted is
    what was said.
    libFuzzer: -max_len=1024 */
 #ifndef _GNU_SOURCE

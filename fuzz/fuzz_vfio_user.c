@@ -33,7 +33,7 @@ typedef struct world {
     uint8_t asked[16]; /* header and body of the server's latest DMA message */
     uint8_t asked_body[16];
     long open_commands; /* that may still be answered */
-    size_t have;        /* bytes of a message that has not come whole */
+    size_t have;        /* bytes of a message that is not complete */
 } world;
 
 static size_t next_bytes(input *in, uint8_t *out, size_t n)

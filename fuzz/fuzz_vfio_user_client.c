@@ -528,6 +528,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     set_pause(&w, false);
     pump(&w);
     dxpu_vfuc_close(w.c);
-    must(settled(lowest_fd, before) == before); /* a thread closes what is no eventfd */
+    must(settled(lowest_fd, before) == before); /* a thread closes what is not an eventfd */
     return 0;
 }

@@ -1,6 +1,6 @@
 /* Fuzz target: the manager's port for proxies over its real core and connections in memory.
    Proxies greet, register in parts, live, alarm, answer orders and asks, speak out of turn, break
-   off in the middle of a message, are there twice, take nothing; bytes come in any cut; users,
+   off in the middle of a message, are there twice, take nothing; bytes arrive in any cut; users,
    operators, the clock, a slow or failing store and lists of keys that change do the rest.  Each
    whole message is counted once, and so is each answer; what is sent can be read, and is for such a
    proxy; one that keeps the rules beside all that is never the one that suffers; and wire and core
@@ -508,7 +508,7 @@ static void check_silence(void)
         must(now <= w->by_node[i]->heard_ms + 3 * HEARTBEAT_MS + w->scan_ms);
 }
 
-/* At once this program was held up, which is no peer's silence. */
+/* At once this program was held up, which is not a peer's silence. */
 static void pass_time(uint8_t how)
 {
     uint64_t left_ns = 1000000ull << (how & 0x7f) % 15,

@@ -272,7 +272,7 @@ static void rig_connect(secure_listener *l, const uint8_t *key, secure_conn **ow
     rig_leave(c);
 }
 
-/* Bytes come; each piece is memory of its own, so that ASan sees reads beyond it. */
+/* Bytes arrive; each piece is memory of its own, so that ASan sees reads beyond it. */
 static void rig_bring(secure_conn *c, const uint8_t *at, size_t len)
 {
     c->busy++;

@@ -10,7 +10,7 @@
        #define DXPU_CONTROL_IMPLEMENTATION
        #include "bindings/control/dxpu_control.h"
 
-   Receiving: bytes come as the network cuts them, messages go out whole.
+   Receiving: bytes arrive as the network cuts them, messages go out whole.
 
        static uint8_t room[DXPU_CONTROL_HEADER_BYTES + 4096];
        dxpu_control_stream s;
@@ -968,7 +968,7 @@ static void dxpui_ctl_put_node(uint8_t *p, const dxpu_control_node *m)
         p[DXPUI_CTL_NODE_BYTES + DXPUI_CTL_TERM_BYTES] = 1;
 }
 
-/* M-174: fewer bytes than a key has are no key. */
+/* M-174: fewer bytes than a key has are not a key. */
 static int dxpui_ctl_get_bind(dxpu_bytes b, dxpu_control_bind *m)
 {
     int rc;

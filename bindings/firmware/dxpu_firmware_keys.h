@@ -1,4 +1,4 @@
-/* dxpu_firmware_keys.h - the keys of a box in firmware: who may have which slot, handshakes in time
+/* dxpu_firmware_keys.h - the keys of a box in firmware: slots of clients, handshakes in time
    SPDX-License-Identifier: MIT
 
    Between dxpu_firmware.h, which has the slots, and bindings/secure, which has the handshake: a

@@ -77,7 +77,7 @@ static void mix_hash(dxpu_noise *n, const uint8_t *data, size_t len)
     memcpy(n->hash, hash, HASH);
 }
 
-/* MixKey with the result of a Diffie-Hellman.  False when that is no secret: the public key was one
+/* MixKey with the result of a Diffie-Hellman.  False when that is not secret: a public key is one
    of the few whose multiples an onlooker knows. */
 static bool mix_key(dxpu_noise *n, const dxpu_noise_pair *own, const uint8_t remote[KEY])
 {

@@ -48,7 +48,7 @@ typedef struct request {
     uint16_t id, command;
 } request;
 
-/* A DMA message of ours; used until its reply comes. */
+/* A DMA message of ours; used until its reply arrives. */
 typedef struct dma_message {
     uint64_t address, tag;
     uint32_t bytes;
@@ -655,7 +655,7 @@ int dxpu_vfu_msi(dxpu_vfu *s, uint64_t address, uint32_t data)
     return dma_send(s, address, le, sizeof le, true, 0);
 }
 
-/* A reply came: to one of our DMA messages, or to nothing. */
+/* A reply arrived: to one of our DMA messages, or to nothing. */
 static void take_reply(dxpu_vfu *s, const uint8_t *header, const uint8_t *body, size_t len)
 {
     uint16_t id = get16(header);
@@ -735,7 +735,7 @@ int dxpu_vfu_irq_level(dxpu_vfu *s, uint32_t irq, uint32_t index, bool on)
     if (v->level == on)
         return DXPU_OK;
     v->level = on;
-    v->pending = v->pending && on; /* what was masked is over: a level is no edge */
+    v->pending = v->pending && on; /* what was masked is over: a level is not an edge */
     return on ? vector_raise(s, v, irq == DXPU_VFU_INTX) : DXPU_OK;
 }
 
@@ -905,7 +905,7 @@ static int do_get_irq_info(dxpu_vfu *s, const message *m)
     if (m->len < 16 || get32(m->body) < 16)
         return EINVAL;
     irq = get32(m->body + 8);
-    /* as VFIO does: the two kinds that are no PCI interrupts do not exist when there are none */
+    /* as VFIO does: the two kinds that are not PCI interrupts do not exist when there are none */
     if (irq >= DXPU_VFU_IRQS || (irq >= DXPU_VFU_ERR && s->cfg.irqs[irq] == 0))
         return EINVAL;
     if (s->cfg.irqs[irq])

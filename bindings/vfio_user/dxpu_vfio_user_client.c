@@ -1052,7 +1052,7 @@ static bool is_unix_stream(int fd)
            getpeername(fd, (struct sockaddr *)&peer, &peer_len) == 0;
 }
 
-/* The server's commands come by a socket of their own.  False: what it says makes no sense. */
+/* The server's commands arrive by a socket of their own.  False: what it says makes no sense. */
 static bool take_twin(dxpu_vfuc *c, const vfu_capabilities *caps)
 {
     vfu_stream *io = &c->io[MAIN];

@@ -20,7 +20,7 @@
 
    Order.  Commands reach the server in the order of the calls.  What the server sends is given on
    in the order in which it was sent, also where it uses a second socket for its commands (twin
-   socket): a reply comes behind the DMA that was sent before it, and an interrupt behind all that
+   socket): a reply arrives after the DMA that was sent before it, and an interrupt behind all that
    had been sent when it was raised.
 
    CONTENTS   1 Limits   2 Callbacks   3 Opening and the loop   4 The device   5 Requests

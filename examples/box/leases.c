@@ -799,7 +799,7 @@ uint8_t leases_admit(box *b, unsigned number, uint32_t node, uint64_t epoch)
 /* ==== 5  Reports to the manager =============================================================== */
 
 /* To the manager a server that is back in time was never gone: only the lease's channel has ended.
-   A server that has not yet said what it is, is no device. */
+   A server that has not yet said what it is, is not a device. */
 static uint8_t health_of(const slot *s, const device_ids *ids)
 {
     if (s->broken)

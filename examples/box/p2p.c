@@ -1,7 +1,7 @@
 /* p2p.c - see p2p.h
    SPDX-License-Identifier: MIT
 
-   CONTENTS   1 Inbox   2 Who may reach whom   3 Requests   4 Completions   5 To the device
+   CONTENTS   1 Inbox   2 Access   3 Requests   4 Completions   5 To the device
               6 Life */
 #include "p2p_internal.h"
 #include "log.h"
@@ -52,7 +52,7 @@ static void clear_inbox(p2p *p)
     }
 }
 
-/* ==== 2  Who may reach whom =================================================================== */
+/* ==== 2  Access =============================================================================== */
 
 static bool is_up(const slot *s)
 {

@@ -57,7 +57,7 @@ typedef struct p2p_link {
     fabric_channel *c;    /* NULL: none */
     uint64_t stuck_ns;    /* when requests that wait for room are given up; 0: none wait */
     uint64_t early_ns[2]; /* posted, requests: when what is not listed yet is; 0: none waits */
-    unsigned behind;      /* writes that the host's TLPs come behind, and are not taken yet */
+    unsigned behind;      /* writes that the host's TLPs arrive behind, and are not taken yet */
     unsigned owed;        /* completions that the neighbor's requests may still bring */
     uint32_t life;        /* another one after each channel */
     dxpu_p2p_place place; /* as the list has it */
@@ -67,7 +67,7 @@ typedef struct p2p_link {
     uint64_t linked, warned;
 } p2p_link;
 
-/* A request whose answer would come too late. */
+/* A request whose answer would arrive too late. */
 typedef struct p2p_late {
     uint64_t until_ns;
     uint16_t requester, tag;

@@ -1,7 +1,7 @@
 /* p2p_link.c - channels to the boxes of neighbors: spec/p2p.md, B-10 to B-15
    SPDX-License-Identifier: MIT
 
-   CONTENTS   1 Who may open   2 Life   3 Out   4 In */
+   CONTENTS   1 Authorized openers   2 Life   3 Out   4 In */
 #include "p2p_internal.h"
 #include "log.h"
 
@@ -15,7 +15,7 @@ enum {
 };
 #define STABLE_NS 10000000000ull /* one that was up for this time has no retries */
 
-/* ==== 1  Who may open ========================================================================= */
+/* ==== 1  Authorized openers =================================================================== */
 
 /* Both slots are a box's, and the opener is a function of one: no host's open (B-10). */
 static bool is_places(const dxpu_place *from, const dxpu_place *to)

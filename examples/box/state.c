@@ -193,7 +193,7 @@ static FILE *open_regular(const char *file)
     FILE *f = fd >= 0 && !fstat(fd, &st) && S_ISREG(st.st_mode) ? fdopen(fd, "r") : NULL;
     if (fd >= 0 && !f) {
         (void)close(fd);
-        errno = EINVAL; /* is no regular file */
+        errno = EINVAL; /* is not a regular file */
     }
     return f;
 }

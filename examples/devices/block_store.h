@@ -41,7 +41,7 @@ void block_store_close(block_store *s);
 /* A number of the disk, or its partition, that this directory of sysfs describes: of its WWID, UUID
    or serial number; 0: it has none. */
 uint64_t block_store_disk(const char *dir);
-/* A number of the disks of these names, which commas separate; 0: one is no disk, or has none. */
+/* A number of the disks of these names, separated by commas; 0: one is not a disk, or has none. */
 uint64_t block_store_disks(const char *names);
 /* All of these may wait for the disk, and run in any thread: several at once for one store.  The
    range lies within it, and of accesses that overlap a write is alone: no block is seen half

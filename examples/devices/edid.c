@@ -8,7 +8,7 @@
 
 enum { EDID_TIMINGS = 35, EDID_DESCRIPTORS = 54, DESCRIPTOR_BYTES = 18 };
 
-/* A descriptor that is no timing: tag, then up to 13 characters. */
+/* A descriptor that is not a timing: tag, then up to 13 characters. */
 static void edid_text(uint8_t *to, uint8_t tag, const char *text)
 {
     size_t len = strlen(text), room = DESCRIPTOR_BYTES - 5;

@@ -296,7 +296,7 @@ void fn_fetch_cancel(fn *f, fn_fetch *x)
     fetch_unlink(f, x);
     for (unsigned i = 0; i < FN_TAGS && x->in_flight; i++) {
         if (f->request[i].owner == x) {
-            f->request[i].owner = NULL; /* its completions may still come */
+            f->request[i].owner = NULL; /* its completions may still arrive */
             x->in_flight--;
         }
     }
@@ -350,7 +350,7 @@ static bool tags_ready(fn *f)
     if (f->tags.in_flight)
         return false;
     if (f->tags.requester == f->pci.bdf && dxpu_tags_next_ns(&f->tags) != DXPU_NEVER)
-        return false; /* a tag rests because a late completion could still come */
+        return false; /* a tag rests because a late completion could still arrive */
     rc = dxpu_tags_init(&f->tags, f->tag_entries, mode, f->pci.bdf, mode, timeout);
     DXPU_ASSERT(rc == DXPU_OK);
     return rc == DXPU_OK;

@@ -138,7 +138,7 @@ void pci_complete(pci_function *f, const dxpu_tlp *req, uint8_t status, dxpu_byt
 void pci_complete_read(pci_function *f, const dxpu_tlp *req, const uint8_t *data);
 /* Unsupported Request: a completion for what is not posted, and the error bits. */
 void pci_unsupported(pci_function *f, const dxpu_tlp *req);
-/* Poisoned data came and is not used. */
+/* Poisoned data arrived and is not used. */
 void pci_poisoned(pci_function *f);
 /* An error in TLP t, or of none: status bits, log, and a message when software wants it.
    advisory: it does no harm here or another reports it, so it counts as correctable unless

@@ -105,7 +105,7 @@ static bool lasted(const render_link *l)
     return l->state == RENDER_RUNNING && l->now_ns - l->ready_ns >= LASTED_NS;
 }
 
-/* This one is over, why ever, and does not work on for a tenant who may be gone. */
+/* This one is over, for whatever reason, and does no more work for a tenant that may be gone. */
 static void end(render_link *l, const char *why)
 {
     l->count.renderer_ends++;

@@ -91,7 +91,7 @@ static bool vga_picture(void *device, uint8_t *rgb, unsigned row, unsigned rows,
 /* ==== 3  Reset ================================================================================ */
 
 static const pci_identity vga_identity = { VGA_VENDOR, VGA_DEVICE,
-                                           0x03800002u, /* a display that is no VGA; revision 2
+                                           0x03800002u, /* a display that is not a VGA; revision 2
                                                            says that the extension is there */
                                            VGA_CAP_PCIE, 4 };
 

@@ -409,7 +409,7 @@ typedef struct attachment_text {
     unsigned paths;
 } attachment_text;
 
-/* Digits and no more; 0 for what is no number or too large.  A sign, or an overflow, would become
+/* Digits only; 0 for what is not a number or too large.  A sign, or an overflow, would become
    the highest epoch, above which a box never grants another one. */
 static unsigned long long number_at(char *text, char **end)
 {

@@ -428,7 +428,7 @@ static void list_free(const pool *p, uint32_t cell, candidates *c)
 }
 
 /* The place of the first one in that order; c->count: there is none.  Each is asked once whether it
-   fits, and is no candidate any more where it does not. */
+   fits, and is no longer a candidate where it does not. */
 static unsigned pick(const pool *p, uint32_t first, const wish *w, const box_use *d, candidates *c)
 {
     unsigned best = POOL_BOX_SLOTS_MAX, left = 0;
@@ -663,7 +663,7 @@ static void mark_exclusive(const pool *p, uint32_t box, uint32_t tenant, bool *o
     }
 }
 
-/* Slots that are no lease's, of devices that exclusive leases of this tenant keep from others
+/* Slots that belong to no lease, of devices that exclusive leases of this tenant keep from others
    (M-178); the choice, which may be NULL, counts as given. */
 static uint32_t count_kept(const pool *p, uint32_t tenant, bool exclusive, const pool_choice *c)
 {

@@ -109,7 +109,7 @@ static unsigned char *map_shared(void)
     struct stat st;
     void *at;
     if (fstat((int)set.socket, &st) || !S_ISSOCK(st.st_mode)) {
-        log_error("--socket-fd: descriptor %u is no socket; dxpu-box and dxpu-device start this "
+        log_error("--socket-fd: descriptor %u is not a socket; dxpu-box and dxpu-device start this "
                   "program, --check tries it",
                   (unsigned)set.socket);
         return NULL;

@@ -180,7 +180,7 @@ static double measure(const scene *sc, uint64_t measure_ns)
     wire[0].delay_ns = wire[1].delay_ns = sc->rtt_ns / 2;
     dxpu_channel_config_default(&cfg);
     cfg.window_frames = sc->window_frames;
-    for (unsigned cls = 0; cls < DXPU_CLASSES; cls++) { /* the caller's buffers are no limit */
+    for (unsigned cls = 0; cls < DXPU_CLASSES; cls++) { /* the caller's buffers are not a limit */
         cfg.rx.header[cls] = cfg.tx.header[cls] = 4096;
         cfg.rx.data[cls] = cfg.tx.data[cls] = 32768;
     }

@@ -362,7 +362,7 @@ static void test_wire_arp(void **state)
     assert_memory_equal(answer + 28, box_at.ip, 4);
     assert_memory_equal(answer + 32, host_at.mac, 6);
     assert_memory_equal(answer + 38, host_at.ip, 4);
-    assert_int_equal(parse(answer, 60, &count), DXPU_FW_NOTHING); /* an answer is no question */
+    assert_int_equal(parse(answer, 60, &count), DXPU_FW_NOTHING); /* an answer is not a question */
     request[41] = 9;
     assert_int_equal(parse(request, 60, &count), DXPU_FW_NOTHING); /* somebody else */
     assert_int_equal(count.rx_arp, 2);
@@ -382,7 +382,7 @@ typedef struct rig {
     uint32_t next_id;
     unsigned resets, slow; /* resets asked for; how many of them are not done yet */
     unsigned events, kept;
-    uint32_t behind;    /* TLPs in the ring when the last event came */
+    uint32_t behind;    /* TLPs in the ring when the last event arrived */
     dxpu_fw_kept lease; /* the last one */
     bool keep, deaf;    /* deaf: what the node says is lost */
     uint64_t chance;
@@ -1210,7 +1210,7 @@ static void test_s175_waiting_for_a_device_that_is_reset(void **state)
     }
 }
 
-/* D-49, W-28: who may have the slot, and what is done before his first TLP is looked at. */
+/* D-49, W-28: which host gets the slot, and what is done before his first TLP is looked at. */
 static void test_d49_w28_leases(void **state)
 {
     rig g;
@@ -1858,7 +1858,7 @@ typedef struct keys {
     dxpu_sodium *end[ENDS];
     dxpu_sodium_peer peer[ENDS];
     bool listed[ENDS]; /* in the node's list */
-    bool blind;        /* the node's handshake does not ask it who may have the slot */
+    bool blind;        /* the node's handshake does not ask it which host gets the slot */
     const dxpu_fw *fw;
     uint32_t next_id;
 } keys;
@@ -2137,7 +2137,7 @@ static void test_s95_a_forgotten_key_is_kept_again(void **state)
     (void)rig_dial_keyed(&g, HOST, 1);
     assert_int_equal(dxpu_channel_status(&g.host).reason, DXPU_REASON_NO_SLOT);
     g.keep = true;
-    (void)rig_dial_keyed(&g, OTHER, 1); /* the refused one is no owner */
+    (void)rig_dial_keyed(&g, OTHER, 1); /* the refused one is not an owner */
     assert_int_equal(dxpu_channel_status(&g.host).state, DXPU_STATE_UP);
     assert_int_equal(g.kept, 2);
     assert_memory_equal(g.lease.owner, ring_of_keys.pair[OTHER]->public_key, DXPU_FW_OWNER_BYTES);

@@ -109,7 +109,7 @@ static void test_frames_read_back(void **state)
     assert_int_equal(dxpu_pcap_write_frame(w, 8, (struct sockaddr *)&from4, (struct sockaddr *)&to6,
                                            bytes_of(frame, 99)),
                      DXPU_E_ARG);
-    frame[0] = 'E'; /* the control: what is no frame is not called one */
+    frame[0] = 'E'; /* the control: what is not a frame is not called one */
     assert_int_equal(dxpu_pcap_write_frame(w, 9, (struct sockaddr *)&from4, (struct sockaddr *)&to4,
                                            bytes_of(frame, sizeof frame)),
                      DXPU_OK);

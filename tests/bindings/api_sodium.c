@@ -1629,7 +1629,7 @@ static void test_s14_pending_sessions_end_by_time(void **state)
     dxpu_sodium_expire(w.end[1], first_ns + SECOND);
     assert_int_equal(c->expired, 2);
     assert_true(dxpu_sodium_pending_ns(w.end[1]) == DXPU_NEVER);
-    assert_true(dxpu_sodium_pending_ns(w.end[0]) == DXPU_NEVER); /* the host's is no pending one */
+    assert_true(dxpu_sodium_pending_ns(w.end[0]) == DXPU_NEVER); /* the host's is not pending */
     world_free(&w);
 }
 

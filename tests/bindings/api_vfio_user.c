@@ -1445,7 +1445,7 @@ static void test_s172_truncated_meanwhile(void **state)
     close(c.fd);
 }
 
-/* A fault that is no client's ends the process as before. */
+/* A fault that is not a client's ends the process as before. */
 static void test_s172_other_faults_are_not_hidden(void **state)
 {
     world *w = (world *)*state;
@@ -1471,8 +1471,8 @@ static void test_s172_other_faults_are_not_hidden(void **state)
     close(fd);
 }
 
-/* Neither size nor file system is asked for of a file that is no memory: FUSE would ask its server,
-   who may be the client. */
+/* Neither size nor file system is queried of a file that is not memory: FUSE would ask its server,
+   which may be the client. */
 static unsigned asked;
 
 int fstatfs(int fd, struct statfs *f)
@@ -2536,7 +2536,7 @@ static void test_s171_listener_with_descriptors(void **state)
 }
 
 /* A server that closes with bytes unread resets the connection, on which QEMU aborts. */
-static void test_s171_unread_bytes_are_no_reset(void **state)
+static void test_s171_unread_bytes_do_not_reset(void **state)
 {
     world *w = (world *)*state;
     uint8_t b[20];
@@ -2860,7 +2860,7 @@ int main(void)
         CONNECTED(test_s171_close_that_waits),
         CLOSED(test_s171_client_leaves_descriptors),
         CLOSED(test_s171_listener_with_descriptors),
-        CONNECTED(test_s171_unread_bytes_are_no_reset),
+        CONNECTED(test_s171_unread_bytes_do_not_reset),
         CONNECTED(test_descriptors_run_out),
         CLOSED(test_connections_run_out),
         CLOSED(test_reserve_is_taken_back),

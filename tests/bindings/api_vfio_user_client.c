@@ -948,7 +948,7 @@ ssize_t sendmsg(int fd, const struct msghdr *h, int flags)
     return syscall(SYS_sendmsg, fd, h, flags);
 }
 
-/* The system limits the descriptors of a user that are on their way: that is no server's end. */
+/* The system limits the descriptors of a user that are on their way: that is not a server's end. */
 static void test_descriptors_on_their_way(void **state)
 {
     world *w = *state;

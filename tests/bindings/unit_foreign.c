@@ -195,7 +195,7 @@ static void test_n4_from_the_card(void **state)
     assert_int_equal(r.count.torn, 0);
 }
 
-/* What a lost datagram leaves is no TLP, in whichever of its halves. */
+/* What a lost datagram leaves is not a TLP, in whichever of its halves. */
 static void test_n5_torn(void **state)
 {
     dxpu_rawtlp_reader r;

@@ -147,7 +147,7 @@ static void test_equal_datagrams_are_one_message(void **state)
         put(&p, &p.self, len[i]);
     assert_int_equal(segments_from(p.udp, 0), 5); /* a shorter one ends it */
     assert_int_equal(segments_from(p.udp, 4), 1);
-    assert_int_equal(segments_from(p.udp, 5), 1); /* a longer one is no segment */
+    assert_int_equal(segments_from(p.udp, 5), 1); /* a longer one is not a segment */
     assert_int_equal(segments_from(p.udp, 6), 1);
     dxpu_udp_flush(p.udp);
     assert_int_equal(dxpu_udp_count(p.udp)->tx_datagrams, N);
@@ -212,7 +212,7 @@ static void test_what_ends_a_message(void **state)
         put(&p, &p.self, 1500);
     assert_int_equal(segments_from(p.udp, 0), SEGMENTS_BYTES / 1500);
     p.udp->tx_used = 0;
-    put(&p, &p.self, 0); /* nothing is no segment */
+    put(&p, &p.self, 0); /* nothing is not a segment */
     put(&p, &p.self, 0);
     assert_int_equal(segments_from(p.udp, 0), 1);
     p.udp->tx_used = 0;

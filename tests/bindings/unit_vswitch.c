@@ -853,7 +853,7 @@ static void test_v8_commands_complete(void **state)
         wr16(&b, p, SLTCTL, control & ~0xc0u);    /* an indicator */
         assert_int_equal(b.msis, 1);
         assert_int_equal(serve(&b, 1), CC);
-        wr16(&b, p, SLTCTL + 2, EVENTS); /* status alone is no command */
+        wr16(&b, p, SLTCTL + 2, EVENTS); /* status alone is not a command */
         wr_be(&b, p, SLTCTL, 0, 0);
         assert_int_equal(rd16(&b, p, SLTCTL + 2), 0);
         wr_be(&b, p, SLTCTL, 2, rd(&b, p, SLTCTL)); /* one byte of it is */

@@ -284,7 +284,7 @@ static void ask(unsigned from, unsigned to, uint8_t type, uint16_t tag)
     emit(device(from), &t);
 }
 
-/* The device answers the request that came last with one dword. */
+/* The device answers the request that arrived last with one dword. */
 static void answer(unsigned at)
 {
     static const uint8_t data[4] = { 1, 2, 3, 4 };
@@ -385,7 +385,7 @@ static void test_b4_slots_of_different_guests_never_talk(void **state)
 }
 
 /* Of each length but its own, poisoned, of too many windows or places: malformed. */
-static void test_b3_what_is_no_list(void **state)
+static void test_b3_what_is_not_a_list(void **state)
 {
     uint8_t payload[DXPU_P2P_BYTES_MAX];
     dxpu_p2p_list l = list_of(A, 7), out;
@@ -835,7 +835,7 @@ static void test_b13_both_ways(void **state)
 }
 
 /* Another slot, an old epoch, one that is to wait for an open itself, none at all. */
-static void test_b11_who_may_open(void **state)
+static void test_b11_authorized_openers(void **state)
 {
     dxpu_p2p_list l = far_list(LAST, FAR);
     (void)state;
@@ -973,8 +973,8 @@ static void test_b14_a_stream_of_writes(void **state)
     assert_true(streamed > 16);
 }
 
-/* A neighbor that sends without an end does not keep the host out, whose request comes behind what
-   was there before it. */
+/* A neighbor that sends without an end does not keep the host out, whose request arrives after what
+   was there before. */
 static bool is_asked_in_the_stream(void)
 {
     while (dxpu_channel_reserve(&other.ch, DXPU_POSTED, 64))
@@ -1117,7 +1117,7 @@ static bool link_is_over(void)
     return b.slots[B].p2p == NULL || p2p_links_up(&b.slots[B]) == 0;
 }
 
-/* A write that is lost is no secret; a box that ends the channel, or loses nothing, costs none. */
+/* A lost write is not a secret; a box that ends the channel, or loses nothing, costs none. */
 static void test_b15_lost_writes(void **state)
 {
     dxpu_tlp t;
@@ -1325,7 +1325,7 @@ static void test_b11_channels_one_after_the_other(void **state)
     assert_false(host_is_over());
 }
 
-/* And where it cannot be had any more, that is no secret. */
+/* And where it cannot be had any more, that is not a secret. */
 static void test_b15_lost_acknowledged_writes(void **state)
 {
     (void)state;
@@ -1755,7 +1755,7 @@ int main(void)
         CASE(test_b5_control_all_else_is_the_hosts),
         CASE(test_b5_payloads),
         CASE(test_b4_slots_of_different_guests_never_talk),
-        CASE(test_b3_what_is_no_list),
+        CASE(test_b3_what_is_not_a_list),
         CASE(test_b3_a_malformed_list_lists_nothing),
         CASE(test_b6_what_waits_is_looked_at_again),
         CASE(test_b6_a_revoked_window_ends_it),
@@ -1770,7 +1770,7 @@ int main(void)
         CASE(test_b8_a_device_that_takes_nothing),
         CASE(test_b10_the_lower_slot_dials),
         CASE(test_b10_only_where_the_operator_allows_it),
-        CASE(test_b11_who_may_open),
+        CASE(test_b11_authorized_openers),
         CASE(test_b12_hello_comes_first),
         CASE(test_b13_both_ways),
         CASE(test_b13_what_no_neighbor_sends),

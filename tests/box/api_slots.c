@@ -888,7 +888,7 @@ static void test_next_incarnation_gets_nothing_of_the_last(void **state)
     assert_true(b.slots[0].waiting > 0);
     peer_dial(&second, dxpu_udp_local(loop.fabric.udp, 0), 1);
     run_until(second_is_up);
-    run_until(reset_twice); /* the box is up when the second's first sequenced frame has come */
+    run_until(reset_twice); /* the box is up when the second's first sequenced frame has arrived */
     second.step = take_and_count;
     assert_int_equal(peer_submit(&second, &t), DXPU_OK);
     run_until(one_completion); /* it would come behind posted TLPs */

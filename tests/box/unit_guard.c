@@ -362,7 +362,7 @@ static void test_s106_only_what_an_endpoint_sends(void **state)
     t.message_code = 0x19; /* PME_Turn_Off is the root's */
     t.message_routing = DXPU_MSG_BROADCAST;
     assert_int_equal(up(&t), DXPU_GUARD_kind);
-    t.message_code = 0x10; /* LTR ends at the proxy, and is no breach */
+    t.message_code = 0x10; /* LTR ends at the proxy, and is not a breach */
     t.message_routing = DXPU_MSG_LOCAL;
     assert_int_equal(up(&t), DXPU_GUARD_ENDS);
     assert_int_equal(g.ended, 1);

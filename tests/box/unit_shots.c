@@ -81,7 +81,7 @@ static void test_s161_rows_in_turns(void **state)
         assert_int_equal(shots_begin(s, SLOT), DXPU_CONTROL_CODE_NONE);
         assert_int_equal(shots_begin(s, SLOT), DXPU_CONTROL_CODE_BUSY);
         assert_int_equal(copied, 0);
-        for (unsigned turns = 0; !answers; turns++) { /* others' events come between two of them */
+        for (unsigned turns = 0; !answers; turns++) { /* others' events are between two */
             unsigned before = copied;
             assert_true(turns < 1000);
             (void)event_base_loop(b.base, EVLOOP_ONCE);

@@ -483,7 +483,7 @@ static void test_lines_and_offsets(void **state)
     expect_pixel(1, 2, 0x654321);
 }
 
-static void test_what_is_no_mode_shows_nothing(void **state)
+static void test_what_is_not_a_mode_shows_nothing(void **state)
 {
     (void)state;
     expect_nothing_shown();
@@ -641,7 +641,7 @@ int main(void)
         CASE(test_pixels_of_32_bits),
         CASE(test_pixels_of_16_bits),
         CASE(test_lines_and_offsets),
-        CASE(test_what_is_no_mode_shows_nothing),
+        CASE(test_what_is_not_a_mode_shows_nothing),
         CASE(test_png_is_the_picture),
         CASE(test_reset_leaves_nothing),
         CASE(test_function_level_reset),

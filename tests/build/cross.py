@@ -88,7 +88,7 @@ int main(void)
 }
 """
 WARN = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wundef", "-Werror"]
-# What analysers say that is no fault, and why; everything else they say is a failure.
+# What analysers say that is not a fault, and why; everything else they say is a failure.
 QUIET = [
     # arguments of one type are in the order of the wire, and units are in their names
     "bugprone-easily-swappable-parameters",

@@ -116,7 +116,7 @@ def single(directory, name):
 def main():
     if subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, stdout=subprocess.DEVNULL,
                       stderr=subprocess.DEVNULL).returncode:
-        print("skip dist this tree is no clone")
+        print("skip dist this tree is not a clone")
         return 0
     with tempfile.TemporaryDirectory() as directory:
         here = made(ROOT)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Who may use whom: the rooms' fragments (room.mk) against the table below, and what a forbidden
+"""Permitted uses: the rooms' fragments (room.mk) against the table below, and what a forbidden
 include and a forbidden call come to."""
 import os
 import re

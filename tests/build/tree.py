@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The tree as a whole: top level, who may include whom, format, line and function lengths."""
+"""The tree as a whole: top level, permitted includes, format, line and function lengths."""
 import functools
 import os
 import re

@@ -319,7 +319,7 @@ def an_old_profile_is_warned_about():
 
 
 @case
-def what_is_no_workload_is_refused():
+def what_is_not_a_workload_is_refused():
     texts = ("", "{", "{}", "[]", '{"version":2,"calls":[],"kernel_ns_histogram":[]}',
              '{"version":1,"calls":[],"kernel_ns_histogram":[]}',
              '{"version":1,"calls":[{"name":"cuLaunch","count":-1,"bytes":0,"ns":0}],'
@@ -413,7 +413,7 @@ def a_copy_without_its_size_is_refused():
 
 
 @case
-def a_profile_that_is_no_native_run_is_warned_about():
+def a_profile_that_is_not_a_native_run_is_warned_about():
     with open(PROFILE, encoding="utf-8") as file:
         text = file.read()
     check(ask("--trace", PROFILE)["warnings"] == [])  # the control

@@ -47,7 +47,7 @@ DONE, REFUSED, USAGE, CONNECTION, UNCONFIRMED = 0, 1, 2, 3, 4
 # ---- The fake ----
 
 class Raw:
-    """An answer that is no JSON document: the bytes behind the header, and the header."""
+    """An answer that is not a JSON document: the bytes behind the header, and the header."""
 
     def __init__(self, data, length=None, **headers):
         self.data, self.length, self.headers = data, length, headers
@@ -1898,7 +1898,7 @@ def follow_refused():
 
 @case
 def follow_hostile():
-    """What is no event is left out; what is too long ends the connection, and it dials again."""
+    """What is not an event is left out; what is too long ends the connection; it dials again."""
     bad = [b"data: nothing\n\n", b"data: []\n\n", b"data: {\n\n", b"data: \xff\n\n", b"id: x\n\n",
            b"data: " + b"x" * 200000 + b"\n\n", b"data: 1\n" * 50000, b"y" * 200000,
            sse(event(31, text=EVIL)), sse(event(32, type=7, at=[], lease={}, slot=-1))]

@@ -146,7 +146,7 @@ static void test_writes_need_credits(void **state)
     assert_false(within(r.gbs, of[0].gbs, 1)); /* the control */
 }
 
-/* A window of a few frames holds reads back as well: their completions come a frame each. */
+/* A window of a few frames holds reads back as well: their completions arrive a frame each. */
 static void test_reads_need_a_window(void **state)
 {
     (void)state;

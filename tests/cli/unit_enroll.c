@@ -117,7 +117,7 @@ static void test_s143_beginnings_are_limited(void **state)
     assert_true(let <= ENROLL_BEGIN_AHEAD_NS / ENROLL_BEGIN_NS + 1 && let > 1);
     assert_false(enroll_may_begin(waiting, 1000 + ENROLL_BEGIN_NS / 2));
     assert_true(enroll_may_begin(waiting, 1000 + 2 * ENROLL_BEGIN_NS));
-    for (unsigned i = 0; i < 1000; i++) /* what is no first message uses up no turn */
+    for (unsigned i = 0; i < 1000; i++) /* what is not a first message uses up no turn */
         hear(5, noise, sizeof noise);
     assert_int_equal(waiting->paid_ns, 0);
     assert_int_equal(enroll_count(waiting)->refused, 1000);

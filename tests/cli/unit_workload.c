@@ -212,7 +212,7 @@ static void warned(const char *text, const char *words)
         assert_non_null(strstr(w.warning[0], words));
 }
 
-static void test_profiles_that_are_no_native_run(void **state)
+static void test_profiles_that_are_not_native_runs(void **state)
 {
     (void)state;
     warned(PROFILE("", ""), NULL);
@@ -378,7 +378,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_changes_are_sorted_and_do_no_harm, begin, end),
         cmocka_unit_test_setup_teardown(test_bytes_that_cannot_be_read, begin, end),
         cmocka_unit_test_setup_teardown(test_rows_left_out_are_reported, begin, end),
-        cmocka_unit_test_setup_teardown(test_profiles_that_are_no_native_run, begin, end),
+        cmocka_unit_test_setup_teardown(test_profiles_that_are_not_native_runs, begin, end),
         cmocka_unit_test_setup_teardown(test_copies_by_direction, begin, end),
         cmocka_unit_test_setup_teardown(test_copies_in_order_with_kernels, begin, end),
         cmocka_unit_test_setup_teardown(test_the_pace_of_the_host, begin, end),

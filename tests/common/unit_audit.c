@@ -332,7 +332,7 @@ static void test_s133_a_new_file_follows_the_old_one(void **state)
     audit_close(a);
 }
 
-static void test_s130_what_is_no_file_is_refused(void **state)
+static void test_s130_what_is_not_a_file_is_refused(void **state)
 {
     (void)state;
     fresh();
@@ -372,7 +372,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_s130_lines_follow_each_other),
         cmocka_unit_test(test_s130_any_text_is_kept),
-        cmocka_unit_test(test_s130_what_is_no_file_is_refused),
+        cmocka_unit_test(test_s130_what_is_not_a_file_is_refused),
         cmocka_unit_test(test_s130_a_pipe_is_refused),
         cmocka_unit_test(test_s131_what_was_changed_is_seen),
         cmocka_unit_test(test_s131_what_is_missing_is_seen),

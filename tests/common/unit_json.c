@@ -68,7 +68,7 @@ static void test_escapes(void **state)
         snprintf(want, sizeof want, "\"%s\"", rows[i].out);
         assert_string_equal(text, want);
         json_to_text(&w, text, sizeof text);
-        json_put_number(&w, rows[i].in, 1); /* names are no better */
+        json_put_number(&w, rows[i].in, 1); /* names are not better */
         snprintf(want, sizeof want, "\"%s\":1", rows[i].out);
         assert_string_equal(text, want);
     }

@@ -430,7 +430,7 @@ static void test_d47_a_reset_is_due(void **state)
 }
 
 /* A loop that takes next_ns() for the time, as a simulation may. */
-static void test_never_is_no_time(void **state)
+static void test_never_is_not_a_time(void **state)
 {
     uint8_t out[PACKET_BYTES], path;
     (void)state;
@@ -785,7 +785,7 @@ int main(void)
         cmocka_unit_test(test_d66_both_close),
         cmocka_unit_test(test_d46_tlps_and_the_close_in_one_batch),
         cmocka_unit_test(test_d47_a_reset_is_due),
-        cmocka_unit_test(test_never_is_no_time),
+        cmocka_unit_test(test_never_is_not_a_time),
         cmocka_unit_test(test_d65_d66_seeds),
         cmocka_unit_test(test_f34_expired_in_the_queue),
         cmocka_unit_test(test_f34_nothing_left_to_send),

@@ -34,7 +34,7 @@ static void test_errors(void **state)
     }
 }
 
-static void test_numbers_that_are_no_error(void **state)
+static void test_numbers_that_are_not_errors(void **state)
 {
     unsigned unknown = 0;
     (void)state;
@@ -74,7 +74,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_numbers_that_are_no_error),
+        cmocka_unit_test(test_numbers_that_are_not_errors),
         cmocka_unit_test(test_counters),
     };
     cmocka_set_test_filter(getenv("DXPU_TEST"));

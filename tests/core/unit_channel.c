@@ -1043,7 +1043,7 @@ static void test_d4_seen_and_delay(void **state)
     assert_int_equal(r.f.delay_ns, 7000);
     r.say.packet = 30; /* an older packet does not count */
     assert_int_equal(rig_put_data(&r, &body.b), DXPU_OK);
-    assert_int_equal(rig_put_ack(&r, RIG_SEQ + 1), DXPU_OK); /* 31: nor one that is no data */
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ + 1), DXPU_OK); /* 31: nor one that is not data */
     r.now_ns += (uint64_t)1 << 20;
     send_writes(1);
     assert_true(r.f.seen == 40);
@@ -1102,7 +1102,7 @@ static void test_d6_never_sent(void **state)
     r.say.sack = 0;
     assert_int_equal(rig_put_ack(&r, RIG_SEQ + 3), DXPU_OK);
     assert_int_equal(r.ch.count.tx_tlps_acked, 3);
-    assert_int_equal(rig_put_ack(&r, RIG_SEQ + 1), DXPU_OK); /* an old one is no error */
+    assert_int_equal(rig_put_ack(&r, RIG_SEQ + 1), DXPU_OK); /* an old one is not an error */
     rig_free(&r);
 }
 

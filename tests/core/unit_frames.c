@@ -308,7 +308,7 @@ static void put_raw(dxpui_builder *b, unsigned type, const uint8_t *body, size_t
     b->used += 4 + len;
 }
 
-/* All of a TLP has come: a cursor started on the whole of it must say what the records said. */
+/* All of a TLP has arrived: a cursor started on the whole of it must say what the records said. */
 static const char *complete(const vector *v)
 {
     cursor c;

@@ -1166,8 +1166,8 @@ static void test_p11_unanswered_probes(void **state)
 }
 
 /* Small frames pass, large ones no longer: found by probes of the limit (P-12). */
-/* A path in doubt is not left before an answer could have come: 100 ms here, three times hold / 64
-   being 47.  Without any answer it is left all the same. */
+/* A path in doubt is not left before an answer could have arrived: 100 ms here, three times
+   hold / 64 being 47.  Without any answer it is left all the same. */
 static void test_p11_long_round_trip(void **state)
 {
     (void)state;

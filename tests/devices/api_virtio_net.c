@@ -322,7 +322,7 @@ static void test_offloads_that_were_not_negotiated(void **state)
     }
 }
 
-/* A datagram of 0 bytes is no frame, and not the end of them. */
+/* A datagram of 0 bytes is not a frame, and not the end of them. */
 static void test_empty_datagrams(void **state)
 {
     driver *d = drv_up(F_USUAL);

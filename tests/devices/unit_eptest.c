@@ -495,7 +495,7 @@ static void test_back_pressure(void **state)
     down(r);
 }
 
-/* A command that comes while one is being done is done after it. */
+/* A command that arrives while one is being done is done after it. */
 static void test_commands_queue(void **state)
 {
     rc *r = up(0);

@@ -990,7 +990,7 @@ static void test_io_durable(void **state)
     remove_disk(path);
 }
 
-/* What could not be made durable is no orderly shutdown. */
+/* What could not be made durable is not an orderly shutdown. */
 static void test_shutdown_of_a_store_that_fails(void **state)
 {
     char path[] = "/tmp/unit_nvme.XXXXXX";

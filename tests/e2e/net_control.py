@@ -516,7 +516,7 @@ def protocol_by_hand():
                 c.send(bytes([byte]))
                 time.sleep(0.001)
             check(c.receive()[:2] == (STATUS, 5))
-        with Client(host) as c:  # asks, and says no more: the answer still comes
+        with Client(host) as c:  # asks, and says no more: the answer still arrives
             c.send(ask(1, 1, 6))
             c.socket.shutdown(socket.SHUT_WR)
             check(c.receive()[:2] == (STATUS, 6))

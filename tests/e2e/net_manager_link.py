@@ -1252,7 +1252,7 @@ def two_boxes_with_one_state():
 
 @case
 def wrong_identity_files():
-    """Reported as damaged, and unchanged; an empty one, as a full disk leaves it, is no damage."""
+    """Reported as damaged, and unchanged; an empty one, as a full disk leaves it, is not damage."""
     with lab.Lab() as l:
         for name, more in (("dxpu-box", ("--listen", V4, "--state", l.file("state"))),
                            ("dxpu-host", ("--vfio-user", l.file("vm")))):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""dxpu screenshot: what a display shows, from a box that runs, and from one that is no friend.
+"""dxpu screenshot: what a display shows, from a box that runs, and from one that is not a friend.
 
 A client of dxpu-host draws (vfio_client.py), no virtual machine.  Prints `ok NAME` or `not ok
 NAME` for each case.  Programs come from $DXPU_BIN, else build/."""
@@ -209,7 +209,7 @@ def asks_and_takes_nothing():
         control.stops_well(display.box)
 
 
-# ---- Boxes that are no friends ----
+# ---- Boxes that are not friends ----
 
 def png(width=2, height=1):
     def chunk(kind, body):

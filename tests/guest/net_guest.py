@@ -393,7 +393,7 @@ def submission_queues_without_a_request(w):
             reads[rw] = (box_count(box, "dma_reads") - before) / count
         figure("%s: requests of the controller for a read of 4 KB %.2f, for a write %.2f"
                % (what, reads["read"], reads["write"]))
-        entry = int(what == "neither")  # of the submission queue; fio's own few commands come to it
+        entry = int(what == "neither")  # of the submission queue; fio adds a few commands
         check(what + "_requests_of_a_read", entry <= reads["read"] < entry + 0.5, reads)
         # the data: one request, of 4,096 bytes
         check(what + "_requests_of_a_write", 1 + entry <= reads["write"] < 1.5 + entry, reads)

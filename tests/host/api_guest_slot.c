@@ -677,7 +677,7 @@ static void answer_and_end(peer *p, uint64_t now)
     p->step = NULL;
 }
 
-/* Their completions come with the end of the channel, and not before. */
+/* Their completions arrive with the end of the channel, and not before. */
 static void test_d60_requests_with_untaken_completions_are_contained(void **state)
 {
     (void)state;

@@ -164,7 +164,7 @@ static void test_s180_connections_are_held(void **state)
 }
 
 /* Anything else that it gives is neither held nor closed here, where that may take for ever. */
-static void test_s180_what_is_no_connection(void **state)
+static void test_s180_what_is_not_a_connection(void **state)
 {
     int pair[2], files[2];
     (void)state;
@@ -251,7 +251,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(test_s180_keeper_that_reads_nothing),
         CASE(test_s180_connections_are_held),
-        CASE(test_s180_what_is_no_connection),
+        CASE(test_s180_what_is_not_a_connection),
         CASE(test_s180_one_keeper_is_not_all),
         CASE(test_v33_descriptors_for_all_connections),
         CASE(test_s184_workers_alone_have_the_key),

@@ -379,7 +379,7 @@ static void test_pool_against_servers(void **state)
     }
 }
 
-/* Where everybody wants a whole server, a pool is no better, and the figures say so. */
+/* Where everybody wants a whole server, a pool is not better, and the figures say so. */
 static void test_control_whole_servers(void **state)
 {
     (void)state;

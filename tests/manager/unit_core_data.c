@@ -1018,7 +1018,7 @@ static void test_m96_made_meanwhile(void **state)
     assert_true(core_leases(c)[pool_lease_index(lease)].ended);
 }
 
-/* A clock that drifts, or is slewed, is no step: a day too fast by a minute and a half. */
+/* A clock that drifts, or is slewed, is not a step: a day too fast by a minute and a half. */
 static void test_m96_drift(void **state)
 {
     (void)state;
@@ -2921,7 +2921,7 @@ static void test_m170_replaced_where_it_does_not_run(void **state)
     not_replaced(true);
 }
 
-/* A word that two tenants have is no proof. */
+/* A word that two tenants have is not proof. */
 static void test_m174_two_tenants_fit(void **state)
 {
     (void)state;

@@ -328,7 +328,7 @@ static void test_registers_of_a_turn_share_a_commit(void **state)
     }
 }
 
-/* None is answered, and what was new is no node: all have to register again. */
+/* None is answered, and what was new is not a node: all have to register again. */
 static void test_registers_whose_commit_fails_are_not_answered(void **state)
 {
     (void)state;

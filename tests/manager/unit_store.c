@@ -348,7 +348,7 @@ static void test_corrupt_while_open(void **state)
     open_bad(STORE_E_CORRUPT, "backup");
 }
 
-/* M-130: a file that was truncated, or made by hand, is no new pool; the control: a file that is
+/* M-130: a file that was truncated, or made by hand, is not a new pool; the control: a file that is
    not there is one. */
 static void test_empty_file(void **state)
 {

@@ -427,7 +427,7 @@ static bool wait_for_late(const char *leader, const char *reason)
 }
 
 /* An attempt to lead under a lease that was given up is done late, behind the look at the key: it
-   is no leadership under the lease of today. */
+   is not leadership under the lease of today. */
 static void test_m140_late_attempt_to_lead(void **state)
 {
     (void)state;
@@ -560,7 +560,7 @@ static void test_bad_answers_to_a_load(void **state)
     }
 }
 
-/* An answer without records is no empty pool where etcd counted some. */
+/* An answer without records is not an empty pool where etcd counted some. */
 static void test_answer_without_the_records(void **state)
 {
     (void)state;
@@ -599,7 +599,7 @@ static const char *record_a(const char *value)
     return text;
 }
 
-/* Sound JSON of the right cluster that is no answer: it is never taken for the records. */
+/* Sound JSON of the right cluster that is not an answer: it is never taken for the records. */
 static void test_hostile_answers_to_a_load(void **state)
 {
     (void)state;

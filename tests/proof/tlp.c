@@ -246,7 +246,7 @@ static bool split_fits(const dxpu_cpl_split *s)
             dxpu_be_to_range() gives for the request, or one for a read of none
    bounds   none: any valid request, any RCB and size; requests without prefixes
    stubs    none
-   open     translation requests, whose answer is no memory and may cross 4 KB
+   open     translation requests, whose answer is not memory and may cross 4 KB
    unwind   40
    control  - s->left_bytes = span ? span : 1;
             + s->left_bytes = 1; */
@@ -277,7 +277,7 @@ void proof_completion_start(void)
    bounds   none: one step from any state that proof completion_start or a step leaves; a CplD
             whose other fields (TC, attributes, EP, completer), which are the caller's, are 0
    stubs    none
-   open     translation requests, whose answer is no memory and may cross 4 KB
+   open     translation requests, whose answer is not memory and may cross 4 KB
    unwind   40
    control  - end = (start + s->mps_bytes) & ~(uint64_t)(s->rcb_bytes - 1);
             + end = start + s->mps_bytes; */

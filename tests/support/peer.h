@@ -78,7 +78,7 @@ static void peer_send(const peer *p, int fd, const uint8_t *frame, size_t len)
     assert_int_equal(sendto(fd, frame, len, 0, (const struct sockaddr *)&p->to, p->to_len), len);
 }
 
-/* Datagrams that are no frames: a proxy looks for twice as many each time that it found what it
+/* Datagrams that are not frames: a proxy looks for twice as many each time that it found what it
    looked for, so that the eight behind these are read in one go. */
 static inline void peer_noise(const peer *p)
 {

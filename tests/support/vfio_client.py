@@ -1,5 +1,5 @@
-"""A client of dxpu-host's vfio-user socket that is no virtual machine: accesses as QEMU makes them
-for a guest, with slots as root ports.  Standard library only."""
+"""A client of dxpu-host's vfio-user socket that is not a virtual machine: accesses as QEMU makes
+them for a guest, with slots as root ports.  Standard library only."""
 # SPDX-License-Identifier: MIT
 import socket
 import struct

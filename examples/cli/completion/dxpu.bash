@@ -11,7 +11,7 @@ _dxpu()
     local -A values=() words=() seen=()
     COMPREPLY=()
     list=$("${COMP_WORDS[0]}" --help-options 2>/dev/null) || return 0
-    mapfile -t rows <<<"${list//$'\t'/$'\x1f'}" # which is no white space: a field may be empty
+    mapfile -t rows <<<"${list//$'\t'/$'\x1f'}" # which is not white space: a field may be empty
     for row in "${rows[@]}"; do
         IFS=$'\x1f' read -ra fields <<<"$row"
         if [[ ${fields[0]} == verb ]]; then

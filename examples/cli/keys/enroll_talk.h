@@ -16,7 +16,7 @@ enum { ENROLL_PORT = 4455 };
     X(datagrams, "datagrams received")                                                             \
     X(begun, "handshakes that others began")                                                       \
     X(repeated, "repeated messages")                                                               \
-    X(refused, "datagrams that are no message of a handshake, or not authentic")                   \
+    X(refused, "datagrams that are not messages of a handshake, or not authentic")                 \
     X(limited, "handshakes not begun: too many in a second")                                       \
     X(displaced, "handshakes that others made room for")                                           \
     X(late, "datagrams of others, when a key was known already")

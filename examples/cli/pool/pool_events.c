@@ -12,7 +12,7 @@
 
 enum { FIRST_EVENTS = 10, RECONNECT_MIN_MS = 100, RECONNECT_MAX_MS = 5000 };
 
-/* One line; columns stay where they are while events come one by one. */
+/* One line; columns stay where they are while events arrive one by one. */
 static void print_event(pool_call *r, json_t *event)
 {
     const char *where = pool_string(event, "slot");
@@ -31,7 +31,7 @@ static void print_event(pool_call *r, json_t *event)
            pool_string(event, "text"));
 }
 
-/* An event of the stream; what is no event ends it. */
+/* An event of the stream; what is not an event ends it. */
 static bool on_event(void *user, const char *id, const char *data)
 {
     pool_call *r = user;

@@ -204,7 +204,7 @@ static void print_object(const verdict *v, const tlp_file *a, const tlp_file *b,
 static void print_left_out(const char *which, const tlp_file *f)
 {
     if (f->truncated || f->refused || f->other)
-        printf("left out of %s: %lu truncated, %lu refused, %lu packets that are no TLPs\n", which,
+        printf("left out of %s: %lu truncated, %lu refused, %lu packets that are not TLPs\n", which,
                f->truncated, f->refused, f->other);
 }
 

@@ -4,7 +4,7 @@
    A line may be a kernel message, a line of lspci, a row of a hex dump, or bare hex.  What counts:
      after a label     (tlp, header, headerlog, hdr) hex of any form, four bytes at least
      alone in a line   hex of any form, four bytes at least; a dump's offset 0 may stand before
-   Other numbers in a line of text are no TLP: logs are full of them (dumps of EEH, of a RAID
+   Other numbers in a line of text are not TLPs: logs are full of them (dumps of EEH, of a RAID
    controller's frames, of completion queue entries).
    Prefixes that a kernel prints behind the header ("E-E Prefixes:") are put where they belong, in
    front of it.  Rows of a configuration space dump ("10: 00 00 ...") and later rows of a longer

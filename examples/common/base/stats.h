@@ -31,7 +31,7 @@ typedef struct report {
 void report_begin(report *r, FILE *out, bool json);
 void report_end(report *r);
 /* Numbers and objects as lines that another process's report can take: of the object `name`, its
-   contents.  What is no such line is left out. */
+   contents.  Other lines are left out. */
 void report_begin_tape(report *r, FILE *out);
 void report_play(report *r, const char *tape, size_t bytes, const char *name);
 void report_open(report *r, const char *name); /* an object within */

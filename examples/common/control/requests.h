@@ -61,7 +61,7 @@ void requests_report(const requests *r, report *to);
    memory. */
 requests_peer *requests_peer_new(requests *r, requests_answer answer, void *user);
 void requests_peer_free(requests_peer *p);
-/* Bytes came: act on them and answer on conn.  False: the connection is ending. */
+/* Bytes arrived: act on them and answer on conn.  False: the connection is ending. */
 bool requests_bytes(requests_peer *p, secure_conn *conn, dxpu_bytes in);
 /* The hello of this side. */
 void requests_greet(requests *r, secure_conn *conn, uint32_t request);

@@ -21,7 +21,7 @@ enum { DATAGRAM_BYTES = 9216 };
 /* Queues: TLPs for each frame of the window, up to a window of WINDOW_MAX; the least data units,
    for a TLP of 4 KB and more behind it; requests that wait for an answer. */
 enum { TLPS_A_FRAME = 8, WINDOW_MAX = 256, UNITS_MIN = 1024, REQUESTS = 256 };
-/* sessions whose open has not come */
+/* sessions whose open has not arrived */
 enum { PENDING_MIN = 16, PENDING_MAX = 256 };
 /* While any channel has turns, all have one this often, whatever is known of them. */
 enum { ALL_NS = 5000000 };
@@ -478,7 +478,7 @@ static sealing_known known(void *user, const uint8_t *key)
     return f->cb.known ? f->cb.known(f->cb.user, key) : SEALING_STRANGER;
 }
 
-/* A channel for the session whose open has come, at the place that was promised.  NULL: somebody
+/* A channel for the session whose open has arrived, at the place that was promised.  NULL: somebody
    has it meanwhile, or the slot. */
 static fabric_channel *sealed_channel(fabric *f, dxpu_sodium_session *x, const dxpu_offer *offer)
 {
@@ -1057,7 +1057,7 @@ static void set_queues(dxpu_channel_config *c)
     c->rx.header[DXPU_NONPOSTED] = c->tx.header[DXPU_NONPOSTED] = REQUESTS;
 }
 
-/* A session for each channel, and for those whose open has not come: one for each slot, as they
+/* A session for each channel, and for those whose open has not arrived: one for each slot, as they
    may be dialed at once (S-14). */
 static int open_sealing(fabric *f, const fabric_settings *s)
 {

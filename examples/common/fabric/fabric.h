@@ -134,7 +134,7 @@ typedef struct fabric {
     const fabric_channel *serving; /* NULL: none, it is not their turn */
     unsigned up;                   /* channels that are */
     unsigned *promise; /* of each place, the last of `promised` that it was for; 0: none */
-    unsigned promised; /* places, to channels whose open may come */
+    unsigned promised; /* places, to channels whose open may arrive */
     unsigned pending;  /* of those, at most */
     keys *keys;
     sealing sealing;

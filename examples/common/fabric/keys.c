@@ -119,7 +119,7 @@ static const char *parse_word(char *word, keys_peer *p)
 {
     char *value = strchr(word, '=');
     if (!value)
-        return "behind the key come name=, may=, at= and slots=, with blanks between";
+        return "only name=, may=, at= and slots= may follow the key, separated by blanks";
     *value++ = '\0';
     if (!strcmp(word, "name"))
         return parse_name(value, p);

@@ -53,7 +53,7 @@ int sealing_open(sealing *z, keys *k, unsigned sessions, unsigned pending, uint6
 void sealing_close(sealing *z);
 /* When sealing_work() has something to do, or earlier; DXPU_NEVER: nothing. */
 uint64_t sealing_next_ns(const sealing *z);
-/* Forget the keys of handshakes whose open has not come in time (S-14). */
+/* Forget the keys of handshakes whose open has not arrived in time (S-14). */
 void sealing_work(sealing *z, uint64_t now_ns);
 /* As dxpu_sodium_ingest(), for whoever is at `from`.
    busy   channels are up, which must not wait for handshakes */
@@ -64,7 +64,7 @@ int sealing_ingest(sealing *z, uint64_t now_ns, dxpu_bytes datagram, const dxpu_
    a share of its time. */
 dxpu_sodium_session *sealing_opener(sealing *z, uint64_t now_ns, dxpu_bytes datagram,
                                     const dxpu_udp_address *from, bool busy, dxpu_offer *offer);
-/* A handshake has come, and here are no keys. */
+/* A handshake has arrived, and here are no keys. */
 void sealing_plain_here(sealing *z, const dxpu_udp_address *from);
 void sealing_report(const sealing *z, report *r);
 

@@ -3,7 +3,7 @@
 
    NVMe 1.4, 3.1 and 4.7.  Memory of the controller, behind a BAR of its own, that a host may use
    for submission queues, PRP lists, SGLs and data: what a driver writes there is at the controller
-   already when the doorbell comes, since both are posted writes on one path.  A fetch from host
+   already when the doorbell arrives, since both are posted writes on one path.  A fetch from host
    memory would cost a round trip over the fabric instead.  Completion queues are not allowed there:
    each look of the driver would be such a round trip.
 

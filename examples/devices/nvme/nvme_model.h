@@ -429,7 +429,7 @@ void nvme_commands_close(nvme *n); /* after nvme_queues_clear() */
 void nvme_cq_open(nvme *n, unsigned id, uint64_t base, uint32_t size, unsigned vector, bool ints);
 /* 0, or -1: no memory. */
 int nvme_sq_open(nvme *n, unsigned id, uint64_t base, uint32_t size, unsigned cqid);
-/* The deleter's completion comes when no command of the queue is left. */
+/* The deleter's completion is sent when no command of the queue is left. */
 void nvme_sq_delete(nvme *n, unsigned id, nvme_command *deleter);
 void nvme_cq_delete(nvme *n, unsigned id);
 void nvme_doorbell(nvme *n, uint32_t offset, uint32_t value);

@@ -1,7 +1,7 @@
 /* virtio_blk.c - see virtio_blk.h
    SPDX-License-Identifier: MIT
 
-   A request's header and its first data come in one read.  What is longer than a piece goes piece
+   A request's header and its first data arrive in one read.  What is longer than a piece goes piece
    by piece, so that no request needs more than one buffer, nor more than a bounded time of a
    thread.
 
@@ -359,7 +359,7 @@ static void write_done(virtio *v, virtio_request *r)
     }
 }
 
-/* `there` bytes of the data have come with the header. */
+/* `there` bytes of the data have arrived with the header. */
 static void write_begin(virtio_blk *b, blk_request *q, uint64_t sector, uint32_t there)
 {
     uint64_t all = there + q->r.readable_bytes;

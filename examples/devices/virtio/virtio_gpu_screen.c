@@ -116,7 +116,7 @@ gpu_reply gpu_cursor_move(virtio_gpu *g, gpu_request *q)
 }
 
 /* The image is copied: the driver may change the resource without changing the cursor.  The byte of
-   a pixel that is no colour is its opacity, also where the format has none: Linux's driver gives
+   a pixel that is not a colour is its opacity, also where the format has none: Linux's driver gives
    every buffer that a program draws into such a format. */
 gpu_reply gpu_cursor_update(virtio_gpu *g, gpu_request *q)
 {

@@ -605,7 +605,7 @@ static void bridge_close(guest *front)
 static void make_domain(bridge *g)
 {
     for (unsigned i = 0; i < sizeof g->domain; i += 4)
-        dxpu_put_be32(g->domain + i, fabric_random() | 1u); /* all zeros is no domain */
+        dxpu_put_be32(g->domain + i, fabric_random() | 1u); /* all zeros is not a domain */
 }
 
 static guest *bridge_open(const guest_settings *set, const slot_line *const *lines,

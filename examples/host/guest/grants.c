@@ -38,7 +38,7 @@ bool grants_next(grants *g, dxpu_event *out)
                            (access & WINDOW_WRITE ? DXPU_EVENT_WRITE : 0));
     out->base = c.first;
     out->length = c.last - c.first + 1;
-    if (!out->length) /* all there is: the last byte comes with the next one */
+    if (!out->length) /* all there is: the last byte arrives with the next one */
         out->length = UINT64_MAX;
     g->from = c.first;
     return true;

@@ -22,7 +22,7 @@ typedef struct guest_settings {
     unsigned topology;  /* DXPU_VSWITCH_* */
     uint64_t slots;
     uint64_t bar2_bytes, bar4_bytes; /* at most GUEST_BAR4_MAX */
-    unsigned socket_mode;            /* GUEST_SOCKET_*: who may connect */
+    unsigned socket_mode;            /* GUEST_SOCKET_*: clients */
     unsigned interrupts;             /* SHADOW_AUTO..: with --direct, which ones it sees */
     const guest_form *form;          /* bridge_form, direct_form */
     const char *qmp; /* plug_parse(): with --direct, how it is plugged in; or NULL */

@@ -1,4 +1,4 @@
-/* api.c - the HTTP server's table of routes, and who may use which
+/* api.c - the HTTP server's table of routes, and the roles that each is for
    SPDX-License-Identifier: MIT */
 #include "api_internal.h"
 #include "log.h"

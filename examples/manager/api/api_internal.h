@@ -97,8 +97,8 @@ struct api_conn {
     struct evhttp_request *request; /* NULL: none, or not yet whole */
     api_head head;                  /* its head */
     api_state state;
-    uint64_t since_ms; /* of the state, or of the request's first byte; 0: none came */
-    uint64_t heard_ms; /* the last byte that came, or went to its stream */
+    uint64_t since_ms; /* of the state, or of the request's first byte; 0: none arrived */
+    uint64_t heard_ms; /* the last byte that arrived, or went to its stream */
     unsigned accepted_tick;
     char from[DXPU_UDP_TEXT_BYTES]; /* address and port of its client */
     api_caller known;               /* whose it is: the last good token; role 0: none was */

@@ -1,4 +1,4 @@
-/* api_tokens.c - who may do what: a file of tokens
+/* api_tokens.c - a file of tokens, with the rights of each
    SPDX-License-Identifier: MIT
 
    Kept are keyed hashes: tokens of any length compare in the same time, and no token stays in

@@ -463,8 +463,8 @@ core_result core_forget(core *c, uint32_t node);
 /* Releases the key of a node that is not connected: the next one under which it registers is its
    key. */
 core_result core_forget_key(core *c, uint32_t node);
-/* Sets the owner of a host; "": unassigned.  Who may then name it is the callers' rule; leases that
-   it has stay as they are. */
+/* Sets the owner of a host; "": unassigned.  Which tenants can name it is the callers' rule;
+   leases that it has stay as they are. */
 core_result core_set_owner(core *c, uint32_t node, const char *tenant);
 /* Forgets all nodes that never had a lease and were disconnected for that long, as far as this
    program saw since it began: strangers that registered.  *count: how many. */

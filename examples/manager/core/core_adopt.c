@@ -13,8 +13,8 @@
 
 #define TENANT_TEXT "dxpu tenant " /* no hash of a name elsewhere is this one */
 
-/* The word by which boxes know a tenant: they learn no names.  Whoever may choose a tenant's name
-   cannot choose one with another tenant's word. */
+/* The word by which boxes know a tenant: they learn no names.  A client that chooses a
+   tenant's name cannot choose one with another tenant's word. */
 uint64_t corei_tenant_word(const core *c, const char *name)
 {
     uint8_t hash[crypto_generichash_BYTES_MIN];

@@ -8,7 +8,7 @@
 
 #include "core_internal.h"
 
-/* -- Who may -- */
+/* -- Permission -- */
 
 const char *core_direct_name(unsigned direct)
 {

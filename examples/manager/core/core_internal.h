@@ -140,7 +140,7 @@ typedef struct corei_slot {
     uint64_t since_ms, ran_ms; /* since then, and has run before that */
     bool data_unsaved;         /* what its box says of its data, or its attributes, is not stored */
     bool agreed; /* its box has reported, since the start, the lease that the store has: so the
-                    store is no old copy in what it says of the slot; or an operator says so */
+                    store is not an old copy in what it says of the slot; or an operator says so */
     /* The lease that is its host's, as its box said before this run ordered anything, or as an
        adoption found (M-179); 0: none. */
     uint64_t lent;
@@ -576,7 +576,7 @@ bool corei_repair_finds_data(const core *c, uint32_t slot);
 /* In a transaction: out of a box that is drained; the whole lease, when it asks for one box or
    group.  What it asks for holds then as before, or it stays, and an event says why. */
 core_result corei_move_out(core *c, uint32_t slot);
-/* In a transaction: the node is no stranger any more. */
+/* In a transaction: the node is no longer a stranger. */
 void corei_use_node(core *c, uint32_t node);
 /* In a transaction: hosts' ports of a lease. */
 bool corei_take_ports(core *c, uint64_t lease);

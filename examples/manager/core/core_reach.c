@@ -402,7 +402,7 @@ static void strike_host(core *c, uint32_t host, const trouble *w)
 }
 
 /* M-162: is the box at fault, the host, or what is between the two?  A host that misses more boxes
-   than it reaches is no witness. */
+   than it reaches is not a witness. */
 static void judge(core *c, uint32_t host, uint32_t box, const trouble *w)
 {
     corei_doubt *pair = doubt_find(c, host, box);

@@ -7,7 +7,7 @@
 
 /* -- A lease's ports -- */
 
-/* In a transaction: the node is no stranger any more. */
+/* In a transaction: the node is no longer a stranger. */
 void corei_use_node(core *c, uint32_t node)
 {
     if (c->t.node[node].used)

@@ -294,7 +294,7 @@ static store_error import_line(batch *b, const char *file, json_t *j, store_faul
         strcmp(key, "meta") == 0 && !hold_expiries(j, value, len))
         return damaged(file, "its record meta is invalid", f);
     if (json_unpack(j, "{s:s, s:s%}", "key", &key, "value", &value, &len) != 0)
-        return damaged(file, "a line is no record", f);
+        return damaged(file, "a line is not a record", f);
     return batch_add(b, (store_change){ key, value, len }, json_incref(j), NULL, f);
 }
 

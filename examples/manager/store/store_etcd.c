@@ -205,7 +205,7 @@ static uint64_t over(const etcd_store *s)
     return s->renewed_ms + 1000 * s->set.ttl_s + STEP_DOWN_MS;
 }
 
-/* At one member.  An answer older than what was seen is no answer. */
+/* At one member.  An answer older than what was seen is not an answer. */
 static etcd_answer ask_once(etcd_store *s, const char *path, json_t *body, uint64_t end_ms)
 {
     uint64_t now = etcd_now_ms(), left = end_ms > now ? end_ms - now : 1;

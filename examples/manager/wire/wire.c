@@ -835,7 +835,7 @@ static bool order_overdue(const wire_proxy *p, uint64_t now, uint64_t late)
     return p->ask && now > p->ask_sent_ms + most_ms;
 }
 
-/* M-71.  late: this program was held up that long; what it has not read yet is no silence. */
+/* M-71.  late: this program was held up that long; what it has not read yet is not silence. */
 static void look_at(wire_proxy *p, uint64_t now, uint64_t late)
 {
     wire *w = p->owner;

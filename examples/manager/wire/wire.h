@@ -21,7 +21,7 @@ enum { WIRE_PORT = 4457 };
 
 typedef struct wire_settings {
     const char *listen;    /* ADDR:PORT ["127.0.0.1:4457"] */
-    keys *keys;            /* who may register; stays the caller's */
+    keys *keys;            /* of proxies that can register; stays the caller's */
     unsigned connections;  /* at a time [4,096] */
     unsigned heartbeat_ms; /* proxies send one so often [1,000] */
     unsigned status_ms;    /* each proxy is asked for its slots' counters so often [5,000] */
