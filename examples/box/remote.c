@@ -918,7 +918,7 @@ static void run_client(remote *r)
         if (!client)
             return;
         if (dxpu_vfuc_process(r->client) != DXPU_OK)
-            log_error("%s: waiting for events: %s", r->path, strerror(errno));
+            log_error("%s: cannot wait for events: %s", r->path, strerror(errno));
     }
 }
 

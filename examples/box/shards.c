@@ -119,7 +119,7 @@ static int run_shard(void *user)
 {
     int rc = fabric_run(&((shard *)user)->fabric);
     if (rc)
-        log_error("waiting for events: %s", strerror(errno));
+        log_error("cannot wait for events: %s", strerror(errno));
     return rc;
 }
 
@@ -198,7 +198,7 @@ static int open_answers(box *b)
     }
     if (a && a->code && a->wake >= 0 && a->woken && !event_add(a->woken, NULL))
         return 0;
-    log_error("no eventfd or memory for answers: %s", strerror(errno));
+    log_error("cannot create an eventfd or memory for answers: %s", strerror(errno));
     return -1;
 }
 
@@ -307,7 +307,7 @@ int shards_open(box *b, const fabric_settings *net)
         return -1;
     b->base = b->shard_count > 1 ? event_base_new() : dxpu_udp_base(b->shards[0].fabric.udp);
     if (!b->base)
-        log_error("libevent has no event base");
+        log_error("cannot create an event base: libevent fails");
     return b->base ? open_answers(b) : -1;
 }
 

@@ -128,7 +128,7 @@ shots *shots_open(box *b)
         if (s->turn && s->woken && (s->lane || !b->pool) && !event_add(s->woken, NULL))
             return s;
     }
-    log_error("no eventfd or memory for screenshots: %s", strerror(errno));
+    log_error("cannot create an eventfd or memory for screenshots: %s", strerror(errno));
     shots_close(s);
     return NULL;
 }

@@ -281,7 +281,7 @@ static int open_device(void)
         wire.device = nvme_kind.create(&set.device, &wire.port);
     if (wire.device)
         return 0;
-    log_error("no device: no memory, or --file cannot be used");
+    log_error("cannot create a device: out of memory, or --file cannot be used");
     return -1;
 }
 
@@ -311,7 +311,7 @@ static int open_all(void)
         return -1;
     loop.udp = dxpu_udp_parse("127.0.0.1:0", &cfg.local[0]) ? NULL : dxpu_udp_open(&cfg, &why);
     if (!loop.udp) {
-        log_error("cannot open a loop");
+        log_error("cannot create an event loop");
         return -1;
     }
     for (unsigned i = 0; i < DXPU_VSWITCH_SLOTS_MAX; i++)

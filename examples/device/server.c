@@ -826,7 +826,7 @@ int server_work(server *v)
 {
     jobs_woken(v->wake);
     if (dxpu_vfu_process(v->vfu) != DXPU_OK) {
-        log_error("waiting for events: %s", strerror(errno));
+        log_error("cannot wait for events: %s", strerror(errno));
         return -1;
     }
     drain(v);

@@ -169,7 +169,7 @@ static void on_remembered(host *h, attachment *a, const crossing_record *r)
                   "attached; stop dxpu-host and its guest, which may control the keeper",
                   a->number, h->set->guest.socket);
     else if (rc)
-        log_warning("slot %u: what was attached cannot be attached again", a->number);
+        log_warning("slot %u: cannot restore its attachment", a->number);
 }
 
 static void on_record(host *h, const crossing_record *r)
@@ -230,7 +230,7 @@ static int open_keeper(host *h, const crossing_fds *link)
     unsigned slots = (unsigned)h->set->guest.slots;
     int rc = 0;
     if (crossing_open(&h->cross, link, false)) {
-        log_error("memory for the keeper: %s", strerror(errno));
+        log_error("cannot map memory for the keeper: %s", strerror(errno));
         return -1;
     }
     h->attachments = calloc(slots, sizeof *h->attachments);

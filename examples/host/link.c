@@ -355,7 +355,7 @@ int link_run(host_link *l)
     l->progress_ns = now + (uint64_t)PROGRESS_MS * MILLION;
     dial(l, now);
     if (!l->over && fabric_run(&l->fabric)) {
-        log_error("waiting for events: %s", strerror(errno));
+        log_error("cannot wait for events: %s", strerror(errno));
         return LINK_SYSTEM;
     }
     if (l->result == LINK_DONE && l->source->wrong(l->source->self, why)) {

@@ -488,7 +488,7 @@ static int run_manager(void)
             return PROGRAM_STORE;
         }
         if (event_base_loop(the.base, EVLOOP_ONCE) < 0) {
-            log_error("waiting for events: %s", strerror(errno));
+            log_error("cannot wait for events: %s", strerror(errno));
             return PROGRAM_SYSTEM;
         }
         uint64_t end_ns = processor_ns();

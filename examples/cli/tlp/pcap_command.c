@@ -460,7 +460,7 @@ static int show_file(const char *name, bool json, uint64_t limit)
         return EXIT_USAGE;
     }
     if (!total(run.tlps, DXPU_TLP_TYPE_COUNT) && !total(run.frames, DXPU_KIND_END)) {
-        log_error("%s: no TLP and no dxpu frame", name);
+        log_error("%s: contains neither TLPs nor dxpu frames", name);
         return EXIT_REFUSED;
     }
     if (run.sealed)

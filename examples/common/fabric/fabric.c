@@ -32,7 +32,7 @@ uint32_t fabric_random(void)
 {
     uint32_t v = 0;
     if (getrandom(&v, sizeof v, 0) != (ssize_t)sizeof v) {
-        log_error("no random numbers from the kernel: %s", strerror(errno));
+        log_error("cannot get random numbers from the kernel: %s", strerror(errno));
         abort(); /* predictable ids would let an old incarnation's frames in */
     }
     return v;

@@ -65,7 +65,7 @@ static int make(int fd, const char *file, uint8_t out[IDENTITY_BYTES])
 {
     char text[IDENTITY_TEXT_BYTES + 1];
     if (getentropy(out, IDENTITY_BYTES))
-        return complain_system(file, "no random numbers");
+        return complain_system(file, "cannot get random numbers");
     for (unsigned i = 0; i < IDENTITY_BYTES; i++)
         snprintf(text + (size_t)2 * i, 4, "%02x\n", out[i]);
     if (!write_text(fd, text, IDENTITY_TEXT_BYTES) && !fsync(fd) && !durable_name(file))

@@ -422,7 +422,7 @@ keys *keys_open(const keys_settings *s, bool *wrong)
     int rc;
     *wrong = false;
     if (!k || dxpu_sodium_init() != DXPU_OK || pthread_mutex_init(&k->mutex, NULL)) {
-        log_error("no keys: out of memory, or libsodium does not start");
+        log_error("cannot hold keys: out of memory, or libsodium does not start");
         free(k);
         return NULL;
     }

@@ -215,7 +215,7 @@ int sealing_open(sealing *z, keys *k, unsigned sessions, unsigned pending, uint6
     }
     z->end = dxpu_sodium_create(&cfg);
     if (!z->end) {
-        log_error("no memory for the keys of %u channels", sessions);
+        log_error("out of memory for the keys of %u channels", sessions);
         return -1;
     }
     if (!dxpu_sodium_locked(z->end))

@@ -219,7 +219,7 @@ static int run_crew(crew *c, int ended)
     if (rc)
         all->stop(all->arg);
     if (c->left && event_base_dispatch(all->base) < 0) {
-        log_error("waiting for events: %s", strerror(errno));
+        log_error("cannot wait for events: %s", strerror(errno));
         all->stop(all->arg);
         rc = -1;
     }
@@ -242,7 +242,7 @@ int workers_run(const workers *all)
     if (event && !event_add(event, NULL))
         rc = run_crew(&c, fd);
     else
-        log_error("no event for threads: %s", strerror(errno));
+        log_error("cannot create an event for threads: %s", strerror(errno));
     if (event)
         event_free(event);
     if (fd >= 0)

@@ -441,7 +441,7 @@ void keeper_on_link(keeper *k, const int *fds, unsigned count)
     memcpy(link.worker, fds + 3, sizeof link.worker);
     keeper_lose_worker(k);
     if (crossing_open(&k->cross, &link, true)) {
-        log_error("memory for the worker: %s", strerror(errno));
+        log_error("cannot map memory for the worker: %s", strerror(errno));
         k->over = k->failed = true;
         return;
     }

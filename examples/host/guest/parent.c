@@ -77,7 +77,7 @@ int parent_start(parent *p, parent_child *c, const char *name, int *end)
 {
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair)) {
-        log_error("a socket for a process: %s", strerror(errno));
+        log_error("cannot create a socket for a process: %s", strerror(errno));
         return -1;
     }
     (void)fflush(NULL);
@@ -92,7 +92,7 @@ int parent_start(parent *p, parent_child *c, const char *name, int *end)
     close(pair[1]);
     (void)fcntl(pair[0], F_SETFL, O_NONBLOCK); /* one that does not read blocks no other */
     if (c->pid < 0) {
-        log_error("a process: %s", strerror(errno));
+        log_error("cannot start a process: %s", strerror(errno));
         close(pair[0]);
         c->pid = 0;
         c->socket = -1;
@@ -119,7 +119,7 @@ static int make_key(parent *p)
 {
     if (!getentropy(p->key, sizeof p->key))
         return 0;
-    log_error("no random numbers from the kernel: %s", strerror(errno));
+    log_error("cannot get random numbers from the kernel: %s", strerror(errno));
     return -1;
 }
 
@@ -127,7 +127,7 @@ static int make_links(const parent *p, crossing_fds *links)
 {
     for (unsigned i = 0; i < p->set->guests; i++) {
         if (crossing_create(&links[i])) {
-            log_error("memory between processes: %s", strerror(errno));
+            log_error("cannot create memory shared by processes: %s", strerror(errno));
             while (i--)
                 crossing_close_fds(&links[i]);
             return -1;
@@ -162,7 +162,7 @@ static int start_plugger(parent *p, unsigned n)
     if (!g->qmp || !k->c.pid)
         return 0;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair)) {
-        log_error("a socket for a process: %s", strerror(errno));
+        log_error("cannot create a socket for a process: %s", strerror(errno));
         return -1;
     }
     rc = parent_start(p, &k->plugger, "dxpu-plugger", &end);
