@@ -49,7 +49,7 @@ static const option_row shared_rows[] = {
 };
 
 static const option_row disk_rows[] = {
-    { "file", "FILE[,...]", "where its blocks are (memory)", OPTION_TEXT, &set.server.device.file,
+    { "file", "FILE[,...]", "storage of its blocks (memory)", OPTION_TEXT, &set.server.device.file,
       0, 0 },
     { "size", "SIZE", "size of each namespace or disk (its file's, or --memory)", OPTION_SIZE,
       &set.server.device.file_bytes, 1u << 20, (uint64_t)1 << 44 },
@@ -67,8 +67,8 @@ static const option_row nvme_rows[] = {
       OPTION_SIZE, &set.server.device.cmb_bytes, 0, 1 << 30 },
     { "namespaces", "N", "namespaces in memory, without --file (1)", OPTION_NUMBER,
       &set.server.device.namespaces, 1, 32 },
-    { "layout", "FILE", "where its list of namespaces is kept (beside the first --file)",
-      OPTION_TEXT, &set.server.device.layout, 1, 4095 },
+    { "layout", "FILE", "file with its list of namespaces (beside the first --file)", OPTION_TEXT,
+      &set.server.device.layout, 1, 4095 },
 };
 static const option_row blk_rows[] = {
     { "read-only", NULL, "the client cannot write", OPTION_FLAG, &set.server.device.read_only, 0,
