@@ -242,6 +242,26 @@ static void test_suggestions(void **state)
     says("test: unknown option --elephant; see test --help\n");
     assert_int_equal(parse("", "--verbos", NULL), OPTIONS_WRONG);
     says("did you mean --verbose?");
+    assert_int_equal(parse("", "--verison", NULL), OPTIONS_WRONG);
+    says("test: unknown option --verison: did you mean --version? See test --help\n");
+    assert_int_equal(parse("", "--hel", NULL), OPTIONS_WRONG);
+    says("did you mean --help?");
+    assert_int_equal(verb("", "show", "--versio", NULL), OPTIONS_WRONG);
+    says("test show: unknown option --versio: did you mean --version? See test show --help\n");
+    assert_int_equal(verb("", "--elephant", NULL), OPTIONS_WRONG);
+    says("test: unknown option --elephant; see test --help\n");
+    assert_int_equal(verb("", "-x", NULL), OPTIONS_WRONG);
+    says("test: unknown option -x; see test --help\n");
+    assert_int_equal(verb("", "-v", "--versio=3", NULL), OPTIONS_WRONG);
+    says("test: unknown option --versio: did you mean --version? See test --help\n");
+    assert_int_equal(verb("", "--config", "file", NULL), OPTIONS_WRONG);
+    says("no command 'file'");
+    assert_int_equal(verb("", "--config=file", NULL), OPTIONS_WRONG);
+    says("test: unknown option --config; see test --help\n");
+    assert_int_equal(verb("", "--log", NULL), OPTIONS_WRONG);
+    says("test: --log: requires a value; see test --help\n");
+    assert_int_equal(verb("", "-v", "--log", "text", NULL), OPTIONS_WRONG);
+    says("usage: test COMMAND"); /* nothing else is wrong */
     assert_int_equal(verb("", "lease", "craete", NULL), OPTIONS_WRONG);
     says("test: no command 'lease craete': did you mean 'lease create'? See test --help\n");
     assert_int_equal(verb("", "shwo", NULL), OPTIONS_WRONG);

@@ -80,6 +80,16 @@ static const char *row_name(const void *user, unsigned i)
     return r ? r->name : NULL;
 }
 
+/* As row_name(), of the options that have no row as well. */
+static const char *option_name(const void *user, unsigned i)
+{
+    static const char *const without[] = { "help", "version" };
+    unsigned rows = row_count(user);
+    if (i < rows)
+        return row_name(user, i);
+    return i - rows < sizeof without / sizeof *without ? without[i - rows] : NULL;
+}
+
 /* The number of the row, -1: none. */
 static int find(const option_verb *v, const char *name, size_t len)
 {
@@ -134,10 +144,11 @@ static int no_memory(void)
 /* `name` is in no row; dashes: those before it, on the command line. */
 static int unknown(const option_verb *v, const char *where, const char *dashes, const char *name)
 {
-    int meant = text_nearest(name, row_name, v);
+    const char *(*names)(const void *, unsigned) = *dashes ? option_name : row_name;
+    int meant = text_nearest(name, names, v);
     if (meant >= 0)
         log_error("%sunknown option %s%.300s: did you mean %s%s? See %s --help", where, dashes,
-                  name, *dashes ? "--" : "", row_name(v, (unsigned)meant), state.name);
+                  name, *dashes ? "--" : "", names(v, (unsigned)meant), state.name);
     else
         (void)options_wrong("%sunknown option %s%.300s", where, dashes, name);
     return OPTIONS_WRONG;
@@ -824,6 +835,21 @@ static int show_group(const option_program *p, char **words, int count, bool hel
     return help ? OPTIONS_SHOWN : OPTIONS_WRONG;
 }
 
+/* The command is missing.  An option that no command has is more worth saying. */
+static int show_missing(const option_program *p, int argc, char **argv, bool help)
+{
+    option_verb any = only_verb(p);
+    unsigned words;
+    int rc = OPTIONS_GO;
+    any.name = "*"; /* without --config */
+    if (!help)
+        rc = parse_arguments(&any, argc, argv, &words, NULL);
+    if (rc != OPTIONS_GO)
+        return rc;
+    show_verbs(p, help ? stdout : stderr);
+    return help ? OPTIONS_SHOWN : OPTIONS_WRONG;
+}
+
 /* argv[at] names no command. */
 static int no_verb(const option_program *p, int argc, char **argv, int at, bool help)
 {
@@ -831,10 +857,8 @@ static int no_verb(const option_program *p, int argc, char **argv, int at, bool 
     const option_verb *v;
     bool group = false;
     int used, count = at + 1 < argc && !is_option(argv[at + 1]) ? 2 : 1;
-    if (at >= argc) {
-        show_verbs(p, help ? stdout : stderr);
-        return help ? OPTIONS_SHOWN : OPTIONS_WRONG;
-    }
+    if (at >= argc)
+        return show_missing(p, argc, argv, help);
     for (unsigned i = 0; (v = verb_of(p, i)) != NULL; i++) {
         (void)is_verb(v, argv + at, 1, &used);
         group |= used == 1;
