@@ -237,15 +237,18 @@ static int run_device(const option_call *call)
     }
 #define SHARED OPTION_ROWS(shared_rows)
 #define DISK   OPTION_ROWS(disk_rows)
-static const option_verb verbs[] = {
-    VERB("memory", "memory behind one BAR", SHARED),
-    VERB("nvme", "an NVMe controller", DISK, OPTION_ROWS(nvme_rows), SHARED),
-    VERB("vga", "a display adapter", SHARED),
-    VERB("eptest", "the PCI endpoint test function", OPTION_ROWS(eptest_rows), SHARED),
-    VERB("virtio-blk", "a virtio block device", DISK, OPTION_ROWS(blk_rows), SHARED),
-    VERB("virtio-gpu", "a virtio display adapter", OPTION_ROWS(gpu_rows), SHARED),
-    VERB("virtio-net", "a virtio network adapter", OPTION_ROWS(net_rows), SHARED),
-};
+/* VERB_kind(name) of each of DEVICE_KINDS: one that has none does not compile. */
+#define VERB_memory(name) VERB(name, "memory behind one BAR", SHARED)
+#define VERB_nvme(name)   VERB(name, "an NVMe controller", DISK, OPTION_ROWS(nvme_rows), SHARED)
+#define VERB_vga(name)    VERB(name, "a display adapter", SHARED)
+#define VERB_eptest(name)                                                                          \
+    VERB(name, "the PCI endpoint test function", OPTION_ROWS(eptest_rows), SHARED)
+#define VERB_virtio_blk(name)                                                                      \
+    VERB(name, "a virtio block device", DISK, OPTION_ROWS(blk_rows), SHARED)
+#define VERB_virtio_gpu(name) VERB(name, "a virtio display adapter", OPTION_ROWS(gpu_rows), SHARED)
+#define VERB_virtio_net(name) VERB(name, "a virtio network adapter", OPTION_ROWS(net_rows), SHARED)
+#define VERB_OF(kind, name)   VERB_##kind(name)
+static const option_verb verbs[] = { DEVICE_KINDS(VERB_OF, DEVICE_KIND_COMMA) };
 static const option_verbs all_verbs = { NULL, verbs, sizeof verbs / sizeof verbs[0] };
 static const option_verbs *const groups[] = { &all_verbs };
 
