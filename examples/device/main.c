@@ -231,6 +231,7 @@ static int run_device(const option_call *call)
 #define TAIL                                                                                       \
     "SIGUSR1 prints statistics, Ctrl-C ends it.\n"                                                 \
     "exit status: 0 stopped on request, 2 usage, 3 system error\n"
+#define SEE "See 'dxpu-device COMMAND --help' for the options of each.\n"
 #define VERB(name, brief, ...)                                                                     \
     {                                                                                              \
         name, "", brief, ABOUT, TAIL, 0, 0, { __VA_ARGS__ }, run_device                            \
@@ -256,7 +257,8 @@ int main(int argc, char **argv)
 {
     static char version[80];
     option_program program = {
-        "dxpu-device", "serves a device model by vfio-user", version, NULL, 0, TAIL, groups, 1, NULL
+        "dxpu-device", "serves a device model by vfio-user", version, NULL, 0, SEE TAIL, groups, 1,
+        NULL
     };
     option_call call;
     int rc;
