@@ -20,7 +20,7 @@
 
 const char plan_no_memory[] = "out of memory";
 
-static char problem[200];
+static char problem[400];
 
 static const char *wrong(const char *what, const char *text)
 {
@@ -319,6 +319,18 @@ static const device_kind *find_kind(const slot_plans *p, const char *name)
     return NULL;
 }
 
+static const char *no_kind(const slot_plans *p, const char *name)
+{
+    int at = snprintf(problem, sizeof problem,
+                      "--slot: no such device model: '%.80s'; must be one of ", name);
+    for (unsigned i = 0; i < p->kind_count; i++)
+        at += snprintf(problem + at, sizeof problem - (size_t)at, "%s|", p->kinds[i]->name);
+    for (unsigned i = 0; i < sizeof outside_kinds / sizeof outside_kinds[0]; i++)
+        at += snprintf(problem + at, sizeof problem - (size_t)at, "%s|", outside_kinds[i]->name);
+    snprintf(problem + at, sizeof problem - (size_t)at, "%s", function_kind);
+    return problem;
+}
+
 /* The words of "KIND,key=value,..." */
 static const char *add_words(const slot_plans *all, slot_plan *p, char *words)
 {
@@ -327,7 +339,7 @@ static const char *add_words(const slot_plans *all, slot_plan *p, char *words)
     const char *bad = NULL;
     p->kind = word ? find_kind(all, word) : NULL;
     if (!p->kind)
-        return wrong("no such device model:", word ? word : "");
+        return no_kind(all, word ? word : "");
     p->set = *all->usual;
     p->set.file = p->set.serial = p->set.tap = NULL; /* of slots that share an option */
     p->set.render = false;

@@ -301,7 +301,9 @@ def options_of_slots():
             check(box.wait(10) == 2 and says in box.errors(), given, box.errors())
     for says, text in (("must be N=KIND", "3=memory"), ("must be N=KIND", "0=memory"),
                        ("must be N=KIND", "memory"), ("must be N=KIND", "=memory"),
-                       ("no such device model", "1=disk"), ("no such device model", "1="),
+                       ("no such device model: 'disk'; must be one of memory|nvme|", "1=disk"),
+                       ("virtio-net|vfio-user|nettlp|rawtlp|none|function", "1=disk"),
+                       ("no such device model: ''", "1="),
                        ("socket=PATH", "1=vfio-user"), ("unknown key", "1=memory,colour=red"),
                        ("missing value", "1=memory,colour"), ("is for vfio-user",
                                                               "1=memory,socket=/x"),
