@@ -779,6 +779,8 @@ static int open_ports(void)
     the.api = api_open(the.base, the.core, &users, &wrong);
     if (!the.api)
         return wrong ? PROGRAM_USAGE : PROGRAM_SYSTEM;
+    if (!set.etcd.where)
+        log_note("the store is %s", store_path());
     log_note("users at http://%s", api_address(the.api));
     if (!api_is_loopback(api_address(the.api)))
         log_warning("WARNING: --http: tokens go in clear text beyond this machine; "
