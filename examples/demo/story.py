@@ -421,8 +421,8 @@ def table(figures):
             ("4k random read, depth %d, through the fabric" % depth,
              speed(figures["fabric_depth_%d" % depth])),
             ("  the same model without a fabric", speed(figures["direct_depth_%d" % depth])),
-            ("  ratio, with / without", "%.2f of the IOPS, %.2f times the p50" % (
-                ratio["iops"], ratio["p50_us"]))]
+            ("  with / without, median of the rounds' ratios",
+             "%.2f of the IOPS, %.2f times the p50" % (ratio["iops"], ratio["p50_us"]))]
     rows += [
         ("depth 32 with %.1f %% loss each way" % (LOSS / 10), speed(figures["lossy_depth_32"])),
         ("frames lost at the relay", "%d of %d" % (figures["lost"], figures["relayed"])),
@@ -433,7 +433,7 @@ def table(figures):
         ("lease: order to device in use", "%.2f s" % figures["lease_s"]),
         ("box killed to device gone", "%.2f s" % figures["removal_s"]),
         ("box started to device in use", "%.2f s" % figures["return_s"]),
-        ("box killed to another device in use (%.1f s of them waiting for the box)"
+        ("box stopped to another device in use (%.1f s of them its grace period)"
          % (GRACE_MS / 1e3), "%.2f s" % figures["replace_s"]),
         ("box back, no other device free: to device in use", "%.2f s" % figures["outlast_s"]),
         ("release: order to slot empty and wiped", "%.2f s" % figures["release_s"]),
