@@ -155,6 +155,10 @@ def test_loopback_is_the_readmes_program():
     check(run("./loopback") == (0, LOOPBACK, ""), run("./loopback"))
     check("```c\n" + text("examples/embed/loopback.c") + "```\n" in text("README.md"))
     check("```text\n" + LOOPBACK + "```" in text("README.md"))
+    command = re.search(r"`([^`]* -o [^`]*)` prints\n", text("README.md")).group(1)
+    done = run("sh", "-c", "cd ../.. && " + command)
+    check(done == (0, LOOPBACK, ""), command, done)
+    check(not os.path.exists(os.path.join(folder.name, "a.out")), "it leaves a.out")
 
 
 @case
