@@ -145,7 +145,7 @@ build/libdxpu-inject.so: $(wildcard examples/inject/*.[ch] bindings/model/*.h) |
 
 include bindings/install.mk
 
-## demo       a capture, then a guest's disk, through the proxies and a bad network; figures
+## demo       a capture, a pool, guests, lost boxes, a bad network, Mesa on lent GPUs; figures
 ## demo-ha    three managers over etcd: a storm of leases and of trouble, judged; two minutes
 demo demo-ha: all
 	$(PYTHON) $(if $(@:demo=),tests/manager/net_history.py --demo,examples/demo/demo.py)
@@ -154,7 +154,7 @@ demo demo-ha: all
 bench: all $(BENCHES:%.c=build/%)
 	$(PYTHON) tests/bench/bench.py --json build/bench.json
 
-## plots      the README's plots, by gnuplot; those of the bench from build/bench.json
+## plots      the plots of spec/ and READMEs, by gnuplot; the bench's from build/bench.json
 plots: all build/tests/manager/sim_pool
 	tests/bench/pool_plot.py tests/data/pool.svg
 	tests/bench/model_plot.py tests/data
@@ -210,7 +210,7 @@ soak: all
 fuzz: $(TARGETS:%=build/fuzz_%)
 	$(PYTHON) fuzz/run.py --minutes $(MINUTES) --jobs $(or $(JOBS),1) $(TARGETS)
 build/fuzz_%: build/fuzz/fuzz/fuzz_%.o $(call archives,/fuzz,fuzz)
-	$(call link,/fuzz,fuzz) -fsanitize=fuzzer
+	$(call link,/fuzz,fuzz) -fsanitize=fuzzer -fuse-ld=bfd # gold warns of each of asan's symbols
 
 ## fmt        format the C files
 ## toc        CONTENTS of dxpu.h against its sections
