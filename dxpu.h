@@ -64,7 +64,7 @@
        for (;;) {
            for (cls = 0; cls < DXPU_CLASSES; cls++)
                while ((d = dxpu_channel_peek(ch, cls)).tlp.len) {
-                   use(d.tlp);
+                   use(d.tlp);             // non-posted: submit() a completion, if need be UR
                    dxpu_channel_take(ch, cls, clock_ns());
                }
            if (dxpu_channel_peek_event(ch, &event)) {
@@ -113,9 +113,11 @@
    requests.c (reads, tags, timeouts), udp_pair.c, acceptor.c (many hosts, restarts, leases),
    sealed.cc (keys).
 
-   REQUESTS.  With cfg.tags: dxpu_tags_alloc(), encode, submit() with a `user`, which tracks the
-   request (never track() it); completions return `user`.  Their time is the caller's: wait no
-   longer than dxpu_tags_next_ns(), then call dxpu_tags_expire().
+   REQUESTS.  With cfg.tags: dxpu_tags_alloc(); in a zeroed dxpu_tlp set type, header_dw (3 for an
+   address below 4 GB, else 4), requester, tag, address (bits 1:0 zero), and with
+   dxpu_be_from_range() byte enables and length; encode, submit() with a `user`, which tracks the
+   request (never track() it).  Completions return `user`; dxpu_tlp_receive() of d.tlp their status.
+   Waiting is the caller's: no longer than dxpu_tags_next_ns(), then call dxpu_tags_expire().
 
    OWNERSHIP.  Every object is the caller's memory; init() fills it, nothing needs to be freed.
    Views (dxpu_bytes) point into memory of the caller or of an object; each comment says until when.
@@ -564,8 +566,8 @@ typedef struct dxpu_cpl_split {
 /* Start for a decoded MRd or MRdLk.  DXPU_OK or E_ARG (another type, rcb or mps out of range). */
 DXPU_API int dxpu_cpl_split_start(dxpu_cpl_split *s, const dxpu_tlp *read, uint32_t rcb_bytes,
                                   uint32_t mps_bytes);
-/* The next one: fills byte_count, lower_addr, length_dw of *cpl and *address_dw, the dword-aligned
-   address of its payload.  False when all bytes have been completed.  O(1). */
+/* The next one: fills byte_count, lower_addr, length_dw of *cpl, which dxpu_tlp_completion() made
+   once, and *address_dw, of its payload, dword-aligned.  False when all is completed.  O(1). */
 DXPU_API bool dxpu_cpl_split_next(dxpu_cpl_split *s, dxpu_tlp *cpl, uint64_t *address_dw);
 
 /* A completion for `req`: requester, tag, TC and attributes copied, Byte Count and Lower Address as
@@ -656,7 +658,7 @@ DXPU_API uint8_t dxpu_message_action(const dxpu_tlp *t, unsigned direction);
 
 /* A place in the fabric. */
 typedef struct dxpu_place {
-    uint32_t node;     /* proxy, numbered by the manager */
+    uint32_t node;     /* proxy, numbered by the manager; any number without one */
     uint16_t slot;     /* 1.. at a box, DXPU_SLOT_HOST at a host */
     uint16_t function; /* 0..255, or DXPU_FUNCTION_ALL; of a host's own place not looked at */
 } dxpu_place;
@@ -1101,7 +1103,7 @@ typedef struct dxpu_delivery {
     dxpu_bytes data;       /* its payload; with `tags`, of a read the bytes asked for alone */
     uint64_t user;         /* completions with `tags`: as given to submit() with the request */
     uint32_t offset_bytes; /* ... where in what that asked for `data` begins */
-    bool last;             /* ... and no further completion of it will arrive */
+    bool last;             /* ... and no further completion of it will arrive; status: in `tlp` */
 } dxpu_delivery;
 
 /* -- private layouts, visible so that a channel can be a member of your struct.  Between calls a
