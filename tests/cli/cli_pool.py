@@ -1306,9 +1306,10 @@ def certificates():
         try:
             made = subprocess.run(
                 ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
-                 "ec_paramgen_curve:prime256v1", "-nodes", "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2",
-                 "-keyout", key, "-out", cert], stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL, check=False).returncode
+                 "ec_paramgen_curve:prime256v1", "-nodes", "-subj", "/CN=localhost",
+                 "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2", "-keyout", key,
+                 "-out", cert], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                check=False).returncode
         except OSError:
             made = 1
         if made:
