@@ -158,6 +158,23 @@ class Process:
             return {}
 
 
+made = {}  # keys that this process has, by name: what is in the file, and the public key
+
+
+def keygen(path, name):
+    """Write a secret key into a new file, and return its public key.  Made once for each name: labs
+    of one process have the same keys, and start fewer programs."""
+    if name in made:
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as f:
+            f.write(made[name][0])
+    else:
+        public = subprocess.run([os.path.join(BIN, "dxpu"), "keygen", path], check=True,
+                                stdout=subprocess.PIPE).stdout.decode().strip()
+        with open(path, "rb") as f:
+            made[name] = f.read(), public
+    return made[name][1]
+
+
 class Lab:
     """A directory for files, and all processes started in it.  plain: without keys, for tests that
     speak to a port themselves."""
@@ -184,9 +201,7 @@ class Lab:
         """The public key of this lab's boxes, hosts, manager or command; its secret one is in
         KIND.key."""
         if kind not in self.known:
-            self.known[kind] = subprocess.run(
-                [os.path.join(BIN, "dxpu"), "keygen", self.file(kind + ".key")], check=True,
-                stdout=subprocess.PIPE).stdout.decode().strip()
+            self.known[kind] = keygen(self.file(kind + ".key"), kind)
         return self.known[kind]
 
     def keys(self, name):

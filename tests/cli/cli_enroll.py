@@ -118,9 +118,7 @@ class World:
     def key_file(self, name):
         file = self.l.file(name + ".key")
         if name not in self.public:
-            self.public[name] = subprocess.run(
-                [os.path.join(lab.BIN, "dxpu"), "keygen", file], check=True,
-                stdout=subprocess.PIPE).stdout.decode().strip()
+            self.public[name] = lab.keygen(file, name)
         return file
 
     def key(self, name):

@@ -253,13 +253,7 @@ class Pair(lab.Lab):
         self.wires, self.links = wires, links
 
     def key(self, name):
-        path = self.file(name + ".key")
-        if not os.path.exists(path):
-            subprocess.run([os.path.join(lab.BIN, "dxpu"), "keygen", path], check=True,
-                           capture_output=True)
-        shown = subprocess.run([os.path.join(lab.BIN, "dxpu"), "pubkey", path],
-                               capture_output=True, text=True)
-        return path, shown.stdout.strip()
+        return self.file(name + ".key"), self.public(name)
 
     def box(self, at, name, *args):
         return self.wires.inside(self.wires.names[at], lambda: self.start(

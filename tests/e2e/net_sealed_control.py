@@ -31,8 +31,7 @@ NOBODY = "it ends the handshake"
 
 def new_key(l, name):
     """A key of no list; its public one."""
-    return subprocess.run([os.path.join(lab.BIN, "dxpu"), "keygen", l.file(name)], check=True,
-                          stdout=subprocess.PIPE).stdout.decode().strip()
+    return lab.keygen(l.file(name), name)
 
 
 def write_peers(l, name, *lines):
