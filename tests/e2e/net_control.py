@@ -34,7 +34,7 @@ def until(truth, what, seconds=15.0):
         found = truth()
         if found:
             return found
-        time.sleep(0.02)
+        time.sleep(0.06)  # most of them start the command
     raise AssertionError("in vain: " + what)
 
 

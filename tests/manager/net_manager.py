@@ -27,6 +27,7 @@ import nvme_client  # noqa: E402
 STEPS = int(os.environ.get("DXPU_STEPS", 500))
 V4 = "127.0.0.1:0"
 HOLD_MS, GRACE_MS = 300, 1500
+STATUS_S = 0.1  # between questions that start dxpu for each proxy
 NEEDS = ("any", "same_box", "spread")
 
 
@@ -178,7 +179,7 @@ class World:
             return (pool["slots"]["wiping"] == 0 and not self.ending & set(listed) and
                     {lease["state"] for lease in listed.values()} <= {"active", "parked"})
         until(quiet, "nothing is left to do", 60)
-        until(lambda: not self.doubles(), "no slot has two owners")
+        until(lambda: not self.doubles(), "no slot has two owners", pause=STATUS_S)
 
     def check_store(self):
         """What the store says is what the proxies have, slot by slot; the manager is stopped."""
@@ -372,7 +373,7 @@ def random_requests_and_crashes():
                 if number % 25 == 0:
                     w.check_promises()
                 if number % 100 == 0:
-                    until(lambda: not w.doubles(), "no slot has two owners")
+                    until(lambda: not w.doubles(), "no slot has two owners", pause=STATUS_S)
             for box in w.boxes:
                 w.manager.ask("PUT", "/v1/boxes/%d/drain" % w.number[box.name], {"on": False})
             for _ in range(10):
@@ -382,10 +383,11 @@ def random_requests_and_crashes():
             w.stamp_all()
             check(w.stamped >= STEPS / 10, "too few had data:", w.stamped)
             check(w.leases, "nothing was leased at the end")
-            before = until(w.at_rest, "all that is attached is up")
+            before = until(w.at_rest, "all that is attached is up", pause=STATUS_S)
             check(w.manager.process.stop() == 0, w.manager.process.errors())
             w.agree(w.check_store)
-            until(lambda: w.at_rest() == before, "without the manager the same is up")
+            until(lambda: w.at_rest() == before, "without the manager the same is up",
+                  pause=STATUS_S)
         except Exception:
             print("# last steps: " + " ".join(log[-40:]))
             print("# " + "\n# ".join(w.manager.process.errors().splitlines()[-40:]))
@@ -476,7 +478,7 @@ def a_box_that_dies_is_replaced():
         def up_elsewhere():
             s = w.hosts[0].status()[old["host_slot"]]
             return s["state"] == "up" and s["peer"] == other.reached_at(s["peer_slot"])
-        until(up_elsewhere, "the host's port has another box's slot", 30)
+        until(up_elsewhere, "the host's port has another box's slot", 30, 0.05)
         took = time.monotonic() - begin
         print("# from a box's kill -9 until the host's port is up with a spare: %.2f s "
               "(grace 500 ms, hold %d ms)" % (took, HOLD_MS))
@@ -598,7 +600,7 @@ def a_box_that_comes_back_elsewhere():
             until(lambda: [(s["state"], s["peer"] == box.reached_at(s["peer_slot"]))
                            for s in host.status().values()
                            if s["state"] != "empty"] == [("up", True)] * 2,
-                  "the host finds it there")
+                  "the host finds it there", pause=STATUS_S)
 
 
 @case
@@ -619,7 +621,7 @@ def a_box_that_restarts_with_other_cores():
             check(places != [box.reached_at(n) for n in range(1, 5)])
             until(lambda: [s["state"] == "up" and s["peer"] == box.reached_at(s["peer_slot"])
                            for s in host.status().values()] == [True] * 4,
-                  "the host finds each slot at its port")
+                  "the host finds each slot at its port", pause=STATUS_S)
 
 
 @case
@@ -716,19 +718,21 @@ def copies_of_a_host_never_share_a_slot():
         until(lambda: not m.get("/v1/nodes/%d" % w.number["host1"])["connected"], "it is away")
         shutil.copy(l.file("host1.id"), l.file("host9.id"))
         copy = Proxy(w, "host", 9, 2)
-        until(lambda: copy.status()[port]["state"] == "up", "the copy has the lease")
+        until(lambda: copy.status()[port]["state"] == "up", "the copy has the lease",
+              pause=3 * STATUS_S)
         first.process.signal(signal.SIGCONT)
         until(lambda: "not its lease" in str(m.get("/v1/events?type=alarm")), "the box tells of it")
         begun = copy.status()[port]["incarnations"]
         for _ in range(20):
             time.sleep(0.1)
-            check(first.status()[port]["state"] != "up", first.status())
-            check(copy.status()[port]["state"] == "up", copy.status())
+            one, other = first.status(), copy.status()
+            check(one[port]["state"] != "up" and other[port]["state"] == "up", one, other)
         check(copy.status()[port]["incarnations"] == begun, "they take it in turns", begun)
         until(lambda: "this identity" in str(m.get("/v1/events?type=alarm")), "people are told")
         # When the copy ends, the first one has it again, under an epoch of its own.
         copy.kill()
-        until(lambda: first.status()[port]["state"] == "up", "the first one has the lease again")
+        until(lambda: first.status()[port]["state"] == "up", "the first one has the lease again",
+              pause=3 * STATUS_S)
 
 
 @case

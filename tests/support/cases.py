@@ -20,14 +20,14 @@ def check(truth, *shown):
         raise AssertionError(" ".join(str(s) for s in shown) or "a check failed")
 
 
-def until(truth, what, seconds=20.0):
-    """What truth() gives, once that is something."""
+def until(truth, what, seconds=20.0, pause=0.02):
+    """What truth() gives, once that is something; pause: longer, where it starts programs."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         found = truth()
         if found:
             return found
-        time.sleep(0.02)
+        time.sleep(pause)
     raise AssertionError("in vain: " + what)
 
 
