@@ -1023,14 +1023,8 @@ def tokens_are_read_with_care():
         refuses(l, ["chmod 600"], *here, tokens_file(l, mode=0o644))
         refuses(l, ["--tokens"], *here, l.file("none"))
         refuses(l, ["is not a file"], *here, l.folder)
-        for line, words in (("", "no token"), ("# x\n", "no token"), ("read -\n", "ROLE TENANT"),
-                            ("root - %s\n" % ("x" * 32), "role"),
-                            ("tenant - x\n", "token"), ("read - short\n", "16"),
-                            ("tenant a/b %s\n" % ("x" * 32), "tenant"),
-                            ("read me %s\n" % ("x" * 32), "tenant"),
-                            ("read - %s\n" % ("x" * 600), "too long"),
-                            (2 * ("read - %s\n" % ("x" * 32)), "twice")):
-            refuses(l, [words], *here, tokens_file(l, line))
+        refuses(l, ["no token"], *here, tokens_file(l, ""))
+        refuses(l, ["twice"], *here, tokens_file(l, 2 * ("read - %s\n" % ("x" * 32))))
         for at in ("0.0.0.0:0", "[::]:0"):
             refuses(l, ["--tokens"], "--http", at)
         Manager(l, "--http", "0.0.0.0:0", "--tokens", tokens_file(l), "--store",
@@ -1055,6 +1049,18 @@ def tokens_are_read_with_care():
         m.process.popen.send_signal(signal.SIGHUP)
         m.process.says("dxpu-manager: --tokens .*write ROLE TENANT TOKEN")
         m.process.says("dxpu-manager: the tokens are unchanged")
+        for count, (line, words) in enumerate((
+                ("", "no token"), ("# x\n", "no token"), ("read -\n", "ROLE TENANT"),
+                ("root - %s\n" % ("x" * 32), "role"), ("tenant - x\n", "token"),
+                ("read - short\n", "16"), ("tenant a/b %s\n" % ("x" * 32), "tenant"),
+                ("read me %s\n" % ("x" * 32), "tenant"), ("read - %s\n" % ("x" * 600), "too long"),
+                (2 * ("read - %s\n" % ("x" * 32)), "twice")), 2):
+            tokens_file(l, line)
+            m.process.popen.send_signal(signal.SIGHUP)
+            until(lambda: m.process.errors().count("were refused\n") == count, line)
+            why, end = m.process.errors().splitlines()[-2:]
+            check("dxpu-manager: --tokens" in why and words in why.split("tokens: ", 1)[-1], line,
+                  why, end)
         good(200, m, "GET", "/v1/pool", token="n" * 32)
 
 
