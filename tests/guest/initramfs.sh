@@ -22,7 +22,8 @@ if [ ! -d "$short" ]; then
     cp -R "$dir/root/." "$tree"
     python3 "$here/stubs.py" "$tree"
     mkdir -p "$tree/sbin"
-    for name in $("$tree/bin/busybox" --list); do
+    # the kernel would run modprobe, which has no index of modules, several times as it boots
+    for name in $("$tree/bin/busybox" --list | grep -v '^modprobe$'); do
         ln -s ../bin/busybox "$tree/sbin/$name"
     done
     made=$short.$$
