@@ -32,14 +32,16 @@ else
     cp -R "$short/." "$tree"
 fi
 mkdir -p "$tree/modules" "$tree/proc" "$tree/sys" "$tree/dev" "$tree/tmp" "$tree/etc"
-# in the order in which they must be loaded; what a kernel has built in or lacks is not there
+# in the order in which they must be loaded, at once or by the test that needs them; what a kernel
+# has built in or lacks is not there
 modules='crc64 crct10dif_common crct10dif_generic crc-t10dif crc64-rocksoft t10-pi
-         nvme-keyring nvme-auth nvme-core nvme vmd md-mod raid1'
+         nvme-keyring nvme-auth nvme-core nvme vmd'
+later='md-mod raid1'
+for module in $modules $later; do
+    [ ! -e "$dir/modules/$module.ko" ] || cp "$dir/modules/$module.ko" "$tree/modules/"
+done
 for module in $modules; do
-    [ ! -e "$dir/modules/$module.ko" ] || {
-        cp "$dir/modules/$module.ko" "$tree/modules/"
-        echo "$module"
-    }
+    [ ! -e "$tree/modules/$module.ko" ] || echo "$module"
 done >"$tree/modules/order"
 for file in "$@"; do
     [ ! -d "$file" ] || {

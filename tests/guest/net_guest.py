@@ -567,6 +567,7 @@ def build_mirror(m, slot):
     """/dev/md_pair, a RAID1 of a slot's disk and the local one, which are taken as equal."""
     serial = m.must("grep -l %s /sys/class/nvme/*/serial" % LOCAL).strip()
     local = "/dev/" + m.must("cd %s; ls -d nvme*n1" % os.path.dirname(serial)).strip()
+    m.must("cd /modules; for m in md-mod raid1; do [ ! -e $m.ko ] || insmod $m.ko || exit; done")
     m.must("echo md_pair >/sys/module/md_mod/parameters/new_array; cd %s; echo raid1 >level; "
            "echo none >metadata_version; echo 2 >raid_disks; echo %d >component_size"
            % (MIRROR, MIRROR_KB))
