@@ -24,6 +24,7 @@ STAYS = 4  # seconds after which the control's driver must still wait
 SINK = """
 import socket, threading
 s = socket.create_server(("%s", 5001), backlog=64)
+print("listening", flush=True)
 def drop(c):
     try:
         while c.recv(1 << 20):
@@ -33,7 +34,7 @@ def drop(c):
 while True:
     threading.Thread(target=drop, args=(s.accept()[0],), daemon=True).start()
 """ % net.SERVER
-SENT = "cat /sys/class/net/eth0/statistics/tx_bytes"
+SENT = "/sys/class/net/eth0/statistics/tx_bytes"
 
 
 class World:
@@ -53,7 +54,8 @@ class World:
         self.box.address()
         self.space.move()
         self.sink = subprocess.Popen(["ip", "netns", "exec", self.space.name, sys.executable,
-                                      "-c", SINK])
+                                      "-c", SINK], stdout=subprocess.PIPE)
+        self.sink.stdout.readline()  # a stream that comes sooner is refused, and ends
 
     def end_box(self):
         self.box.kill()
@@ -72,7 +74,7 @@ class World:
         """Four streams, which end with the adapter."""
         self.guest.must("for i in 1 2 3 4; do nc %s 5001 </dev/zero >/dev/null 2>&1 & done"
                         % net.SERVER)
-        self.guest.wait_for("[ $(%s) -gt 1000000 ]" % SENT, HANG)
+        self.guest.wait_for("{ read -r n <%s && [ $n -gt 1000000 ]; }" % SENT, HANG)
 
     def waiting(self):
         return self.guest.must(suite.WAITING)
