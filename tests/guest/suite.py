@@ -93,8 +93,8 @@ def modules(tools, names):
 # Longer than a busy machine stops a program: drivers hang whose device is lost while they use it.
 HOLD = "--hold-ms", 2000
 # Tasks that wait uninterruptibly, and where.
-WAITING = ("for p in /proc/[0-9]*; do grep -q 'State:.D' $p/status 2>/dev/null && "
-           "cat $p/comm $p/stack 2>/dev/null; done; true")
+WAITING = ("for p in $(grep -l 'State:.D' /proc/[0-9]*/status 2>/dev/null); do "
+           "cat ${p%status}comm ${p%status}stack 2>/dev/null; done; true")
 
 
 def machine(l, tools, places, modules={}, files=(), extra=(), options=(), **more):
