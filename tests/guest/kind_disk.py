@@ -59,25 +59,26 @@ def hot_add(w):
 def verified_load(w):
     for name, options in (  # each by another queue
             ("deep", "--rw=randwrite --bsrange=512-256k --iodepth=32 --size=8m --cpus_allowed=1"),
-            ("single", "--rw=write --bs=4k --iodepth=1 --size=1m --cpus_allowed=0")):
+            ("single", "--rw=write --bs=4k --iodepth=1 --size=512k --cpus_allowed=0")):
         status, out = w.guest.run(
             "fio --name=j --filename=%s --direct=1 --ioengine=libaio --verify=xxhash "
             "--verify_fatal=1 --do_verify=1 %s" % (DISK, options), 2 * HANG)
         check("fio_%s_verifies" % name, status == 0, out)
     w.guest.must("dd if=/dev/urandom of=%s bs=512 count=1 seek=64 oflag=direct" % DISK)
     status, _ = w.guest.run("fio --name=j --filename=%s --direct=1 --verify=xxhash --rw=write "
-                            "--bs=4k --size=1m --verify_only" % DISK, HANG)
+                            "--bs=4k --size=512k --verify_only" % DISK, HANG)
     check("fio_control_sees_damage", status != 0)
     w.guest.must("blkdiscard " + DISK)
-    left = w.guest.must("dd if=%s bs=1M count=16 iflag=direct 2>/dev/null | tr -d '\\0' | wc -c"
+    left = w.guest.must("dd if=%s bs=1M count=8 iflag=direct 2>/dev/null | tr -d '\\0' | wc -c"
                         % DISK).strip()
     check("discarded_blocks_read_as_0", left == "0", left)
 
 
 def file_system(w):
-    w.guest.must("mke2fs -F %s && mkdir -p /tmp/m && mount -t ext4 %s /tmp/m" % (DISK, DISK))
-    w.guest.must("dd if=/dev/urandom of=/tmp/m/a bs=64k count=32 && "
-                 "cp $(ls -d /modules/* | head -n 24) /tmp/m/")
+    w.guest.must("mke2fs -F -i 65536 %s && mkdir -p /tmp/m && mount -t ext4 %s /tmp/m"
+                 % (DISK, DISK))
+    w.guest.must("dd if=/dev/urandom of=/tmp/m/a bs=64k count=16 && "
+                 "cp $(ls -d /modules/* | head -n 16) /tmp/m/")
     w.sums = w.guest.must("cd /tmp/m && find . -type f | sort | xargs md5sum")
     w.guest.must("umount /tmp/m")
 

@@ -8,7 +8,7 @@ import suite
 from suite import HANG, check, figure
 
 MODULES, PROGRAMS, LOSS, BOX_SLOT = (), (), 0, 2
-DISK = "/dev/nvme0n1"
+DISK, READS = "/dev/nvme0n1", "/sys/block/nvme0n1/stat"  # the first number there
 FIO = ("fio --name=j --filename=%s --direct=1 --ioengine=libaio --verify=xxhash --verify_fatal=1 "
        "--do_verify=1 %s")
 
@@ -58,9 +58,9 @@ def killed_under_load(w):
     before = g.must("dd if=%s bs=64k count=16 iflag=direct 2>/dev/null | md5sum" % DISK)
     g.must("(fio --name=k --filename=%s --direct=1 --rw=randread --bs=4k --time_based "
            "--runtime=60 >/tmp/k 2>&1; echo over >>/tmp/k) &" % DISK)
-    g.wait_for("[ -e /tmp/k ] && grep -q nvme0n1 /proc/diskstats", HANG)
-    reads = int(g.must("awk '$3==\"nvme0n1\"{print $4}' /proc/diskstats").strip())
-    g.wait_for("[ $(awk '$3==\"nvme0n1\"{print $4}' /proc/diskstats) -gt %d ]" % (reads + 50), HANG)
+    g.wait_for("[ -e /tmp/k ] && [ -e %s ]" % READS, HANG)
+    reads = int(g.must("read -r n more <%s; echo $n" % READS))
+    g.wait_for("{ read -r n more <%s && [ $n -gt %d ]; }" % (READS, reads + 50), HANG)
     w.device.kill()
     g.wait_for("[ ! -e %s ]" % DISK, HANG)
     check("removed_under_load", True)
