@@ -30,7 +30,8 @@ class World(suite.Display):
     def bound(self):
         """Wait until the guest's console is on the display."""
         self.bindings += 1
-        return self.guest.wait_for("[ $(dmesg | grep -c 'fb0: .*frame buffer device') -ge %d ]"
+        return self.guest.wait_for("{ [ -e /sys/class/graphics/fb0 ] && "  # without a process
+                                   "[ $(dmesg | grep -c 'fb0: .*frame buffer device') -ge %d ]; }"
                                    % self.bindings, HANG)
 
 

@@ -85,8 +85,9 @@ class World(suite.Display):
         """Wait until the guest's console is on the display.  (A program that takes the display
         before that leaves the console of kernel 6.1 dark.)"""
         self.bindings += 1
-        self.guest.wait_for("[ -e %s/driver ] && [ $(dmesg | grep -c 'fb0: .*frame buffer device') "
-                            "-ge %d ]" % (DEVICE, self.bindings), HANG)
+        self.guest.wait_for("[ -e %s/driver ] && [ -e /sys/class/graphics/fb0 ] && "
+                            "[ $(dmesg | grep -c 'fb0: .*frame buffer device') -ge %d ]"
+                            % (DEVICE, self.bindings), HANG)
 
 
 # ==== Stories =====================================================================================
