@@ -131,7 +131,8 @@ static const option_row rows[] = {
     { "record", "FILE", "write every TLP that arrives to a pcap, in order", OPTION_TEXT,
       &set.record, 0, 0 },
     SANDBOX_OPTIONS(set.sandbox),
-    { "stats", NULL, "print all statistics on stderr at exit", OPTION_FLAG, &set.stats, 0, 0 },
+    { "stats", NULL, "print all statistics on stderr at exit, in the format of --log", OPTION_FLAG,
+      &set.stats, 0, 0 },
     { "json", NULL, "print statistics as one JSON object on stdout at exit", OPTION_FLAG, &set.json,
       0, 0 },
 };
@@ -150,7 +151,7 @@ static void on_stop(void)
 
 static void on_usr1(void)
 {
-    (void)program_print(stderr, false, fill_stats);
+    program_log(fill_stats);
     recorder_flush(&the_box.record);
 }
 
@@ -501,8 +502,8 @@ int main(int argc, char **argv)
     console_end();
     if (the_box.base && the_box.slots) {
         if (set.stats)
-            (void)program_print(stderr, false, fill_stats);
-        if (set.json && program_print(stdout, true, fill_stats))
+            program_log(fill_stats);
+        if (set.json && program_print(true, fill_stats))
             rc = PROGRAM_SYSTEM;
     }
     if (recorder_close(&the_box.record))

@@ -45,7 +45,8 @@ static const option_row shared_rows[] = {
     { "mrrs", "BYTES", "Max_Read_Request_Size of the device (512)", OPTION_NUMBER,
       &set.server.device.mrrs_bytes, 128, 4096 },
     SANDBOX_OPTIONS(set.sandbox),
-    { "stats", NULL, "print statistics on stderr at exit", OPTION_FLAG, &set.stats, 0, 0 },
+    { "stats", NULL, "print statistics on stderr at exit, in the format of --log", OPTION_FLAG,
+      &set.stats, 0, 0 },
 };
 
 static const option_row disk_rows[] = {
@@ -117,7 +118,7 @@ static void fill_stats(report *r)
 
 static void on_usr1(void)
 {
-    (void)program_print(stderr, false, fill_stats);
+    program_log(fill_stats);
 }
 
 static int run_loop(void)

@@ -117,8 +117,9 @@ static const option_row rows[] = {
     FABRIC_OPTIONS(set.fabric),
     KEYS_OPTIONS(set.keys),
     SANDBOX_OPTIONS(set.sandbox),
-    { "stats", NULL, "print counters of channel, proxy and port on stderr at exit", OPTION_FLAG,
-      &set.stats, 0, 0 },
+    { "stats", NULL,
+      "print counters of channel, proxy and port on stderr at exit, in the format of --log",
+      OPTION_FLAG, &set.stats, 0, 0 },
     { "json", NULL, "print results as one JSON object on stdout", OPTION_FLAG, &set.json, 0, 0 },
 };
 
@@ -156,12 +157,6 @@ static void fill_results(report *r)
         fabric_report(&the_link.fabric, r);
 }
 
-static int print_results(FILE *out, bool json, bool all)
-{
-    all_results = all;
-    return program_print(out, json, fill_results);
-}
-
 /* What --json prints with the rest: counters of the channel, the proxy and the port. */
 static void fill_more(report *r)
 {
@@ -172,9 +167,12 @@ static void fill_more(report *r)
 static int finish(void)
 {
     bool printed = set.json || the_link.ups; /* ups: of a source; of guests what is asked for */
-    int rc = printed ? print_results(stdout, set.json, set.json) : 0;
+    int rc = 0;
+    all_results = set.json;
+    if (printed)
+        rc = program_print(set.json, fill_results);
     if (set.stats && (the_guests || the_link.fabric.udp))
-        (void)program_print(stderr, false, the_guests ? fill_results : fill_more);
+        program_log(the_guests ? fill_results : fill_more);
     return rc;
 }
 
@@ -188,7 +186,8 @@ static void on_stop(void)
 
 static void on_usr1(void)
 {
-    (void)print_results(stderr, false, true);
+    all_results = true;
+    program_log(fill_results);
 }
 
 static reload *the_reload;

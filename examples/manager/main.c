@@ -136,7 +136,8 @@ static const option_row rows[] = {
     KEYS_OPTIONS(set.keys),
     AUDIT_OPTION(set.audit),
     SANDBOX_OPTIONS(set.sandbox),
-    { "stats", NULL, "print statistics on stderr at exit", OPTION_FLAG, &set.stats, 0, 0 },
+    { "stats", NULL, "print statistics on stderr at exit, in the format of --log", OPTION_FLAG,
+      &set.stats, 0, 0 },
     { "json", NULL, "print statistics as one JSON object on stdout at exit", OPTION_FLAG, &set.json,
       0, 0 },
 };
@@ -232,7 +233,7 @@ static void on_stop(void)
 
 static void on_usr1(void)
 {
-    (void)program_print(stderr, false, fill_stats);
+    program_log(fill_stats);
 }
 
 static void on_hangup(evutil_socket_t number, short what, void *user)
@@ -869,8 +870,8 @@ int main(int argc, char **argv)
         rc = program_run(&loop);
         console_end();
         if (set.stats)
-            (void)program_print(stderr, false, fill_stats);
-        if (set.json && program_print(stdout, true, fill_stats) && !rc)
+            program_log(fill_stats);
+        if (set.json && program_print(true, fill_stats) && !rc)
             rc = PROGRAM_SYSTEM;
     }
     close_manager();

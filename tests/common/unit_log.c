@@ -162,6 +162,55 @@ static void test_json(void **state)
     json_decref(j);
 }
 
+/* A document is whole in every format, however long, and whatever level is shown. */
+static void test_document(void **state)
+{
+    enum { FIGURES = 3000 };
+    static char lines[FIGURES * 8], object[FIGURES * 10];
+    size_t at = 0, len = 1;
+    json_t *j;
+    (void)state;
+    (void)fcntl(STDERR_FILENO, F_SETPIPE_SZ, 1 << 20);
+    object[0] = '{';
+    for (int i = 0; i < FIGURES; i++) {
+        at += (size_t)snprintf(lines + at, sizeof lines - at, "f%d 7\n", i);
+        len += (size_t)snprintf(object + len, sizeof object - len, "\"%d\":7,", i);
+    }
+    memcpy(object + len - 1, "}\n", 3);
+    log_set(LOG_AT_ERROR, LOG_TEXT);
+    assert_false(log_is_json());
+    log_document("figures", lines);
+    assert_string_equal(caught(), lines);
+    log_set(LOG_AT_ERROR, LOG_JOURNAL);
+    log_document("figures", "a 1\n  b 2\n\nc 3");
+    assert_string_equal(caught(), "<6>a 1\n<6>  b 2\n<6>\n<6>c 3\n");
+    log_set(LOG_AT_ERROR, LOG_JSON);
+    assert_true(log_is_json());
+    log_document("figures", object);
+    j = json_loads(caught(), JSON_REJECT_DUPLICATES, NULL);
+    assert_int_equal(json_object_size(j), 5);
+    assert_string_equal(json_string_value(json_object_get(j, "level")), "info");
+    assert_string_equal(json_string_value(json_object_get(j, "text")), "figures");
+    assert_int_equal(json_object_size(json_object_get(j, "figures")), FIGURES);
+    assert_ptr_equal(strchr(got, '\n'), got + strlen(got) - 1);
+    json_decref(j);
+}
+
+/* What a reader took half of ends before the next message begins; it is noted. */
+static void test_document_cut_off(void **state)
+{
+    static char line[1 << 16];
+    (void)state;
+    assert_int_equal(fcntl(STDERR_FILENO, F_SETFL, O_NONBLOCK), 0);
+    assert_true(fcntl(STDERR_FILENO, F_SETPIPE_SZ, 4096 * 4) > 0);
+    memset(line, 'x', sizeof line - 1);
+    log_document("figures", line);
+    assert_null(strchr(caught(), '\n'));
+    log_error("next");
+    assert_memory_equal(caught(), "\ndxpu-test: next\n", 17);
+    assert_non_null(strstr(got, "1 messages before this one are lost"));
+}
+
 /* Very long lines are cut, in every format within what one line may have. */
 static void test_long(void **state)
 {
@@ -260,8 +309,9 @@ static void test_no_reader(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(levels), TEST(journal), TEST(time),    TEST(hostile_text), TEST(json),
-        TEST(long),   TEST(full),    TEST(console), TEST(threads),      TEST(no_reader),
+        TEST(levels),   TEST(journal),          TEST(time), TEST(hostile_text), TEST(json),
+        TEST(document), TEST(document_cut_off), TEST(long), TEST(full),         TEST(console),
+        TEST(threads),  TEST(no_reader),
     };
     cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -129,3 +129,9 @@ void json_put_bool(json_writer *w, const char *name, bool value)
     put_name(w, name);
     put(w, value ? "true" : "false", value ? 4 : 5);
 }
+
+void json_put_raw(json_writer *w, const char *name, const char *value, size_t len)
+{
+    put_name(w, name);
+    put(w, value, len);
+}

@@ -29,5 +29,7 @@ void json_put_number(json_writer *w, const char *name, uint64_t value);
 void json_put_real(json_writer *w, const char *name, double value); /* 3 digits; null: not finite */
 void json_put_text(json_writer *w, const char *name, const char *value);
 void json_put_bool(json_writer *w, const char *name, bool value);
+/* `len` bytes that are JSON already. */
+void json_put_raw(json_writer *w, const char *name, const char *value, size_t len);
 
 #endif /* JSON_H_INCLUDED */

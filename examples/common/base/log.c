@@ -32,6 +32,11 @@ void log_name(const char *program)
     name = program;
 }
 
+static const char *caller(void)
+{
+    return name ? name : program_invocation_short_name;
+}
+
 /* Is standard error the stream that systemd connected to the journal? */
 static bool is_journal(void)
 {
@@ -67,18 +72,24 @@ static void print_time(char out[TIME_BYTES])
     snprintf(out, TIME_BYTES, "%s.%03uZ", seconds, (unsigned)(t.tv_nsec / 1000000));
 }
 
+/* An object that stays open. */
+static void begin_json(json_writer *w, log_level level, const char *program, const char *text)
+{
+    char at[TIME_BYTES];
+    print_time(at);
+    json_put_open(w, NULL, '{');
+    json_put_text(w, "time", at);
+    json_put_text(w, "level", levels[level]);
+    json_put_text(w, "program", program);
+    json_put_text(w, "text", text);
+}
+
 static size_t print_json(log_level level, const char *program, const char *text, char *line,
                          size_t room)
 {
     json_writer w;
-    char at[TIME_BYTES];
-    print_time(at);
     json_to_text(&w, line, room);
-    json_put_open(&w, NULL, '{');
-    json_put_text(&w, "time", at);
-    json_put_text(&w, "level", levels[level]);
-    json_put_text(&w, "program", program);
-    json_put_text(&w, "text", text);
+    begin_json(&w, level, program, text);
     json_put_close(&w, '}');
     return w.len;
 }
@@ -96,24 +107,31 @@ static size_t print_text(log_level level, const char *program, const char *text,
     return (size_t)snprintf(line, room, "%s%s: %s", before, program, text);
 }
 
-/* One line, in one call; false: it was not taken, or not all of it. */
-static bool put(log_level level, const char *text)
+/* In one call; line[0] is the end of a line before it, or left out.  false: it was not taken, or
+   not all of it. */
+static bool put(const char *line, size_t len)
 {
-    char line[LOG_LINE_BYTES * ESCAPED + 256], *at = line;
-    const char *program = name ? name : program_invocation_short_name;
+    bool before = atomic_exchange(&torn, false);
     ssize_t n;
-    size_t len;
-    if (atomic_exchange(&torn, false))
-        *at++ = '\n';
-    len = (written_as == LOG_JSON ? print_json : print_text)(level, program, text, at,
-                                                             sizeof line - 2);
-    len = (len < sizeof line - 2 ? len : sizeof line - 3) + (size_t)(at - line);
-    line[len++] = '\n';
+    line += !before;
+    len -= !before;
     do
         n = write(STDERR_FILENO, line, len);
     while (n < 0 && errno == EINTR);
-    atomic_store(&torn, n > 0 ? (size_t)n < len : at > line);
+    atomic_store(&torn, n > 0 ? (size_t)n < len : before);
     return n == (ssize_t)len;
+}
+
+/* One line. */
+static bool put_message(log_level level, const char *text)
+{
+    char line[LOG_LINE_BYTES * ESCAPED + 256];
+    size_t len = (written_as == LOG_JSON ? print_json : print_text)(level, caller(), text, line + 1,
+                                                                    sizeof line - 2);
+    line[0] = '\n';
+    len = 1 + (len < sizeof line - 2 ? len : sizeof line - 3);
+    line[len++] = '\n';
+    return put(line, len);
 }
 
 static void note_dropped(void)
@@ -124,8 +142,16 @@ static void note_dropped(void)
         return;
     snprintf(text, sizeof text,
              "%llu messages before this one are lost: standard error accepted no more", lost);
-    if (!put(LOG_AT_WARNING, text))
+    if (!put_message(LOG_AT_WARNING, text))
         (void)atomic_fetch_add(&dropped, lost);
+}
+
+static void count(bool taken)
+{
+    if (taken)
+        note_dropped();
+    else
+        (void)atomic_fetch_add(&dropped, 1);
 }
 
 __attribute__((format(printf, 2, 0))) static void message(log_level level, const char *format,
@@ -141,10 +167,50 @@ __attribute__((format(printf, 2, 0))) static void message(log_level level, const
     else if ((size_t)len >= sizeof text)
         memcpy(text + sizeof text - 4, "...", 4);
     text_clean(text);
-    if (put(level, text))
-        note_dropped();
+    count(put_message(level, text));
+    errno = error;
+}
+
+bool log_is_json(void)
+{
+    return written_as == LOG_JSON;
+}
+
+static void print_document(FILE *out, const char *title, const char *document)
+{
+    json_writer w;
+    if (written_as == LOG_JSON) {
+        json_to_file(&w, out);
+        begin_json(&w, LOG_AT_INFO, caller(), title);
+        json_put_raw(&w, title, document, strcspn(document, "\n"));
+        json_put_close(&w, '}');
+        fputc('\n', out);
+        return;
+    }
+    while (*document) {
+        size_t len = strcspn(document, "\n");
+        if (written_as == LOG_JOURNAL)
+            fprintf(out, "<%c>", priorities[LOG_AT_INFO]);
+        fprintf(out, "%.*s\n", (int)len, document);
+        document += len + (document[len] != '\0');
+    }
+}
+
+void log_document(const char *title, const char *document)
+{
+    char *text = NULL;
+    size_t len = 0;
+    int error = errno;
+    FILE *out = open_memstream(&text, &len);
+    if (out) {
+        fputc('\n', out);
+        print_document(out, title, document);
+    }
+    if (out && !fclose(out))
+        count(put(text, len));
     else
-        (void)atomic_fetch_add(&dropped, 1);
+        log_error("cannot print %s: out of memory", title);
+    free(text);
     errno = error;
 }
 

@@ -37,6 +37,12 @@ void log_name(const char *program);
 void log_set(log_level most, log_format format);
 bool log_shows(log_level level);
 
+/* A document such as statistics is printed whatever level is shown: under LOG_JSON one JSON object,
+   as the member `name` of a line that has this name as its text, too; else lines, which for the
+   journal have the priority of LOG_AT_INFO.  One write(2), as of a message. */
+bool log_is_json(void); /* which of the two log_document() must be given */
+void log_document(const char *name, const char *document);
+
 #if defined(__GNUC__)
 #define LOG_PRINTF __attribute__((format(printf, 1, 2)))
 #else

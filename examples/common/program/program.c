@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -49,17 +50,34 @@ int program_usage(const char *what)
     return options_wrong("%s", what);
 }
 
-int program_print(FILE *out, bool json, void (*fill)(report *r))
+int program_print(bool json, void (*fill)(report *r))
 {
     report r;
-    report_begin(&r, out, json);
+    report_begin(&r, stdout, json);
     fill(&r);
     report_end(&r);
-    if (!ferror(out))
+    if (!ferror(stdout))
         return 0;
-    if (out == stdout)
-        log_error("standard output: %s; the results are not all there", strerror(errno));
+    log_error("standard output: %s; the results are not all there", strerror(errno));
     return -1;
+}
+
+void program_log(void (*fill)(report *r))
+{
+    report r;
+    char *text = NULL;
+    size_t len = 0;
+    FILE *out = open_memstream(&text, &len);
+    if (out) {
+        report_begin(&r, out, log_is_json());
+        fill(&r);
+        report_end(&r);
+    }
+    if (out && !fclose(out))
+        log_document("statistics", text);
+    else
+        log_error("cannot print statistics: out of memory");
+    free(text);
 }
 
 static const int signals[] = { SIGINT, SIGTERM, SIGUSR1, SIGHUP };

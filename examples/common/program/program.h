@@ -14,9 +14,11 @@ int program_options(option_program *p, int argc, char **argv);
 /* Say what is wrong with how it was called: PROGRAM_USAGE; PROGRAM_SYSTEM when that is a name that
    does not resolve, since it may at the next start. */
 int program_usage(const char *what);
-/* One object with what `fill` reports.  0, or -1: not all of it could be written; of stdout it says
-   so. */
-int program_print(FILE *out, bool json, void (*fill)(report *r));
+/* Prints one object with what `fill` reports on standard output.  0, or -1: not all of it could be
+   written, and it said so. */
+int program_print(bool json, void (*fill)(report *r));
+/* The same as statistics on standard error, in the format of the log (log_document()). */
+void program_log(void (*fill)(report *r));
 
 struct event_base;
 typedef struct program_loop {
