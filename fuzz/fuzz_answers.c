@@ -35,7 +35,6 @@ static inline int pretend_log(const char *format, ...) __attribute__((format(pri
 #define console_say(text) fputs(text, stderr)
 
 /* Not linked: replaces log_error() and others. */
-#include "pool_text.c"
 #include "pool_call.c"
 #include "pool_change.c"
 #include "pool_client.c"
@@ -50,7 +49,6 @@ static void pretend_close(pool_client *c);
 #include "pool_data.c"
 #include "pool_events.c"
 #include "pool_look.c"
-#include "pool_print.c"
 #include "pool_table.c"
 #include "pool_top.c"
 #include "pretend_proxy.h" /* its keys are other words */

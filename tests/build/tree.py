@@ -204,8 +204,46 @@ COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
 NOT_LINKED = re.compile(r"[Nn]ot linked:((?:[^.*]|\.h)*)")
 
 
-def unity_problems(name, source):
-    """Sources that a test includes, without a true reason beside them why it does not link them."""
+QUOTED = re.compile(r'"(?:[^"\\\n]|\\.)*"')
+
+
+def bare(source):
+    """The code alone, without comments, texts and includes."""
+    return QUOTED.sub('""', re.sub(r"(?m)^\s*#\s*include\s.*", "", COMMENT.sub(" ", source)))
+
+
+def replaced(source, headers):
+    """Patterns of the names that the macros of a test, and of its own headers, replace."""
+    text = COMMENT.sub(" ", source)
+    text = "\n".join([headers.get(os.path.basename(n), "") for n in
+                      re.findall(r'(?m)^\s*#\s*include\s+"([^"]+\.h)"', text)] + [text])
+    left = set(re.findall(r"(?m)^\s*#\s*undef\s+(\w+)", text))
+    return [r"(?<![\w.>])%s\b%s" % (n, r"\s*\(" if call else "") for n, call in
+            re.findall(r"(?m)^\s*#\s*define\s+(\w*[a-z]\w*)(\(?)", text) if n not in left]
+
+
+def own_names(body):
+    """Patterns of the names that only the source itself has: its statics, structs and constants."""
+    calls = re.findall(r"(?m)^static\b[^;={(]*?\b(\w+)\(", body)
+    values = re.findall(r"(?m)^(?:static\b[^;={(]*?|\} )\b(\w+)(?:\[[^\]]*\])*(?: =|;)", body)
+    values += re.findall(r"(?m)^(?:typedef )?(?:struct|union) (\w+)\s*\{", body)
+    values += [n for braces in re.findall(r"\benum\b[^{;]*(\{[^}]*\})", body)
+               for n in re.findall(r"\b([A-Z][A-Z0-9_]+)\b", braces)]
+    return [r"(?<![\w.>])%s\(|[(,=&]\s*%s\s*[,)};]" % (n, n) for n in calls] + \
+        [r"(?<![\w.>])%s\b" % n for n in values]
+
+
+def needless(source, before, bodies, headers):
+    """No version of an included source uses a name that is replaced before it, or has a name of its
+    own that the test uses."""
+    return bool(bodies) and not any(
+        any(re.search(p, body) for p in replaced(before, headers)) or
+        any(re.search(p, bare(source)) for p in own_names(body)) for body in map(bare, bodies))
+
+
+def unity_problems(name, source, bodies, headers):
+    """Sources that a test includes, without a true reason beside them why it does not link them.
+    bodies: texts of all sources by the last part of their name; headers: of those of tests."""
     problems = []
     code = re.sub(r'(?m)^\s*#\s*include\s.*\.c".*', "", COMMENT.sub(" ", source))
     masked = COMMENT.sub(lambda m: "\n".join("#" + part for part in m.group(0).split("\n")), source)
@@ -227,6 +265,10 @@ def unity_problems(name, source):
                 for clause, n in named):
             problems.append("%s: %s is not linked, and beside it is no true reason"
                             % (name, what.group(1)))
+        elif needless(source, "\n".join(raw[:i]), bodies.get(os.path.basename(what.group(1))),
+                      headers):
+            problems.append("%s: %s could be linked: it uses no replaced name, and none of its own"
+                            " is reached" % (name, what.group(1)))
     return problems
 
 
@@ -294,7 +336,16 @@ def main():
                                             re.sub(r"\W+", "_", line[8:].strip())),
               [] if bool(seen) == bad else [line])
 
-    check("sources_included", [p for n in code for p in unity_problems(n, texts[n])])
+    bodies, headers = {}, {}
+    for n in code:
+        if n.endswith(".c"):
+            bodies.setdefault(os.path.basename(n), []).append(texts[n])
+        elif n.startswith(("tests/", "fuzz/")):
+            headers[os.path.basename(n)] = texts[n]
+    check("sources_included",
+          [p for n in code for p in unity_problems(n, texts[n], bodies, headers)])
+    some = {"calls.c": ["void *g(void) { return malloc(1); }\n"],
+            "plain.c": ["static int width(int v) /* malloc() */\n{ return t.malloc(\"\"); }\n"]}
     for case, name, source, bad in (
             ("reached", "tests/t.c", '#include "x.c" /* not linked: reaches f() */\nf();\n', False),
             ("replaced", "tests/t.c", "/* Not linked: replaces malloc(). */\n"
@@ -307,10 +358,22 @@ def main():
             ("not_reached", "tests/t.c", '#include "x.c" /* not linked: reaches f() */\n', True),
             ("not_replaced", "tests/t.c", "/* Not linked: replaces malloc(). */\n"
              '#include "x.c"\nmalloc();\n', True),
+            ("used", "tests/t.c", "/* Not linked: replaces malloc(). */\n#define malloc(n) f(n)\n"
+             '#include "calls.c"\n', False),
+            ("unused", "tests/t.c", "/* Not linked: replaces malloc(). */\n#define malloc(n) f(n)\n"
+             '#include "calls.c"\n#include "plain.c"\nint malloc_it;\n', True),
+            ("used_no_longer", "tests/t.c", "#define malloc f\n#undef malloc\n"
+             "/* Not linked: replaces malloc(). */\n" '#include "calls.c"\n', True),
+            ("used_by_a_header", "fuzz/t.c", '/* Not linked: replaces calls by s.h. */\n'
+             '#include "s.h"\n#include "calls.c"\n', False),
+            ("unused_by_a_header", "fuzz/t.c", '/* Not linked: replaces calls by s.h. */\n'
+             '#include "s.h"\n#include "plain.c"\nint width = t.width;\n', True),
+            ("static", "tests/t.c", '#include "plain.c" /* not linked: reaches width() */\n'
+             "width(1);\n", False),
             ("product", "examples/t.c", '#include "x.c" /* not linked: reaches f() */\nf();\n',
              True)):
-        check("control_sources_included_" + case,
-              [] if bool(unity_problems(name, source)) == bad else [source])
+        seen = unity_problems(name, source, some, {"s.h": "#define malloc(n) f(n)\n"})
+        check("control_sources_included_" + case, [] if bool(seen) == bad else [source, *seen])
 
     readmes = {os.path.dirname(n): texts[n] for n in texts if n.endswith("/README.md")}
     check("readmes_name_files", readme_problems(names, readmes))
