@@ -337,7 +337,7 @@ int main(int argc, char **argv)
                                NULL };
     int rc = options_parse(&program, argc, argv, NULL);
     if (rc != OPTIONS_GO)
-        return rc == OPTIONS_SHOWN ? 0 : 2;
+        return options_status(rc);
     if (!set.guest.socket)
         return options_wrong("--vfio-user SOCKET is required");
     rc = open_all() ? -1 : loop_forever();

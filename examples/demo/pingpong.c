@@ -246,7 +246,7 @@ int main(int argc, char **argv)
     struct sigaction stop = { .sa_handler = on_signal };
     int rc = options_parse(&program, argc, argv, NULL);
     if (rc != OPTIONS_GO)
-        return rc == OPTIONS_SHOWN ? 0 : 2;
+        return options_status(rc);
     if (!set.to == !set.listen)
         return options_wrong("give --listen or --to");
     sigaction(SIGINT, &stop, NULL);

@@ -5,6 +5,7 @@
 #endif
 #include "options.h"
 #include "log.h"
+#include "status.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -330,6 +331,15 @@ static void test_levels(void **state)
     says("\"program\":\"test show\",\"text\":\"e\"}\n");
 }
 
+static void test_status(void **state)
+{
+    (void)state;
+    assert_int_equal(options_status(parse("", NULL)), PROGRAM_GO);
+    assert_int_equal(options_status(parse("", "--help", NULL)), PROGRAM_GOOD);
+    assert_int_equal(options_status(parse("", "--what", NULL)), PROGRAM_USAGE);
+    assert_int_equal(options_status(OPTIONS_MEMORY), PROGRAM_SYSTEM);
+}
+
 static void test_help(void **state)
 {
     (void)state;
@@ -354,6 +364,12 @@ static void test_help(void **state)
     assert_null(strstr(text, "--config")); /* it has verbs */
     assert_int_equal(verb("", "help", "lease", "end", NULL), OPTIONS_SHOWN);
     assert_non_null(strstr(wrote(1), "Its own tail.\n"));
+    assert_int_equal(parse("", "-vh", NULL), OPTIONS_SHOWN);
+    assert_non_null(strstr(wrote(1), "usage: test [OPTIONS]\n"));
+    assert_int_equal(verb("", "lease", "end", "-qhq", NULL), OPTIONS_SHOWN);
+    assert_non_null(strstr(wrote(1), "Its own tail.\n"));
+    assert_int_equal(parse("", "-vhx", NULL), OPTIONS_WRONG);      /* control: no other letter */
+    assert_int_equal(parse("", "--", "-vh", NULL), OPTIONS_WRONG); /* a word */
     assert_int_equal(verb("", "lease", "-h", NULL), OPTIONS_SHOWN);
     assert_non_null(strstr(wrote(1), "usage: test lease create A B [OPTIONS]\n"
                                      "       test lease end [OPTIONS]\n"));
@@ -512,9 +528,9 @@ static void test_long_arguments(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(values), TEST(values_refused), TEST(left_out),       TEST(suggestions),
-        TEST(words),  TEST(levels),         TEST(help),           TEST(list),
-        TEST(file),   TEST(sections),       TEST(long_arguments),
+        TEST(values), TEST(values_refused), TEST(left_out), TEST(suggestions),
+        TEST(words),  TEST(levels),         TEST(help),     TEST(status),
+        TEST(list),   TEST(file),           TEST(sections), TEST(long_arguments),
     };
     cmocka_set_test_filter(getenv("DXPU_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);

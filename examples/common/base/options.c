@@ -749,6 +749,14 @@ static int parse(const option_verb *v, int argc, char **argv, unsigned *words)
     return rc;
 }
 
+int options_status(int rc)
+{
+    return rc == OPTIONS_GO       ? PROGRAM_GO
+           : rc == OPTIONS_SHOWN  ? PROGRAM_GOOD
+           : rc == OPTIONS_MEMORY ? PROGRAM_SYSTEM
+                                  : PROGRAM_USAGE;
+}
+
 /* ==== 6  Verbs ================================================================================ */
 
 /* Is `words` (count of them) what the name begins with?  *used: how many of them. */
@@ -914,30 +922,46 @@ static int parse_verb(const option_program *p, int argc, char **argv, bool help,
     return used;
 }
 
+/* -h, also among other letters: -vh */
+static bool is_help(const char *arg)
+{
+    size_t len = strlen(arg);
+    return len > 1 && *arg == '-' && strspn(arg + 1, "hqv") == len - 1 && strchr(arg, 'h');
+}
+
 /* Was it asked for before --?  What else is there need not be right. */
-static bool asks(int argc, char **argv, const char *name, const char *letter)
+static bool asks(int argc, char **argv, const char *name)
 {
     for (int i = 1; i < argc && strcmp(argv[i], "--"); i++) {
-        if (!strcmp(argv[i], name) || !strcmp(argv[i], letter))
+        if (!strcmp(argv[i], name))
             return true;
     }
     return false;
+}
+
+static bool asks_help(int argc, char **argv)
+{
+    for (int i = 1; i < argc && strcmp(argv[i], "--"); i++) {
+        if (is_help(argv[i]))
+            return true;
+    }
+    return asks(argc, argv, "--help");
 }
 
 int options_parse(const option_program *p, int argc, char **argv, option_call *call)
 {
     option_verb only = only_verb(p);
     unsigned words;
-    bool help = asks(argc, argv, "--help", "-h");
+    bool help = asks_help(argc, argv);
     memset(&state, 0, sizeof state);
     state.name = p->name;
     log_name(p->name);
     log_set(LOG_AT_INFO, LOG_AUTO);
-    if (!help && asks(argc, argv, "--version", "--version")) {
+    if (!help && asks(argc, argv, "--version")) {
         printf("%s %s\n", p->name, p->version);
         return OPTIONS_SHOWN;
     }
-    if (!help && asks(argc, argv, "--help-options", "--help-options")) {
+    if (!help && asks(argc, argv, "--help-options")) {
         options_list(p, stdout);
         return OPTIONS_SHOWN;
     }

@@ -110,6 +110,8 @@ enum { OPTIONS_GO = 0, OPTIONS_SHOWN = 1, OPTIONS_WRONG = -1, OPTIONS_MEMORY = -
    (help or version was printed: exit 0), or after a message OPTIONS_WRONG (exit 2) or
    OPTIONS_MEMORY (out of memory: exit 3).  argv's order changes. */
 int options_parse(const option_program *p, int argc, char **argv, option_call *call);
+/* The exit status of its result, PROGRAM_GO of OPTIONS_GO (status.h). */
+int options_status(int rc);
 
 /* True when the row with this target was given, on the command line or in the file of the last
    options_parse(). */

@@ -19,16 +19,7 @@
 
 int program_parse(const option_program *p, int argc, char **argv, option_call *call)
 {
-    switch (options_parse(p, argc, argv, call)) {
-    case OPTIONS_GO:
-        return PROGRAM_GO;
-    case OPTIONS_SHOWN:
-        return PROGRAM_GOOD;
-    case OPTIONS_MEMORY:
-        return PROGRAM_SYSTEM;
-    default:
-        return PROGRAM_USAGE;
-    }
+    return options_status(options_parse(p, argc, argv, call));
 }
 
 int program_options(option_program *p, int argc, char **argv)
