@@ -8,6 +8,7 @@
 #include "console.h"
 #include "durable.h"
 #include "pool_print.h"
+#include "print_json.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -244,9 +245,7 @@ static void print_backup(const char *file, size_t bytes)
     json_t *o = json_object();
     (void)json_object_set_new(o, "file", json_string(file)); /* left out when it is not UTF-8 */
     (void)json_object_set_new(o, "bytes", json_integer((json_int_t)bytes));
-    (void)json_dumpf(o, stdout, JSON_COMPACT);
-    putchar('\n');
-    json_decref(o);
+    print_json(o, 0);
 }
 
 static int copy_store(pool_call *r, const char *file)
