@@ -142,15 +142,13 @@ static int proxy_no_file(struct stat *there)
     return -1;
 }
 
-static ssize_t proxy_write(const void *bytes, size_t len)
+static bool proxy_write(const void *bytes, size_t len)
 {
-    must(proxy.filed || (len >= 4 && memcmp(bytes, "\x89PNG", 4) == 0));
-    len = len > 100 ? len / 2 : len;
+    must(len >= 4 && memcmp(bytes, "\x89PNG", 4) == 0);
     proxy.filed += len;
-    return (ssize_t)len;
+    return true;
 }
 
-#undef write
 #define secure_connect(base, to, set, own, server, cb, why)                                        \
     ((void)(base), (void)(to), (void)(set), (void)(why), proxy_connect(cb))
 #define secure_send(c, m, len)        proxy_asked(c, m, len)
@@ -168,6 +166,6 @@ static ssize_t proxy_write(const void *bytes, size_t len)
 #define close(fd)                     ((void)(fd), 0)
 #define rename(from, to)              ((void)(from), (void)(to), 0)
 #define unlink(path)                  ((void)(path))
-#define write(fd, bytes, len)         ((void)(fd), proxy_write(bytes, len))
+#define durable_write(fd, bytes, len) ((void)(fd), proxy_write(bytes, len))
 
 #endif /* PRETEND_PROXY_H_INCLUDED */

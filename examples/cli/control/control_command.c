@@ -9,6 +9,7 @@
 #include "command.h"
 #include "control.h"
 #include "control_client.h"
+#include "durable.h"
 #include "log.h"
 #include "print_json.h"
 
@@ -364,18 +365,8 @@ static int check_place(const char *path)
     return S_ISREG(there.st_mode) ? 0 : S_ISDIR(there.st_mode) ? EISDIR : EEXIST;
 }
 
-static int write_all(int fd, const picture *p)
-{
-    for (size_t at = 0; at < p->bytes;) {
-        ssize_t n = write(fd, p->png + at, p->bytes - at);
-        if (n < 0 && errno != EINTR)
-            return errno;
-        at += n > 0 ? (size_t)n : 0;
-    }
-    return 0;
-}
-
-/* Under another name first, so that no reader sees a part of it.  0 or an errno. */
+/* Under another name first, so that no reader sees a part of it.  It need not outlive a crash, and
+   files beside it are the user's: no durable_replace().  0 or an errno. */
 static int write_file(const char *path, const picture *p)
 {
     mode_t mask = umask(0);
@@ -387,7 +378,8 @@ static int write_file(const char *path, const picture *p)
     fd = mkstemp(part);
     if (fd < 0)
         return errno;
-    error = fchmod(fd, 0666 & ~mask) ? errno : write_all(fd, p);
+    if (fchmod(fd, 0666 & ~mask) || !durable_write(fd, p->png, p->bytes))
+        error = errno;
     if (close(fd) && !error)
         error = errno;
     if (!error && rename(part, path))

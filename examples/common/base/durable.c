@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -28,15 +27,16 @@ int durable_name(const char *file)
     return rc;
 }
 
-static bool write_all(int fd, const char *bytes, size_t len)
+bool durable_write(int fd, const void *bytes, size_t len)
 {
+    const char *at = bytes;
     while (len) {
-        ssize_t put = write(fd, bytes, len);
+        ssize_t put = write(fd, at, len);
         if (put < 0 && errno == EINTR)
             continue;
         if (put <= 0)
             return false;
-        bytes += put;
+        at += put;
         len -= (size_t)put;
     }
     return true;
@@ -76,7 +76,7 @@ int durable_replace(const char *file, const void *bytes, size_t len)
     if (!name_beside(file, temporary))
         return -1;
     fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (fd < 0 || !finish(fd, write_all(fd, bytes, len)))
+    if (fd < 0 || !finish(fd, durable_write(fd, bytes, len)))
         return -1;
     return durable_rename(temporary, file);
 }
@@ -106,7 +106,7 @@ int durable_replace_as(const char *file, const void *bytes, size_t len, mode_t m
     fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0)
         return -1;
-    if (finish(fd, write_all(fd, bytes, len) && give_to(fd, owner, group) && !fchmod(fd, mode)))
+    if (finish(fd, durable_write(fd, bytes, len) && give_to(fd, owner, group) && !fchmod(fd, mode)))
         rc = durable_rename(temporary, file);
     error = errno;
     if (rc < 0)

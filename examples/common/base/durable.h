@@ -3,6 +3,7 @@
 #ifndef DURABLE_H_INCLUDED
 #define DURABLE_H_INCLUDED
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
@@ -19,6 +20,9 @@ int durable_replace(const char *file, const void *bytes, size_t len);
    left beside it. */
 int durable_replace_as(const char *file, const void *bytes, size_t len, mode_t mode, uid_t owner,
                        gid_t group);
+
+/* Writes all of it, in as many calls as that takes; false with errno. */
+bool durable_write(int fd, const void *bytes, size_t len);
 
 /* Rename a file within its directory.  As durable_replace(): 0, or -1 or 1 with errno. */
 int durable_rename(const char *from, const char *to);

@@ -33,18 +33,6 @@ static int complain_system(const char *file, const char *what)
     return complain(file, text, PROGRAM_SYSTEM);
 }
 
-static int write_text(int fd, const char *text, size_t len)
-{
-    while (len) {
-        ssize_t put = write(fd, text, len);
-        if (put < 0 && errno != EINTR)
-            return -1;
-        text += put < 0 ? 0 : put;
-        len -= put < 0 ? 0 : (size_t)put;
-    }
-    return 0;
-}
-
 /* The whole file, or as much as `room` takes; less than 0: errno says why. */
 static ssize_t read_text(int fd, char *to, size_t room)
 {
@@ -68,7 +56,7 @@ static int make(int fd, const char *file, uint8_t out[IDENTITY_BYTES])
         return complain_system(file, "cannot get random numbers");
     for (unsigned i = 0; i < IDENTITY_BYTES; i++)
         snprintf(text + (size_t)2 * i, 4, "%02x\n", out[i]);
-    if (!write_text(fd, text, IDENTITY_TEXT_BYTES) && !fsync(fd) && !durable_name(file))
+    if (durable_write(fd, text, IDENTITY_TEXT_BYTES) && !fsync(fd) && !durable_name(file))
         return 0;
     complain_system(file, "cannot be written");
     (void)!ftruncate(fd, 0); /* nothing, rather than a part, for the next start */
