@@ -393,7 +393,8 @@ static unsigned remote_values(const void *device, device_value out[DEVICE_VALUES
 
 static bool send_config(remote *r, uint64_t at, uint16_t value)
 {
-    uint8_t bytes[2] = { (uint8_t)value, (uint8_t)(value >> 8) };
+    uint8_t bytes[2];
+    dxpu_put_le16(bytes, value);
     return dxpu_vfuc_write(r->client, DXPU_VFU_CONFIG, at, bytes, 2, false,
                            tag_of(r, TAG_CONFIG, 0, 0)) == DXPU_OK;
 }

@@ -1896,14 +1896,12 @@ static uint8_t keys_authorize(void *user, dxpu_sodium_peer *peer,
 static size_t keys_handshake(void *user, uint64_t now_ns, dxpu_bytes frame,
                              const dxpu_fw_address *from, uint8_t *out, size_t cap)
 {
-    uint8_t where[6] = {
-        from->ip[0],        from->ip[1], from->ip[2], from->ip[3], (uint8_t)(from->port >> 8),
-        (uint8_t)from->port
-    };
+    uint8_t where[6] = { from->ip[0], from->ip[1], from->ip[2], from->ip[3] };
     dxpu_bytes at = { where, sizeof where };
     dxpu_sodium_session *x;
     size_t bytes = 0;
     (void)user;
+    dxpu_put_be16(where + 4, from->port);
     return dxpu_sodium_ingest(ring_of_keys.end[NODE], now_ns, frame, at, out, cap, &bytes, &x) ==
                    DXPU_OK
                ? bytes

@@ -743,7 +743,8 @@ static void test_s17_s19_flood(void **state)
     for (unsigned i = 0; i < rounds; i++) {
         packet p = one;
         size_t len = p.len;
-        uint8_t from[4] = { (uint8_t)i, (uint8_t)(i >> 8), 1, 2 };
+        uint8_t from[4] = { 0, 0, 1, 2 };
+        dxpu_put_le16(from, (uint16_t)i);
         assert_int_equal(take_from(&w, 1, &p, (dxpu_bytes){ from, sizeof from }), DXPU_OK);
         assert_int_equal(type_of(&p), TYPE_COOKIE);
         assert_true(p.len <= len);

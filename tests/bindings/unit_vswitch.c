@@ -86,8 +86,8 @@ static int request(bench *b, unsigned type, unsigned bdf, unsigned reg, unsigned
 {
     dxpu_tlp req, cpl;
     uint8_t data[4] = { 0xaa, 0xaa, 0xaa, 0xaa };
-    uint8_t bytes[4] = { (uint8_t)value, (uint8_t)(value >> 8), (uint8_t)(value >> 16),
-                         (uint8_t)(value >> 24) };
+    uint8_t bytes[4];
+    dxpu_put_le32(bytes, value);
     memset(&req, 0, sizeof req);
     req.type = (uint8_t)type;
     req.header_dw = 3;

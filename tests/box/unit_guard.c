@@ -68,9 +68,10 @@ static dxpu_bytes encoded(const dxpu_tlp *t)
 /* A configuration write, which the device completes. */
 static void write_config(uint16_t function, uint16_t at, uint32_t value)
 {
-    uint8_t data[4] = { (uint8_t)value, (uint8_t)(value >> 8), (uint8_t)(value >> 16),
-                        (uint8_t)(value >> 24) };
-    dxpu_tlp t = config(DXPU_TLP_CFGWR0, function, at, data), cpl;
+    uint8_t data[4];
+    dxpu_tlp t, cpl;
+    dxpu_put_le32(data, value);
+    t = config(DXPU_TLP_CFGWR0, function, at, data);
     dxpu_guard_down(&g, &t);
     dxpu_tlp_completion(&t, function, DXPU_CPL_SC, &cpl);
     assert_int_equal(dxpu_guard_up(&g, encoded(&cpl)), DXPU_GUARD_PASS);
@@ -79,9 +80,10 @@ static void write_config(uint16_t function, uint16_t at, uint32_t value)
 /* A configuration read of these bytes, and what the device says. */
 static void read_config(uint16_t function, uint16_t at, uint8_t be, uint32_t value)
 {
-    uint8_t data[4] = { (uint8_t)value, (uint8_t)(value >> 8), (uint8_t)(value >> 16),
-                        (uint8_t)(value >> 24) };
-    dxpu_tlp t = config(DXPU_TLP_CFGRD0, function, at, NULL), cpl;
+    uint8_t data[4];
+    dxpu_tlp t, cpl;
+    dxpu_put_le32(data, value);
+    t = config(DXPU_TLP_CFGRD0, function, at, NULL);
     t.first_be = be;
     dxpu_guard_down(&g, &t);
     dxpu_tlp_completion(&t, function, DXPU_CPL_SC, &cpl);

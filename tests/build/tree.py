@@ -40,7 +40,9 @@ BYTES = re.compile(
     r"\b([\w.>-]+)\[[^\]]*\] << 8 \|\s*(?:\(\w+\))?\1\[|"
     r"\] << 24 \||([\w.>-]+)\[[^\]]*\] \|\s*(?:\(\w+\))?\2\[[^\]]*\] << 8|"
     r"= \(uint8_t\)\(([^;]+?) >> 8\);\s*[^;=]*= \(uint8_t\)\3;|"
-    r"= \(uint8_t\)\(?([\w.>-]+)\)?;\s*[^;=]*= \(uint8_t\)\(\4 >> 8\);")
+    r"= \(uint8_t\)\(?([\w.>-]+)\)?;\s*[^;=]*= \(uint8_t\)\(\4 >> 8\);|"
+    r"[{,]\s*\(uint8_t\)\(?([\w.>-]+)\)?,\s*\(uint8_t\)\(\5 >> 8\)|"
+    r"[{,]\s*\(uint8_t\)\(([\w.>-]+) >> 8\),\s*\(uint8_t\)\(?\6\b(?! >>)")
 # EtherType of IPv6, or a carry of the Internet checksum.
 HEADERS = re.compile(r"\b0x86dd\b|(\w+) & 0xffffu?\) \+ \(\1 >> 16\)")
 MACHINE_PATH = re.compile(r"(?<![\w.>)\]}])/(?:home|root|work|Users)/\w")
@@ -411,6 +413,9 @@ def main():
                       ("c = p[0] << 16 | p[1] << 8 | p[2];", False),
                       ("p[0] = (uint8_t)(v >> 8);\n    p[1] = (uint8_t)v;", True),
                       ("p[0] = (uint8_t)v;\n    p[1] = (uint8_t)(v >> 8);", True),
+                      ("b[] = { (uint8_t)v, (uint8_t)(v >> 8) };", True),
+                      ("b[] = { 1, (uint8_t)(v->n >> 8), (uint8_t)v->n };", True),
+                      ("b[] = { (uint8_t)v, (uint8_t)w, (uint8_t)(v >> 8) };", False),
                       ("p[0] = (uint8_t)(v >> 8); /* p[0] << 8 | p[1] */", False)):
         check("control_bytes_one_way_" + re.sub(r"\W+", "_", line),
               [] if bool(copied_loads("x", line)) == bad else [line])

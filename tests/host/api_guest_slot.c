@@ -1188,9 +1188,10 @@ static void config_device(peer *p, uint64_t now)
 
 static void config(uint8_t type, uint16_t at, uint32_t value)
 {
-    uint8_t data[4] = { (uint8_t)value, (uint8_t)(value >> 8), (uint8_t)(value >> 16),
-                        (uint8_t)(value >> 24) };
-    dxpu_tlp t = config_request(type, MSI_FUNCTION, at, type == DXPU_TLP_CFGWR0 ? data : NULL);
+    uint8_t data[4];
+    dxpu_tlp t;
+    dxpu_put_le32(data, value);
+    t = config_request(type, MSI_FUNCTION, at, type == DXPU_TLP_CFGWR0 ? data : NULL);
     in_use[0] = true;
     answered = 0;
     assert_true(slot_send(&the_slot, &t, 0, dxpu_udp_now_ns()));

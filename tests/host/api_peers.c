@@ -470,11 +470,10 @@ static bool one_refused_by_a(void)
 /* Of A's device, with bits set that PCIe reserves, to a function by its ID. */
 static void send_message(uint8_t code, uint16_t target, uint8_t out[20])
 {
-    const uint8_t bytes[20] = {
-        0x72, 0x73, 0x30, 1, 0x01, 0, 0, code, (uint8_t)(target >> 8), (uint8_t)target, 0x12, 0x34,
-        0,    1,    2,    3, 4,    5, 6, 7
-    };
+    uint8_t bytes[20] = { 0x72, 0x73, 0x30, 1, 0x01, 0, 0, code, 0, 0,
+                          0x12, 0x34, 0,    1, 2,    3, 4, 5,    6, 7 };
     dxpu_bytes tlp = { bytes, sizeof bytes };
+    dxpu_put_be16(bytes + 8, target);
     memcpy(out, bytes, sizeof bytes);
     assert_int_equal(dxpu_channel_submit(&boxes[A].ch, tlp, dxpu_udp_now_ns(), 0), DXPU_OK);
 }

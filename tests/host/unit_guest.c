@@ -294,8 +294,8 @@ static void write_at(uint32_t region, uint64_t offset, const void *data, uint32_
 
 static void write32(uint32_t region, uint64_t offset, uint32_t value)
 {
-    uint8_t data[4] = { (uint8_t)value, (uint8_t)(value >> 8), (uint8_t)(value >> 16),
-                        (uint8_t)(value >> 24) };
+    uint8_t data[4];
+    dxpu_put_le32(data, value);
     write_at(region, offset, data, 4);
 }
 

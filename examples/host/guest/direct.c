@@ -143,8 +143,8 @@ static bool send_table(direct_function *f)
     uint64_t at =
         s->bar[s->table_bar].address + s->table_at + f->next * (uint64_t)TABLE_WRITE_BYTES;
     uint32_t value = f->next % ENTRY_WRITES ? vector : SHADOW_MSIX_ADDRESS;
-    uint8_t data[TABLE_WRITE_BYTES] = { (uint8_t)value, (uint8_t)(value >> 8),
-                                        (uint8_t)(value >> 16), (uint8_t)(value >> 24) };
+    uint8_t data[TABLE_WRITE_BYTES];
+    dxpu_put_le32(data, value);
     return access_request(&f->accesses, at, sizeof data, data, 0);
 }
 
