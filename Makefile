@@ -102,7 +102,7 @@ link = $(call say,LD,$@)$(or $(CC$1),$(CC)) $(CFLAGS) $(FLAGS$1) -pthread -o $@ 
 define variant
 build$1/%.o: %.c | build/include/dxpu.h
 	$$(call say,CC,$$<)$$(call compile,$1) $$(INC) -c -o $$@ $$<
-build$1/dxpu.o: dxpu.h bindings/zlib/dxpu_zlib.h
+build$1/dxpu.o: dxpu.h bindings/zlib/dxpu_zlib.h | build/include/dxpu.h
 	$$(call say,CC,$$<)$$(call compile,$1) -iquote . -include bindings/zlib/dxpu_zlib.h \
 	  -DDXPU_IMPLEMENTATION -include $$< -x c -c -o $$@ $$<
 build$1/libdxpu.a: build$1/dxpu.o $(filter build/san/%,build$1/tests/support/leak_scan.o)
@@ -140,7 +140,7 @@ $(foreach v,- $(VARIANTS),$(eval \
 $(foreach v,build build/san,$v/tests/render/api_render $v/tests/devices/api_virtio_gpu_3d): \
   | build/dxpu-render
 build/libdxpu-inject.so: $(wildcard examples/inject/*.[ch] bindings/model/*.h) | build/libdxpu.a
-	$(call say,LD,$@)$(CC) $(CFLAGS) -I. -Ibindings/model -fPIC -shared -pthread -o $@ \
+	$(call say,LD,$@)$(CC) $(CFLAGS) $(call inc,examples/inject) -fPIC -shared -pthread -o $@ \
 	  $(filter %.c,$^) -lm
 
 include bindings/install.mk

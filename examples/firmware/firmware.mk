@@ -9,9 +9,9 @@ FW_BINDINGS := acceptor bytes firmware guard portable secure
 # A call graph and the stack of each function beside each object: tests/firmware/footprint.py adds them up.
 FW_FLAGS = -std=c11 -Os -g $(WARN) -ffreestanding -ffunction-sections -fdata-sections \
   -fno-tree-loop-distribute-patterns -fcallgraph-info=su -MMD -MP \
-  -DDXPU_CONFIG_HEADER='"examples/firmware/dxpu_options.h"' -I. -Iexamples/firmware \
-  -Iexamples/firmware/libc -Iexamples/common/base -Iexamples/devices \
-  $(FW_BINDINGS:%=-Ibindings/%)
+  -DDXPU_CONFIG_HEADER='"dxpu_options.h"' -Iexamples/firmware/libc -iquote build/include \
+  -iquote examples/firmware -iquote examples/common/base -iquote examples/devices \
+  $(FW_BINDINGS:%=-iquote bindings/%)
 FW_DEVICE := $(patsubst %,examples/devices/%.o,memory pci)
 FW_PARTS := $(patsubst %,examples/firmware/%.o,dxpu runtime) \
   $(patsubst %.c,%.o,$(wildcard $(FW_BINDINGS:%=bindings/%/*.c)))
@@ -20,8 +20,8 @@ FW_PARTS := $(patsubst %,examples/firmware/%.o,dxpu runtime) \
 define firmware
 build/firmware/$1/bindings/portable/%.o: FW_FLAGS += -O2 # X25519 takes long enough
 build/firmware/$1/%.o: export CCACHE_DISABLE = 1 # it loses the call graph
-build/firmware/$1/%.o: %.c examples/firmware/firmware.mk
-	$$(call say,CC,$$<)$$(FW_CC_$1) $$(FW_FLAGS) -Iexamples/firmware/boards/$1 -c -o $$@ $$<
+build/firmware/$1/%.o: %.c examples/firmware/firmware.mk | build/include/dxpu.h
+	$$(call say,CC,$$<)$$(FW_CC_$1) $$(FW_FLAGS) -iquote examples/firmware/boards/$1 -c -o $$@ $$<
 build/firmware/$1/box.elf: $(patsubst %,build/firmware/$1/%,$(FW_DEVICE) \
   $(patsubst %,examples/firmware/%.o,main pages))
 build/firmware/$1/measure.elf: build/firmware/$1/examples/firmware/measure.o
