@@ -8,13 +8,9 @@ symbols whenever it starts: a second of a software-emulated CPU.  nvme and lspci
 their libraries, with those for keys, D-Bus and packed modules, which are half of what the guest's
 kernel unpacks.  A stub has the functions that are named and does nothing in them.  ROOT is a tree
 as fetch.sh leaves it, a copy of it: what only those libraries needed goes too.  Without a C
-compiler, or `nm`, these stay.
-
-At each start fio does nothing for 64 ms but read two clocks, 50 times for 1.28 ms, to learn how
-fast they are: it does so for a tenth of that."""
+compiler, or `nm`, nothing changes."""
 # SPDX-License-Identifier: MIT
 import os
-import re
 import shlex
 import shutil
 import subprocess
@@ -73,23 +69,8 @@ def all_needed(libraries, programs):
     return used
 
 
-# Of fio's get_cycles_per_msec(): cmp $1279999, of nanoseconds, with any register.
-CALIBRATION = re.compile(rb"(\x48\x3d|\x48\x81[\xf8-\xff])\xff\x87\x13\x00", re.S)
-
-
-def calibrate_soon(program):
-    """Unchanged where there is not just one such place."""
-    with open(program, "rb") as file:
-        code = file.read()
-    soon, places = CALIBRATION.subn(lambda m: m[1] + (127999).to_bytes(4, "little"), code)
-    if places == 1:
-        with open(program, "wb") as file:
-            file.write(soon)
-
-
 def main():
     root = sys.argv[1]
-    calibrate_soon(os.path.join(root, "usr/bin/fio"))
     if not all(map(shutil.which, (shlex.split(os.environ.get("CC", "cc"))[0], "nm", "objdump"))):
         return
     libraries, fio = os.path.join(root, "lib"), os.path.join(root, "usr/bin/fio")
