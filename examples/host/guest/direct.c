@@ -143,7 +143,7 @@ static bool send_table(direct_function *f)
     uint64_t at =
         s->bar[s->table_bar].address + s->table_at + f->next * (uint64_t)TABLE_WRITE_BYTES;
     uint32_t value = f->next % ENTRY_WRITES ? vector : SHADOW_MSIX_ADDRESS;
-    uint8_t data[TABLE_WRITE_BYTES];
+    uint8_t data[TABLE_WRITE_BYTES] = { 0 };
     dxpu_put_le32(data, value);
     return access_request(&f->accesses, at, sizeof data, data, 0);
 }
