@@ -8,11 +8,12 @@ reason`, one a line.  A suite fails as a whole when it crashes, runs out of time
 without a failed test, or runs no test at all.  The last line is `N passed, N failed, N skipped`.
 
 Network suites (NETWORK) wait more than they work: those that use only loopback run three at a time
-beside all others.  Those with a guest (GUESTS) run one after the other.  What is left runs N at a
-time, and one more when there is no guest any more: first what runs programs, compilers, other
-machines and valgrind (PROGRAMS), which takes long; then the core suites, of dxpu.h and what is in C
-beside it.  It runs at a lower priority, on what processor time the network suites leave: these
-would poll more often and fail, where a case is about time, if they had to wait for a compiler.
+beside all others.  Those with a guest (GUESTS) run one after the other, and two at a time when
+there are no more network suites to begin.  What is left runs N at a time, and one more when there
+is no guest any more: first what runs programs, compilers, other machines and valgrind (PROGRAMS),
+which takes long; then the core suites, of dxpu.h and what is in C beside it.  It runs at a lower
+priority, on what processor time the network suites leave: these would poll more often and fail,
+where a case is about time, if they had to wait for a compiler.
 
 Suites beside each other on few cores are slow, and some cases of network suites are about time.
 With --again each network suite that failed is run once more, alone, when all others have ended: it
@@ -220,7 +221,7 @@ def show(result, long=False):
 def lanes(jobs):
     """What each of the threads runs: one suite after the other of the first kind that has any."""
     others = ("program", "core")
-    return [others] * jobs + [("guest", *others)] + [("network",)] * 3
+    return [others] * jobs + [("guest", *others), ("network", "guest")] + [("network",)] * 2
 
 
 class Waiting:

@@ -130,7 +130,15 @@ with tempfile.TemporaryDirectory() as folder:
             "exit; fi; done; exit 1\n")
     guests = [script("net_guest_%s.sh" % name, room % (folder, "1", "visit", "visit"))
               for name in "abc"]
-    expect("runner_runs_guests_one_at_a_time", ["--jobs", "3", *guests], 0,
+    more = [script("net_more_%d.sh" % n, "sleep 0.6; echo ok net\n") for n in range(9)]
+    expect("runner_runs_guests_one_at_a_time", ["--jobs", "3", *guests, *more], 0,
+           "12 passed, 0 failed, 0 skipped")
+    both = [script("net_guest_%s.sh" % a, wait % (a, b)) for a, b in (("x", "y"), ("y", "x"))]
+    expect("runner_runs_two_guests_when_network_suites_are_over", ["--timeout", "30", *both], 0,
+           "2 passed, 0 failed, 0 skipped")
+    three = [script("net_guest_%s.sh" % name, room % (folder, "1 2", "guest", "guest"))
+             for name in "def"]
+    expect("runner_runs_no_three_guests", ["--jobs", "3", *three], 0,
            "3 passed, 0 failed, 0 skipped")
     four = [script("net_%s.sh" % name, room % (folder, "1 2 3", "busy", "busy"))
             for name in "bcdk"]
