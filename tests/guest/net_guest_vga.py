@@ -125,14 +125,13 @@ def pattern(w):
     before = w.shoot()
     check("control_no_pattern_before", before and before[2] != want)
     start = time.monotonic()
-    w.guest.must("drawfb /dev/dri/card0 >/tmp/draw 2>&1 & echo $! >/tmp/draw.pid")
-    w.guest.wait_for("grep -q drawn /tmp/draw", HANG)
+    w.draw()
     figure("mode set and 640 x 480 drawn: %.2f s" % (time.monotonic() - start))
     shot = w.shoot_until(lambda *now: now[2] == want)
     wrong = sum(a != b for a, b in zip(shot[2], want)) if shot else None
     check("pattern_identical", shot == (640, 480, want), shot and shot[:2], "rows wrong:", wrong)
     shutil.copy(w.screen, w.lab.file("pattern.png"))
-    w.guest.must("kill $(cat /tmp/draw.pid)")
+    w.stop_drawing()
 
 
 SHOW = ("printf '\\033[2J\\033[H\\033[32m# uname -srm\\033[0m\\n'; uname -srm; "

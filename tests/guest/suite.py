@@ -122,10 +122,24 @@ def pattern_rows():
 
 
 class Display:
-    """Of a World whose box has a display in slot 1: its pictures.  The World has lab, control and
-    screen."""
+    """Of a World whose box has a display in slot 1: its pictures.  The World has lab, control,
+    screen and guest."""
 
     seconds = HANG  # until the console must have been drawn
+
+    def draw(self, *cursor_at):
+        """Returns when drawfb has drawn; it stays until stop_drawing()."""
+        self.guest.must("drawfb /dev/dri/card0 %s >/tmp/draw 2>&1 & echo $! >/tmp/draw.pid"
+                        % " ".join(map(str, cursor_at)))
+        self.guest.wait_for("grep -q drawn /tmp/draw || ! kill -0 $(cat /tmp/draw.pid)", HANG)
+        said = self.guest.must("cat /tmp/draw")
+        if "drawn" not in said.split():
+            raise guest.Stuck("drawfb: " + said)
+
+    def stop_drawing(self):
+        """A display has one master: the next one fails as long as this one is there."""
+        self.guest.must("kill $(cat /tmp/draw.pid)")
+        self.guest.wait_for("! kill -0 $(cat /tmp/draw.pid)", HANG)
 
     def shoot(self):
         """The picture that the box has now; None when it says that there is none."""
