@@ -261,6 +261,8 @@ static void test_suggestions(void **state)
     says("test: unknown option --config; see test --help\n");
     assert_int_equal(verb("", "--log", NULL), OPTIONS_WRONG);
     says("test: --log: requires a value; see test --help\n");
+    assert_int_equal(verb("", "--name=x", NULL), OPTIONS_WRONG); /* a command has it */
+    says("usage: test COMMAND");
     assert_int_equal(verb("", "-v", "--log", "text", NULL), OPTIONS_WRONG);
     says("usage: test COMMAND"); /* nothing else is wrong */
     assert_int_equal(verb("", "lease", "craete", NULL), OPTIONS_WRONG);

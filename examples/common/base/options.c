@@ -843,6 +843,20 @@ static int show_group(const option_program *p, char **words, int count, bool hel
     return help ? OPTIONS_SHOWN : OPTIONS_WRONG;
 }
 
+/* Beside those that all have, which are those of `any`. */
+static bool some_verb_has(const option_program *p, const option_verb *any, const char *arg)
+{
+    const size_t len = strcspn(arg, "=");
+    const option_verb *v;
+    if (len < 2 || strncmp(arg, "--", 2) || find(any, arg + 2, len - 2) >= 0)
+        return false;
+    for (unsigned i = 0; (v = verb_of(p, i)) != NULL; i++) {
+        if (find(v, arg + 2, len - 2) >= 0)
+            return true;
+    }
+    return false;
+}
+
 /* The command is missing.  An option that no command has is more worth saying. */
 static int show_missing(const option_program *p, int argc, char **argv, bool help)
 {
@@ -850,7 +864,7 @@ static int show_missing(const option_program *p, int argc, char **argv, bool hel
     unsigned words;
     int rc = OPTIONS_GO;
     any.name = "*"; /* without --config */
-    if (!help)
+    if (!help && argc > 1 && !some_verb_has(p, &any, argv[1]))
         rc = parse_arguments(&any, argc, argv, &words, NULL);
     if (rc != OPTIONS_GO)
         return rc;
