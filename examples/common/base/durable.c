@@ -34,8 +34,10 @@ bool durable_write(int fd, const void *bytes, size_t len)
         ssize_t put = write(fd, at, len);
         if (put < 0 && errno == EINTR)
             continue;
-        if (put <= 0)
+        if (put <= 0) {
+            errno = put ? errno : EIO;
             return false;
+        }
         at += put;
         len -= (size_t)put;
     }
