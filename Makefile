@@ -92,7 +92,7 @@ FLAGS/cov8 = $(COV) -DDXPU_CRC_TABLES=8
 FLAGS/fuzz = $(SAN) -fsanitize=fuzzer-no-link
 compile = $(or $(CC$1),$(CC)) $(BASE) $(CFLAGS) $(FLAGS$1)
 SOON = -no-pie $(if $(shell command -v ld.gold),-fuse-ld=gold) # linked, and started, sooner
-PLAIN_AR = $(AR) $(if $(filter ar-,$(AR)-$(findstring -flto,$(CFLAGS))),--target=default) # no LLVM
+PLAIN_AR = $(AR) $(if $(filter ar-,$(AR)-$(findstring -flto,$(CC)$(CFLAGS))),--target=default)
 # $(call link,VARIANT,ROOM)
 link = $(call say,LD,$@)$(or $(CC$1),$(CC)) $(CFLAGS) $(FLAGS$1) -pthread -o $@ $(if $1,$(SOON),\
   -pie -z relro -z now -z noexecstack) \
