@@ -204,7 +204,7 @@ wrong = set()
 
 def dxpu(fake, *words, status=DONE, binary=None, **env):
     """What it does, sanitized unless another program is given.  A command line that is wrong ends
-    as it is read: one of each command is read sanitized, and all that fuzz/fuzz_options.c tries."""
+    as it is read: one of each command is read sanitized.  fuzz/fuzz_options.c tries values."""
     if not binary:
         command = words[:2 if words[0] in ("lease", "list", "show") else 1]
         binary = PLAIN if status == USAGE and command in wrong else BIN
@@ -564,12 +564,12 @@ def show():
         check("no /v1/leases/c4 here" in err and "dxpu list" in err, err)
         for words in (("slot", "10"), ("slot", "10.x"), ("slot", "10.3/../4"), ("lease", "C3"),
                       ("lease", "xyz"), ("lease", "1" * 17), ("thing", "1"), ("slot",)):
-            dxpu(fake, "show", *words, status=USAGE)
+            dxpu(fake, "show", *words, status=USAGE, binary=BIN)
 
 
 # ---- Both sides of the interface ----
 
-ALONE = [  # what no other case asks for
+ALONE = [  # options and values that no other case asks for
     ("list", "leases", "--state", "active", "--tenant", "t", "--node", 12),
     ("lease", "create", "--host", 12, "--model", "nvme", "--count", 64, "--need", "spread",
      "--tenant", "t", "--for", "1w", "--key", "k", "--no-replace"),
@@ -688,7 +688,7 @@ def lease_create():
                       ("--host", 12, "--model", "nvme", "--for", "99999999999999999999d"),
                       ("--host", 12, "--model", "nvme", "more"),
                       ("--host", 12, "--model", "nvme", "--keep")):
-            dxpu(fake, "lease", "create", *words, status=USAGE)
+            dxpu(fake, "lease", "create", *words, status=USAGE, binary=BIN)
         check(len(fake.asked("POST")) == 1, "asked in spite of wrong usage")
 
 

@@ -306,8 +306,8 @@ def wipe_that_does_not_verify():
 @case
 def wipe_survives_a_kill():
     with lab.Lab(plain=True) as l, fm.Manager() as m:
-        path = disk(l, "disk", 128 * MIB)
-        plant(path, 128 * MIB - 100)
+        path = disk(l, "disk", 256 * MIB)
+        plant(path, 256 * MIB - 100)
         box = start_box(l, m, "--device", "nvme", "--file", path)
         b = m.link(BOX)
         b.bind(1, 77, 1, 4)
@@ -1014,7 +1014,7 @@ def lease_that_a_restored_state_does_not_know_is_wiped():
 @case
 def other_slots_go_on_while_one_is_wiped():
     with lab.Lab(plain=True) as l, fm.Manager() as m:
-        files = [disk(l, "disk" + end, 64 * MIB) for end in ("", ".2")]
+        files = [disk(l, "disk" + end, 128 * MIB) for end in ("", ".2")]
         box = start_box(l, m, "--slots", 2, "--device", "nvme", "--file", files[0])
         host = start_host(l, m)
         b, h = m.link(BOX), m.link(HOST)
@@ -1530,7 +1530,7 @@ def usage_of_the_options():
     with lab.Lab(plain=True) as l:
         box = ("dxpu-box", "--listen", V4)
         host = ("dxpu-host", "--vfio-user", l.file("vm"))
-        seen = set()  # one of each is read sanitized, and all that fuzz/fuzz_options.c tries
+        seen = set()  # one of each is read sanitized
         some = ("--manager", "127.0.0.1", "--identity", l.file("id"))
         for args in ((*box, "--manager", "127.0.0.1"), (*box, *some),
                      (*box, "--advertise", "127.0.0.1:1"),
