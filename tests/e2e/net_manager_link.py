@@ -326,7 +326,7 @@ def wipe_survives_a_kill():
         check(again.unbind(1, 4)[0] == WIPING)  # M-105
         again.becomes(1, WIPED)
         with open(path, "rb") as f:
-            f.seek(128 * MIB - 100)
+            f.seek(256 * MIB - 100)
             check(f.read() == bytes(100))
         check(box.process.stop() == 0)
 
