@@ -625,7 +625,7 @@ def data_go_on_under_control_load():
         thread.start()
         try:
             load = l.run("dxpu-host", "--box", box.address, "--load", "mixed", "--size", 256,
-                         "--depth", 8, "--count", 3000, "--span", "64K", "--json")
+                         "--depth", 8, "--count", 6000, "--span", "64K", "--json")
         finally:
             stop.set()
             thread.join()
@@ -633,7 +633,7 @@ def data_go_on_under_control_load():
         check(load.status == 0 and result["mismatched"] == 0 == result["unanswered"], result)
         check(asked[0] > 20, asked)
         there = slot(l, box, 1)
-        check(there["to_device"] > 3000 and there["from_device"] > 0, there)
+        check(there["to_device"] > 6000 and there["from_device"] > 0, there)
         stops_well(box)
 
 

@@ -226,7 +226,7 @@ def s248_nor_does_a_device_that_is_unplugged_or_plugged_in():
         check(running[1].wait(60) == 0, running[1].errors())
         m.until(lambda: street.link.slots[1].health == 1, "the device")
         for found in (loaded, other):  # how long they take is for the others to say
-            check(found and 10 * found.count > quiet.count, quiet, loaded, other)
+            check(found and 20 * found.count > quiet.count, quiet, loaded, other)
         check(street.link.alive and m.accepted == 1, street.box.errors())
 
 
