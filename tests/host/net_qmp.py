@@ -44,13 +44,18 @@ class Machine:
                           "capabilities": []}})
         for line in self.stream.makefile("r"):
             message = json.loads(line)
-            answer = self.do(message["execute"], message.get("arguments", {}))
-            self.say({"return": answer, "id": message["id"]})
+            self.say({**self.answer(message), "id": message["id"]})
             if message["execute"] == "device_del" and self.lets_go:
                 self.remove(message["arguments"]["id"])
 
     def say(self, message):
         self.stream.sendall(json.dumps(message).encode() + b"\r\n")
+
+    def answer(self, message):
+        try:
+            return {"return": self.do(message["execute"], message.get("arguments", {}))}
+        except (OSError, AssertionError) as why:  # dxpu-host closed the connection: it asks again
+            return {"error": {"class": "GenericError", "desc": str(why)}}
 
     def do(self, name, arguments):
         self.commands.append((name, arguments))
