@@ -4,6 +4,7 @@
 The host waits for a virtual machine that does not come: slots are filled and emptied all the same.
 Prints `ok NAME` or `not ok NAME` for each case.  Programs come from $DXPU_BIN, else build/."""
 # SPDX-License-Identifier: MIT
+import functools
 import os
 import random
 import select
@@ -17,6 +18,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
 import rooms  # noqa: E402,F401
+import cases  # noqa: E402
 from cases import case, check, main  # noqa: E402
 from control_stream import Stream  # noqa: E402
 import lab  # noqa: E402
@@ -28,14 +30,7 @@ ROLE = 12
 SLOT_BYTES = 168
 
 
-def until(truth, what, seconds=15.0):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        found = truth()
-        if found:
-            return found
-        time.sleep(0.06)  # most of them start the command
-    raise AssertionError("in vain: " + what)
+until = functools.partial(cases.until, seconds=15.0, pause=0.06)  # most start the command
 
 
 # ---- Programs ----
