@@ -102,15 +102,15 @@ def picks_none(name, source):
 
 def names():
     """`make test T=NAME` finds each test by its name alone."""
-    told = run("make", "-n", "test", "T=")[1]
-    check("test_needs_a_name", "T= names no test: " in told, told)
+    out = run("make", "-n", "test", "T=")[1]
+    check("test_needs_a_name", "T= names no test: " in out, out)
     tests = run("make", "-s", "--eval=list: ; @echo $(C_TESTS) $(SCRIPTS)", "list")[1].split()
     check("test_names_are_unique", len(tests) > 180 and not twins(tests), twins(tests))
     check("control_test_names_are_unique", twins(["a/x.c", "b/x.py", "a/y.c"]) == ["x"])
-    status, told = run("make", "-n", "test", "T=unit_tlp", "C_TESTS=tests/a/unit_tlp.c "
+    status, out = run("make", "-n", "test", "T=unit_tlp", "C_TESTS=tests/a/unit_tlp.c "
                        "tests/b/unit_tlp.c")
     check("test_refuses_two", status == 2 and
-          "T=unit_tlp names tests/a/unit_tlp.c tests/b/unit_tlp.c: " in told, told)
+          "T=unit_tlp names tests/a/unit_tlp.c tests/b/unit_tlp.c: " in out, out)
     problems = [name for name in tests if picks_none(name, tree.text(name))]
     check("tests_pick_cases", not problems, "\n".join(problems))
     seen = [picks_none(*given) for given in (
@@ -120,8 +120,8 @@ def names():
         ("a.py", "from cases import case, check\n\n\n@case\ndef a():\n    pass\n"))]
     check("control_tests_pick_cases", all(seen), seen)
     for name in ("test_vectors", "bench_check", "unit_manager_wire"):
-        status, told = run("make", "-n", "test", "T=" + name)
-        check("test_finds_" + name, status == 0 and "/%s" % name in told, told)
+        status, out = run("make", "-n", "test", "T=" + name)
+        check("test_finds_" + name, status == 0 and "/%s" % name in out, out)
 
 
 def compilers():

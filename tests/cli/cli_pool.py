@@ -384,19 +384,19 @@ def leases_in_lists():
             (["4.7", "5.8"], "4.7 5.8"), (["%d.60000" % n for n in range(1000000, 1000064)],
                                           "1000000.60000 1000001.60000"))
     found = [lease(host_name="web7")]
-    for n, (slots, told) in enumerate(rows):
+    for n, (slots, printed) in enumerate(rows):
         found.append(lease("d%d" % n, host_name="web", host_connected=False, need="spread",
                            need_kept=False))
         found[-1]["slots"] = [dict(found[-1]["slots"][0], slot=s) for s in slots]
     with Fake(everything()) as fake:
         fake.routes["GET /v1/leases"] = dict(leases=found, next=None)
         out, top = dxpu(fake, "list", "leases").out, dxpu(fake, "top").out
-        for n, (slots, told) in enumerate(rows):
+        for n, (slots, printed) in enumerate(rows):
             check(re.search(r"(?m)^d%d +active +12 web \(disconnected\) +nvme +%s( .*)? t +- +"
-                            r"spread \(not met\) +- +persistent$" % (n, re.escape(told)), out),
-                  told, out)
+                            r"spread \(not met\) +- +persistent$" % (n, re.escape(printed)), out),
+                  printed, out)
             row = re.search(r"(?m)^d%d .*$" % n, top)
-            check(row and " %s " % told in row[0].replace("~", " "), told, top)
+            check(row and " %s " % printed in row[0].replace("~", " "), printed, top)
         check(re.search(r"(?m)^c3 +active +12 web7 +nvme", out), out)
 
 
@@ -2017,8 +2017,8 @@ def top_shows_rates():
         fake.routes["GET /v1/leases"] = dict(leases=[two, strange] + [
             lease(name, rates=pair) for name, pair, _ in rates], next=None)
         out = dxpu(fake, "top").out
-        for name, _, told in rates:
-            check(re.search(row % (name, *told), out), told, out)
+        for name, _, printed in rates:
+            check(re.search(row % (name, *printed), out), printed, out)
         check(re.search(r"(?m)^c3 .* 200 +15 ", out), out)
         check(re.search(r"(?m)^d4 .* - +- ", out), out)
         check(not fake.asked("GET /metrics"), "a page of thousands of lines for some numbers")
